@@ -1,0 +1,334 @@
+"""The configuration: its keys, defaults and rules (contract, section 1).
+
+Values only; `load` finds and reads the file.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    field_validator,
+    model_validator,
+)
+
+from agentest.metric_names import BUILTIN
+from agentest.results import Severity
+from agentest.spelling import did_you_mean, snake_case, snake_keys
+
+PROVIDERS = ("openai", "anthropic", "google", "ollama", "openai-compatible", "litellm")
+REPORTERS = ("console", "json", "github-actions")
+
+_HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
+
+
+def _no_bool(value: object) -> object:
+    if isinstance(value, bool):
+        raise ValueError("a number is expected, not true or false")
+    return value
+
+
+AtLeastOne = Annotated[int, BeforeValidator(_no_bool), Field(ge=1)]
+NotNegative = Annotated[int, BeforeValidator(_no_bool), Field(ge=0)]
+Number = Annotated[float, BeforeValidator(_no_bool)]
+
+
+class Section(BaseModel):
+    """A part of the configuration: keys in either spelling, unknown keys refused, values frozen."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _either_spelling(cls, data: Any) -> Any:
+        return snake_keys(data, cls.model_fields) if isinstance(data, Mapping) else data
+
+
+def check_headers(headers: dict[str, str]) -> dict[str, str]:
+    """Refuse header names and values that HTTP does not allow; values are never repeated in the message."""
+    for name, value in headers.items():
+        if not _HEADER_NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is not a valid header name")
+        if not _HEADER_VALUE.fullmatch(value):
+            raise ValueError(
+                f"the value of header {name!r} has a line break or another character that HTTP does not "
+                "allow (does the variable it comes from end with a line break?)"
+            )
+    return headers
+
+
+Headers = Annotated[dict[str, str], Field(default_factory=dict), BeforeValidator(lambda v: v or {})]
+
+
+class Server(Section):
+    """How to start the agent before the first scenario."""
+
+    command: str | list[str]
+    ready: str
+    timeout_s: Annotated[float, BeforeValidator(_no_bool), Field(gt=0)] = 60.0
+    reuse: bool = True
+    env: dict[str, str] = Field(default_factory=dict)
+    cwd: str | None = None
+
+    @field_validator("command")
+    @classmethod
+    def _not_empty(cls, value: str | list[str]) -> str | list[str]:
+        if not value or (isinstance(value, str) and not value.strip()):
+            raise ValueError("is empty; write the command that starts the agent")
+        return value
+
+    @field_validator("ready")
+    @classmethod
+    def _reachable_form(cls, value: str) -> str:
+        parts = urlsplit(value)
+        if parts.scheme not in ("http", "https", "tcp") or not parts.hostname:
+            raise ValueError("is neither an http(s) URL nor tcp://host:port")
+        if parts.scheme == "tcp" and parts.port is None:
+            raise ValueError("needs a port: tcp://host:port")
+        return value
+
+
+class ChatCompletionsAgent(Section):
+    """An agent that speaks OpenAI's chat completions over HTTP."""
+
+    type: Literal["chat_completions"] = "chat_completions"
+    name: str = Field(default="agent", min_length=1)
+    endpoint: str
+    headers: Headers
+    body: dict[str, Any] = Field(default_factory=dict)
+    streaming: bool = False
+    retries: NotNegative = 2
+    server: Server | None = None
+
+    @field_validator("endpoint")
+    @classmethod
+    def _http_url(cls, value: str) -> str:
+        return check_url(value)
+
+    @field_validator("headers")
+    @classmethod
+    def _valid_headers(cls, value: dict[str, str]) -> dict[str, str]:
+        return check_headers(value)
+
+    @field_validator("body")
+    @classmethod
+    def _messages_are_a_list(cls, value: dict[str, Any]) -> dict[str, Any]:
+        messages = value.get("messages", [])
+        if not isinstance(messages, list) or not all(isinstance(m, Mapping) for m in messages):
+            raise ValueError("`messages` is put before the conversation and must be a list of messages")
+        return value
+
+
+class CustomAgent(Section):
+    """An agent in Python: a function from messages to a message."""
+
+    type: Literal["custom"]
+    name: str = Field(default="agent", min_length=1)
+    handler: Callable[..., Any] | str
+    """An async or plain function `(messages, ctx) -> message | str`, or its import path `pkg.module:name`."""
+    server: Server | None = None
+
+
+def _agent_type(value: Any) -> str:
+    given = value.get("type") if isinstance(value, Mapping) else getattr(value, "type", None)
+    return "chat_completions" if given is None else str(given)
+
+
+AgentConfig = Annotated[
+    Annotated[ChatCompletionsAgent, Tag("chat_completions")] | Annotated[CustomAgent, Tag("custom")],
+    Discriminator(_agent_type),
+]
+AGENT_TYPES = ("chat_completions", "custom")
+
+
+class ProviderOptions(Section):
+    """Where and as whom to reach a model."""
+
+    base_url: str | None = None
+    api_key: str | None = None
+    headers: Headers
+    body: dict[str, Any] = Field(default_factory=dict)
+
+    @field_validator("base_url")
+    @classmethod
+    def _http_url(cls, value: str | None) -> str | None:
+        return value if value is None else check_url(value)
+
+    @field_validator("headers")
+    @classmethod
+    def _valid_headers(cls, value: dict[str, str]) -> dict[str, str]:
+        return check_headers(value)
+
+
+class ModelSettings(Section):
+    """A model and how it is asked."""
+
+    model: str | None = Field(default=None, min_length=1)
+    provider: Literal[PROVIDERS] | None = None  # type: ignore[valid-type]
+    provider_options: ProviderOptions = Field(default_factory=ProviderOptions)
+    temperature: Annotated[float, BeforeValidator(_no_bool), Field(ge=0)] | None = None
+    max_tokens: AtLeastOne | None = None
+    timeout_ms: AtLeastOne = 120_000
+    """One request to the model, from connect to the last byte."""
+    retries: NotNegative = 4
+
+
+class JudgeSettings(ModelSettings):
+    """The judges' model. `samples` answers are asked for each metric."""
+
+    samples: AtLeastOne = 1
+
+    @field_validator("samples")
+    @classmethod
+    def _odd(cls, value: int) -> int:
+        if value % 2 == 0:
+            raise ValueError("must be odd, so that a majority exists")
+        return value
+
+
+class Config(Section):
+    """Everything a run needs to know besides its scenarios."""
+
+    agent: AgentConfig
+    agents: dict[str, AgentConfig] = Field(default_factory=dict)
+    compare: list[AgentConfig] = Field(default_factory=list)
+    model: str | None = Field(default=None, min_length=1)
+    provider: Literal[PROVIDERS] | None = None  # type: ignore[valid-type]
+    provider_options: ProviderOptions = Field(default_factory=ProviderOptions)
+    user: ModelSettings = Field(default_factory=ModelSettings)
+    judge: JudgeSettings = Field(default_factory=JudgeSettings)
+    conversations_per_scenario: AtLeastOne = 3
+    max_turns: AtLeastOne = 8
+    request_timeout_ms: AtLeastOne = 30_000
+    concurrency: AtLeastOne = 20
+    debounce_ms: NotNegative = 0
+    metrics: list[str] | None = None
+    custom_metrics: list[Any] = Field(default_factory=list)
+    thresholds: dict[str, Number] = Field(default_factory=dict)
+    include: list[str] = Field(default_factory=lambda: ["**/*.sim.py"])
+    exclude: list[str] = Field(
+        default_factory=lambda: [".venv/**", "venv/**", "node_modules/**", ".git/**"]
+    )
+    reporters: list[str] = Field(default_factory=lambda: ["console"])
+    output_dir: str = ".agentest"
+    unmocked_tools: Literal["error", "passthrough"] = "error"
+    fail_on_error_severity: Literal["low", "medium", "high", "critical"] = "critical"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _compare_overrides(cls, data: Any) -> Any:
+        """Turn each entry of `compare` into a whole agent."""
+        if not isinstance(data, Mapping) or not isinstance(data.get("compare"), list):
+            return data
+        return {**data, "compare": [override(data.get("agent"), entry) for entry in data["compare"]]}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _agents_know_their_names(cls, data: Any) -> Any:
+        """An entry of `agents` is named by its key."""
+        if not isinstance(data, Mapping) or not isinstance(data.get("agents"), Mapping):
+            return data
+        named = {
+            key: {"name": key, **agent} if isinstance(agent, Mapping) else agent
+            for key, agent in data["agents"].items()
+        }
+        return {**data, "agents": named}
+
+    @field_validator("reporters")
+    @classmethod
+    def _known_reporters(cls, value: list[str]) -> list[str]:
+        return [check_name(name, REPORTERS, "reporter") for name in value]
+
+    @field_validator("metrics")
+    @classmethod
+    def _either_spelling_of_metrics(cls, value: list[str] | None) -> list[str] | None:
+        return None if value is None else [metric_name(name) for name in value]
+
+    @field_validator("thresholds")
+    @classmethod
+    def _either_spelling_of_thresholds(cls, value: dict[str, float]) -> dict[str, float]:
+        return normal_thresholds(value)
+
+    @model_validator(mode="after")
+    def _distinct_agent_names(self) -> Self:
+        names = [self.agent.name, *(agent.name for agent in self.compare)]
+        for name in names:
+            if names.count(name) > 1 and self.compare:
+                raise ValueError(f"compare: two agents are named {name!r}; names tell the results apart")
+        return self
+
+    @property
+    def severity(self) -> Severity:
+        return Severity.of(self.fail_on_error_severity)
+
+
+def check_url(value: str) -> str:
+    """An http or https URL with a host; anything else raises ValueError."""
+    try:
+        parts = urlsplit(value)
+        port_is_valid = parts.port is None or parts.port > 0
+    except ValueError as error:
+        raise ValueError(f"is not a URL: {error}") from None
+    if parts.scheme not in ("http", "https"):
+        raise ValueError(f"must start with http:// or https://, but is {value!r}")
+    if not parts.hostname or not port_is_valid:
+        raise ValueError(f"has no valid host and port: {value!r}")
+    return value
+
+
+def check_name(name: str, valid: tuple[str, ...], what: str) -> str:
+    if name not in valid:
+        raise ValueError(f"there is no {what} {name!r}; {did_you_mean(name, valid)}")
+    return name
+
+
+def metric_name(name: str) -> str:
+    """A built-in metric's name in its own spelling; other names (custom metrics) as they are."""
+    snake = snake_case(name)
+    return snake if snake in BUILTIN or snake == "pass_rate" else name
+
+
+def normal_thresholds(given: Mapping[str, float]) -> dict[str, float]:
+    """Thresholds under the metrics' own names. Raises ValueError for one that is no finite number."""
+    for name, value in given.items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise ValueError(f"the threshold of `{name}` must be a number, but is {value!r}")
+    return {metric_name(name): float(value) for name, value in given.items()}
+
+
+def override(agent: Any, entry: Any) -> Any:
+    """A whole agent from an entry of `compare`: `body` merged shallowly, everything else replaced.
+
+    An entry with a `type` of its own is a whole agent already.
+    """
+    if not isinstance(entry, Mapping):
+        return entry
+    if not entry.get("name"):
+        raise ValueError("compare: every entry needs a `name`")
+    entry = snake_keys(entry, ChatCompletionsAgent.model_fields)
+    if "type" in entry:
+        return entry
+    if isinstance(agent, BaseModel):
+        agent = agent.model_dump(exclude_unset=True)
+    base = snake_keys(agent, ChatCompletionsAgent.model_fields) if isinstance(agent, Mapping) else {}
+    merged = {**base, **entry}
+    if isinstance(base.get("body"), Mapping) and isinstance(entry.get("body"), Mapping):
+        merged["body"] = {**base["body"], **entry["body"]}
+    return merged
+
+
+def working_path(root: Path, path: str) -> Path:
+    """A path of the configuration, relative ones taken from the working directory."""
+    return root / path

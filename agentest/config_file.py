@@ -1,0 +1,252 @@
+"""Finding and reading the configuration file: YAML or Python, `.env`, `${VAR}`, errors with key and line."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from dotenv import dotenv_values
+from pydantic import BaseModel, ValidationError
+
+from agentest.config import AGENT_TYPES, ChatCompletionsAgent, Config, CustomAgent, Section
+from agentest.errors import ConfigError
+from agentest.importing import import_file, user_traceback
+from agentest.redact import Redactor, looks_secret
+from agentest.spelling import did_you_mean, snake_case
+
+NAMES = ("agentest.config.py", "agentest.config.yaml", "agentest.config.yml")
+_VARIABLE = re.compile(r"\$(?P<escaped>\$)?\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}")
+
+Path_ = tuple[str | int, ...]
+"""Where a value stands in the file: keys and list indices from the top."""
+
+
+@dataclass(frozen=True)
+class LoadedConfig:
+    """A configuration, where it came from, and what must never be shown."""
+
+    config: Config
+    path: Path
+    redact: Redactor = field(default_factory=Redactor)
+
+
+def find(root: Path) -> Path:
+    """The configuration file of a working directory. Raises ConfigError when there is none."""
+    for name in NAMES:
+        if (root / name).is_file():
+            return root / name
+    raise ConfigError(
+        f"no configuration found in {root}: expected {NAMES[0]}, {NAMES[1]} or {NAMES[2]}. "
+        "Write one with at least\n  agent:\n    endpoint: http://localhost:8000/v1/chat/completions\n"
+        "or name another file with --config PATH."
+    )
+
+
+def load(path: Path, environ: MutableMapping[str, str] = os.environ) -> LoadedConfig:
+    """Read and check a configuration file.
+
+    A `.env` file beside it is read into `environ` first, without overriding what is there. Raises
+    ConfigError that names the file, the key (and its line in YAML), what was found and what was expected.
+    """
+    if not path.is_file():
+        raise ConfigError(f"configuration file {path} does not exist")
+    for name, value in dotenv_values(path.parent / ".env").items():
+        if value is not None:
+            environ.setdefault(name, value)
+    data, lines = _read_python(path) if path.suffix == ".py" else _read_yaml(path)
+    used: dict[str, str] = {}
+    try:
+        filled = _interpolate(data, environ, used)
+        config = filled if isinstance(filled, Config) else Config.model_validate(filled)
+    except _Unset as unset:
+        raise ConfigError(
+            f"{_place(path, unset.path, lines)}: the environment variable {unset.name} is not set. "
+            f"Set it, or give a default: ${{{unset.name}:-default}}"
+        ) from None
+    except ValidationError as error:
+        raise ConfigError(_describe(error, path, lines, Redactor(_secrets(used, None)))) from None
+    return LoadedConfig(config, path, Redactor(_secrets(used, config)))
+
+
+def _read_python(path: Path) -> tuple[Any, dict[Path_, int]]:
+    try:
+        module = import_file(path)
+    except Exception as error:  # noqa: BLE001 - the user's module may raise anything
+        shown, line = user_traceback(error, path)
+        raise ConfigError(f"{path}:{line}: importing the configuration failed\n{shown}") from None
+    if not hasattr(module, "config"):
+        raise ConfigError(f"{path}: the module has no `config`; write config = {{'agent': …}}")
+    if not isinstance(module.config, Config | Mapping):
+        raise ConfigError(f"{path}: `config` is a {type(module.config).__name__}, expected a dict or Config")
+    return module.config, {}
+
+
+def _read_yaml(path: Path) -> tuple[Any, dict[Path_, int]]:
+    try:
+        text = path.read_text(encoding="utf-8")
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        data = yaml.safe_load(text)
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: is not UTF-8 text ({error.reason} at byte {error.start})") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or str(error)
+        raise ConfigError(f"{path}{line}: the YAML does not parse: {problem}") from None
+    if node is None or not isinstance(data, dict):
+        found = "is empty" if data is None else f"holds a {type(data).__name__}"
+        raise ConfigError(f"{path}: {found}, expected keys and values, at least `agent`")
+    lines: dict[Path_, int] = {}
+    _note_lines(node, (), lines, path)
+    return data, lines
+
+
+def _note_lines(node: yaml.Node, at: Path_, lines: dict[Path_, int], path: Path) -> None:
+    """Note the line of every key and list item; refuse a key that stands twice in one mapping."""
+    if isinstance(node, yaml.SequenceNode):
+        for index, item in enumerate(node.value):
+            lines[*at, index] = item.start_mark.line + 1
+            _note_lines(item, (*at, index), lines, path)
+    if isinstance(node, yaml.MappingNode):
+        seen: dict[str, int] = {}
+        for key_node, value_node in node.value:
+            key, line = str(key_node.value), key_node.start_mark.line + 1
+            if key in seen and key != "<<":
+                raise ConfigError(
+                    f"{path}:{line}: the key `{_dotted((*at, key))}` is given twice, first on line {seen[key]}"
+                )
+            seen[key] = line
+            for spelling in {key, snake_case(key)}:
+                lines[*at, spelling] = line
+                _note_lines(value_node, (*at, spelling), lines, path)
+
+
+class _Unset(Exception):
+    def __init__(self, name: str, path: Path_) -> None:
+        self.name = name
+        self.path = path
+
+
+def _interpolate(value: Any, environ: Mapping[str, str], used: dict[str, str], at: Path_ = ()) -> Any:
+    """The value with `${VAR}` replaced in every string; `$${VAR}` stays as `${VAR}`."""
+    if isinstance(value, str):
+        return _fill(value, environ, used, at)
+    if isinstance(value, dict):
+        return {k: _interpolate(v, environ, used, (*at, k)) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_interpolate(v, environ, used, (*at, i)) for i, v in enumerate(value)]
+    return value
+
+
+def _fill(text: str, environ: Mapping[str, str], used: dict[str, str], at: Path_) -> str:
+    def replace(match: re.Match[str]) -> str:
+        if match["escaped"]:
+            return match[0][1:]
+        name, default = match["name"], match["default"]
+        value = environ.get(name)
+        if value is None or (value == "" and default is not None):
+            if default is None:
+                raise _Unset(name, at)
+            return default
+        used[name] = value
+        return value
+
+    return _VARIABLE.sub(replace, text)
+
+
+def _secrets(used: Mapping[str, str], config: Config | None) -> list[str]:
+    secrets = [value for name, value in used.items() if looks_secret(name)]
+    if config is None:
+        return secrets
+    for agent in (config.agent, *config.agents.values(), *config.compare):
+        if isinstance(agent, ChatCompletionsAgent):
+            secrets += _secret_headers(agent.headers)
+    for options in (config.provider_options, config.user.provider_options, config.judge.provider_options):
+        secrets += _secret_headers(options.headers)
+        secrets += [options.api_key] if options.api_key else []
+    return secrets
+
+
+def _secret_headers(headers: Mapping[str, str]) -> list[str]:
+    values = [value for name, value in headers.items() if looks_secret(name)]
+    return values + [word for value in values for word in value.split() if len(word) >= 8]
+
+
+def _describe(error: ValidationError, path: Path, lines: dict[Path_, int], redact: Redactor) -> str:
+    problems = [_problem(details, path, lines, redact) for details in error.errors(include_url=False)]
+    return "\n".join(dict.fromkeys(problems))
+
+
+def _problem(details: Any, path: Path, lines: dict[Path_, int], redact: Redactor) -> str:
+    at = _without_tags(details["loc"])
+    kind, found = details["type"], details["input"]
+    if kind == "extra_forbidden":
+        return f"{_place(path, at, lines)}: unknown key `{at[-1]}`; {did_you_mean(str(at[-1]), _keys_at(at))}"
+    if kind == "union_tag_invalid":
+        at = (*at, "type")
+        name = details["ctx"]["tag"]
+        return (
+            f"{_place(path, at, lines)}: there is no agent type {name!r}; {did_you_mean(name, AGENT_TYPES)}"
+        )
+    if kind == "missing":
+        return f"{_place(path, at, lines)}: the key is missing"
+    message = details["msg"].removeprefix("Value error, ")
+    shown = _shown(found, redact)
+    if kind == "value_error" or shown is None:
+        return f"{_place(path, at, lines)}: {redact(message)}"
+    return f"{_place(path, at, lines)}: found {shown}; {message[0].lower()}{message[1:]}"
+
+
+def _shown(found: Any, redact: Redactor) -> str | None:
+    if isinstance(found, str | int | float | bool) or found is None:
+        return redact.error(repr(found))
+    return None
+
+
+def _without_tags(loc: tuple[str | int, ...]) -> Path_:
+    """pydantic puts the chosen agent type into the path; the user's file has no such level."""
+    return tuple(
+        part
+        for i, part in enumerate(loc)
+        if not (i > 0 and part in AGENT_TYPES and (loc[i - 1] == "agent" or loc[0] in ("agents", "compare")))
+    )
+
+
+def _keys_at(at: Path_) -> list[str]:
+    """The valid keys of the section in which an unknown key was found."""
+    section: type[BaseModel] = Config
+    for part in at[:-1]:
+        if isinstance(part, int) or section is Config and at[0] == "agents" and part != "agents":
+            continue
+        if section is Config and part in ("agent", "agents", "compare"):
+            section = ChatCompletionsAgent
+            continue
+        info = section.model_fields.get(str(part))
+        section = _section_of(info.annotation if info else None) or section
+    keys = set(section.model_fields)
+    return sorted(keys | set(CustomAgent.model_fields) if section is ChatCompletionsAgent else keys)
+
+
+def _section_of(annotation: Any) -> type[Section] | None:
+    candidates = (annotation, *getattr(annotation, "__args__", ()))
+    return next((c for c in candidates if isinstance(c, type) and issubclass(c, Section)), None)
+
+
+def _place(path: Path, at: Path_, lines: dict[Path_, int]) -> str:
+    """`file:line: key`, with the line of the nearest key that stands in the file."""
+    for depth in range(len(at), 0, -1):
+        if at[:depth] in lines:
+            return f"{path}:{lines[at[:depth]]}: {_dotted(at)}"
+    return f"{path}: {_dotted(at)}" if at else str(path)
+
+
+def _dotted(at: Path_) -> str:
+    text = ""
+    for part in at:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}"
+    return text.lstrip(".")

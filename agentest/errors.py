@@ -1,0 +1,79 @@
+"""Every error that Agentest raises on purpose, and the exit statuses of the command line.
+
+    AgentestError                 anything; raised by a mock, it ends the conversation
+    ├── UsageError                nothing was run: exit status 2, one message, no traceback
+    │   ├── ConfigError           configuration file, environment, command line
+    │   ├── ScenarioError         one scenario file; the other files still run
+    │   ├── AgentUnreachable      nobody listens at the agent's endpoint
+    │   └── ServerError           the agent's own server did not start
+    ├── AgentError                the agent's answer ends the conversation: the scenario fails
+    │   └── UnmockedToolError     the agent called a tool that has no mock
+    ├── MockError                 the scenario's own mock is broken: the scenario is errored
+    └── ModelError                a model could not be asked: the scenario is errored
+        ├── ModelUnavailable      still no answer after the retries
+        └── InvalidAnswer         an answer, but never one of the shape that was asked for
+
+What ends one conversation is kept in its transcript as a value (`transcript.Failure`), never passed on
+as an exception.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """Exit statuses of `agentest run`."""
+
+    PASSED = 0
+    FAILED = 1
+    ERRORED = 2
+    INTERRUPTED = 130
+
+
+class AgentestError(Exception):
+    """Base of all errors raised on purpose."""
+
+
+class UsageError(AgentestError):
+    """Something the user handed over is wrong; nothing was run."""
+
+
+class ConfigError(UsageError):
+    """The configuration, the environment or the command line is wrong."""
+
+
+class ScenarioError(UsageError):
+    """A scenario is not well formed."""
+
+
+class AgentUnreachable(UsageError):
+    """Nobody listens at the agent's endpoint before the first conversation."""
+
+
+class ServerError(UsageError):
+    """The agent's server command died or never became ready."""
+
+
+class AgentError(AgentestError):
+    """What the agent did ends the conversation."""
+
+
+class UnmockedToolError(AgentError):
+    """The agent called a tool for which the scenario has no mock."""
+
+
+class MockError(AgentestError):
+    """A mock of the scenario broke in a way that is not the agent's doing."""
+
+
+class ModelError(AgentestError):
+    """A model (simulated user, judge, deduplication) gave no usable answer."""
+
+
+class ModelUnavailable(ModelError):
+    """No answer from the model after all retries."""
+
+
+class InvalidAnswer(ModelError):
+    """The model's answers never had the shape that was asked for."""

@@ -1,0 +1,1 @@
+"""Finding out how a conversation went: trajectories, checks, judges, deduplication."""

@@ -1,0 +1,82 @@
+"""Grouping a scenario's failures by root cause, without ever losing one (contract, section 8)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+from pydantic import BaseModel
+
+from agentest.errors import ModelError
+from agentest.evaluate.prompts import dedup_messages
+from agentest.llm.port import CallKey, Model
+from agentest.results import Deduplication, ErrorGroup, LabelledFailure, Severity
+
+
+class Group(BaseModel):
+    """One group as the model gives it."""
+
+    label: str
+    severity: Literal["low", "medium", "high", "critical"]
+    occurrences: list[str]
+    explanation: str
+
+
+class Groups(BaseModel):
+    """The model's answer."""
+
+    groups: list[Group]
+
+
+async def deduplicate(
+    failures: Sequence[LabelledFailure], scenario: str, goal: str, model: Model | None, scope: str
+) -> Deduplication:
+    """The failures in groups; each failure is in exactly one. No failure, no call."""
+    if not failures:
+        return Deduplication()
+    if model is None:
+        return Deduplication(_by_label(failures))
+    try:
+        answer = await model.ask(dedup_messages(scenario, goal, failures), Groups, CallKey("dedup", scope))
+    except ModelError as error:
+        return Deduplication(_by_label(failures), str(error))
+    return Deduplication(settle(answer.groups, failures))
+
+
+def settle(groups: Iterable[Group], failures: Sequence[LabelledFailure]) -> tuple[ErrorGroup, ...]:
+    """The model's groups made to add up.
+
+    Ids that are no failure's are dropped; one that is in several groups stays in the most severe; those that
+    the model left out come back in a group of their own.
+    """
+    left = {failure.id: failure for failure in failures}
+    settled = []
+    for group in sorted(groups, key=lambda g: Severity.of(g.severity), reverse=True):
+        ids = tuple(dict.fromkeys(id for id in group.occurrences if id in left))
+        for id in ids:
+            del left[id]
+        if ids:
+            settled.append(ErrorGroup(group.label, Severity.of(group.severity), ids, group.explanation))
+    if left:
+        settled.append(_ungrouped(tuple(left.values())))
+    return tuple(settled)
+
+
+def _ungrouped(failures: Sequence[LabelledFailure]) -> ErrorGroup:
+    labels = ", ".join(dict.fromkeys(failure.label for failure in failures))
+    return ErrorGroup(
+        f"ungrouped: {labels}",
+        Severity.MEDIUM,
+        tuple(failure.id for failure in failures),
+        "The model that groups failures left these out. " + failures[0].reason,
+    )
+
+
+def _by_label(failures: Sequence[LabelledFailure]) -> tuple[ErrorGroup, ...]:
+    groups: dict[tuple[str, str], list[LabelledFailure]] = {}
+    for failure in failures:
+        groups.setdefault((failure.metric, failure.label), []).append(failure)
+    return tuple(
+        ErrorGroup(label, Severity.MEDIUM, tuple(f.id for f in members), f"{metric}: {members[0].reason}")
+        for (metric, label), members in groups.items()
+    )

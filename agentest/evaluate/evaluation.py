@@ -1,0 +1,170 @@
+"""Everything that is found out about one turn and one conversation."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import anyio
+
+from agentest.evaluate.checks import check_reply
+from agentest.evaluate.context import ConversationInput, TurnInput
+from agentest.evaluate.custom import ConversationMetric, Metric, evaluate_metric
+from agentest.evaluate.judge import Judge
+from agentest.evaluate.prompts import conversation_context, turn_context
+from agentest.evaluate.trajectory import match_trajectory
+from agentest.llm.port import CallKey
+from agentest.results import (
+    NO_FAILURE,
+    NO_MODEL,
+    LabelledFailure,
+    MetricResult,
+    Score,
+    Skipped,
+    TrajectoryResult,
+    TurnEvaluation,
+    Unscored,
+)
+from agentest.scenario import Scenario
+from agentest.transcript import Blame, Conversation, Turn
+
+GOAL_COMPLETION = "goal_completion"
+TOOL_CALLS = "tool_call_behavior_failure"
+
+Pending = dict[str, Callable[[], Awaitable[MetricResult]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluator:
+    """What a scenario's conversations are evaluated by. Holds nothing of any conversation."""
+
+    scenario: Scenario
+    scope: str
+    metrics: Sequence[str] = ()
+    """Built-in metrics to judge."""
+    custom: Sequence[Metric] = ()
+    judge: Judge | None = None
+    redact: Callable[[str], str] = field(default=str)
+
+    async def evaluate_turn(self, turns: Sequence[Turn], conversation: int) -> TurnEvaluation:
+        """The last of the turns, judged in the light of those before it. Never raises."""
+        turn = turns[-1]
+        script = self.scenario.turns
+        scripted = script[turn.turn_index] if turn.turn_index < len(script) else None
+        return TurnEvaluation(
+            turn_index=turn.turn_index,
+            metrics=await self._gather(self._turn_metrics(turns, conversation)),
+            trajectory=match_trajectory(scripted.trajectory, turn.tool_calls, 1)
+            if scripted and scripted.trajectory
+            else None,
+            checks=check_reply(scripted.expect, turn) if scripted and scripted.expect else (),
+        )
+
+    async def evaluate_conversation(
+        self, conversation: Conversation, number: int
+    ) -> Mapping[str, MetricResult]:
+        """The metrics of a conversation as a whole. Never raises."""
+        return await self._gather(self._conversation_metrics(conversation, number))
+
+    def trajectory(self, conversation: Conversation) -> TrajectoryResult | None:
+        """The scenario's own trajectory against the whole conversation."""
+        if self.scenario.trajectory is None:
+            return None
+        failure = conversation.failure
+        return match_trajectory(
+            self.scenario.trajectory,
+            conversation.tool_calls,
+            conversation.started_turns,
+            complete=failure is None or failure.blame is Blame.AGENT,
+        )
+
+    def _judged(self, metric: str) -> bool:
+        # A scripted scenario without a goal gives a judge nothing to judge by.
+        return metric in self.metrics and bool(self.scenario.goal)
+
+    def _turn_metrics(self, turns: Sequence[Turn], conversation: int) -> Pending:
+        turn = turns[-1]
+        key = CallKey("judge", self.scope, conversation, turn.turn_index)
+        given = TurnInput(
+            goal=self.scenario.goal,
+            profile=self.scenario.profile,
+            knowledge=self.scenario.knowledge,
+            user_message=turn.user_message,
+            agent_message=turn.agent_message,
+            tool_calls=turn.tool_calls,
+            history=tuple(turns[:-1]),
+            turn_index=turn.turn_index,
+        )
+        names = [
+            name
+            for name in self.metrics
+            if self._judged(name) and name != GOAL_COMPLETION and (name != TOOL_CALLS or turn.tool_calls)
+        ]
+        pending = self._built_in(names, turn_context(given) if self.judge and names else "", key)
+        for metric in self.custom:
+            if not isinstance(metric, ConversationMetric):
+                pending[metric.name] = self._custom(metric, given, key)
+        return pending
+
+    def _conversation_metrics(self, conversation: Conversation, number: int) -> Pending:
+        if conversation.failure or not conversation.turns:
+            return {}
+        key = CallKey("judge", self.scope, number)
+        given = ConversationInput(
+            self.scenario.goal, self.scenario.profile, self.scenario.knowledge, conversation.turns
+        )
+        names = [GOAL_COMPLETION] if self._judged(GOAL_COMPLETION) else []
+        pending = self._built_in(names, conversation_context(given) if self.judge and names else "", key)
+        for metric in self.custom:
+            if isinstance(metric, ConversationMetric):
+                pending[metric.name] = self._custom(metric, given, key)
+        return pending
+
+    def _built_in(self, names: Sequence[str], context: str, key: CallKey) -> Pending:
+        def asking(name: str) -> Callable[[], Awaitable[MetricResult]]:
+            async def ask() -> MetricResult:
+                if self.judge is None:
+                    return Skipped(NO_MODEL)
+                return await self.judge.score(name, context, key, first_turn=key.turn == 0)
+
+            return ask
+
+        return {name: asking(name) for name in names}
+
+    def _custom(
+        self, metric: Metric, given: TurnInput | ConversationInput, key: CallKey
+    ) -> Callable[[], Awaitable[MetricResult]]:
+        model = self.judge.model if self.judge else None
+        own = CallKey(key.role, key.scope, key.conversation, key.turn, metric.name)
+        return lambda: evaluate_metric(metric, given, model, own)
+
+    async def _gather(self, pending: Pending) -> dict[str, MetricResult]:
+        """All metrics at once, in the order in which they were asked for."""
+        found: dict[str, MetricResult] = {}
+
+        async def ask(name: str) -> None:
+            result = await pending[name]()
+            found[name] = Unscored(self.redact(result.error)) if isinstance(result, Unscored) else result
+
+        async with anyio.create_task_group() as tasks:
+            for name in pending:
+                tasks.start_soon(ask, name)
+        return {name: found[name] for name in pending}
+
+
+def labelled_failures(
+    conversation_id: str, turns: Sequence[TurnEvaluation]
+) -> tuple[LabelledFailure, ...]:
+    """Every label other than `no failure`, with its id."""
+    found = [
+        (turn.turn_index, name, result)
+        for turn in turns
+        for name, result in turn.metrics.items()
+        if isinstance(result, Score) and isinstance(result.value, str) and result.value != NO_FAILURE
+    ]
+    return tuple(
+        LabelledFailure(
+            f"{conversation_id}-F{n}", conversation_id, turn, name, str(result.value), result.reason
+        )
+        for n, (turn, name, result) in enumerate(found, start=1)
+    )

@@ -1,0 +1,98 @@
+"""Asking a model for the value of a built-in metric."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median_low
+from typing import Annotated, Any, Literal
+
+import anyio
+from pydantic import BaseModel, BeforeValidator, Field, create_model
+
+from agentest.errors import ModelError
+from agentest.evaluate.prompts import judge_messages, question
+from agentest.llm.port import CallKey, Model
+from agentest.metric_names import LABELS
+from agentest.results import NO_FAILURE, MetricResult, Score, Unscored
+
+
+def _no_bool(value: object) -> object:
+    if isinstance(value, bool):  # True is equal to 1, and would be taken for it
+        raise ValueError("a number is expected, not true or false")
+    return value
+
+
+class ScaleAnswer(BaseModel):
+    """A judge's answer on the scale."""
+
+    reason: str
+    value: Annotated[Literal[1, 2, 3, 4, 5], BeforeValidator(_no_bool)]
+
+
+class BinaryAnswer(BaseModel):
+    """A judge's answer of yes or no."""
+
+    reason: str
+    value: Annotated[Literal[0, 1], BeforeValidator(_no_bool)]
+
+
+def _label_answer(metric: str) -> type[BaseModel]:
+    fields: dict[str, Any] = {"reason": (str, Field()), "value": (Literal[LABELS[metric]], Field())}
+    return create_model("LabelAnswer", **fields)
+
+
+_ANSWERS: dict[str, type[BaseModel]] = {
+    "goal_completion": BinaryAnswer,
+    **{metric: _label_answer(metric) for metric in LABELS},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """The judges' model and how many answers to ask it for."""
+
+    model: Model
+    samples: int = 1
+
+    async def score(
+        self, metric: str, context: str, key: CallKey, *, first_turn: bool = False
+    ) -> MetricResult:
+        """The value of a built-in metric; Unscored where fewer than half of the samples could be had."""
+        messages = judge_messages(context, question(metric, first_turn=first_turn))
+        answer_type = _ANSWERS.get(metric, ScaleAnswer)
+        answers: list[Any] = [None] * self.samples
+        problems: list[str] = []
+
+        async def sample(n: int) -> None:
+            try:
+                answers[n] = await self.model.ask(
+                    messages, answer_type, CallKey(key.role, key.scope, key.conversation, key.turn, metric, n)
+                )
+            except ModelError as error:
+                problems.append(str(error))
+
+        async with anyio.create_task_group() as tasks:
+            for n in range(self.samples):
+                tasks.start_soon(sample, n)
+        given = [answer for answer in answers if answer is not None]
+        if 2 * len(given) <= self.samples:
+            return Unscored(problems[0])
+        return _combined(given, self.samples)
+
+
+def _combined(answers: Sequence[Any], asked: int) -> Score:
+    """One score from several answers: the median of numbers, the majority of labels."""
+    values = [answer.value for answer in answers]
+    value = median_low(values) if isinstance(values[0], int) else majority_label(values)
+    reason = next(answer.reason for answer in answers if answer.value == value)
+    return Score(value, reason, tuple(values) if asked > 1 else ())
+
+
+def majority_label(labels: Sequence[str]) -> str:
+    """The label of most judges. They first agree on whether it failed at all, then on how."""
+    failing = [label for label in labels if label != NO_FAILURE]
+    if 2 * len(failing) <= len(labels):
+        return NO_FAILURE
+    return Counter(failing).most_common(1)[0][0]

@@ -1,0 +1,61 @@
+"""Comparing an expected value with an actual one (contract, section 7)."""
+
+from __future__ import annotations
+
+import functools
+import re
+import types
+from collections.abc import Mapping
+from typing import Any
+
+_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial)
+
+
+class PredicateFailed(Exception):
+    """A predicate or matcher of the scenario raised instead of answering."""
+
+
+def equal(expected: Any, actual: Any) -> bool:
+    """Whether the values are equal at every depth.
+
+    Dicts and lists are compared item by item; a compiled pattern matches a text whole; a function is asked;
+    everything else decides by `==`, matcher objects among them. `1` equals `1.0`; `True` does not equal `1`.
+    Raises PredicateFailed.
+    """
+    if isinstance(expected, Mapping):
+        return (
+            isinstance(actual, Mapping)
+            and expected.keys() == actual.keys()
+            and all(equal(value, actual[key]) for key, value in expected.items())
+        )
+    if isinstance(expected, list | tuple):
+        return (
+            isinstance(actual, list | tuple)
+            and len(expected) == len(actual)
+            and all(map(equal, expected, actual))
+        )
+    if isinstance(expected, re.Pattern):
+        return isinstance(actual, str) and expected.fullmatch(actual) is not None
+    if isinstance(expected, bool | int | float) and isinstance(actual, bool) is not isinstance(expected, bool):
+        return False
+    return _asked(expected, actual)
+
+
+def _asked(expected: Any, actual: Any) -> bool:
+    try:
+        return bool(expected(actual) if isinstance(expected, _FUNCTIONS) else expected == actual)
+    except Exception as error:
+        raise PredicateFailed(f"{shown(expected)} raised {type(error).__name__}: {error}") from error
+
+
+def shown(value: Any) -> str:
+    """A value as a failure's reason shows it."""
+    if isinstance(value, re.Pattern):
+        return f"re.compile({value.pattern!r})"
+    if isinstance(value, _FUNCTIONS):
+        return f"<predicate {getattr(value, '__name__', 'function')}>"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key!r}: {shown(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(shown(item) for item in value) + "]"
+    return repr(value)

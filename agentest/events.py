@@ -1,0 +1,71 @@
+"""What happens during a run, and who may listen. The runner emits events; reporters consume them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from agentest.results import ConversationResult, RunResult, ScenarioResult
+
+
+@dataclass(frozen=True, slots=True)
+class RunStarted:
+    """Before the first conversation."""
+
+    version: str
+    agents: Mapping[str, str]
+    """Name → where the agent is."""
+    scenarios: int
+    conversations: int
+    concurrency: int
+    models: Mapping[str, str | None] = field(default_factory=dict)
+    """Role (user, judge) → model; None is offline."""
+    comparison: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ScenarioStarted:
+    name: str
+    agent: str
+    conversations: int
+
+
+@dataclass(frozen=True, slots=True)
+class TurnFinished:
+    name: str
+    agent: str
+    conversation_id: str
+    turn_index: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationFinished:
+    """A conversation was held and judged."""
+
+    name: str
+    agent: str
+    result: ConversationResult
+
+
+@dataclass(frozen=True, slots=True)
+class ScenarioFinished:
+    result: ScenarioResult
+
+
+@dataclass(frozen=True, slots=True)
+class RunFinished:
+    result: RunResult
+
+
+Event = (
+    RunStarted | ScenarioStarted | TurnFinished | ConversationFinished | ScenarioFinished | RunFinished
+)
+
+
+class Reporter(Protocol):
+    """Tells somebody about a run. Formats, never computes."""
+
+    name: str
+
+    def on_event(self, event: Event) -> None: ...

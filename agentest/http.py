@@ -1,0 +1,202 @@
+"""The one way to open an HTTP client, to agents and to models.
+
+httpx's interface over aiohttp's connections: httpx's own pool searches all its connections on every
+request, which costs more than the request where conversations are many. Time-outs are the callers' own
+(`anyio.fail_after`, from connect to the last byte), so the client has none.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+import ssl
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+from math import isnan
+from random import uniform
+from time import time
+from typing import Any
+
+import aiohttp
+import httpx
+from aiohttp.abc import AbstractResolver, ResolveResult
+from httpx_aiohttp import AiohttpTransport
+
+ALLOW_METADATA = "AGENTEST_ALLOW_METADATA_ENDPOINTS"
+MAX_RETRY_AFTER_S = 30.0
+_FIRST_PAUSE_S = 0.25
+_LONGEST_PAUSE_S = 8.0
+_KEEPALIVE_S = 15.0
+
+# Addresses at which clouds tell a machine its credentials, besides all link-local ones.
+_METADATA = tuple(
+    ipaddress.ip_network(net)
+    for net in (
+        "169.254.0.0/16",
+        "fe80::/10",
+        "fd00:ec2::254/128",  # AWS over IPv6
+        "100.100.100.200/32",  # Alibaba
+        "168.63.129.16/32",  # Azure
+        "192.0.0.192/32",  # Oracle
+    )
+)
+CONNECTION_ERRORS = (httpx.HTTPError, aiohttp.ClientError, OSError)
+"""What a request may raise when the connection, not the answer, is at fault."""
+
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+
+
+class RefusedAddress(Exception):
+    """The host is, or resolves to, a link-local or cloud-metadata address."""
+
+    def __init__(self, host: str, address: str) -> None:
+        where = host if host == address else f"{host} ({address})"
+        super().__init__(
+            f"{where} is a link-local or cloud-metadata address and is refused; "
+            f"set {ALLOW_METADATA}=1 if the agent really lives there"
+        )
+
+
+class AddressGuard:
+    """Refuses link-local and cloud-metadata addresses; loopback and private ones are allowed."""
+
+    def __init__(self, allow_metadata: bool | None = None) -> None:
+        self.allow_metadata = (
+            os.environ.get(ALLOW_METADATA) == "1" if allow_metadata is None else allow_metadata
+        )
+
+    def check(self, host: str, addresses: list[str]) -> None:
+        """Raise RefusedAddress if any of the host's addresses is one that is refused."""
+        if self.allow_metadata:
+            return
+        for address in addresses:
+            if _is_metadata(address):
+                raise RefusedAddress(host, address)
+
+    def check_literal(self, host: str) -> None:
+        """The same for a host that is an address itself, in any of the forms that inet_aton reads."""
+        literal = _literal(host)
+        if literal:
+            self.check(host, [literal])
+
+
+def _literal(host: str) -> str | None:
+    try:
+        return str(ipaddress.ip_address(host.strip("[]").partition("%")[0]))
+    except ValueError:
+        pass
+    try:
+        return socket.inet_ntoa(socket.inet_aton(host))  # 2852039166, 0xa9fea9fe, 169.254.43518
+    except OSError:
+        return None
+
+
+def _is_metadata(address: str) -> bool:
+    ip = ipaddress.ip_address(address.partition("%")[0])
+    if isinstance(ip, ipaddress.IPv6Address):
+        if ip in _NAT64:
+            ip = ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)
+        else:
+            ip = ip.ipv4_mapped or ip.sixtofour or ip
+    return any(ip in net for net in _METADATA if net.version == ip.version)
+
+
+class _GuardedResolver(AbstractResolver):
+    """Resolves names and checks what they resolve to: the addresses checked are those connected to."""
+
+    def __init__(self, guard: AddressGuard) -> None:
+        self._guard = guard
+        self._resolver = aiohttp.ThreadedResolver()
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        found = await self._resolver.resolve(host, port, family)
+        self._guard.check(host, [result["host"] for result in found])
+        return found
+
+    async def close(self) -> None:
+        await self._resolver.close()
+
+
+class _GuardedTransport(AiohttpTransport):
+    """Checks hosts that are addresses themselves; names are checked when they are resolved."""
+
+    def __init__(self, guard: AddressGuard, **options: Any) -> None:
+        super().__init__(**options)
+        self._guard = guard
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        self._guard.check_literal(request.url.host)
+        return await super().handle_async_request(request)
+
+
+def open_client(guard: AddressGuard | None = None) -> httpx.AsyncClient:
+    """A client without a limit on connections, without time-outs and without redirects.
+
+    With a guard it never connects to an address that the guard refuses, and uses no proxy: the proxy would
+    do the resolving. Must be opened inside the running event loop.
+    """
+    context = ssl.create_default_context()
+
+    def session() -> aiohttp.ClientSession:
+        connector = aiohttp.TCPConnector(
+            limit=0,
+            ssl=context,
+            keepalive_timeout=_KEEPALIVE_S,
+            resolver=_GuardedResolver(guard) if guard else None,
+        )
+        return aiohttp.ClientSession(
+            connector=connector, trust_env=guard is None, cookie_jar=aiohttp.DummyCookieJar()
+        )
+
+    # `verify=False` only spares the transport a second TLS context: the session's own is the one in use.
+    options: dict[str, Any] = {"client": session, "verify": False}
+    transport = _GuardedTransport(guard, **options) if guard else AiohttpTransport(**options)
+    return httpx.AsyncClient(transport=transport, timeout=None)
+
+
+def pause_before_retry(attempt: int, retry_after: float | None = None) -> float:
+    """Seconds to wait before attempt `attempt` + 1: what the server asked for, else exponential with jitter.
+
+    Args:
+        attempt: number of the attempt that failed, from 1.
+        retry_after: seconds that the server asked for; at most 30 are granted.
+    """
+    if retry_after is not None:
+        return min(max(retry_after, 0.0), MAX_RETRY_AFTER_S)
+    longest = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2**attempt)
+    return uniform(longest / 2, longest)
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds of a `Retry-After` header (seconds or a date), or None without a readable one."""
+    value = headers.get("retry-after")
+    if value is None:
+        return None
+    try:
+        seconds = float(value)
+    except ValueError:
+        try:
+            seconds = parsedate_to_datetime(value).timestamp() - time()
+        except (TypeError, ValueError, OverflowError):
+            return None
+    return None if isnan(seconds) else seconds
+
+
+def describe(error: BaseException) -> str:
+    """What went wrong with a connection, in a few words.
+
+    The bottom of the chain knows: httpx wraps aiohttp's error, which wraps the operating system's.
+    """
+    cause = error
+    while cause.__cause__ is not None:
+        cause = cause.__cause__
+    if isinstance(cause, ConnectionRefusedError):
+        return "connection refused: nobody listens there"
+    if isinstance(cause, socket.gaierror):
+        return "the host name cannot be resolved"
+    if isinstance(cause, ConnectionResetError | BrokenPipeError | aiohttp.ServerDisconnectedError):
+        return "the connection was closed before the answer was complete"
+    return f"{type(cause).__name__}: {cause}" if str(cause) else type(cause).__name__

@@ -1,0 +1,47 @@
+"""From resolved specifications to models that can be asked."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import anyio
+
+from agentest.http import open_client
+from agentest.llm import litellm_adapter
+from agentest.llm.openai_http import OpenAIChatModel
+from agentest.llm.port import Ledger, Model
+from agentest.llm.providers import ModelSpec
+from agentest.llm.structured import StructuredModel
+
+
+@dataclass(frozen=True, slots=True)
+class Models:
+    """The models of a run; None for a role that is offline."""
+
+    user: Model | None = None
+    judge: Model | None = None
+
+
+@asynccontextmanager
+async def open_models(
+    user: ModelSpec | None, judge: ModelSpec | None, ledger: Ledger, max_calls: int
+) -> AsyncIterator[Models]:
+    """Open the models of the two roles; the same one for both where they are specified alike.
+
+    At most `max_calls` requests are under way at once, both roles together.
+    """
+    limiter = anyio.CapacityLimiter(max_calls)
+    async with open_client() as client:
+
+        async def opened(spec: ModelSpec) -> Model:
+            if spec.base_url:
+                chat = OpenAIChatModel(spec, client)
+            else:
+                chat = litellm_adapter.LiteLLMChatModel(spec, await litellm_adapter.load())
+            return StructuredModel(chat, ledger, limiter, timeout_s=spec.timeout_s, retries=spec.retries)
+
+        user_model = await opened(user) if user else None
+        judge_model = user_model if judge == user else await opened(judge) if judge else None
+        yield Models(user_model, judge_model)

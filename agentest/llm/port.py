@@ -1,0 +1,109 @@
+"""What the rest of the program knows of a language model."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any, Literal, Protocol, TypeVar
+
+from pydantic import BaseModel
+
+from agentest.errors import ModelError
+from agentest.results import ModelUsage
+from agentest.transcript import Usage
+
+Message = Mapping[str, str]
+"""`{"role": "system" | "user" | "assistant", "content": text}`."""
+
+Role = Literal["user", "judge", "dedup"]
+Answer = TypeVar("Answer", bound=BaseModel)
+
+
+class Level(IntEnum):
+    """How the form of an answer is asked for, the strictest first."""
+
+    SCHEMA = 0
+    JSON_MODE = 1
+    PROMPT = 2
+
+
+@dataclass(frozen=True, slots=True)
+class CallKey:
+    """Which question of a run a model is asked: for accounting, and to tell one recording from another."""
+
+    role: Role
+    scope: str
+    """The scenario, with the agent where several are compared."""
+    conversation: int = 0
+    turn: int | None = None
+    metric: str | None = None
+    sample: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """One request to a model. `schema` is the JSON Schema of the answer, asked for as `level` says."""
+
+    messages: Sequence[Message]
+    schema_name: str
+    schema: Mapping[str, Any]
+    level: Level
+    key: CallKey
+
+
+@dataclass(frozen=True, slots=True)
+class ChatReply:
+    text: str
+    usage: Usage = field(default_factory=Usage)
+    model: str = ""
+    """The model that answered, by its own account."""
+
+
+class TransientError(ModelError):
+    """Asking again may help: 408, 409, 429, 5xx, a time-out, a broken connection."""
+
+    def __init__(self, message: str, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class RequestRefused(ModelError):
+    """The model cannot take the request as it is (400, 422): perhaps it does not know the answer's form."""
+
+
+class ChatModel(Protocol):
+    """One model behind one protocol: a single attempt, no retries, no reading of the answer."""
+
+    name: str
+
+    async def complete(self, request: ChatRequest) -> ChatReply:
+        """The model's reply.
+
+        Raises TransientError, RequestRefused, or another ModelError that asking again will not mend.
+        """
+        ...
+
+
+class Model(Protocol):
+    """A model as the simulated user, the judges and the deduplication use it."""
+
+    name: str
+
+    async def ask(self, messages: Sequence[Message], answer: type[Answer], key: CallKey) -> Answer:
+        """An answer of the given shape. Raises ModelUnavailable or InvalidAnswer after the retries."""
+        ...
+
+
+class Ledger:
+    """Counts calls and tokens by scope and role. Only ever added to."""
+
+    def __init__(self) -> None:
+        self._entries: dict[tuple[str, Role], ModelUsage] = defaultdict(ModelUsage)
+
+    def add(self, key: CallKey, used: ModelUsage) -> None:
+        self._entries[key.scope, key.role] += used
+
+    def of(self, scope: str) -> dict[str, ModelUsage]:
+        return {role: used for (entry_scope, role), used in self._entries.items() if entry_scope == scope}

@@ -1,0 +1,188 @@
+"""From a model's name in LiteLLM spelling to where and how it is reached."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from agentest.config import Config, ModelSettings, ProviderOptions
+from agentest.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """A model, resolved: everything that is needed to ask it. `base_url` empty: through litellm."""
+
+    name: str
+    """As the user wrote it, in LiteLLM spelling."""
+    model: str
+    """As the endpoint knows it (direct), or in LiteLLM spelling (through litellm)."""
+    base_url: str = ""
+    api_key: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: Mapping[str, Any] = field(default_factory=dict)
+    temperature: float | None = None
+    max_tokens: int | None = None
+    timeout_s: float = 120.0
+    retries: int = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Direct:
+    """A provider that speaks OpenAI's protocol."""
+
+    base_url: str
+    base_variables: tuple[str, ...] = ()
+    key_variable: str | None = None
+    key_required: bool = True
+    path: str = ""
+    """Appended to a base URL from the environment that is documented without it."""
+
+
+_DIRECT: dict[str, _Direct] = {
+    "openai": _Direct("https://api.openai.com/v1", ("OPENAI_BASE_URL", "OPENAI_API_BASE"), "OPENAI_API_KEY"),
+    "ollama": _Direct("http://localhost:11434/v1", ("OLLAMA_API_BASE",), None, False, "/v1"),
+    "ollama_chat": _Direct("http://localhost:11434/v1", ("OLLAMA_API_BASE",), None, False, "/v1"),
+    "lm_studio": _Direct("http://localhost:1234/v1", ("LM_STUDIO_API_BASE",), "LM_STUDIO_API_KEY", False),
+    "hosted_vllm": _Direct("http://localhost:8000/v1", ("HOSTED_VLLM_API_BASE",), "HOSTED_VLLM_API_KEY", False),
+    "llamafile": _Direct("http://localhost:8080/v1", ("LLAMAFILE_API_BASE",), "LLAMAFILE_API_KEY", False),
+    "openrouter": _Direct("https://openrouter.ai/api/v1", ("OPENROUTER_API_BASE",), "OPENROUTER_API_KEY"),
+    "groq": _Direct("https://api.groq.com/openai/v1", ("GROQ_API_BASE",), "GROQ_API_KEY"),
+    "deepseek": _Direct("https://api.deepseek.com/v1", ("DEEPSEEK_API_BASE",), "DEEPSEEK_API_KEY"),
+    "mistral": _Direct("https://api.mistral.ai/v1", ("MISTRAL_API_BASE",), "MISTRAL_API_KEY"),
+    "xai": _Direct("https://api.x.ai/v1", ("XAI_API_BASE",), "XAI_API_KEY"),
+}
+
+_DEFAULT_MODEL = {
+    "openai": "openai/gpt-5-mini",
+    "anthropic": "anthropic/claude-sonnet-5-5",
+    "google": "gemini/gemini-2.5-flash",
+    "ollama": "ollama/llama3.2",
+}
+
+_LITELLM_KEYS = {
+    "anthropic": ("ANTHROPIC_API_KEY",),
+    "gemini": ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+    "cohere": ("COHERE_API_KEY",),
+    "together_ai": ("TOGETHERAI_API_KEY",),
+    "fireworks_ai": ("FIREWORKS_AI_API_KEY", "FIREWORKS_API_KEY"),
+}
+_FAMILIES = {"gpt-": "openai", "o1": "openai", "o3": "openai", "o4": "openai", "claude": "anthropic", "gemini": "gemini"}
+_SPELLING = {"google": "gemini"}
+
+
+def resolve(
+    config: Config,
+    settings: ModelSettings,
+    environ: Mapping[str, str],
+    override: str | None = None,
+) -> ModelSpec | None:
+    """The model for one role, or None when none is configured.
+
+    Args:
+        settings: `config.user` or `config.judge`; what they leave out comes from the top level.
+        override: the model of `--model` or `AGENTEST_MODEL`, in place of the top level's `model`.
+
+    Raises ConfigError when the model's key or base URL is missing.
+    """
+    own = settings.model or settings.provider
+    model = settings.model if own else override or config.model
+    provider = settings.provider if own else (None if override else config.provider)
+    options = _merged(config.provider_options, settings.provider_options)
+    if model is None and provider is None:
+        return None
+    return _spec(model, provider, options, settings, environ)
+
+
+def _merged(base: ProviderOptions, own: ProviderOptions) -> ProviderOptions:
+    return base.model_copy(update={name: getattr(own, name) for name in own.model_fields_set})
+
+
+def _spec(
+    model: str | None,
+    provider: str | None,
+    options: ProviderOptions,
+    settings: ModelSettings,
+    environ: Mapping[str, str],
+) -> ModelSpec:
+    name = _litellm_spelling(model, provider)
+    prefix, _, rest = name.partition("/")
+    if provider == "openai-compatible":
+        if not options.base_url:
+            raise ConfigError(
+                "provider openai-compatible needs provider_options.base_url, the URL before /chat/completions"
+            )
+        prefix, rest = "", name
+        base_url, api_key = options.base_url, options.api_key
+    elif prefix in _DIRECT and provider != "litellm":
+        base_url, api_key = _direct(prefix, name, options, environ)
+    else:
+        base_url, api_key, rest = "", _litellm_key(prefix, name, options, environ), name
+    return ModelSpec(
+        name=name,
+        model=rest,
+        base_url=base_url,
+        api_key=api_key,
+        headers=options.headers,
+        body=options.body if base_url else {**_api_base(options), **options.body},
+        temperature=settings.temperature,
+        max_tokens=settings.max_tokens,
+        timeout_s=settings.timeout_ms / 1000,
+        retries=settings.retries,
+    )
+
+
+def _api_base(options: ProviderOptions) -> dict[str, str]:
+    return {"api_base": options.base_url} if options.base_url else {}
+
+
+def _litellm_spelling(model: str | None, provider: str | None) -> str:
+    if model is None:
+        if provider not in _DEFAULT_MODEL:
+            raise ConfigError(f"provider {provider} has no default model; name one with `model`")
+        return _DEFAULT_MODEL[provider]
+    if provider in (None, "litellm", "openai-compatible"):
+        return model if "/" in model or provider == "openai-compatible" else _family(model)
+    prefix = _SPELLING.get(provider, provider)
+    return model if model.startswith(f"{prefix}/") else f"{prefix}/{model}"
+
+
+def _family(model: str) -> str:
+    for start, prefix in _FAMILIES.items():
+        if model.startswith(start):
+            return f"{prefix}/{model}"
+    raise ConfigError(
+        f"model {model!r} names no provider; write it as provider/model, like openai/gpt-5-mini or ollama/{model}"
+    )
+
+
+def _direct(
+    prefix: str, name: str, options: ProviderOptions, environ: Mapping[str, str]
+) -> tuple[str, str | None]:
+    provider = _DIRECT[prefix]
+    from_environ = next((environ[v] for v in provider.base_variables if environ.get(v)), None)
+    if from_environ and provider.path and not from_environ.rstrip("/").endswith(provider.path):
+        from_environ = from_environ.rstrip("/") + provider.path
+    base_url = options.base_url or from_environ or provider.base_url
+    api_key = options.api_key or (environ.get(provider.key_variable) if provider.key_variable else None)
+    if provider.key_required and not api_key and base_url == provider.base_url:
+        raise ConfigError(_missing_key(name, provider.key_variable or ""))
+    return base_url, api_key
+
+
+def _litellm_key(
+    prefix: str, name: str, options: ProviderOptions, environ: Mapping[str, str]
+) -> str | None:
+    variables = _LITELLM_KEYS.get(prefix, ())
+    found = options.api_key or next((environ[v] for v in variables if environ.get(v)), None)
+    if variables and not found:
+        raise ConfigError(_missing_key(name, " or ".join(variables)))
+    return found
+
+
+def _missing_key(name: str, variable: str) -> str:
+    return (
+        f"model {name} needs a key: set the environment variable {variable}, "
+        "or run without a model with --offline"
+    )

@@ -1,0 +1,61 @@
+"""Names and scales of the built-in metrics (contract, section 6)."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from agentest.results import NO_FAILURE
+
+
+class Kind(StrEnum):
+    """What a metric's value is, and so what a threshold on it may be."""
+
+    SCALE = "scale"
+    """An integer from 1 to 5, 5 the best."""
+    BINARY = "binary"
+    """0 or 1."""
+    LABEL = "label"
+    """One of a fixed set of labels; has no average and no threshold."""
+
+
+BUILTIN: dict[str, Kind] = {
+    "helpfulness": Kind.SCALE,
+    "coherence": Kind.SCALE,
+    "relevance": Kind.SCALE,
+    "faithfulness": Kind.SCALE,
+    "verbosity": Kind.SCALE,
+    "goal_completion": Kind.BINARY,
+    "agent_behavior_failure": Kind.LABEL,
+    "tool_call_behavior_failure": Kind.LABEL,
+}
+
+LABELS: dict[str, tuple[str, ...]] = {
+    "agent_behavior_failure": (
+        NO_FAILURE,
+        "repetition",
+        "failure to ask for clarification",
+        "lack of specific information",
+        "disobey user request",
+        "false information",
+        "unsafe action",
+        "unsafe state",
+    ),
+    "tool_call_behavior_failure": (
+        NO_FAILURE,
+        "unnecessary tool call",
+        "wrong tool",
+        "wrong arguments",
+        "ignored tool result",
+        "missing tool call",
+        "repeated tool call",
+    ),
+}
+
+PASS_RATE = "pass_rate"
+"""Not a metric: a threshold on the share of conversations that pass."""
+
+THRESHOLD_RANGE: dict[str, tuple[float, float]] = {
+    **{name: (0.0, 5.0) for name, kind in BUILTIN.items() if kind is Kind.SCALE},
+    **{name: (0.0, 1.0) for name, kind in BUILTIN.items() if kind is Kind.BINARY},
+    PASS_RATE: (0.0, 1.0),
+}

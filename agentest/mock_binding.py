@@ -1,0 +1,113 @@
+"""The kinds of mocks, and how a function's parameters receive a tool call's arguments.
+
+A function whose parameters are `args` (and `ctx`) gets the raw argument dict and the context. Any other
+function is bound by name and type, like a Python call: pydantic checks and converts the values.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+
+_RAW = {"args", "ctx"}
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+@dataclass(frozen=True, slots=True)
+class MockSequence:
+    """Answers in order, the last one for ever. It holds no position: that belongs to each conversation."""
+
+    steps: tuple[Any, ...]
+
+
+class InvalidArguments(ValueError):
+    """The agent's arguments do not fit the function's parameters."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoundFunction:
+    """A mock function and how to call it."""
+
+    function: Callable[..., Any]
+    takes_args: bool
+    takes_ctx: bool
+    model: type[BaseModel] | None
+    """Checks the arguments of a function that is bound by name; None for one that takes them raw."""
+
+    def __call__(self, args: Mapping[str, Any], ctx: object) -> Any:
+        """Call the function. Raises InvalidArguments, or whatever the function raises."""
+        keywords: dict[str, Any] = {"ctx": ctx} if self.takes_ctx else {}
+        if self.takes_args:
+            keywords["args"] = dict(args)
+        elif self.model is not None:
+            keywords |= _validated(self.model, args)
+        return self.function(**keywords)
+
+
+Mock = Any
+"""A JSON-serialisable value, a BoundFunction, an exception (inside a sequence) or a MockSequence."""
+
+
+def bind(function: Callable[..., Any]) -> BoundFunction:
+    """Read a function's signature once. Raises TypeError or ValueError for one that cannot be bound."""
+    parameters = inspect.signature(function).parameters
+    named = {name for name, p in parameters.items() if p.kind not in _VARIADIC}
+    takes_ctx = "ctx" in named
+    if "args" in named and named <= _RAW:
+        return BoundFunction(function, True, takes_ctx, None)
+    for name, parameter in parameters.items():
+        if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
+            raise TypeError(f"parameter `{name}` is positional-only, but tools are called by name")
+    return BoundFunction(function, False, takes_ctx, _arguments_model(function, parameters))
+
+
+def _arguments_model(
+    function: Callable[..., Any], parameters: Mapping[str, inspect.Parameter]
+) -> type[BaseModel]:
+    hints = _hints(function)
+    takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
+    # Numbered fields with the parameters' names as aliases: a parameter may be called `schema` or `_x`.
+    fields: dict[str, Any] = {
+        f"p{i}": (
+            hints.get(name, Any),
+            Field(... if p.default is inspect.Parameter.empty else p.default, alias=name),
+        )
+        for i, (name, p) in enumerate(parameters.items())
+        if name != "ctx" and p.kind not in _VARIADIC
+    }
+    settings = ConfigDict(extra="allow" if takes_any else "forbid", arbitrary_types_allowed=True)
+    return create_model("Arguments", __config__=settings, **fields)
+
+
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    target = function if inspect.isroutine(function) else type(function).__call__
+    try:
+        return get_type_hints(target, include_extras=True)
+    except (NameError, AttributeError) as error:
+        raise TypeError(f"its annotations cannot be resolved: {error}") from None
+
+
+def _validated(model: type[BaseModel], args: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        checked = model.model_validate(dict(args))
+    except ValidationError as error:
+        raise InvalidArguments("; ".join(_mismatch(e) for e in error.errors(include_url=False))) from None
+    known = {
+        info.alias or name: getattr(checked, name)
+        for name, info in model.model_fields.items()
+        if name in checked.model_fields_set
+    }
+    return known | (checked.model_extra or {})
+
+
+def _mismatch(details: Any) -> str:
+    at = ".".join(str(part) for part in details["loc"])
+    if details["type"] == "missing":
+        return f"`{at}` is missing"
+    if details["type"] == "extra_forbidden":
+        return f"`{at}` is not a parameter"
+    return f"`{at}`: {details['msg'][0].lower()}{details['msg'][1:]}"

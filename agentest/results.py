@@ -1,0 +1,239 @@
+"""What was found out: frozen values from one score up to the whole run.
+
+`evaluate` writes scores and trajectories, `verdict` the verdicts, `runner` puts them together, and
+`report` only reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+
+from agentest.transcript import Conversation, Usage
+
+NO_FAILURE = "no failure"
+NO_MODEL = "no model configured"
+
+
+class Status(StrEnum):
+    PASSED = "passed"
+    FAILED = "failed"
+    ERRORED = "errored"
+    SKIPPED = "skipped"
+
+
+class Severity(IntEnum):
+    """How bad a deduplicated error is; compares by badness."""
+
+    LOW = 0
+    MEDIUM = 1
+    HIGH = 2
+    CRITICAL = 3
+
+    @property
+    def label(self) -> str:
+        return self.name.lower()
+
+    @classmethod
+    def of(cls, label: str) -> Severity:
+        return cls[label.upper()]
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """A metric's value: a number, or a label for a qualitative metric.
+
+    `samples` keeps every judge's answer where more than one was asked (`judge.samples`).
+    """
+
+    value: float | str
+    reason: str
+    samples: tuple[float | str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Unscored:
+    """The metric should have a value and has none: its judge or its code failed."""
+
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """The metric was not asked for a value here, and why."""
+
+    why: str
+
+
+MetricResult = Score | Unscored | Skipped
+
+
+@dataclass(frozen=True, slots=True)
+class TrajectoryResult:
+    """Expected against actual tool calls. Names of tools, and `reason` with both sides in full."""
+
+    matched: bool
+    reason: str
+    missing_calls: tuple[str, ...] = ()
+    extra_calls: tuple[str, ...] = ()
+    ordering_issues: tuple[str, ...] = ()
+    forbidden_calls: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """One deterministic `expect` check of a reply."""
+
+    check: str
+    passed: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TurnEvaluation:
+    turn_index: int
+    metrics: Mapping[str, MetricResult] = field(default_factory=dict)
+    trajectory: TrajectoryResult | None = None
+    checks: tuple[CheckResult, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledFailure:
+    """A label other than `no failure`, with the id that deduplication refers to."""
+
+    id: str
+    conversation_id: str
+    turn_index: int | None
+    metric: str
+    label: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationResult:
+    """A conversation and everything that was found out about it."""
+
+    conversation: Conversation
+    turns: tuple[TurnEvaluation, ...] = ()
+    metrics: Mapping[str, MetricResult] = field(default_factory=dict)
+    """Metrics of the conversation as a whole, `goal_completion` among them."""
+    trajectory: TrajectoryResult | None = None
+    failures: tuple[LabelledFailure, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorGroup:
+    """Failures with one root cause. `occurrences` are failure ids, each in exactly one group."""
+
+    label: str
+    severity: Severity
+    occurrences: tuple[str, ...]
+    explanation: str
+
+
+@dataclass(frozen=True, slots=True)
+class Deduplication:
+    """Groups of a scenario's failures; `error` says why the model did not group them itself."""
+
+    groups: tuple[ErrorGroup, ...] = ()
+    error: str | None = None
+
+
+class ReasonKind(StrEnum):
+    CONVERSATION = "conversation"
+    TRAJECTORY = "trajectory"
+    CHECK = "check"
+    ERROR = "error"
+    THRESHOLD = "threshold"
+    PASS_RATE = "pass_rate"
+    MODEL = "model"
+    UNSCORED = "unscored"
+    DEDUPLICATION = "deduplication"
+    FILE = "file"
+    INTERRUPTED = "interrupted"
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a scenario did not pass. `status` is what the reason alone would make of it."""
+
+    status: Status
+    kind: ReasonKind
+    message: str
+    conversation_id: str | None = None
+    turn_index: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    status: Status
+    reasons: tuple[Reason, ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        return self.status is Status.PASSED
+
+
+@dataclass(frozen=True, slots=True)
+class ModelUsage:
+    """Calls to models and what they reported; `retries` are answers that had to be asked for again."""
+
+    calls: int = 0
+    tokens: Usage = field(default_factory=Usage)
+    retries: int = 0
+
+    def __add__(self, other: ModelUsage) -> ModelUsage:
+        return ModelUsage(self.calls + other.calls, self.tokens + other.tokens, self.retries + other.retries)
+
+
+@dataclass(frozen=True, slots=True)
+class ScenarioResult:
+    """One scenario against one agent. A file that did not load is one too: errored, without conversations."""
+
+    name: str
+    agent: str
+    file: str
+    """Relative to the working directory where possible, with forward slashes."""
+    line: int
+    verdict: Verdict
+    conversations: tuple[ConversationResult, ...] = ()
+    averages: Mapping[str, float] = field(default_factory=dict)
+    thresholds: Mapping[str, float] = field(default_factory=dict)
+    errors: tuple[ErrorGroup, ...] = ()
+    skipped_metrics: Mapping[str, str] = field(default_factory=dict)
+    tags: tuple[str, ...] = ()
+    duration_ms: float = 0.0
+    usage: Mapping[str, ModelUsage] = field(default_factory=dict)
+    """By role: user, judge, dedup."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """The whole run."""
+
+    scenarios: tuple[ScenarioResult, ...]
+    agents: tuple[str, ...]
+    comparison: bool
+    started_at: str
+    """ISO 8601, UTC."""
+    duration_ms: float
+    version: str
+    models: Mapping[str, str | None] = field(default_factory=dict)
+    interrupted: bool = False
+
+    def with_status(self, status: Status) -> tuple[ScenarioResult, ...]:
+        return tuple(s for s in self.scenarios if s.verdict.status is status)
+
+    @property
+    def usage(self) -> ModelUsage:
+        return sum((u for s in self.scenarios for u in s.usage.values()), ModelUsage())
+
+    @property
+    def agent_calls(self) -> int:
+        return sum(
+            sum(turn.requests for turn in c.conversation.turns)
+            + (c.conversation.unfinished.requests if c.conversation.unfinished else 0)
+            for s in self.scenarios
+            for c in s.conversations
+        )

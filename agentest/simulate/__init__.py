@@ -1,0 +1,1 @@
+"""Holding conversations: agents, simulated users, mocks, and the turn loop between them."""

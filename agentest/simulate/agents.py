@@ -1,0 +1,59 @@
+"""What the turn loop knows of an agent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from agentest.transcript import Usage
+
+Message = dict[str, Any]
+"""A chat-completions message as it goes over the wire."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRequest:
+    """A tool call as the agent wrote it. `arguments` is its JSON text."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class AgentReply:
+    """One answer of the agent: text, or tools it wants called, or both."""
+
+    text: str | None
+    tool_requests: tuple[ToolRequest, ...] = ()
+    usage: Usage = field(default_factory=Usage)
+    latency_ms: float = 0.0
+    retries: int = 0
+
+
+ResolveTool = Callable[[str, Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class TurnContext:
+    """What an agent may know of the conversation, and its way to the scenario's mocks.
+
+    `resolve_tool(name, args)` answers through the mocks and records the call: awaited in an async handler,
+    called plainly in a plain one.
+    """
+
+    conversation_id: str
+    scenario: str
+    turn_index: int
+    resolve_tool: ResolveTool
+
+
+class Agent(Protocol):
+    """An agent under test. It holds nothing of a conversation: every request brings the whole history."""
+
+    name: str
+
+    async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
+        """The agent's answer to the conversation so far. Raises AgentError when it has none."""
+        ...

@@ -1,0 +1,201 @@
+"""Reading a chat completion, whole or in streamed pieces, from an agent that may send anything."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from agentest.errors import AgentError
+from agentest.simulate.agents import AgentReply, ToolRequest
+from agentest.transcript import Usage
+
+_SHOWN_CHARS = 200
+
+
+def read_completion(body: bytes) -> AgentReply:
+    """The reply in the body of a chat completion. Raises AgentError that says what is wrong with it."""
+    data = _json(body)
+    if not isinstance(data, Mapping):
+        raise AgentError(f"the agent's answer is not a JSON object: {_shown(data)}")
+    choices = data.get("choices")
+    if not isinstance(choices, list) or not choices or not isinstance(choices[0], Mapping):
+        error = data.get("error")
+        problem = f"an error: {_shown(error)}" if error else f"no `choices`: {_shown(data)}"
+        raise AgentError(f"the agent answered with {problem}")
+    return read_message(choices[0].get("message"), read_usage(data.get("usage")))
+
+
+def read_message(message: Any, usage: Usage = Usage()) -> AgentReply:  # noqa: B008 - frozen
+    """The reply in an assistant message. Raises AgentError that says what is wrong with it."""
+    if not isinstance(message, Mapping):
+        raise AgentError(f"the agent's `message` is not an object: {_shown(message)}")
+    requests = _tool_requests(message.get("tool_calls"))
+    text = _text(message.get("content"))
+    if text is None and isinstance(message.get("refusal"), str):
+        text = message["refusal"]
+    return AgentReply(text, requests, usage)
+
+
+def _json(body: bytes) -> Any:
+    if not body.strip():
+        raise AgentError("the agent's answer is empty")
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        shown = body[:_SHOWN_CHARS].decode("utf-8", errors="replace")
+        raise AgentError(f"the agent's answer is not JSON: {shown!r}") from None
+
+
+def _text(content: Any) -> str | None:
+    if content is None or isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        return "".join(_part(part) for part in content)
+    raise AgentError(f"the agent's `content` is neither text, a list of parts nor null: {_shown(content)}")
+
+
+def _part(part: Any) -> str:
+    if isinstance(part, str):
+        return part
+    if not isinstance(part, Mapping):
+        raise AgentError(f"a part of the agent's `content` is not an object: {_shown(part)}")
+    text = part.get("text", part.get("refusal"))
+    if isinstance(text, str):
+        return text
+    if part.get("type") in ("text", "output_text"):
+        raise AgentError(f"a text part of the agent's `content` has no text: {_shown(part)}")
+    return f"[{part.get('type', 'unknown part')}]"
+
+
+def _tool_requests(given: Any) -> tuple[ToolRequest, ...]:
+    if given is None:
+        return ()
+    if not isinstance(given, list):
+        raise AgentError(f"the agent's `tool_calls` is not a list: {_shown(given)}")
+    return tuple(_tool_request(item) for item in given)
+
+
+def _tool_request(item: Any) -> ToolRequest:
+    function = item.get("function") if isinstance(item, Mapping) else None
+    name = function.get("name") if isinstance(function, Mapping) else None
+    if not isinstance(function, Mapping) or not isinstance(name, str) or not name:
+        raise AgentError(f"a tool call of the agent has no function name: {_shown(item)}")
+    arguments = function.get("arguments")
+    if arguments is None:
+        arguments = ""
+    if not isinstance(arguments, str):
+        arguments = json.dumps(arguments)  # some agents send the object itself; nothing is lost by taking it
+    identifier = item.get("id")
+    return ToolRequest(identifier if isinstance(identifier, str) else "", name, arguments)
+
+
+def read_usage(reported: Any) -> Usage:
+    """Tokens that the agent reports; whatever is missing or no number counts as 0."""
+    if not isinstance(reported, Mapping):
+        return Usage()
+
+    def count(key: str) -> int:
+        value = reported.get(key)
+        return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+
+    return Usage(count("prompt_tokens"), count("completion_tokens"))
+
+
+def _shown(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=repr)
+    return text if len(text) <= _SHOWN_CHARS else text[:_SHOWN_CHARS] + "…"
+
+
+async def read_stream(events: AsyncIterator[str]) -> AgentReply:
+    """The reply put together from streamed deltas.
+
+    The stream's end is `[DONE]` or a `finish_reason`; one that stops before either was cut. Raises AgentError.
+    """
+    parts = _Deltas()
+    async for data in events:
+        if data.strip() == "[DONE]":
+            return parts.reply()
+        parts.add(_event(data))
+    if parts.finished:
+        return parts.reply()
+    raise AgentError(
+        "the agent's stream was cut: it ended without [DONE] and without a finish_reason"
+        + ("" if parts.received else ", and without any data")
+    )
+
+
+def _event(data: str) -> Mapping[str, Any]:
+    try:
+        event = json.loads(data)
+    except (ValueError, RecursionError):
+        raise AgentError(f"an event of the agent's stream is not JSON: {_shown(data)!r}") from None
+    if not isinstance(event, Mapping):
+        raise AgentError(f"an event of the agent's stream is not a JSON object: {_shown(event)}")
+    if event.get("error"):
+        raise AgentError(f"the agent's stream reports an error: {_shown(event['error'])}")
+    return event
+
+
+class _Deltas:
+    """The message so far."""
+
+    def __init__(self) -> None:
+        self._text: list[str] = []
+        self._calls: dict[int, dict[str, Any]] = {}
+        self._usage = Usage()
+        self.finished = False
+        self.received = False
+
+    def add(self, event: Mapping[str, Any]) -> None:
+        self.received = True
+        if event.get("usage"):
+            self._usage = read_usage(event["usage"])
+        choices = event.get("choices")
+        if not choices:
+            return  # the usage comes in an event without choices
+        if not isinstance(choices, list) or not isinstance(choices[0], Mapping):
+            raise AgentError(f"`choices` in the agent's stream is not a list of objects: {_shown(choices)}")
+        choice = choices[0]
+        self.finished = self.finished or choice.get("finish_reason") is not None
+        delta = choice.get("delta") or choice.get("message") or {}
+        if not isinstance(delta, Mapping):
+            raise AgentError(f"a `delta` in the agent's stream is not an object: {_shown(delta)}")
+        text = _text(delta.get("content"))
+        if text is None and isinstance(delta.get("refusal"), str):
+            text = delta["refusal"]
+        if text:
+            self._text.append(text)
+        for position, piece in enumerate(_list_of_calls(delta.get("tool_calls"))):
+            self._add_call(piece, position)
+
+    def _add_call(self, piece: Mapping[str, Any], position: int) -> None:
+        index = piece.get("index")
+        if not isinstance(index, int):
+            # Without an index, a piece with an id begins a call and one without continues the last.
+            index = len(self._calls) if piece.get("id") else max(len(self._calls) - 1, position)
+        call = self._calls.setdefault(index, {"id": None, "name": "", "arguments": []})
+        function = piece.get("function") or {}
+        if not isinstance(function, Mapping):
+            raise AgentError(f"a tool call in the agent's stream has no function: {_shown(piece)}")
+        call["id"] = call["id"] or piece.get("id")
+        if isinstance(function.get("name"), str) and function["name"] != call["name"]:
+            call["name"] += function["name"]  # most send it whole, some in pieces, some with every piece
+        arguments = function.get("arguments")
+        if arguments is not None:
+            call["arguments"].append(arguments if isinstance(arguments, str) else json.dumps(arguments))
+
+    def reply(self) -> AgentReply:
+        calls = [
+            {"id": c["id"], "function": {"name": c["name"], "arguments": "".join(c["arguments"])}}
+            for _, c in sorted(self._calls.items())
+        ]
+        return AgentReply("".join(self._text) or None, _tool_requests(calls), self._usage)
+
+
+def _list_of_calls(given: Any) -> list[Mapping[str, Any]]:
+    if given is None:
+        return []
+    if not isinstance(given, list) or not all(isinstance(piece, Mapping) for piece in given):
+        raise AgentError(f"`tool_calls` in the agent's stream is not a list of objects: {_shown(given)}")
+    return given

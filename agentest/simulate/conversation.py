@@ -1,0 +1,185 @@
+"""The turn loop: one conversation between a user and an agent (contract, section 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from agentest.errors import AgentError, AgentestError, MockError, ModelError
+from agentest.simulate.agents import Agent, AgentReply, Message, ToolRequest, TurnContext
+from agentest.simulate.mocks import MockResolver
+from agentest.simulate.users import User
+from agentest.transcript import (
+    Blame,
+    Conversation,
+    Ending,
+    Failure,
+    ToolCall,
+    Turn,
+    UnfinishedTurn,
+    Usage,
+)
+
+MAX_TOOL_ROUNDS = 50
+
+OnTurn = Callable[[tuple[Turn, ...]], None]
+"""Told of every closed turn, with those before it."""
+
+
+@dataclass(slots=True)
+class _Progress:
+    """What the current turn has come to, kept where an error cannot lose it."""
+
+    turn_index: int
+    user_message: str
+    latency_ms: float = 0.0
+    usage: Usage = field(default_factory=Usage)
+    retries: int = 0
+    requests: int = 0
+
+    def closed(self, text: str, calls: tuple[ToolCall, ...]) -> Turn:
+        return Turn(
+            self.turn_index,
+            self.user_message,
+            text,
+            calls,
+            self.latency_ms,
+            self.usage,
+            self.retries,
+            self.requests,
+        )
+
+    def unfinished(self, calls: tuple[ToolCall, ...]) -> UnfinishedTurn:
+        return UnfinishedTurn(self.turn_index, self.user_message, calls, self.retries, self.requests)
+
+
+class TurnLoop:
+    """One conversation under way. `run` holds it; whatever ends it early becomes part of the transcript."""
+
+    def __init__(
+        self,
+        conversation_id: str,
+        scenario: str,
+        agent: Agent,
+        user: User,
+        mocks: MockResolver,
+        *,
+        max_turns: int,
+        on_turn: OnTurn = lambda turns: None,
+        redact: Callable[[str], str] = str,
+    ) -> None:
+        self._id = conversation_id
+        self._scenario = scenario
+        self._agent = agent
+        self._user = user
+        self._mocks = mocks
+        self._max_turns = max_turns
+        self._on_turn = on_turn
+        self._redact = redact
+        self._turns: tuple[Turn, ...] = ()
+        self._messages: list[Message] = []
+        self._current: _Progress | None = None
+
+    async def run(self) -> Conversation:
+        """Hold the conversation to its end. Never raises but for cancellation."""
+        try:
+            ending = await self._talk()
+            return Conversation(self._id, self._turns, ending)
+        except Exception as error:  # noqa: BLE001 - the boundary of the stage: every error becomes a record
+            failure = Failure(_blame(error), self._redact(_message(error)))
+        current = self._current
+        unfinished = current.unfinished(self._mocks.calls_of(current.turn_index)) if current else None
+        return Conversation(self._id, self._turns, Ending.ERROR, failure, unfinished)
+
+    async def _talk(self) -> Ending:
+        while len(self._turns) < self._max_turns:
+            said = await self._user.next_message(self._turns)
+            if said is None:
+                return self._user.ending
+            await self._take_turn(said.text)
+            if said.last:
+                return self._user.ending
+        return Ending.MAX_TURNS
+
+    async def _take_turn(self, text: str) -> None:
+        self._current = _Progress(len(self._turns), text)
+        self._messages.append({"role": "user", "content": text})
+        reply = await self._text_reply(self._current)
+        self._messages.append({"role": "assistant", "content": reply})
+        calls = self._mocks.calls_of(self._current.turn_index)
+        self._turns = (*self._turns, self._current.closed(reply, calls))
+        self._current = None
+        self._on_turn(self._turns)
+
+    async def _text_reply(self, turn: _Progress) -> str:
+        """Ask the agent, answer its tool calls, and ask again, until it replies with text alone."""
+        for _ in range(MAX_TOOL_ROUNDS + 1):
+            reply = await self._ask(turn)
+            if not reply.tool_requests:
+                if not (reply.text or "").strip():
+                    raise AgentError("the agent's reply is empty: it has neither text nor tool calls")
+                return reply.text or ""
+            await self._answer_tools(reply, turn)
+        raise AgentError(
+            f"the agent asked for tools more than {MAX_TOOL_ROUNDS} times in turn {turn.turn_index} "
+            "without replying to the user"
+        )
+
+    async def _ask(self, turn: _Progress) -> AgentReply:
+        async def resolve_tool(name: str, args: Any = None) -> Any:
+            return await self._mocks.resolve(name, {} if args is None else args, turn.turn_index)
+
+        turn.requests += 1
+        reply = await self._agent.reply(
+            self._messages, TurnContext(self._id, self._scenario, turn.turn_index, resolve_tool)
+        )
+        turn.latency_ms += reply.latency_ms
+        turn.usage += reply.usage
+        turn.retries += reply.retries
+        turn.requests += reply.retries
+        return reply
+
+    async def _answer_tools(self, reply: AgentReply, turn: _Progress) -> None:
+        requests = _with_ids(reply.tool_requests, turn)
+        results: list[Message] = []
+        for request in requests:
+            text = await self._mocks.resolve_json(request.name, request.arguments, turn.turn_index)
+            results.append({"role": "tool", "tool_call_id": request.id, "content": text})
+        self._messages.append(_assistant_message(reply.text, requests))
+        self._messages.extend(results)
+
+
+def _with_ids(requests: Sequence[ToolRequest], turn: _Progress) -> list[ToolRequest]:
+    """The requests, those without an id given one: results are told apart by it."""
+    return [
+        request
+        if request.id
+        else ToolRequest(
+            f"call_{turn.turn_index}_{turn.requests}_{i}", request.name, request.arguments
+        )
+        for i, request in enumerate(requests)
+    ]
+
+
+def _assistant_message(text: str | None, requests: Sequence[ToolRequest]) -> Message:
+    calls = [
+        {"id": r.id, "type": "function", "function": {"name": r.name, "arguments": r.arguments}}
+        for r in requests
+    ]
+    return {"role": "assistant", "content": text, "tool_calls": calls}
+
+
+def _blame(error: Exception) -> Blame:
+    if isinstance(error, ModelError):
+        return Blame.MODEL
+    if isinstance(error, MockError):
+        return Blame.MOCK
+    # AgentError, and an AgentestError that a mock raised to say that the agent went too far.
+    return Blame.AGENT if isinstance(error, AgentestError) else Blame.INTERNAL
+
+
+def _message(error: Exception) -> str:
+    if isinstance(error, AgentestError):
+        return str(error) or type(error).__name__
+    return f"internal error: {type(error).__name__}: {error}"

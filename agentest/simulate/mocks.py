@@ -1,0 +1,145 @@
+"""Answering an agent's tool calls in one conversation (contract, section 4)."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import anyio
+
+from agentest.errors import AgentestError, MockError, UnmockedToolError
+from agentest.jsonvalue import NotJson, json_text
+from agentest.mock_binding import BoundFunction, InvalidArguments, Mock, MockSequence
+from agentest.transcript import ToolCall
+
+
+@dataclass(frozen=True, slots=True)
+class MockContext:
+    """What a mock function may know besides the call's arguments."""
+
+    call_index: int
+    """How many calls of this tool came before in this conversation."""
+    turn_index: int
+    conversation_id: str
+    scenario: str
+    state: dict[str, Any] = field(default_factory=dict)
+    """Belongs to this conversation alone; mocks may keep in it what they like."""
+
+
+class MockResolver:
+    """The mocks of one scenario as one conversation sees them: positions and state are its own."""
+
+    def __init__(
+        self,
+        tools: Mapping[str, Mock],
+        *,
+        scenario: str,
+        conversation_id: str,
+        unmocked_tools: Literal["error", "passthrough"] = "error",
+        timeout_s: float = 30.0,
+    ) -> None:
+        self._tools = tools
+        self._scenario = scenario
+        self._conversation_id = conversation_id
+        self._passthrough = unmocked_tools == "passthrough"
+        self._timeout_s = timeout_s
+        self._calls: Counter[str] = Counter()
+        self._state: dict[str, Any] = {}
+        self._records: list[ToolCall] = []
+
+    def calls_of(self, turn_index: int) -> tuple[ToolCall, ...]:
+        """The calls of a turn, in the order in which they were made; one that ended the conversation too."""
+        return tuple(call for call in self._records if call.turn_index == turn_index)
+
+    async def resolve_json(self, name: str, arguments: str, turn_index: int) -> str:
+        """Answer a call whose arguments are JSON text. Returns the text of the tool message.
+
+        Raises UnmockedToolError, MockError, or the AgentestError that a mock raised.
+        """
+        # Agents whose tool takes nothing often send no text at all.
+        try:
+            args: Any = json.loads(arguments) if arguments.strip() else {}
+        except (ValueError, RecursionError) as error:
+            self._check_mocked(name, arguments, turn_index)
+            problem = f"the arguments are not valid JSON: {error}"
+            return json_text(self._refuse(name, arguments, problem, turn_index))
+        result = await self.resolve(name, args, turn_index)
+        return result if isinstance(result, str) else json_text(result)
+
+    async def resolve(self, name: str, args: Any, turn_index: int) -> Any:
+        """Answer a call, and record it. Returns the result, a JSON value."""
+        self._check_mocked(name, args, turn_index)
+        if not isinstance(args, Mapping):
+            problem = f"the arguments are not a JSON object but {json_text(args)[:80]}"
+            return self._refuse(name, args, problem, turn_index)
+        args = dict(args)
+        if name not in self._tools:
+            return self._record(ToolCall(name, args, None, False, turn_index))
+        try:
+            result = self._as_sent(name, await self._answer(name, args, turn_index))
+        except InvalidArguments as error:
+            return self._refuse(name, args, f"invalid arguments: {error}", turn_index)
+        except AgentestError as error:
+            self._record(ToolCall(name, args, None, True, turn_index, error=str(error)))
+            raise
+        except Exception as error:  # noqa: BLE001 - a mock that raises is a tool that fails (contract, 4)
+            message = str(error) or type(error).__name__
+            return self._record(ToolCall(name, args, {"error": message}, True, turn_index, error=message))
+        return self._record(ToolCall(name, args, result, True, turn_index))
+
+    def _record(self, call: ToolCall) -> Any:
+        self._records.append(call)
+        return call.result
+
+    def _refuse(self, name: str, args: Any, problem: str, turn_index: int) -> Any:
+        answer = {"error": problem}
+        mocked = name in self._tools
+        return self._record(ToolCall(name, args, answer, mocked, turn_index, invalid_arguments=problem))
+
+    def _check_mocked(self, name: str, args: Any, turn_index: int) -> None:
+        if name in self._tools or self._passthrough:
+            return
+        message = (
+            f"the agent called tool {name!r}, which has no mock (scenario {self._scenario!r}, "
+            f"conversation {self._conversation_id}, turn {turn_index}). "
+            f'Either add a mock to the scenario: tools={{"{name}": …}}, '
+            "or let unknown tools answer null: unmocked_tools: passthrough in the configuration."
+        )
+        self._record(ToolCall(name, args, None, False, turn_index, error="no mock"))
+        raise UnmockedToolError(message)
+
+    async def _answer(self, name: str, args: dict[str, Any], turn_index: int) -> Any:
+        ctx = MockContext(
+            self._calls[name], turn_index, self._conversation_id, self._scenario, self._state
+        )
+        self._calls[name] += 1
+        mock = self._tools[name]
+        if isinstance(mock, MockSequence):
+            mock = mock.steps[min(ctx.call_index, len(mock.steps) - 1)]
+        if isinstance(mock, BaseException) or (isinstance(mock, type) and issubclass(mock, BaseException)):
+            raise mock
+        if not isinstance(mock, BoundFunction):
+            return mock
+        result = mock(args, ctx)
+        return await self._awaited(name, result) if inspect.isawaitable(result) else result
+
+    async def _awaited(self, name: str, result: Any) -> Any:
+        with anyio.move_on_after(self._timeout_s) as scope:
+            return await result
+        assert scope.cancelled_caught
+        raise MockError(f"the mock of tool {name!r} did not answer within {self._timeout_s:g} s")
+
+    def _as_sent(self, name: str, result: Any) -> Any:
+        """The result as the agent gets it: read back from JSON, so that the record cannot change later."""
+        if isinstance(result, str):
+            return result
+        try:
+            return json.loads(json_text(result))
+        except NotJson as error:
+            raise MockError(
+                f"the mock of tool {name!r} answered with something that is not JSON-serialisable: {error}"
+            ) from None

@@ -1,0 +1,58 @@
+"""Server-sent events, read as the WHATWG specification says: any line ending, comments, multi-line data."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import AsyncIterable, AsyncIterator
+
+
+class EventParser:
+    """Turns pieces of a byte stream, cut anywhere, into the `data` of its events."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._line = ""
+        self._data: list[str] = []
+        self._after_cr = False
+        self._started = False
+
+    def feed(self, piece: bytes) -> list[str]:
+        """The data of the events that this piece completes, in order."""
+        events: list[str] = []
+        for line in self._lines(self._decoder.decode(piece)):
+            if line == "":
+                if self._data:
+                    events.append("\n".join(self._data))
+                    self._data = []
+                continue
+            name, _, value = line.partition(":")
+            if name == "data":
+                self._data.append(value.removeprefix(" "))
+        return events
+
+    def rest(self) -> list[str]:
+        """The data of a last event that the stream's end, instead of an empty line, completes."""
+        return self.feed(b"\n\n") if self._line or self._data else []
+
+    def _lines(self, text: str) -> list[str]:
+        if not self._started and text:
+            self._started = True
+            text = text.removeprefix("\ufeff")
+        if text:
+            # A CR ends the line at once; an LF right after it, perhaps in the next piece, belongs to it.
+            split_pair = self._after_cr and text.startswith("\n")
+            self._after_cr = text.endswith("\r")
+            text = text[1:] if split_pair else text
+        lines = (self._line + text.replace("\r\n", "\n").replace("\r", "\n")).split("\n")
+        self._line = lines.pop()
+        return lines
+
+
+async def events(pieces: AsyncIterable[bytes]) -> AsyncIterator[str]:
+    """The `data` of every event of a stream, in order."""
+    parser = EventParser()
+    async for piece in pieces:
+        for data in parser.feed(piece):
+            yield data
+    for data in parser.rest():
+        yield data

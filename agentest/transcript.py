@@ -1,0 +1,118 @@
+"""What was said and done in a conversation: frozen values that simulation writes and evaluation reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens as the other side reported them; all 0 where it reported none."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+
+    @property
+    def total_tokens(self) -> int:
+        return self.prompt_tokens + self.completion_tokens
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.prompt_tokens + other.prompt_tokens,
+            self.completion_tokens + other.completion_tokens,
+            self.cached_tokens + other.cached_tokens,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One tool call of the agent and what it was answered.
+
+    `args` is the argument object; where the agent sent something else (invalid JSON, a list), it is that,
+    and `invalid_arguments` says what was wrong. `result` is the answer as it was sent, before JSON.
+    """
+
+    name: str
+    args: Any
+    result: Any
+    mocked: bool
+    turn_index: int
+    invalid_arguments: str | None = None
+    error: str | None = None
+    """Message of the exception that the mock raised, and that the agent saw as `{"error": …}`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One user message and the agent's text reply to it, with the tool calls in between."""
+
+    turn_index: int
+    user_message: str
+    agent_message: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    latency_ms: float = 0.0
+    """Time spent waiting for the agent, all requests of the turn together, without pauses between retries."""
+    usage: Usage = field(default_factory=Usage)
+    retries: int = 0
+    requests: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class UnfinishedTurn:
+    """What had happened in a turn that never got a text reply."""
+
+    turn_index: int
+    user_message: str
+    tool_calls: tuple[ToolCall, ...]
+    retries: int = 0
+    requests: int = 0
+
+
+class Blame(StrEnum):
+    """Who ended a conversation early. Only the agent's own doing makes a scenario fail."""
+
+    AGENT = "agent"
+    MOCK = "mock"
+    MODEL = "model"
+    INTERNAL = "internal"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a conversation ended before its time."""
+
+    blame: Blame
+    message: str
+
+
+class Ending(StrEnum):
+    """How a conversation came to its end."""
+
+    USER_STOPPED = "user_stopped"
+    SCRIPT_FINISHED = "script_finished"
+    MAX_TURNS = "max_turns"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """A finished conversation. `failure` is set when it was cut short."""
+
+    conversation_id: str
+    turns: tuple[Turn, ...]
+    ending: Ending
+    failure: Failure | None = None
+    unfinished: UnfinishedTurn | None = None
+
+    @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        """All calls in order, those of a turn that never closed included."""
+        closed = tuple(call for turn in self.turns for call in turn.tool_calls)
+        return closed + (self.unfinished.tool_calls if self.unfinished else ())
+
+    @property
+    def started_turns(self) -> int:
+        return len(self.turns) + (1 if self.unfinished else 0)
