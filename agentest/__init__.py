@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from agentest.evaluate.custom import QualitativeMetric as QualitativeMetric
     from agentest.evaluate.custom import QuantitativeMetric as QuantitativeMetric
     from agentest.results import Score as Score
-    from agentest.scenario import Scenario as Scenario
-    from agentest.scenario import call as call
-    from agentest.scenario import scenario as scenario
-    from agentest.scenario import sequence as sequence
+    from agentest.scenarios import Scenario as Scenario
+    from agentest.scenarios import call as call
+    from agentest.scenarios import scenario as scenario
+    from agentest.scenarios import sequence as sequence
 
 _HOME = {
     "AgentestError": "agentest.errors",
@@ -29,13 +29,13 @@ _HOME = {
     "ConversationMetric": "agentest.evaluate.custom",
     "QualitativeMetric": "agentest.evaluate.custom",
     "QuantitativeMetric": "agentest.evaluate.custom",
-    "Scenario": "agentest.scenario",
+    "Scenario": "agentest.scenarios",
     "Score": "agentest.results",
-    "call": "agentest.scenario",
-    "scenario": "agentest.scenario",
-    "sequence": "agentest.scenario",
+    "call": "agentest.scenarios",
+    "scenario": "agentest.scenarios",
+    "sequence": "agentest.scenarios",
 }
-__all__ = [*sorted(_HOME), "__version__"]  # noqa: PLE0604
+__all__ = [*sorted(_HOME), "__version__"]
 
 
 def __getattr__(name: str) -> Any:

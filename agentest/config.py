@@ -69,9 +69,6 @@ def check_headers(headers: dict[str, str]) -> dict[str, str]:
     return headers
 
 
-Headers = Annotated[dict[str, str], Field(default_factory=dict), BeforeValidator(lambda v: v or {})]
-
-
 class Server(Section):
     """How to start the agent before the first scenario."""
 
@@ -106,8 +103,8 @@ class ChatCompletionsAgent(Section):
     type: Literal["chat_completions"] = "chat_completions"
     name: str = Field(default="agent", min_length=1)
     endpoint: str
-    headers: Headers
-    body: dict[str, Any] = Field(default_factory=dict)
+    headers: dict[str, str] = {}
+    body: dict[str, Any] = {}
     streaming: bool = False
     retries: NotNegative = 2
     server: Server | None = None
@@ -158,8 +155,8 @@ class ProviderOptions(Section):
 
     base_url: str | None = None
     api_key: str | None = None
-    headers: Headers
-    body: dict[str, Any] = Field(default_factory=dict)
+    headers: dict[str, str] = {}
+    body: dict[str, Any] = {}
 
     @field_validator("base_url")
     @classmethod
@@ -177,7 +174,7 @@ class ModelSettings(Section):
 
     model: str | None = Field(default=None, min_length=1)
     provider: Literal[PROVIDERS] | None = None  # type: ignore[valid-type]
-    provider_options: ProviderOptions = Field(default_factory=ProviderOptions)
+    provider_options: ProviderOptions = ProviderOptions()
     temperature: Annotated[float, BeforeValidator(_no_bool), Field(ge=0)] | None = None
     max_tokens: AtLeastOne | None = None
     timeout_ms: AtLeastOne = 120_000
@@ -206,9 +203,9 @@ class Config(Section):
     compare: list[AgentConfig] = Field(default_factory=list)
     model: str | None = Field(default=None, min_length=1)
     provider: Literal[PROVIDERS] | None = None  # type: ignore[valid-type]
-    provider_options: ProviderOptions = Field(default_factory=ProviderOptions)
-    user: ModelSettings = Field(default_factory=ModelSettings)
-    judge: JudgeSettings = Field(default_factory=JudgeSettings)
+    provider_options: ProviderOptions = ProviderOptions()
+    user: ModelSettings = ModelSettings()
+    judge: JudgeSettings = JudgeSettings()
     conversations_per_scenario: AtLeastOne = 3
     max_turns: AtLeastOne = 8
     request_timeout_ms: AtLeastOne = 30_000
@@ -218,9 +215,7 @@ class Config(Section):
     custom_metrics: list[Any] = Field(default_factory=list)
     thresholds: dict[str, Number] = Field(default_factory=dict)
     include: list[str] = Field(default_factory=lambda: ["**/*.sim.py"])
-    exclude: list[str] = Field(
-        default_factory=lambda: [".venv/**", "venv/**", "node_modules/**", ".git/**"]
-    )
+    exclude: list[str] = Field(default_factory=lambda: [".venv/**", "venv/**", "node_modules/**", ".git/**"])
     reporters: list[str] = Field(default_factory=lambda: ["console"])
     output_dir: str = ".agentest"
     unmocked_tools: Literal["error", "passthrough"] = "error"

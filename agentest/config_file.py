@@ -221,7 +221,7 @@ def _keys_at(at: Path_) -> list[str]:
     """The valid keys of the section in which an unknown key was found."""
     section: type[BaseModel] = Config
     for part in at[:-1]:
-        if isinstance(part, int) or section is Config and at[0] == "agents" and part != "agents":
+        if isinstance(part, int) or (section is Config and at[0] == "agents" and part != "agents"):
             continue
         if section is Config and part in ("agent", "agents", "compare"):
             section = ChatCompletionsAgent

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from agentest.errors import UsageError
 from agentest.importing import import_file, imported_files, user_traceback
-from agentest.scenario import Scenario, collecting
+from agentest.scenarios import Scenario, collecting
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +104,21 @@ def find_files(root: Path, include: Sequence[str], exclude: Sequence[str]) -> It
             name for name in folders if not any(p.fullmatch((at / name).as_posix()) for p in covered)
         ]
         for name in names:
-            relative = (at / name).as_posix()
-            if any(p.fullmatch(relative) for p in wanted) and not any(
-                p.fullmatch(relative) for p in unwanted
-            ):
+            if _matches((at / name).as_posix(), wanted, unwanted):
                 found.append(Path(folder, name))
     return iter(sorted(found))
+
+
+def matches(path: Path, root: Path, include: Sequence[str], exclude: Sequence[str]) -> bool:
+    """Whether a file is one that `find_files` would find."""
+    if not path.is_relative_to(root):
+        return False
+    relative = path.relative_to(root).as_posix()
+    return _matches(relative, [_pattern(p) for p in include], [_pattern(p) for p in exclude])
+
+
+def _matches(relative: str, wanted: Iterable[re.Pattern[str]], unwanted: Iterable[re.Pattern[str]]) -> bool:
+    return any(p.fullmatch(relative) for p in wanted) and not any(p.fullmatch(relative) for p in unwanted)
 
 
 @cache
@@ -146,17 +155,3 @@ def shown_path(path: Path | str, root: Path) -> str:
     """A path as users see it: relative to the working directory where possible, with forward slashes."""
     path = Path(path)
     return (path.relative_to(root) if path.is_relative_to(root) else path).as_posix()
-
-
-def check_found(found: Discovered, root: Path, include: Sequence[str], filtered: bool) -> None:
-    """Raise UsageError when there is nothing at all to run."""
-    if found.scenarios or found.broken:
-        return
-    if filtered:
-        raise UsageError("no scenario matches the filters (--scenario, --file, --tag); see agentest run --list")
-    patterns = ", ".join(include)
-    raise UsageError(
-        f"no scenario found: no file below {root} that matches {patterns} (`include`) calls scenario(…)"
-    )
-
-

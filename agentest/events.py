@@ -58,9 +58,7 @@ class RunFinished:
     result: RunResult
 
 
-Event = (
-    RunStarted | ScenarioStarted | TurnFinished | ConversationFinished | ScenarioFinished | RunFinished
-)
+Event = RunStarted | ScenarioStarted | TurnFinished | ConversationFinished | ScenarioFinished | RunFinished
 
 
 class Reporter(Protocol):

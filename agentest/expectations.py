@@ -65,7 +65,7 @@ def parse_trajectory(given: Any, key: str = "trajectory") -> Trajectory:
     options = known_keys(given, _names(Trajectory), key)
     if not options:
         raise ValueError(f"{key}: is empty, so it would check nothing")
-    mode = options.get("match_mode", "strict")
+    mode: Any = options.get("match_mode", "strict")
     mode = snake_case(mode) if isinstance(mode, str) else mode
     if mode not in MATCH_MODES:
         raise ValueError(f"{key}.match_mode: found {mode!r}; {_one_of(mode, MATCH_MODES)}")
@@ -196,7 +196,7 @@ def _schema(value: Any, key: str) -> Mapping[str, Any]:
     from jsonschema.validators import validator_for
 
     try:
-        validator_for(value).check_schema(value)
+        validator_for(value).check_schema(dict(value))
     except SchemaError as error:
         raise ValueError(f"{key}: is not a valid JSON Schema: {error.message}") from None
     return value

@@ -85,7 +85,7 @@ def import_object(reference: str, root: Path) -> Any:
     try:
         with importable(root):
             found: Any = importlib.import_module(module_path)
-    except Exception as error:  # noqa: BLE001 - the user's module may raise anything
+    except Exception as error:
         raise ValueError(f"importing {module_path!r} failed: {type(error).__name__}: {error}") from error
     for part in attribute.split("."):
         if not hasattr(found, part):

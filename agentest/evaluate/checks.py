@@ -33,7 +33,9 @@ def _checks(expect: Expect, turn: Turn) -> Iterator[CheckResult]:
         yield _result("json_schema", problem is None, expected, reply)
     words = len(reply.split())
     for limit in expect.max_words:
-        yield CheckResult("max_words", words <= limit, f"expected at most {limit} words; the reply has {words}")
+        yield CheckResult(
+            "max_words", words <= limit, f"expected at most {limit} words; the reply has {words}"
+        )
     for longest in expect.max_latency_ms:
         took = f"expected a reply within {longest:g} ms; it took {turn.latency_ms:.0f} ms"
         yield CheckResult("max_latency_ms", turn.latency_ms <= longest, took)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Literal
 
 from pydantic import BaseModel
@@ -35,11 +36,11 @@ async def deduplicate(
     if not failures:
         return Deduplication()
     if model is None:
-        return Deduplication(_by_label(failures))
+        return group_by_label(failures)
     try:
         answer = await model.ask(dedup_messages(scenario, goal, failures), Groups, CallKey("dedup", scope))
     except ModelError as error:
-        return Deduplication(_by_label(failures), str(error))
+        return replace(group_by_label(failures), error=str(error))
     return Deduplication(settle(answer.groups, failures))
 
 
@@ -72,11 +73,14 @@ def _ungrouped(failures: Sequence[LabelledFailure]) -> ErrorGroup:
     )
 
 
-def _by_label(failures: Sequence[LabelledFailure]) -> tuple[ErrorGroup, ...]:
+def group_by_label(failures: Sequence[LabelledFailure]) -> Deduplication:
+    """The failures grouped by metric and label, at severity `medium`: what is done without a model."""
     groups: dict[tuple[str, str], list[LabelledFailure]] = {}
     for failure in failures:
         groups.setdefault((failure.metric, failure.label), []).append(failure)
-    return tuple(
-        ErrorGroup(label, Severity.MEDIUM, tuple(f.id for f in members), f"{metric}: {members[0].reason}")
-        for (metric, label), members in groups.items()
+    return Deduplication(
+        tuple(
+            ErrorGroup(label, Severity.MEDIUM, tuple(f.id for f in members), f"{metric}: {members[0].reason}")
+            for (metric, label), members in groups.items()
+        )
     )

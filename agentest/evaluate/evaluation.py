@@ -25,7 +25,7 @@ from agentest.results import (
     TurnEvaluation,
     Unscored,
 )
-from agentest.scenario import Scenario
+from agentest.scenarios import Scenario
 from agentest.transcript import Blame, Conversation, Turn
 
 GOAL_COMPLETION = "goal_completion"
@@ -152,9 +152,7 @@ class Evaluator:
         return {name: found[name] for name in pending}
 
 
-def labelled_failures(
-    conversation_id: str, turns: Sequence[TurnEvaluation]
-) -> tuple[LabelledFailure, ...]:
+def labelled_failures(conversation_id: str, turns: Sequence[TurnEvaluation]) -> tuple[LabelledFailure, ...]:
     """Every label other than `no failure`, with its id."""
     found = [
         (turn.turn_index, name, result)

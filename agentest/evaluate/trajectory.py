@@ -106,9 +106,7 @@ def _same_order(expected: Sequence[ExpectedCall], calls: Sequence[ToolCall]) -> 
 
 
 def _within(expected: Sequence[ExpectedCall], calls: Sequence[ToolCall]) -> _Findings:
-    extra = tuple(
-        call.name for call in calls if not any(call_matches(allowed, call) for allowed in expected)
-    )
+    extra = tuple(call.name for call in calls if not any(call_matches(allowed, call) for allowed in expected))
     problems = ("calls beyond the allowed ones: " + ", ".join(extra),) if extra else ()
     return _Findings(problems, extra=extra)
 

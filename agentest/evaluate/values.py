@@ -36,7 +36,9 @@ def equal(expected: Any, actual: Any) -> bool:
         )
     if isinstance(expected, re.Pattern):
         return isinstance(actual, str) and expected.fullmatch(actual) is not None
-    if isinstance(expected, bool | int | float) and isinstance(actual, bool) is not isinstance(expected, bool):
+    if isinstance(expected, bool | int | float) and isinstance(actual, bool) is not isinstance(
+        expected, bool
+    ):
         return False
     return _asked(expected, actual)
 

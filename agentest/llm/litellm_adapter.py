@@ -53,8 +53,7 @@ class LiteLLMChatModel:
                     ("max_tokens", spec.max_tokens),
                     ("extra_headers", dict(spec.headers)),
                 )
-                if value
-                or value == 0
+                if value or value == 0
             },
             **spec.body,
         }

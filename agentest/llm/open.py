@@ -11,7 +11,7 @@ import anyio
 from agentest.http import open_client
 from agentest.llm import litellm_adapter
 from agentest.llm.openai_http import OpenAIChatModel
-from agentest.llm.port import Ledger, Model
+from agentest.llm.port import ChatModel, Ledger, Model
 from agentest.llm.providers import ModelSpec
 from agentest.llm.structured import StructuredModel
 
@@ -36,6 +36,7 @@ async def open_models(
     async with open_client() as client:
 
         async def opened(spec: ModelSpec) -> Model:
+            chat: ChatModel
             if spec.base_url:
                 chat = OpenAIChatModel(spec, client)
             else:

@@ -44,7 +44,7 @@ class OpenAIChatModel:
         if status == 200:
             return _reply(body)
         problem = f"{self._url} answered {status}: {_excerpt(body)}"
-        if status in _TRANSIENT or status >= 500 and status != 501:
+        if status in _TRANSIENT or (status >= 500 and status != 501):
             raise TransientError(problem, retry_after(headers))
         if status in _REFUSED:
             raise RequestRefused(problem)

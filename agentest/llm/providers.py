@@ -45,7 +45,9 @@ _DIRECT: dict[str, _Direct] = {
     "ollama": _Direct("http://localhost:11434/v1", ("OLLAMA_API_BASE",), None, False, "/v1"),
     "ollama_chat": _Direct("http://localhost:11434/v1", ("OLLAMA_API_BASE",), None, False, "/v1"),
     "lm_studio": _Direct("http://localhost:1234/v1", ("LM_STUDIO_API_BASE",), "LM_STUDIO_API_KEY", False),
-    "hosted_vllm": _Direct("http://localhost:8000/v1", ("HOSTED_VLLM_API_BASE",), "HOSTED_VLLM_API_KEY", False),
+    "hosted_vllm": _Direct(
+        "http://localhost:8000/v1", ("HOSTED_VLLM_API_BASE",), "HOSTED_VLLM_API_KEY", False
+    ),
     "llamafile": _Direct("http://localhost:8080/v1", ("LLAMAFILE_API_BASE",), "LLAMAFILE_API_KEY", False),
     "openrouter": _Direct("https://openrouter.ai/api/v1", ("OPENROUTER_API_BASE",), "OPENROUTER_API_KEY"),
     "groq": _Direct("https://api.groq.com/openai/v1", ("GROQ_API_BASE",), "GROQ_API_KEY"),
@@ -68,7 +70,14 @@ _LITELLM_KEYS = {
     "together_ai": ("TOGETHERAI_API_KEY",),
     "fireworks_ai": ("FIREWORKS_AI_API_KEY", "FIREWORKS_API_KEY"),
 }
-_FAMILIES = {"gpt-": "openai", "o1": "openai", "o3": "openai", "o4": "openai", "claude": "anthropic", "gemini": "gemini"}
+_FAMILIES = {
+    "gpt-": "openai",
+    "o1": "openai",
+    "o3": "openai",
+    "o4": "openai",
+    "claude": "anthropic",
+    "gemini": "gemini",
+}
 _SPELLING = {"google": "gemini"}
 
 
@@ -171,9 +180,7 @@ def _direct(
     return base_url, api_key
 
 
-def _litellm_key(
-    prefix: str, name: str, options: ProviderOptions, environ: Mapping[str, str]
-) -> str | None:
+def _litellm_key(prefix: str, name: str, options: ProviderOptions, environ: Mapping[str, str]) -> str | None:
     variables = _LITELLM_KEYS.get(prefix, ())
     found = options.api_key or next((environ[v] for v in variables if environ.get(v)), None)
     if variables and not found:

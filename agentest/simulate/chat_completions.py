@@ -64,9 +64,7 @@ class ChatCompletionsClient:
                     raise AgentError(f"{error}{tries}") from None
                 await anyio.sleep(pause_before_retry(attempt, error.wait))
                 continue
-            return replace(
-                reply, latency_ms=(perf_counter() - started) * 1000, retries=attempt - 1
-            )
+            return replace(reply, latency_ms=(perf_counter() - started) * 1000, retries=attempt - 1)
         raise AssertionError("unreachable: the last attempt either answers or raises")
 
     async def _attempt(self, content: bytes) -> AgentReply:
@@ -131,7 +129,9 @@ class ChatCompletionsClient:
         status = response.status_code
         if 300 <= status < 400:
             target = response.headers.get("location", "nowhere")
-            return f"{response.url} answered {status} and points to {target}: set the endpoint to that address"
+            return (
+                f"{response.url} answered {status} and points to {target}: set the endpoint to that address"
+            )
         shown = " ".join((await _beginning(response)).decode("utf-8", errors="replace").split())
         return f"{response.url} answered {status}: {shown or '(empty body)'}"
 

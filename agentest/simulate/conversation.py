@@ -155,9 +155,7 @@ def _with_ids(requests: Sequence[ToolRequest], turn: _Progress) -> list[ToolRequ
     return [
         request
         if request.id
-        else ToolRequest(
-            f"call_{turn.turn_index}_{turn.requests}_{i}", request.name, request.arguments
-        )
+        else ToolRequest(f"call_{turn.turn_index}_{turn.requests}_{i}", request.name, request.arguments)
         for i, request in enumerate(requests)
     ]
 

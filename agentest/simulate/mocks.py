@@ -113,9 +113,7 @@ class MockResolver:
         raise UnmockedToolError(message)
 
     async def _answer(self, name: str, args: dict[str, Any], turn_index: int) -> Any:
-        ctx = MockContext(
-            self._calls[name], turn_index, self._conversation_id, self._scenario, self._state
-        )
+        ctx = MockContext(self._calls[name], turn_index, self._conversation_id, self._scenario, self._state)
         self._calls[name] += 1
         mock = self._tools[name]
         if isinstance(mock, MockSequence):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentest.scenario import Scenario
+from agentest.scenarios import Scenario
 from agentest.templates import fill
 
 PERSONA = """\

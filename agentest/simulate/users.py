@@ -13,7 +13,7 @@ from typing import Protocol, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from agentest.llm.port import CallKey, Message, Model
-from agentest.scenario import Scenario
+from agentest.scenarios import Scenario
 from agentest.simulate.user_prompts import OPENING, user_prompt
 from agentest.transcript import Ending, Turn
 
@@ -59,7 +59,6 @@ class UserMessage(BaseModel):
 
     message: str = Field(description="What the user says next to the assistant.")
     should_stop: bool = Field(description="True when the user has nothing more to say.")
-
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:

@@ -145,7 +145,7 @@ def scenario(
     return made
 
 
-_OPTIONS = tuple(scenario.__kwdefaults__)
+_OPTIONS = tuple(scenario.__kwdefaults__ or ())
 
 
 def _camel_options(extra: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -303,7 +303,9 @@ def _step(given: Any, key: str) -> Any:
         try:
             return bind(given)
         except (TypeError, ValueError) as error:
-            raise ValueError(f"{key}: the function cannot be called with a tool's arguments: {error}") from None
+            raise ValueError(
+                f"{key}: the function cannot be called with a tool's arguments: {error}"
+            ) from None
     try:
         json_text(given)
     except NotJson as error:

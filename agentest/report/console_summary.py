@@ -1,0 +1,201 @@
+"""The first and the last screen of a run as lines for the console."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from heapq import nlargest
+
+from rich import box
+from rich.table import Table
+
+from agentest.events import RunStarted
+from agentest.report.console_scenario import averages_text, location, passed_conversations
+from agentest.report.console_text import (
+    BLANK,
+    STYLES,
+    Chunk,
+    Line,
+    Look,
+    Part,
+    Printer,
+    count,
+    duration,
+    line,
+)
+from agentest.results import ModelUsage, RunResult, ScenarioResult, Status
+from agentest.transcript import Turn, Usage
+from agentest.verdict import run_status
+
+_SLOWEST = 3
+_ORDER = (Status.FAILED, Status.ERRORED, Status.PASSED, Status.SKIPPED)
+
+
+def header_lines(event: RunStarted) -> list[Line]:
+    """What is about to run, against what."""
+    lines = [line(0, ("agentest", "bold"), f" {event.version}")]
+    widest = max((len(name) for name in event.agents), default=0)
+    for i, (name, endpoint) in enumerate(event.agents.items()):
+        label = "agent" if len(event.agents) == 1 else "agents"
+        lines.append(_fact(label if i == 0 else "", (name.ljust(widest), "bold"), f"  {endpoint}"))
+    lines.append(_fact("model", *_models(event.models)))
+    conversations = count(event.conversations, "conversation")
+    run = f"{count(event.scenarios, 'scenario')}, {conversations}, at most {event.concurrency:,} at once"
+    return [*lines, _fact("run", run), BLANK]
+
+
+def closing_lines(result: RunResult, look: Look) -> list[Line]:
+    """The end of a run; what did not pass and the totals last, so that the last screen shows them."""
+    return [
+        *_skipped_metrics(result),
+        *_slowest(result),
+        *_calls(result),
+        *_recap(result, look),
+        *_totals(result),
+    ]
+
+
+def comparison_table(result: RunResult, look: Look, printer: Printer) -> Table:
+    """Scenario by agent, with status and averages."""
+    table = Table(box=box.SIMPLE_HEAD, show_footer=True, pad_edge=False)
+    table.add_column(printer.text(["scenario"]), printer.text(["passed"]), overflow="fold")
+    for agent in result.agents:
+        mine = [s for s in result.scenarios if s.agent == agent]
+        passed = sum(s.verdict.passed for s in mine)
+        table.add_column(printer.text([agent]), printer.text([f"{passed} of {len(mine)}"]), overflow="fold")
+    by_place = {(s.name, s.agent): s for s in result.scenarios}
+    for name in dict.fromkeys(s.name for s in result.scenarios):
+        cells = [by_place.get((name, agent)) for agent in result.agents]
+        table.add_row(
+            printer.text([name]), *(printer.text(_cell(cell, look) if cell else ["-"]) for cell in cells)
+        )
+    return table
+
+
+def _cell(result: ScenarioResult, look: Look) -> Iterator[Part]:
+    yield look.glyphs.badges[result.verdict.status], STYLES[result.verdict.status]
+    if result.conversations:
+        yield f"  {passed_conversations(result)}"
+    for chunk in averages_text(result):
+        yield "\n"
+        yield from chunk
+
+
+def _fact(label: str, *parts: Part) -> Line:
+    return line(0, *parts, lead=((f"{label:8}", "dim"),))
+
+
+def _models(models: Mapping[str, str | None]) -> Iterator[Part]:
+    roles: dict[str, list[str]] = {}
+    for role, model in models.items():
+        if model:
+            roles.setdefault(model, []).append(role)
+    if not roles:
+        yield "offline (no model): LLM metrics are skipped", "yellow"
+        return
+    yield ", ".join(f"{model} ({', '.join(found)})" for model, found in roles.items())
+    if "judge" in models and not models["judge"]:
+        yield "; no judge: LLM metrics are skipped", "yellow"
+
+
+def _skipped_metrics(result: RunResult) -> Iterator[Line]:
+    names: dict[str, list[str]] = {}
+    for scenario in result.scenarios:
+        for name, why in scenario.skipped_metrics.items():
+            found = names.setdefault(why, [])
+            if name not in found:
+                found.append(name)
+    for why, found in names.items():
+        yield line(0, (f"{', '.join(found)} ({why})", "yellow"), lead=(("Metrics skipped: ", "yellow"),))
+    if names:
+        yield BLANK
+
+
+def _slowest(result: RunResult) -> Iterator[Line]:
+    turns = [
+        (turn.latency_ms, scenario, found.conversation.conversation_id, turn)
+        for scenario in result.scenarios
+        for found in scenario.conversations
+        for turn in found.conversation.turns
+    ]
+    if len(turns) < 2:
+        return
+    yield line(0, ("Slowest agent turns", "bold"))
+    for ms, scenario, conversation, turn in nlargest(_SLOWEST, turns, key=lambda found: found[0]):
+        where = f"{conversation}, turn {turn.turn_index}"
+        yield Line((f"{ms:>9,.0f} ms  ",), ((scenario.name,), ((where, "dim"),)), cut=True)
+    yield BLANK
+
+
+def _calls(result: RunResult) -> Iterator[Line]:
+    """Calls and tokens: of the agent, and of the model in each of its roles."""
+    turns = [t for s in result.scenarios for c in s.conversations for t in c.conversation.turns]
+    if not result.agent_calls:
+        return
+    yield _fact("agent", ", ".join(_agent_calls(result, turns)))
+    roles: dict[str, ModelUsage] = {}
+    for scenario in result.scenarios:
+        for role, usage in scenario.usage.items():
+            roles[role] = roles.get(role, ModelUsage()) + usage
+    for role, usage in roles.items():
+        if usage.calls:
+            again = f" ({usage.retries:,} asked again)" if usage.retries else ""
+            yield _fact(
+                role, ", ".join([f"{count(usage.calls, 'model call')}{again}", *_tokens(usage.tokens)])
+            )
+    yield BLANK
+
+
+def _agent_calls(result: RunResult, turns: list[Turn]) -> Iterator[str]:
+    unfinished = [
+        c.conversation.unfinished
+        for s in result.scenarios
+        for c in s.conversations
+        if c.conversation.unfinished
+    ]
+    retries = sum(turn.retries for turn in (*turns, *unfinished))
+    yield count(result.agent_calls, "call") + (f" ({retries:,} retried)" if retries else "")
+    yield from _tokens(sum((turn.usage for turn in turns), Usage()))
+
+
+def _tokens(usage: Usage) -> Iterator[str]:
+    if usage.total_tokens:
+        yield f"{usage.prompt_tokens:,} prompt + {usage.completion_tokens:,} completion tokens"
+
+
+def _recap(result: RunResult, look: Look) -> Iterator[Line]:
+    found = [*result.with_status(Status.FAILED), *result.with_status(Status.ERRORED)]
+    if not found:
+        return
+    yield line(0, ("Not passed", "bold"))
+    for scenario in found:
+        status = scenario.verdict.status
+        agent: tuple[Chunk, ...] = (((f"[{scenario.agent}]", "magenta"),),) if look.several_agents else ()
+        lead: Chunk = ("  ", (look.glyphs.badge(status), STYLES[status]), "  ")
+        name: tuple[Chunk, ...] = ((scenario.name,),) if scenario.name != location(scenario) else ()
+        yield Line(lead, (((location(scenario), "cyan"),), *agent, *name), cut=True)
+    yield BLANK
+
+
+def _totals(result: RunResult) -> Iterator[Line]:
+    if result.interrupted:
+        yield line(0, ("Interrupted: only what had finished is reported.", "bold yellow"))
+    if result.scenarios and not result.with_status(Status.PASSED):
+        all_skipped = len(result.with_status(Status.SKIPPED)) == len(result.scenarios)
+        why = "Every scenario was skipped" if all_skipped else "No scenario passed"
+        yield line(0, (f"{why}: this run is not a pass.", "bold yellow"))
+    if not result.scenarios:
+        yield line(0, ("No scenario was run: this run is not a pass.", "bold yellow"))
+    counts = [(len(result.with_status(status)), status) for status in _ORDER]
+    shown = [(f"{number:,} {status}", f"bold {STYLES[status]}") for number, status in counts if number]
+    parts = [part for each in shown for part in (", ", each)][1:] or [
+        ("0 passed", STYLES[run_status(result)])
+    ]
+    yield line(0, *parts, f" ({_extent(result)}) in {duration(result.duration_ms)}")
+
+
+def _extent(result: RunResult) -> str:
+    conversations = count(sum(len(s.conversations) for s in result.scenarios), "conversation")
+    if not result.comparison:
+        return f"{count(len(result.scenarios), 'scenario')}, {conversations}"
+    names = len({s.name for s in result.scenarios})
+    return f"{count(names, 'scenario')} × {count(len(result.agents), 'agent')}, {conversations}"

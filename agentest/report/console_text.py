@@ -1,0 +1,241 @@
+"""Lines for the console: cleaned of what could steer a terminal, then laid out for the console at hand.
+
+Whoever formats makes `Line` values and knows no terminal; `Printer` knows width and encoding.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
+
+from agentest.results import Status
+
+Part = str | tuple[str, str]
+"""Text, or text and its rich style. Text is never parsed: markup, emoji codes and escapes stay as they are."""
+Chunk = tuple[Part, ...]
+
+_GAP = "  "
+_SHOWN_CHARS = 150
+"""About two lines of 80 columns, with indentation."""
+_WHOLE_CHARS = 10_000
+
+# Controls, and the invisible characters that reorder, hide or forge text (bidi overrides, tags, separators).
+_STEERING = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u180e\u200b\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\ud800-\udfff\U000e0000-\U000e007f]"
+)
+_IN_ASCII = {
+    "…": "...",
+    "≥": ">=",
+    "→": "->",
+    "·": "-",
+    "–": "-",
+    "—": "-",
+    "×": "x",
+    "‘": "'",
+    "’": "'",
+    "“": '"',
+    "”": '"',
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Glyphs:
+    """Symbols that the output can carry."""
+
+    badges: dict[Status, str]
+    marks: dict[Status, str]
+    bar: tuple[str, str]
+
+    def badge(self, status: Status) -> str:
+        """Symbol and word, all of one width."""
+        return self.badges[status].ljust(max(map(len, self.badges.values())))
+
+
+_SYMBOLS = {Status.PASSED: "✓", Status.FAILED: "✗", Status.ERRORED: "!", Status.SKIPPED: "-"}
+_WORDS = {Status.PASSED: "ok", Status.FAILED: "FAIL", Status.ERRORED: "ERROR", Status.SKIPPED: "skip"}
+UNICODE = Glyphs({s: f"{symbol} {s}" for s, symbol in _SYMBOLS.items()}, _SYMBOLS, ("━", "─"))
+ASCII = Glyphs(_WORDS, _WORDS, ("#", "-"))
+
+STYLES = {Status.PASSED: "green", Status.FAILED: "red", Status.ERRORED: "yellow", Status.SKIPPED: "dim"}
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How results are shown: what formatting needs to know besides the results."""
+
+    glyphs: Glyphs = UNICODE
+    verbose: bool = False
+    several_agents: bool = False
+
+    def mark(self, status: Status) -> Part:
+        return self.glyphs.marks[status], STYLES[status]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of output. Where it does not fit, it is broken between its chunks first, and hangs below `lead`."""
+
+    lead: Chunk
+    chunks: tuple[Chunk, ...] = ()
+    cut: bool = False
+    """Shorten to a terminal's width instead of wrapping."""
+
+    @property
+    def plain(self) -> str:
+        """The whole line without styles."""
+        return "".join(part if isinstance(part, str) else part[0] for part in self.parts).rstrip()
+
+    @property
+    def parts(self) -> Chunk:
+        """Everything in one row."""
+        gaps = ((_GAP,) if i else () for i in range(len(self.chunks)))
+        return (
+            *self.lead,
+            *(p for gap, chunk in zip(gaps, self.chunks, strict=True) for p in (*gap, *chunk)),
+        )
+
+
+BLANK = Line(())
+
+
+def line(indent: int, *parts: Part, lead: Chunk = ()) -> Line:
+    """A line of one chunk."""
+    return Line((" " * indent, *lead), (parts,))
+
+
+def clean(text: str) -> str:
+    """The text with everything that could steer a terminal made visible."""
+    return _STEERING.sub(lambda found: _escaped(found[0]), text.replace("\t", "    "))
+
+
+def rows_of(text: str) -> list[str]:
+    """The rows of a text with several; one that is very long is cut, and says so."""
+    left_out = len(text) - _WHOLE_CHARS
+    shown = text if left_out <= 0 else f"{text[:_WHOLE_CHARS]}… ({left_out} more characters)"
+    return shown.replace("\r\n", "\n").rstrip("\n").split("\n")
+
+
+def shortened(text: str, limit: int = _SHOWN_CHARS) -> str:
+    """The text in one row of at most `limit` characters."""
+    one_row = clean(" ".join(text[: limit * 20].split()))
+    return one_row if len(one_row) <= limit else one_row[: limit - 1].rstrip() + "…"
+
+
+def labelled(indent: int, label: str, rows: Iterable[str], style: str = "") -> Iterator[Line]:
+    """Rows beside a label; only the first row carries it."""
+    for row in rows:
+        yield line(indent, (row, style), lead=((label, "dim"),))
+        label = " " * len(label)
+
+
+def count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def duration(ms: float) -> str:
+    if ms < 999.5:
+        return f"{ms:.0f} ms"
+    if ms < 59_950:
+        return f"{ms / 1000:.1f} s"
+    minutes, seconds = divmod(round(ms / 1000), 60)
+    return f"{minutes} min {seconds:02d} s"
+
+
+class Printer:
+    """Writes lines to a console: wrapped at a terminal's width, whole anywhere else."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._wraps = console.is_terminal and not console.soft_wrap
+        self.glyphs = UNICODE if encodable("✓✗━─", console.encoding) == "✓✗━─" else ASCII
+
+    def write(self, lines: Iterable[Line]) -> None:
+        rows = [row for each in lines for row in self.rows(each)]
+        if rows:
+            self.console.print(Text("\n").join(rows), soft_wrap=True)
+
+    def write_table(self, table: Table) -> None:
+        if not self._wraps:
+            unlimited = self.console.options.update(width=100_000)
+            table.width = Measurement.get(self.console, unlimited, table).maximum
+        self.console.print(table, crop=False)
+
+    def rows(self, each: Line) -> list[Text]:
+        """The line as the rows that the console shows."""
+        if not self._wraps:
+            return [self.text(each.parts)]
+        if each.cut:
+            return [self._cut(self.text(each.parts))]
+        return self._wrapped(each)
+
+    def text(self, parts: Iterable[Part]) -> Text:
+        """The parts as text that this console can carry."""
+        text = Text()
+        for part in parts:
+            words, style = (part, "") if isinstance(part, str) else part
+            text.append(encodable(clean(words), self.console.encoding), style)
+        return text
+
+    def _cut(self, row: Text) -> Text:
+        if row.cell_len > self.console.width:
+            mark = encodable("…", self.console.encoding)
+            row.truncate(self.console.width - len(mark), overflow="crop")
+            row.append(mark)
+        return row
+
+    def _wrapped(self, each: Line) -> list[Text]:
+        lead = self.text(each.lead)
+        if lead.cell_len > self.console.width // 2:
+            return self._wrapped(Line((_GAP,), (each.lead, *each.chunks)))
+        width = self.console.width - lead.cell_len
+        rows = [
+            row for packed in self._packed(each.chunks, width) for row in _folded(packed, self.console, width)
+        ]
+        hang = Text(" " * lead.cell_len)
+        return [(hang if i else lead) + row for i, row in enumerate(rows or [Text()])]
+
+    def _packed(self, chunks: Iterable[Chunk], width: int) -> Iterator[Text]:
+        """Rows with as many whole chunks as fit."""
+        row: Text | None = None
+        for text in map(self.text, chunks):
+            if row is None:
+                row = text
+            elif row.cell_len + len(_GAP) + text.cell_len <= width:
+                row = row + _GAP + text
+            else:
+                yield row
+                row = text
+        if row is not None:
+            yield row
+
+
+def encodable(text: str, encoding: str) -> str:
+    """The text in characters that the encoding has."""
+    if _encodes(text, encoding):
+        return text
+    return "".join(c if _encodes(c, encoding) else _IN_ASCII.get(c) or _escaped(c) for c in text)
+
+
+def _encodes(text: str, encoding: str) -> bool:
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return False
+    except LookupError:
+        return text.isascii()
+    return True
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")
+
+
+def _folded(text: Text, console: Console, width: int) -> Iterable[Text]:
+    return text.wrap(console, width, overflow="fold") if text.cell_len > width else [text]

@@ -1,0 +1,143 @@
+"""What was said and called in a conversation, as lines for the console: in short, and in full."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from agentest.evaluate.trajectory import call_text
+from agentest.jsonvalue import NotJson, json_text
+from agentest.report.console_text import Line, Look, Part, count, duration, labelled, line, rows_of, shortened
+from agentest.results import (
+    CheckResult,
+    ConversationResult,
+    MetricResult,
+    Score,
+    Skipped,
+    Status,
+    TrajectoryResult,
+    TurnEvaluation,
+)
+from agentest.transcript import Conversation, ToolCall, Turn, UnfinishedTurn
+
+_SHOWN_CALLS = 8
+_CALL_CHARS = 110
+_USER, _AGENT, _TOOL = "user   ", "agent  ", "tool   "
+
+
+def quoted_turn(turn: Turn | UnfinishedTurn, indent: int, *, reply: bool = True) -> Iterator[Line]:
+    """The two messages of a turn, each in about two rows."""
+    yield from labelled(indent, _USER, [shortened(turn.user_message)])
+    if isinstance(turn, UnfinishedTurn):
+        yield line(indent, ("no reply", "dim"), lead=((_AGENT, "dim"),))
+    elif reply:
+        yield from labelled(indent, _AGENT, [shortened(turn.agent_message) or "(an empty reply)"])
+
+
+def call_lines(calls: Sequence[ToolCall], indent: int) -> Iterator[Line]:
+    """The tool calls of a conversation, one row each, with what they were answered."""
+    for call in calls[:_SHOWN_CALLS]:
+        made, answer = (
+            shortened(call_text(call), _CALL_CHARS),
+            shortened(value_text(call.result), _CALL_CHARS),
+        )
+        yield line(indent, made, " → ", answer, *_remarks(call), lead=((f"turn {call.turn_index}  ", "dim"),))
+    if len(calls) > _SHOWN_CALLS:
+        yield line(indent, (f"… {len(calls) - _SHOWN_CALLS} more tool calls", "dim"))
+
+
+def transcript_lines(result: ConversationResult, look: Look, indent: int) -> Iterator[Line]:
+    """The whole conversation with what was found out about each turn."""
+    conversation = result.conversation
+    evaluations = {turn.turn_index: turn for turn in result.turns}
+    for turn in conversation.turns:
+        yield line(indent, (_turn_head(turn), "bold"))
+        yield from _messages(turn, indent + 2)
+        if turn.turn_index in evaluations:
+            yield from _evaluation(evaluations[turn.turn_index], look, indent + 2)
+    yield from _end(conversation, look, indent)
+    yield from _metrics(result.metrics, look, indent)
+    yield from _trajectory(result.trajectory, look, indent)
+
+
+def value_text(value: Any) -> str:
+    """A tool's answer as it was sent."""
+    if isinstance(value, str):
+        return value
+    try:
+        return json_text(value)
+    except NotJson:
+        return repr(value)
+
+
+def _turn_head(turn: Turn) -> str:
+    retries = f", {count(turn.retries, 'retry').replace('retrys', 'retries')}" if turn.retries else ""
+    return f"turn {turn.turn_index}  {duration(turn.latency_ms)}{retries}"
+
+
+def _messages(turn: Turn, indent: int) -> Iterator[Line]:
+    yield from labelled(indent, _USER, rows_of(turn.user_message), "cyan")
+    yield from _calls_in_full(turn.tool_calls, indent)
+    yield from labelled(indent, _AGENT, rows_of(turn.agent_message))
+
+
+def _calls_in_full(calls: Sequence[ToolCall], indent: int) -> Iterator[Line]:
+    for call in calls:
+        yield from labelled(indent, _TOOL, rows_of(call_text(call)), "magenta")
+        first, *more = rows_of(value_text(call.result))
+        yield line(indent + len(_TOOL), first, *([] if more else _remarks(call)), lead=(("→ ", "dim"),))
+        yield from labelled(indent + len(_TOOL), "  ", more)
+        if more and _remarks(call):
+            yield line(indent + len(_TOOL), *_remarks(call), lead=("  ",))
+
+
+def _remarks(call: ToolCall) -> list[Part]:
+    """What was odd about a call."""
+    remarks = [f"invalid arguments: {call.invalid_arguments}"] if call.invalid_arguments else []
+    if call.error:
+        remarks.append(call.error if not call.mocked else f"the mock raised: {call.error}")
+    elif not call.mocked and not call.invalid_arguments:
+        remarks.append("not mocked")
+    return [(f"  ({shortened(remark)})", "yellow") for remark in remarks]
+
+
+def _end(conversation: Conversation, look: Look, indent: int) -> Iterator[Line]:
+    """A turn without a reply, and why the conversation was cut short."""
+    if unfinished := conversation.unfinished:
+        yield line(indent, (f"turn {unfinished.turn_index}  no reply", "bold"))
+        yield from labelled(indent + 2, _USER, rows_of(unfinished.user_message), "cyan")
+        yield from _calls_in_full(unfinished.tool_calls, indent + 2)
+    if failure := conversation.failure:
+        yield from labelled(indent, f"{failure.blame} error  ", rows_of(failure.message), "red")
+
+
+def _evaluation(evaluation: TurnEvaluation, look: Look, indent: int) -> Iterator[Line]:
+    yield from _metrics(evaluation.metrics, look, indent)
+    yield from _trajectory(evaluation.trajectory, look, indent)
+    for check in evaluation.checks:
+        yield _check(check, look, indent)
+
+
+def _metrics(metrics: Mapping[str, MetricResult], look: Look, indent: int) -> Iterator[Line]:
+    for name, result in metrics.items():
+        if isinstance(result, Score):
+            value = result.value if isinstance(result.value, str) else f"{result.value:g}"
+            samples = f" {[*result.samples]}" if len(result.samples) > 1 else ""
+            yield line(
+                indent, f"{name} ", (value, "bold"), samples, ("  " + shortened(result.reason, 400), "dim")
+            )
+        elif not isinstance(result, Skipped):
+            yield line(indent, f"{name} ", ("could not be scored: " + shortened(result.error, 400), "yellow"))
+
+
+def _check(check: CheckResult, look: Look, indent: int) -> Line:
+    mark = look.mark(Status.PASSED if check.passed else Status.FAILED)
+    return line(indent, f"{check.check}: {check.reason}", lead=(mark, " "))
+
+
+def _trajectory(result: TrajectoryResult | None, look: Look, indent: int) -> Iterator[Line]:
+    if result is None:
+        return
+    first, *more = rows_of(f"trajectory: {result.reason}")
+    yield line(indent, first, lead=(look.mark(Status.PASSED if result.matched else Status.FAILED), " "))
+    yield from labelled(indent + 2, "", more)

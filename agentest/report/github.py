@@ -1,0 +1,346 @@
+"""The report for GitHub Actions: annotations in the log, and a Markdown summary of the step."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from agentest.evaluate.trajectory import call_text
+from agentest.events import Event, RunFinished
+from agentest.report.json_report import plain, well_formed
+from agentest.results import (
+    ConversationResult,
+    ErrorGroup,
+    Reason,
+    ReasonKind,
+    RunResult,
+    ScenarioResult,
+    Severity,
+    Status,
+)
+from agentest.transcript import Conversation, ToolCall
+from agentest.verdict import conversation_passed, run_status
+
+SUMMARY_LIMIT = 1024 * 1024
+"""Bytes that GitHub takes as the summary of one step; it refuses a larger one whole."""
+
+_LEVELS = {
+    Severity.CRITICAL: "error",
+    Severity.HIGH: "error",
+    Severity.MEDIUM: "warning",
+    Severity.LOW: "notice",
+}
+_VIOLATIONS = (ReasonKind.THRESHOLD, ReasonKind.PASS_RATE)
+_UNDONE = (Status.FAILED, Status.ERRORED)
+_WORST_FIRST = (Status.FAILED, Status.ERRORED, Status.PASSED, Status.SKIPPED)
+_ICONS = {Status.PASSED: "✅", Status.FAILED: "❌", Status.ERRORED: "⚠️", Status.SKIPPED: "⏭️"}
+
+_MESSAGE_ESCAPES = {"%": "%25", "\r": "%0D", "\n": "%0A"}
+_IN_MESSAGE = str.maketrans(_MESSAGE_ESCAPES)
+_IN_PROPERTY = str.maketrans({**_MESSAGE_ESCAPES, ":": "%3A", ",": "%2C"})
+_IN_MARKDOWN = str.maketrans({c: f"&#{ord(c)};" for c in "&<>|`*[]\\~$"})
+
+_MAX_CELL_CHARS = 500
+_MAX_MESSAGE_CHARS = 4_000
+_MAX_TRANSCRIPT_CHARS = 40_000
+_MAX_NOTE_BYTES = 160
+
+
+class GitHubReporter:
+    """Writes annotations through `write`, each as one line with its newline, and appends the summary.
+
+    Args:
+        root: the working directory, which files of scenarios are relative to.
+        summary_path: the file that `$GITHUB_STEP_SUMMARY` names.
+        workspace: the folder that `$GITHUB_WORKSPACE` names; for files outside of any git checkout.
+    """
+
+    name = "github-actions"
+
+    def __init__(
+        self,
+        write: Callable[[str], None],
+        root: Path,
+        summary_path: Path | None = None,
+        workspace: Path | None = None,
+    ) -> None:
+        self._write = write
+        self._root = root
+        self._summary_path = summary_path
+        self._workspace = workspace
+
+    def on_event(self, event: Event) -> None:
+        if not isinstance(event, RunFinished):
+            return
+        for line in annotation_lines(event.result, self._locate):
+            self._write(line + "\n")
+        if self._summary_path:
+            append_summary(event.result, self._summary_path)
+
+    def _locate(self, file: str) -> str:
+        return repository_path(file, self._root, self._workspace)
+
+
+def repository_path(file: str, root: Path, workspace: Path | None) -> str:
+    """The file's path from the root of its repository, with forward slashes; absolute if it is in none."""
+    path = (root / file).resolve()
+    for base in _bases(path, root, workspace):
+        if path.is_relative_to(base):
+            return path.relative_to(base).as_posix()
+    return path.as_posix()
+
+
+def _bases(path: Path, root: Path, workspace: Path | None) -> Iterator[Path]:
+    """Where the repository may begin. In a worktree or submodule, `.git` is a file."""
+    yield from (parent for parent in path.parents if (parent / ".git").exists())
+    if workspace:
+        yield workspace.resolve()
+    yield root.resolve()
+
+
+def annotation(level: str, file: str, line: int, title: str, message: str) -> str:
+    """One workflow command, on one line whatever the texts hold."""
+    where = f"file={file.translate(_IN_PROPERTY)},line={max(line, 1)},title={title.translate(_IN_PROPERTY)}"
+    return well_formed(f"::{level} {where}::{message.translate(_IN_MESSAGE)}")
+
+
+def annotation_lines(result: RunResult, locate: Callable[[str], str]) -> Iterator[str]:
+    """All annotations of a run; those of scenarios first, as GitHub shows only so many."""
+    named = partial(_label, several=len(result.agents) > 1)
+    undone = [s for s in result.scenarios if s.verdict.status in _UNDONE]
+    for scenario in sorted(undone, key=_badness):
+        title = f"{named(scenario)} {scenario.verdict.status}"
+        yield annotation("error", locate(scenario.file), scenario.line, title, _reasons(scenario))
+    for scenario, group in _errors(result):
+        title = f"{group.severity.label} error: {group.label}"
+        message = f"{named(scenario)}: {group.explanation} ({', '.join(group.occurrences)})"
+        yield annotation(_LEVELS[group.severity], locate(scenario.file), scenario.line, title, message)
+    for scenario, reason in _violations(result):
+        title = f"{named(scenario)}: threshold"
+        yield annotation("warning", locate(scenario.file), scenario.line, title, reason.message)
+
+
+def append_summary(result: RunResult, path: Path) -> None:
+    """Add the summary to the file, which stays within what GitHub takes."""
+    before = path.stat().st_size if path.exists() else 0
+    gap = "\n" if before else ""
+    text = summary(result, SUMMARY_LIMIT - before - len(gap))
+    if text:
+        with path.open("ab") as file:
+            file.write((gap + text).encode())
+
+
+def summary(result: RunResult, room: int) -> str:
+    """The Markdown summary in at most `room` bytes of UTF-8.
+
+    Transcripts are left out first, then rows from the end of the lists, each time with a line that says so.
+    Empty when not even the headline has room.
+    """
+    sections = [section for section in _sections(result) if section.pieces]
+    headline = _headline(result)
+    left = room - _size(headline) - _MAX_NOTE_BYTES * len(sections)
+    if left < 0:
+        return ""
+    parts = [headline]
+    for section in sections:
+        kept, left = _fitted(section, left)
+        parts += kept
+    return "".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Section:
+    """A part of the summary whose pieces can be left out one by one; they are written when asked for."""
+
+    kind: str
+    head: str
+    pieces: Sequence[Callable[[], str]]
+
+
+def _fitted(section: _Section, room: int) -> tuple[list[str], int]:
+    """The texts of a section that fit, and the bytes left: none after the first piece that did not fit."""
+    kept: list[str] = []
+    left = room - _size(section.head)
+    for piece in section.pieces if left >= 0 else ():
+        text = well_formed(piece())
+        if _size(text) > left:
+            break
+        kept.append(text)
+        left -= _size(text)
+    missing = len(section.pieces) - len(kept)
+    if not missing:
+        return [section.head, *kept], left
+    note = f"\n_{missing} of {len(section.pieces)} {section.kind} left out: GitHub takes at most 1 MiB._\n"
+    return [*([section.head, *kept] if kept else []), note], 0
+
+
+def _size(text: str) -> int:
+    return len(text.encode())
+
+
+def _sections(result: RunResult) -> Iterator[_Section]:
+    several = len(result.agents) > 1
+    scenarios = sorted(result.scenarios, key=_badness)
+    yield _Section("scenarios", _table_head(several), [partial(_row, s, several) for s in scenarios])
+    errors = sorted(_errors(result), key=lambda found: -found[1].severity)
+    yield _Section("errors", _ERRORS_HEAD, [partial(_error_row, s, e, several) for s, e in errors])
+    violations = [partial(_violation, s, r, several) for s, r in _violations(result)]
+    yield _Section("threshold violations", "\n### Threshold violations\n\n", violations)
+    transcripts = [partial(_details, s, c, several) for s, c in _to_show(scenarios)]
+    yield _Section("transcripts", "\n### Transcripts of failures\n\n", transcripts)
+
+
+def _headline(result: RunResult) -> str:
+    counts = ((len(result.with_status(status)), status) for status in _WORST_FIRST)
+    found = ", ".join(f"{count} {status}" for count, status in counts if count) or "no scenario ran"
+    icon = _ICONS[run_status(result)]
+    interrupted = "\n**Interrupted: only what had finished is here.**\n" if result.interrupted else ""
+    return f"## {icon} Agentest: {found}\n{interrupted}\nIn {_seconds(result.duration_ms)}.\n"
+
+
+def _table_head(several: bool) -> str:
+    columns = ["Status", "Scenario", *(["Agent"] if several else []), "Conversations passed", "Duration"]
+    return f"\n{_table_row(columns)}{_table_row(['---'] * len(columns))}"
+
+
+def _row(scenario: ScenarioResult, several: bool) -> str:
+    status = scenario.verdict.status
+    passed = sum(map(conversation_passed, scenario.conversations))
+    cells = [f"{_ICONS[status]} {status}", _inline(scenario.name)]
+    cells += [_inline(scenario.agent)] if several else []
+    cells += [f"{passed} of {len(scenario.conversations)}", _seconds(scenario.duration_ms)]
+    return _table_row(cells)
+
+
+_ERRORS_HEAD = (
+    "\n### Errors\n\n| Severity | Error | Scenario | Times | Explanation |\n| --- | --- | --- | --- | --- |\n"
+)
+
+
+def _error_row(scenario: ScenarioResult, group: ErrorGroup, several: bool) -> str:
+    label = _inline(_label(scenario, several))
+    times = str(len(group.occurrences))
+    return _table_row([group.severity.label, _inline(group.label), label, times, _inline(group.explanation)])
+
+
+def _table_row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |\n"
+
+
+def _violation(scenario: ScenarioResult, reason: Reason, several: bool) -> str:
+    return f"- {_inline(_label(scenario, several))}: {_inline(reason.message)}\n"
+
+
+def _details(scenario: ScenarioResult, result: ConversationResult, several: bool) -> str:
+    title = f"{_label(scenario, several)}: {result.conversation.conversation_id}"
+    # Without the blank lines, a blank line of the transcript would end the HTML block and start Markdown.
+    return (
+        f"<details>\n<summary>{_inline(title)}</summary>\n\n"
+        f"<pre>\n{html.escape(_capped(_story(scenario, result)), quote=False)}\n</pre>\n\n</details>\n\n"
+    )
+
+
+def _story(scenario: ScenarioResult, result: ConversationResult) -> Iterator[str]:
+    """A conversation in lines: first what is wrong with it, then what was said and called."""
+    conversation = result.conversation
+    for reason in scenario.verdict.reasons:
+        if reason.conversation_id == conversation.conversation_id:
+            yield _shown(f"{reason.status}: ", reason.message)
+    for failure in result.failures:
+        yield _shown(f"{failure.id} {failure.metric}: {failure.label}: ", failure.reason)
+    yield ""
+    yield from _dialogue(conversation)
+    if conversation.failure:
+        yield _shown(f"ended by an error ({conversation.failure.blame}): ", conversation.failure.message)
+
+
+def _dialogue(conversation: Conversation) -> Iterator[str]:
+    for turn in conversation.turns:
+        yield _shown("user: ", turn.user_message)
+        yield from _calls(turn.tool_calls)
+        yield _shown("agent: ", turn.agent_message)
+    if conversation.unfinished:
+        yield _shown("user: ", conversation.unfinished.user_message)
+        yield from _calls(conversation.unfinished.tool_calls)
+
+
+def _calls(calls: Iterable[ToolCall]) -> Iterator[str]:
+    for call in calls:
+        yield _shown("  → ", call_text(replace(call, args=plain(call.args))))
+        yield _shown("  ← ", json.dumps(plain(call.result), ensure_ascii=False))
+
+
+def _shown(who: str, text: str) -> str:
+    """What somebody said; indented from the second line on, so that it cannot pass for another speaker."""
+    return who + "\n    ".join(_cut(text, _MAX_MESSAGE_CHARS).splitlines())
+
+
+def _capped(lines: Iterable[str]) -> str:
+    kept, left = [], _MAX_TRANSCRIPT_CHARS
+    for line in lines:
+        left -= len(line) + 1
+        if left < 0:
+            kept.append("… (the rest is left out)")
+            break
+        kept.append(line)
+    return "\n".join(kept)
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def _inline(text: str) -> str:
+    """Text on one line that Markdown shows as it is, in a table or outside; at most 500 characters of it."""
+    return " ".join(_cut(text, _MAX_CELL_CHARS).split()).translate(_IN_MARKDOWN)
+
+
+def _seconds(milliseconds: float) -> str:
+    return f"{milliseconds / 1000:.1f} s"
+
+
+def _label(scenario: ScenarioResult, several: bool) -> str:
+    return f"{scenario.name} ({scenario.agent})" if several else scenario.name
+
+
+def _badness(scenario: ScenarioResult) -> int:
+    return _WORST_FIRST.index(scenario.verdict.status)
+
+
+def _reasons(scenario: ScenarioResult) -> str:
+    """The reasons that made the scenario what it is, one after the other."""
+    status = scenario.verdict.status
+    texts = [
+        f"{r.conversation_id}: {r.message}" if r.conversation_id else r.message
+        for r in scenario.verdict.reasons
+        if r.status is status
+    ]
+    return "\n".join(texts) or str(status)
+
+
+def _errors(result: RunResult) -> Iterator[tuple[ScenarioResult, ErrorGroup]]:
+    return ((scenario, group) for scenario in result.scenarios for group in scenario.errors)
+
+
+def _violations(result: RunResult) -> Iterator[tuple[ScenarioResult, Reason]]:
+    return (
+        (scenario, reason)
+        for scenario in result.scenarios
+        for reason in scenario.verdict.reasons
+        if reason.kind in _VIOLATIONS
+    )
+
+
+def _to_show(scenarios: Iterable[ScenarioResult]) -> Iterator[tuple[ScenarioResult, ConversationResult]]:
+    """Conversations to look at where a scenario did not pass: those that failed or hold a failure."""
+    return (
+        (scenario, conversation)
+        for scenario in scenarios
+        if scenario.verdict.status in _UNDONE
+        for conversation in scenario.conversations
+        if conversation.failures or not conversation_passed(conversation)
+    )

@@ -1,0 +1,323 @@
+"""The report for programs: `results.json`, whose shape `schemas/results.schema.json` describes."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from agentest.events import Event, RunFinished
+from agentest.results import (
+    CheckResult,
+    ConversationResult,
+    ErrorGroup,
+    LabelledFailure,
+    MetricResult,
+    ModelUsage,
+    Reason,
+    RunResult,
+    ScenarioResult,
+    Score,
+    Skipped,
+    Status,
+    TrajectoryResult,
+    TurnEvaluation,
+)
+from agentest.transcript import Conversation, ToolCall, Turn, UnfinishedTurn, Usage
+from agentest.verdict import conversation_passed, run_status
+
+SCHEMA_VERSION = 1
+_GOAL_COMPLETION = "goal_completion"
+_MAX_DEPTH = 50
+_ELLIPSIS = "…"
+
+Json = dict[str, Any]
+
+
+class JsonReporter:
+    """Writes `results.json` when the run is over."""
+
+    name = "json"
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def on_event(self, event: Event) -> None:
+        if isinstance(event, RunFinished):
+            write_atomically(self._path, json_document(to_json(event.result)))
+
+
+def to_json(result: RunResult) -> Json:
+    """The whole run in JSON types, as the schema describes it."""
+    scenarios = [_scenario(s) for s in result.scenarios]
+    return {
+        "schemaVersion": SCHEMA_VERSION,
+        "mode": "comparison" if result.comparison else "single",
+        "version": result.version,
+        "startedAt": result.started_at,
+        "interrupted": result.interrupted,
+        "models": dict(result.models),
+        "agents": list(result.agents),
+        "summary": _summary(result),
+        "scenarios": _by_name(scenarios) if result.comparison else scenarios,
+    }
+
+
+def json_document(value: Json) -> str:
+    """A document as it is written to a file: indented, well-formed text with a newline at its end."""
+    return well_formed(json.dumps(value, ensure_ascii=False, indent=2, allow_nan=False)) + "\n"
+
+
+def well_formed(text: str) -> str:
+    """The text without lone surrogates, which no UTF-8 file can hold: U+FFFD stands in their place.
+
+    The halves of a pair become the character that they mean: agents that stream cut pairs in two.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write UTF-8 so that a reader finds the old file or the new one, never half of one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_bytes(text.encode())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def plain(value: Any, inside: tuple[int, ...] = ()) -> Any:
+    """The value in JSON types, whatever an agent's handler put there.
+
+    What JSON has no form for becomes text: numbers that are not finite (`NaN`, `Infinity`), foreign objects.
+    What lies deeper than 50 levels, or contains itself, becomes `…`.
+    """
+    if value is None or isinstance(value, str | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else json.dumps(value)
+    if not isinstance(value, Mapping | list | tuple | set | frozenset):
+        return str(value)
+    if id(value) in inside or len(inside) >= _MAX_DEPTH:
+        return _ELLIPSIS
+    inside = (*inside, id(value))
+    if isinstance(value, Mapping):
+        return {str(key): plain(item, inside) for key, item in value.items()}
+    return [plain(item, inside) for item in value]
+
+
+def _summary(result: RunResult) -> Json:
+    summary = {
+        **_counts(result),
+        "durationMs": _milliseconds(result.duration_ms),
+        "usage": _run_usage(result),
+    }
+    if result.comparison:
+        summary["perAgent"] = {agent: _counts(_of_agent(result, agent)) for agent in result.agents}
+    return summary
+
+
+def _counts(result: RunResult) -> Json:
+    return {
+        "passed": run_status(result) is Status.PASSED,
+        "totalScenarios": len(result.scenarios),
+        **{f"{status}Scenarios": len(result.with_status(status)) for status in Status},
+        "llmCalls": result.usage.calls,
+        "agentCalls": result.agent_calls,
+    }
+
+
+def _of_agent(result: RunResult, agent: str) -> RunResult:
+    return replace(result, scenarios=tuple(s for s in result.scenarios if s.agent == agent))
+
+
+def _run_usage(result: RunResult) -> Json:
+    tokens = result.usage.tokens
+    by_role: dict[str, ModelUsage] = {}
+    for scenario in result.scenarios:
+        for role, usage in scenario.usage.items():
+            by_role[role] = by_role.get(role, ModelUsage()) + usage
+    return {**_tokens(tokens), "totalTokens": tokens.total_tokens, "byRole": _by_role(by_role)}
+
+
+def _by_role(usage: Mapping[str, ModelUsage]) -> Json:
+    return {
+        role: {"calls": used.calls, "retries": used.retries, **_tokens(used.tokens)}
+        for role, used in usage.items()
+    }
+
+
+def _tokens(usage: Usage) -> Json:
+    return {
+        "promptTokens": usage.prompt_tokens,
+        "completionTokens": usage.completion_tokens,
+        "cachedTokens": usage.cached_tokens,
+    }
+
+
+def _by_name(scenarios: Iterable[Json]) -> list[Json]:
+    """`[{name, agents: [scenario]}]`, names and agents in the order in which they came."""
+    groups: dict[str, list[Json]] = {}
+    for scenario in scenarios:
+        groups.setdefault(scenario["name"], []).append(scenario)
+    return [{"name": name, "agents": agents} for name, agents in groups.items()]
+
+
+def _scenario(result: ScenarioResult) -> Json:
+    return {
+        "agent": result.agent,
+        "name": result.name,
+        "file": result.file,
+        "line": result.line,
+        "tags": list(result.tags),
+        "status": result.verdict.status.value,
+        "passed": result.verdict.passed,
+        "durationMs": _milliseconds(result.duration_ms),
+        "conversations": [_conversation(c) for c in result.conversations],
+        "averages": plain(result.averages),
+        "thresholds": plain(result.thresholds),
+        "skippedMetrics": dict(result.skipped_metrics),
+        "errors": [_error_group(e) for e in result.errors],
+        "failures": _failures(result.verdict.reasons),
+        "usage": _by_role(result.usage),
+    }
+
+
+def _failures(reasons: Sequence[Reason]) -> list[str]:
+    """The failing reasons' texts first, then those of the rest."""
+    return [r.message for r in sorted(reasons, key=lambda r: r.status is not Status.FAILED)]
+
+
+def _error_group(group: ErrorGroup) -> Json:
+    return {
+        "label": group.label,
+        "severity": group.severity.label,
+        "occurrences": list(group.occurrences),
+        "explanation": group.explanation,
+    }
+
+
+def _conversation(result: ConversationResult) -> Json:
+    conversation = result.conversation
+    failure = conversation.failure
+    return {
+        "conversationId": conversation.conversation_id,
+        "passed": conversation_passed(result),
+        "endedBy": conversation.ending.value,
+        "error": failure.message if failure else None,
+        "errorSource": failure.blame.value if failure else None,
+        **_turns(conversation),
+        "evaluation": _evaluation(result),
+        "trajectory": _trajectory(result.trajectory) if result.trajectory else None,
+        "perTurnTrajectory": [
+            {"turnIndex": turn.turn_index, **_trajectory(turn.trajectory)}
+            for turn in result.turns
+            if turn.trajectory
+        ],
+        "labelledFailures": [_labelled_failure(f) for f in result.failures],
+    }
+
+
+def _turns(conversation: Conversation) -> Json:
+    unfinished = conversation.unfinished
+    return {
+        "turns": [_turn(turn) for turn in conversation.turns],
+        "unfinishedTurn": _unfinished_turn(unfinished) if unfinished else None,
+    }
+
+
+def _turn(turn: Turn) -> Json:
+    return {
+        "turnIndex": turn.turn_index,
+        "userMessage": turn.user_message,
+        "agentMessage": turn.agent_message,
+        "toolCalls": [_tool_call(call) for call in turn.tool_calls],
+        "latencyMs": _milliseconds(turn.latency_ms),
+        "retries": turn.retries,
+        "requests": turn.requests,
+        "usage": _tokens(turn.usage),
+    }
+
+
+def _unfinished_turn(turn: UnfinishedTurn) -> Json:
+    return {
+        "turnIndex": turn.turn_index,
+        "userMessage": turn.user_message,
+        "toolCalls": [_tool_call(call) for call in turn.tool_calls],
+    }
+
+
+def _tool_call(call: ToolCall) -> Json:
+    return {
+        "name": call.name,
+        "args": plain(call.args),
+        "result": plain(call.result),
+        "mocked": call.mocked,
+        "turnIndex": call.turn_index,
+        "invalidArguments": call.invalid_arguments,
+        "error": call.error,
+    }
+
+
+def _evaluation(result: ConversationResult) -> Json:
+    metrics = {name: _metric(found) for name, found in result.metrics.items()}
+    return {
+        "turnEvaluations": [_turn_evaluation(turn) for turn in result.turns],
+        "goalCompletion": metrics.pop(_GOAL_COMPLETION, None),
+        "conversationMetrics": metrics,
+    }
+
+
+def _turn_evaluation(turn: TurnEvaluation) -> Json:
+    return {
+        "turnIndex": turn.turn_index,
+        "metrics": {name: _metric(found) for name, found in turn.metrics.items()},
+        "checks": [_check(check) for check in turn.checks],
+    }
+
+
+def _metric(result: MetricResult) -> Json:
+    if isinstance(result, Skipped):
+        return {"skipped": result.why}
+    if not isinstance(result, Score):
+        return {"error": result.error}
+    samples = {"samples": plain(result.samples)} if result.samples else {}
+    return {"value": plain(result.value), "reason": result.reason, **samples}
+
+
+def _check(check: CheckResult) -> Json:
+    return {"check": check.check, "passed": check.passed, "reason": check.reason}
+
+
+def _trajectory(result: TrajectoryResult) -> Json:
+    return {
+        "matched": result.matched,
+        "missingCalls": list(result.missing_calls),
+        "extraCalls": list(result.extra_calls),
+        "orderingIssues": list(result.ordering_issues),
+        "forbiddenCalls": list(result.forbidden_calls),
+        "reason": result.reason,
+    }
+
+
+def _labelled_failure(failure: LabelledFailure) -> Json:
+    return {
+        "id": failure.id,
+        "turnIndex": failure.turn_index,
+        "metric": failure.metric,
+        "label": failure.label,
+        "reason": failure.reason,
+    }
+
+
+def _milliseconds(value: float) -> float:
+    return round(value, 3)

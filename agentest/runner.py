@@ -1,0 +1,301 @@
+"""The order of a run: which conversation when, what is judged meanwhile, and what becomes of it.
+
+Conversations share one limiter, over all scenarios. Judging a turn starts when it closes, in the
+conversation's own task group but outside its place in the limiter: a slow judge holds no conversation back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from time import perf_counter
+from typing import Literal
+
+import anyio
+
+from agentest import __version__
+from agentest.evaluate.dedup import deduplicate, group_by_label
+from agentest.evaluate.evaluation import Evaluator, labelled_failures
+from agentest.evaluate.judge import Judge
+from agentest.events import (
+    ConversationFinished,
+    Event,
+    RunFinished,
+    RunStarted,
+    ScenarioFinished,
+    ScenarioStarted,
+    TurnFinished,
+)
+from agentest.llm.open import Models
+from agentest.llm.port import Ledger
+from agentest.plan import Plan, Unit, endpoint
+from agentest.redact import Redactor
+from agentest.results import (
+    ConversationResult,
+    Deduplication,
+    Reason,
+    ReasonKind,
+    RunResult,
+    ScenarioResult,
+    Severity,
+    Status,
+    TurnEvaluation,
+    Verdict,
+)
+from agentest.simulate.agents import Agent
+from agentest.simulate.conversation import TurnLoop
+from agentest.simulate.mocks import MockResolver
+from agentest.simulate.users import OfflineUser, ScriptedUser, SimulatedUser, User
+from agentest.transcript import Blame, Conversation, Failure, Turn
+from agentest.verdict import averages, decide, skipped_metrics
+
+Emit = Callable[[Event], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a run is run."""
+
+    concurrency: int = 20
+    debounce_s: float = 0.0
+    mock_timeout_s: float = 30.0
+    unmocked_tools: Literal["error", "passthrough"] = "error"
+    fail_on: Severity = Severity.CRITICAL
+    samples: int = 1
+    fail_fast: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """Everything outside the program that a run talks to; tests pass in their own."""
+
+    agents: Mapping[str, Agent]
+    models: Models = field(default_factory=Models)
+    ledger: Ledger = field(default_factory=Ledger)
+    redact: Redactor = field(default_factory=Redactor)
+
+
+@dataclass(slots=True)
+class _UnitState:
+    """What a unit has come to so far; a run that is stopped makes its result from it."""
+
+    unit: Unit
+    started: float | None = None
+    finished: dict[int, ConversationResult] = field(default_factory=dict)
+    result: ScenarioResult | None = None
+
+
+async def run(
+    plan: Plan, settings: Settings, ports: Ports, emit: Emit, scope: anyio.CancelScope | None = None
+) -> RunResult:
+    """Run everything that is planned. Never raises for what happens inside a conversation.
+
+    Args:
+        emit: is told of every event, in order; must not raise.
+        scope: cancelling it stops the run; what had finished is in the result, which says `interrupted`.
+    """
+    return await _Run(plan, settings, ports, emit, scope or anyio.CancelScope()).run()
+
+
+class _Run:
+    def __init__(
+        self, plan: Plan, settings: Settings, ports: Ports, emit: Emit, scope: anyio.CancelScope
+    ) -> None:
+        self._plan = plan
+        self._settings = settings
+        self._ports = ports
+        self._emit = emit
+        self._scope = scope
+        self._places = anyio.CapacityLimiter(settings.concurrency)
+        self._stopped_by_failure = False
+        self._judge = Judge(ports.models.judge, settings.samples) if ports.models.judge else None
+        self._states = {id(unit): _UnitState(unit) for unit in plan.units}
+
+    async def run(self) -> RunResult:
+        began, started_at = perf_counter(), datetime.now(UTC).isoformat(timespec="milliseconds")
+        self._emit(self._started())
+        for entry in self._plan.entries:
+            if isinstance(entry, ScenarioResult):
+                self._emit(ScenarioFinished(entry))
+        with self._scope:
+            async with anyio.create_task_group() as tasks:
+                for unit in self._plan.units:
+                    tasks.start_soon(self._run_unit, unit)
+                    if self._settings.debounce_s:
+                        await anyio.sleep(self._settings.debounce_s)
+        result = RunResult(
+            scenarios=tuple(
+                entry if isinstance(entry, ScenarioResult) else self._result_of(self._states[id(entry)])
+                for entry in self._plan.entries
+            ),
+            agents=tuple(self._plan.agents),
+            comparison=self._plan.comparison,
+            started_at=started_at,
+            duration_ms=(perf_counter() - began) * 1000,
+            version=__version__,
+            models=self._model_names(),
+            interrupted=self._scope.cancel_called and not self._stopped_by_failure,
+        )
+        self._emit(RunFinished(result))
+        return result
+
+    def _started(self) -> RunStarted:
+        return RunStarted(
+            version=__version__,
+            agents={name: endpoint(agent) for name, agent in self._plan.agents.items()},
+            scenarios=len(self._plan.entries),
+            conversations=sum(unit.conversations for unit in self._plan.units),
+            concurrency=self._settings.concurrency,
+            models=self._model_names(),
+            comparison=self._plan.comparison,
+        )
+
+    def _model_names(self) -> dict[str, str | None]:
+        models = self._ports.models
+        return {
+            "user": models.user.name if models.user else None,
+            "judge": models.judge.name if models.judge else None,
+        }
+
+    async def _run_unit(self, unit: Unit) -> None:
+        state = self._states[id(unit)]
+        async with anyio.create_task_group() as tasks:
+            for number in range(1, unit.conversations + 1):
+                tasks.start_soon(self._run_conversation, state, number)
+        deduplication = await self._deduplicate(state)
+        state.result = self._judged(state, deduplication)
+        self._emit(ScenarioFinished(state.result))
+        if self._settings.fail_fast and state.result.verdict.status is Status.FAILED:
+            self._stopped_by_failure = not self._scope.cancel_called
+            self._scope.cancel()
+
+    async def _run_conversation(self, state: _UnitState, number: int) -> None:
+        unit = state.unit
+        evaluator = self._evaluator(unit)
+        conversation_id = f"{unit.slug}-{number}"
+        evaluations: dict[int, TurnEvaluation] = {}
+        problems: list[Exception] = []
+
+        async def evaluate(turns: tuple[Turn, ...]) -> None:
+            try:
+                evaluations[turns[-1].turn_index] = await evaluator.evaluate_turn(turns, number)
+            except Exception as error:  # noqa: BLE001 - the boundary of the stage: it ends this conversation alone
+                problems.append(error)
+
+        def closed(turns: tuple[Turn, ...]) -> None:
+            self._emit(TurnFinished(unit.scenario.name, unit.agent, conversation_id, turns[-1].turn_index))
+            judging.start_soon(evaluate, turns)
+
+        async with anyio.create_task_group() as judging:
+            async with self._places:
+                self._note_start(state)
+                conversation = await self._loop(unit, number, conversation_id, closed).run()
+            metrics = await evaluator.evaluate_conversation(conversation, number)
+        if problems and not conversation.failure:
+            conversation = _not_evaluated(conversation, problems[0], self._ports.redact)
+        turns = tuple(evaluations[index] for index in sorted(evaluations))
+        result = ConversationResult(
+            conversation,
+            turns,
+            metrics,
+            evaluator.trajectory(conversation),
+            labelled_failures(conversation_id, turns),
+        )
+        state.finished[number] = result
+        self._emit(ConversationFinished(unit.scenario.name, unit.agent, result))
+
+    def _note_start(self, state: _UnitState) -> None:
+        if state.started is None:
+            state.started = perf_counter()
+            unit = state.unit
+            self._emit(ScenarioStarted(unit.scenario.name, unit.agent, unit.conversations))
+
+    def _evaluator(self, unit: Unit) -> Evaluator:
+        return Evaluator(
+            unit.scenario, unit.scope, unit.metrics, self._plan.custom, self._judge, self._ports.redact.error
+        )
+
+    def _loop(
+        self, unit: Unit, number: int, conversation_id: str, on_turn: Callable[[tuple[Turn, ...]], None]
+    ) -> TurnLoop:
+        mocks = MockResolver(
+            unit.scenario.tools,
+            scenario=unit.scenario.name,
+            conversation_id=conversation_id,
+            unmocked_tools=self._settings.unmocked_tools,
+            timeout_s=self._settings.mock_timeout_s,
+        )
+        return TurnLoop(
+            conversation_id,
+            unit.scenario.name,
+            self._ports.agents[unit.agent],
+            self._user(unit, number),
+            mocks,
+            max_turns=unit.max_turns,
+            on_turn=on_turn,
+            redact=self._ports.redact.error,
+        )
+
+    def _user(self, unit: Unit, number: int) -> User:
+        if unit.scenario.scripted:
+            return ScriptedUser([turn.user_message for turn in unit.scenario.turns])
+        if self._ports.models.user is None:
+            return OfflineUser(unit.scenario)
+        return SimulatedUser(self._ports.models.user, unit.scenario, unit.scope, number)
+
+    async def _deduplicate(self, state: _UnitState) -> Deduplication:
+        failures = [f for n in sorted(state.finished) for f in state.finished[n].failures]
+        unit = state.unit
+        found = await deduplicate(
+            failures, unit.scenario.name, unit.scenario.goal, self._ports.models.judge, unit.scope
+        )
+        return replace(found, error=self._ports.redact.error(found.error)) if found.error else found
+
+    def _judged(
+        self, state: _UnitState, deduplication: Deduplication, stopped: Reason | None = None
+    ) -> ScenarioResult:
+        unit = state.unit
+        conversations = tuple(state.finished[n] for n in sorted(state.finished))
+        verdict = decide(conversations, deduplication, unit.thresholds, self._settings.fail_on)
+        return ScenarioResult(
+            name=unit.scenario.name,
+            agent=unit.agent,
+            file=unit.file,
+            line=unit.scenario.line,
+            verdict=_cut_short(verdict, stopped) if stopped else verdict,
+            conversations=conversations,
+            averages=averages(conversations),
+            thresholds=unit.thresholds,
+            errors=deduplication.groups,
+            skipped_metrics=skipped_metrics(conversations),
+            tags=unit.scenario.tags,
+            duration_ms=(perf_counter() - state.started) * 1000 if state.started else 0.0,
+            usage=self._ports.ledger.of(unit.scope),
+        )
+
+    def _result_of(self, state: _UnitState) -> ScenarioResult:
+        """The unit's result; made of what had finished where the run was stopped before its end."""
+        if state.result:
+            return state.result
+        done = f"after {len(state.finished)} of {state.unit.conversations} conversations"
+        stopped = (
+            Reason(Status.SKIPPED, ReasonKind.INTERRUPTED, f"stopped by --fail-fast {done}")
+            if self._stopped_by_failure
+            else Reason(Status.ERRORED, ReasonKind.INTERRUPTED, f"interrupted {done}")
+        )
+        # Groups would cost another call to the model: the failures keep their labels, at medium severity.
+        failures = [failure for found in state.finished.values() for failure in found.failures]
+        return self._judged(state, group_by_label(failures), stopped)
+
+
+def _not_evaluated(conversation: Conversation, error: Exception, redact: Redactor) -> Conversation:
+    message = redact.error(f"a turn could not be evaluated: {type(error).__name__}: {error}")
+    return replace(conversation, failure=Failure(Blame.INTERNAL, message))
+
+
+def _cut_short(verdict: Verdict, stopped: Reason) -> Verdict:
+    """The verdict on a part of a scenario: it may have failed already, but it cannot have passed."""
+    status = Status.FAILED if verdict.status is Status.FAILED else stopped.status
+    kept = tuple(r for r in verdict.reasons if r.kind is not ReasonKind.INTERRUPTED)
+    return Verdict(status, (*kept, stopped))
