@@ -37,7 +37,9 @@ MISSED = TrajectoryResult(
 )
 
 
-def tool_call(name: str = "check_availability", args: Any = None, result: Any = None, **more: Any) -> ToolCall:
+def tool_call(
+    name: str = "check_availability", args: Any = None, result: Any = None, **more: Any
+) -> ToolCall:
     """A mocked call of turn 0: `check_availability(date="Tuesday")`."""
     args = {"date": "Tuesday"} if args is None else args
     return ToolCall(name, args, result, **{"mocked": True, "turn_index": 0, **more})
@@ -143,7 +145,7 @@ def scenario_result(
 def broken_file(file: str = "scenarios/broken.sim.py", message: str = "SyntaxError") -> ScenarioResult:
     """A file that did not load."""
     why = verdict(Status.ERRORED, message, ReasonKind.FILE)
-    return ScenarioResult(file, "booking", file, 1, why)
+    return ScenarioResult(file, "", file, 1, why)
 
 
 def skipped_scenario(name: str = "later") -> ScenarioResult:
@@ -153,7 +155,7 @@ def skipped_scenario(name: str = "later") -> ScenarioResult:
 def run_result(*scenarios: ScenarioResult, **more: Any) -> RunResult:
     """A run of 3.2 s with one agent; with none given, of one scenario that passed."""
     given = {
-        "agents": tuple(dict.fromkeys(s.agent for s in scenarios)) or ("booking",),
+        "agents": tuple(dict.fromkeys(s.agent for s in scenarios if s.agent)) or ("booking",),
         "comparison": False,
         "started_at": "2026-01-02T03:04:05Z",
         "duration_ms": 3200.0,

@@ -37,8 +37,8 @@ def make_console_reporter(
 ) -> ConsoleReporter:
     """A reporter on standard output as the environment wants it.
 
-    `NO_COLOR` takes colours away, `FORCE_COLOR` gives them to a pipe, `CI` stops what moves. Off a terminal lines
-    are neither wrapped nor cut.
+    `NO_COLOR` takes colours away, `FORCE_COLOR` gives them to a pipe, `CI` stops what moves. Off a terminal
+    lines are neither wrapped nor cut.
     """
     stream = file or sys.stdout
     terminal = stream.isatty()
@@ -115,6 +115,7 @@ class ConsoleReporter:
         self._printer.write([BLANK])
         if result.comparison and result.scenarios:
             self._printer.write_table(comparison_table(result, self._look, self._printer))
+            self._printer.write([BLANK])
         self._printer.write(closing_lines(result, self._look))
 
 
@@ -123,14 +124,12 @@ class _LiveArea:
 
     def __init__(self, printer: Printer) -> None:
         self._printer = printer
-        self._live = Live(
-            console=printer.console,
-            get_renderable=self._rendered,
-            refresh_per_second=_REFRESHES_PER_SECOND,
-            transient=True,
-        )
         self._progress = Progress()
         self._began = monotonic()
+        # Live draws this object anew with whatever is printed above it.
+        self._live = Live(
+            self, console=printer.console, refresh_per_second=_REFRESHES_PER_SECOND, transient=True
+        )
 
     def on_event(self, event: Event) -> None:
         if isinstance(event, RunStarted):
@@ -148,7 +147,7 @@ class _LiveArea:
         self._live.stop()
         atexit.unregister(self.stop)
 
-    def _rendered(self) -> Group:
+    def __rich__(self) -> Group:
         lines = self._progress.lines(self._printer, (monotonic() - self._began) * 1000)
         return Group(*(row for each in lines for row in self._printer.rows(each)))
 
@@ -204,13 +203,9 @@ class Progress:
         running = list(self.running.items())
         for (name, agent), (held, total) in running[:_SHOWN_RUNNING]:
             of = f" [{agent}]" if self.several_agents else ""
-            yield line_cut(f"  {held}/{total}", f"{name}{of}")
+            yield Line((f"  {held}/{total}  ",), (((f"{name}{of}", "dim"),),), cut=True)
         if len(running) > _SHOWN_RUNNING:
             yield line(2, (f"and {len(running) - _SHOWN_RUNNING} more", "dim"))
-
-
-def line_cut(lead: str, text: str) -> Line:
-    return Line((lead, "  "), (((text, "dim"),),), cut=True)
 
 
 def _place(result: ScenarioResult) -> tuple[str, str, str, int]:

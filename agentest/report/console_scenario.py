@@ -47,17 +47,13 @@ _SEVERITY_STYLES = {
 def scenario_lines(result: ScenarioResult, look: Look) -> list[Line]:
     """Everything that is said about a scenario when it is finished; details only of what did not pass."""
     status = result.verdict.status
-    details: list[Line] = []
     if status is Status.SKIPPED:
-        details += (_reason_line(reason, look, 4) for reason in result.verdict.reasons)
-    elif status is not Status.PASSED or look.verbose:
-        details += _general_reasons(result, look)
-        details += _conversations(result, look)
-        details.append(BLANK)
-    errors = [each for group in result.errors for each in _error_group(group, result, look)]
-    closing = details[-1:] if details and details[-1] is BLANK else []
-    body = details[: len(details) - len(closing)]
-    return [headline(result, look), *body, *errors, *_averages(result), *closing]
+        return [headline(result, look), *(_reason_line(r, look, 4) for r in result.verdict.reasons)]
+    findings = [*_error_groups(result, look), *_averages(result)]
+    if status is Status.PASSED and not look.verbose:
+        return [headline(result, look), *findings]
+    general = _general_reasons(result, look)
+    return [headline(result, look), *general, *_conversations(result, look), *findings, BLANK]
 
 
 def headline(result: ScenarioResult, look: Look) -> Line:
@@ -69,7 +65,9 @@ def headline(result: ScenarioResult, look: Look) -> Line:
         chunks.append(((location(result), "cyan"),))
     if look.several_agents:
         chunks.append(((f"[{result.agent}]", "magenta"),))
-    return Line(badge, (*chunks, ((" · ".join(_facts(result)), "dim"),)))
+    if facts := " · ".join(_facts(result)):
+        chunks.append(((facts, "dim"),))
+    return Line(badge, tuple(chunks))
 
 
 def location(result: ScenarioResult) -> str:
@@ -92,7 +90,7 @@ def _facts(result: ScenarioResult) -> Iterator[str]:
         rate = result.thresholds.get(PASS_RATE)
         least = "" if rate is None else f" ({PASS_RATE} ≥ {rate:g})"
         noun = "conversation" if len(conversations) == 1 else "conversations"
-        yield f"{passed_conversations(result)} {noun}{least}"
+        yield f"{passed_conversations(result)} {noun} passed{least}"
         yield count(sum(c.started_turns for c in conversations), "turn")
         yield count(sum(len(c.tool_calls) for c in conversations), "tool call")
     if conversations or result.duration_ms:
@@ -127,13 +125,18 @@ def _general_reasons(result: ScenarioResult, look: Look) -> Iterator[Line]:
         of_group = any(_speaks_of(reason, group) for group in result.errors)
         if reason.conversation_id not in ids and not of_group:
             yield _reason_line(reason, look, 4)
-            yield from _more_rows(reason, 8)
+            yield from _more_rows(reason, 6)
 
 
 def _speaks_of(reason: Reason, group: ErrorGroup) -> bool:
     return reason.kind is ReasonKind.ERROR and reason.message.startswith(
         f"error ({group.severity.label}): {group.label}, "
     )
+
+
+def _error_groups(result: ScenarioResult, look: Look) -> Iterator[Line]:
+    for group in result.errors:
+        yield from _error_group(group, result, look)
 
 
 def _error_group(group: ErrorGroup, result: ScenarioResult, look: Look) -> Iterator[Line]:
@@ -171,7 +174,7 @@ def _conversations(result: ScenarioResult, look: Look) -> Iterator[Line]:
         yield from _conversation(other, [], look)
     if others[len(shown) :]:
         yield line(
-            4, (f"… {count(len(others) - len(shown), 'more conversation')} with nothing to say", "dim")
+            4, (f"… {count(len(others) - len(shown), 'more conversation')} (shown by --verbose)", "dim")
         )
 
 
@@ -218,7 +221,7 @@ def _conversation(found: ConversationResult, reasons: Sequence[Reason], look: Lo
     yield Line(("    ", mark, " "), ((conversation.conversation_id,), ((facts, "dim"),)))
     yield from _reasons(conversation, reasons, look)
     if look.verbose:
-        yield from transcript_lines(found, look, 8)
+        yield from transcript_lines(found, look, 8, faults=not reasons)
     elif reasons and conversation.tool_calls:
         yield line(8, ("tool calls", "dim"))
         yield from call_lines(conversation.tool_calls, 10)
@@ -251,7 +254,7 @@ def _reasons(conversation: Conversation, reasons: Sequence[Reason], look: Look) 
     for index, found in by_turn.items():
         for reason in found:
             yield _reason_line(reason, look, 8)
-            yield from _more_rows(reason, 12)
+            yield from _more_rows(reason, 10)
         if not look.verbose and (turn := _turn(conversation, index, by_turn)):
             replied = any(_REPLY_IN_MESSAGE in reason.message for reason in found)
             where = (
@@ -264,7 +267,7 @@ def _reasons(conversation: Conversation, reasons: Sequence[Reason], look: Look) 
 def _turn(
     conversation: Conversation, index: int | None, shown: dict[int | None, list[Reason]]
 ) -> Turn | UnfinishedTurn | None:
-    """The turn that a reason speaks of; for one about the whole conversation the last, unless it is shown anyway."""
+    """The turn that a reason speaks of; without one the last, unless that is shown anyway."""
     turns: list[Turn | UnfinishedTurn] = [*conversation.turns]
     if conversation.unfinished:
         turns.append(conversation.unfinished)

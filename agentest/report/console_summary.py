@@ -7,6 +7,7 @@ from heapq import nlargest
 
 from rich import box
 from rich.table import Table
+from rich.text import Text
 
 from agentest.events import RunStarted
 from agentest.report.console_scenario import averages_text, location, passed_conversations
@@ -47,7 +48,7 @@ def closing_lines(result: RunResult, look: Look) -> list[Line]:
     """The end of a run; what did not pass and the totals last, so that the last screen shows them."""
     return [
         *_skipped_metrics(result),
-        *_slowest(result),
+        *_slowest(result, look),
         *_calls(result),
         *_recap(result, look),
         *_totals(result),
@@ -56,28 +57,25 @@ def closing_lines(result: RunResult, look: Look) -> list[Line]:
 
 def comparison_table(result: RunResult, look: Look, printer: Printer) -> Table:
     """Scenario by agent, with status and averages."""
-    table = Table(box=box.SIMPLE_HEAD, show_footer=True, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, show_footer=True, show_edge=False, pad_edge=False)
     table.add_column(printer.text(["scenario"]), printer.text(["passed"]), overflow="fold")
     for agent in result.agents:
         mine = [s for s in result.scenarios if s.agent == agent]
         passed = sum(s.verdict.passed for s in mine)
         table.add_column(printer.text([agent]), printer.text([f"{passed} of {len(mine)}"]), overflow="fold")
     by_place = {(s.name, s.agent): s for s in result.scenarios}
-    for name in dict.fromkeys(s.name for s in result.scenarios):
+    for name in dict.fromkeys(s.name for s in result.scenarios if s.agent in result.agents):
         cells = [by_place.get((name, agent)) for agent in result.agents]
-        table.add_row(
-            printer.text([name]), *(printer.text(_cell(cell, look) if cell else ["-"]) for cell in cells)
-        )
+        table.add_row(printer.text([name]), *(_cell(cell, look, printer) for cell in cells))
     return table
 
 
-def _cell(result: ScenarioResult, look: Look) -> Iterator[Part]:
-    yield look.glyphs.badges[result.verdict.status], STYLES[result.verdict.status]
-    if result.conversations:
-        yield f"  {passed_conversations(result)}"
-    for chunk in averages_text(result):
-        yield "\n"
-        yield from chunk
+def _cell(result: ScenarioResult | None, look: Look, printer: Printer) -> Text:
+    if result is None:
+        return Text()
+    status: Part = look.glyphs.badges[result.verdict.status], STYLES[result.verdict.status]
+    held = f"  {passed_conversations(result)}" if result.conversations else ""
+    return Text("\n").join(printer.text(row) for row in [(status, held), *averages_text(result)])
 
 
 def _fact(label: str, *parts: Part) -> Line:
@@ -110,7 +108,7 @@ def _skipped_metrics(result: RunResult) -> Iterator[Line]:
         yield BLANK
 
 
-def _slowest(result: RunResult) -> Iterator[Line]:
+def _slowest(result: RunResult, look: Look) -> Iterator[Line]:
     turns = [
         (turn.latency_ms, scenario, found.conversation.conversation_id, turn)
         for scenario in result.scenarios
@@ -121,8 +119,13 @@ def _slowest(result: RunResult) -> Iterator[Line]:
         return
     yield line(0, ("Slowest agent turns", "bold"))
     for ms, scenario, conversation, turn in nlargest(_SLOWEST, turns, key=lambda found: found[0]):
-        where = f"{conversation}, turn {turn.turn_index}"
-        yield Line((f"{ms:>9,.0f} ms  ",), ((scenario.name,), ((where, "dim"),)), cut=True)
+        where = (
+            f"turn {turn.turn_index}",
+            conversation,
+            *([f"[{scenario.agent}]"] if look.several_agents else []),
+        )
+        chunks = (*((each,) for each in where), ((scenario.name, "dim"),))
+        yield Line((f"{ms:>9,.0f} ms  ",), chunks, cut=True)
     yield BLANK
 
 
@@ -153,7 +156,7 @@ def _agent_calls(result: RunResult, turns: list[Turn]) -> Iterator[str]:
         if c.conversation.unfinished
     ]
     retries = sum(turn.retries for turn in (*turns, *unfinished))
-    yield count(result.agent_calls, "call") + (f" ({retries:,} retried)" if retries else "")
+    yield count(result.agent_calls, "call") + (f" ({count(retries, 'retry', 'retries')})" if retries else "")
     yield from _tokens(sum((turn.usage for turn in turns), Usage()))
 
 
@@ -190,7 +193,8 @@ def _totals(result: RunResult) -> Iterator[Line]:
     parts = [part for each in shown for part in (", ", each)][1:] or [
         ("0 passed", STYLES[run_status(result)])
     ]
-    yield line(0, *parts, f" ({_extent(result)}) in {duration(result.duration_ms)}")
+    extent = f"({_extent(result)}) in {duration(result.duration_ms)}"
+    yield Line((), (tuple(parts), (extent,)), gap=" ")
 
 
 def _extent(result: RunResult) -> str:

@@ -17,7 +17,7 @@ from rich.text import Text
 from agentest.results import Status
 
 Part = str | tuple[str, str]
-"""Text, or text and its rich style. Text is never parsed: markup, emoji codes and escapes stay as they are."""
+"""Text, or text and its rich style. It is never parsed: markup, emoji codes and escapes stay as they are."""
 Chunk = tuple[Part, ...]
 
 _GAP = "  "
@@ -80,12 +80,14 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of output. Where it does not fit, it is broken between its chunks first, and hangs below `lead`."""
+    """One line of output. Too long, it is broken between its chunks first, and hangs after `lead`."""
 
     lead: Chunk
     chunks: tuple[Chunk, ...] = ()
     cut: bool = False
     """Shorten to a terminal's width instead of wrapping."""
+    gap: str = _GAP
+    """What stands between chunks in one row."""
 
     @property
     def plain(self) -> str:
@@ -95,7 +97,7 @@ class Line:
     @property
     def parts(self) -> Chunk:
         """Everything in one row."""
-        gaps = ((_GAP,) if i else () for i in range(len(self.chunks)))
+        gaps = ((self.gap,) if i else () for i in range(len(self.chunks)))
         return (
             *self.lead,
             *(p for gap, chunk in zip(gaps, self.chunks, strict=True) for p in (*gap, *chunk)),
@@ -135,8 +137,8 @@ def labelled(indent: int, label: str, rows: Iterable[str], style: str = "") -> I
         label = " " * len(label)
 
 
-def count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+def count(number: int, noun: str, plural: str = "") -> str:
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 def duration(ms: float) -> str:
@@ -153,11 +155,15 @@ class Printer:
 
     def __init__(self, console: Console) -> None:
         self.console = console
+        self._after_blank = False
         self._wraps = console.is_terminal and not console.soft_wrap
         self.glyphs = UNICODE if encodable("✓✗━─", console.encoding) == "✓✗━─" else ASCII
 
     def write(self, lines: Iterable[Line]) -> None:
-        rows = [row for each in lines for row in self.rows(each)]
+        """Write the lines; of blank ones in a row only the first."""
+        rows = [row for each in self._once_blank(lines) for row in self.rows(each)]
+        for row in rows:
+            row.rstrip()
         if rows:
             self.console.print(Text("\n").join(rows), soft_wrap=True)
 
@@ -166,6 +172,13 @@ class Printer:
             unlimited = self.console.options.update(width=100_000)
             table.width = Measurement.get(self.console, unlimited, table).maximum
         self.console.print(table, crop=False)
+        self._after_blank = False
+
+    def _once_blank(self, lines: Iterable[Line]) -> Iterator[Line]:
+        for each in lines:
+            if not (self._after_blank and each is BLANK):
+                yield each
+            self._after_blank = each is BLANK
 
     def rows(self, each: Line) -> list[Text]:
         """The line as the rows that the console shows."""
@@ -193,22 +206,20 @@ class Printer:
     def _wrapped(self, each: Line) -> list[Text]:
         lead = self.text(each.lead)
         if lead.cell_len > self.console.width // 2:
-            return self._wrapped(Line((_GAP,), (each.lead, *each.chunks)))
+            return self._wrapped(Line((_GAP,), (each.lead, *each.chunks), gap=each.gap))
         width = self.console.width - lead.cell_len
-        rows = [
-            row for packed in self._packed(each.chunks, width) for row in _folded(packed, self.console, width)
-        ]
+        rows = [row for packed in self._packed(each, width) for row in _folded(packed, self.console, width)]
         hang = Text(" " * lead.cell_len)
         return [(hang if i else lead) + row for i, row in enumerate(rows or [Text()])]
 
-    def _packed(self, chunks: Iterable[Chunk], width: int) -> Iterator[Text]:
+    def _packed(self, each: Line, width: int) -> Iterator[Text]:
         """Rows with as many whole chunks as fit."""
         row: Text | None = None
-        for text in map(self.text, chunks):
+        for text in map(self.text, each.chunks):
             if row is None:
                 row = text
-            elif row.cell_len + len(_GAP) + text.cell_len <= width:
-                row = row + _GAP + text
+            elif row.cell_len + len(each.gap) + text.cell_len <= width:
+                row = row + each.gap + text
             else:
                 yield row
                 row = text

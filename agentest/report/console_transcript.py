@@ -46,18 +46,26 @@ def call_lines(calls: Sequence[ToolCall], indent: int) -> Iterator[Line]:
         yield line(indent, (f"… {len(calls) - _SHOWN_CALLS} more tool calls", "dim"))
 
 
-def transcript_lines(result: ConversationResult, look: Look, indent: int) -> Iterator[Line]:
-    """The whole conversation with what was found out about each turn."""
+def transcript_lines(
+    result: ConversationResult, look: Look, indent: int, *, faults: bool = True
+) -> Iterator[Line]:
+    """The whole conversation with what was found out about each turn.
+
+    Args:
+        faults: also what did not hold; False where that is told already.
+    """
     conversation = result.conversation
     evaluations = {turn.turn_index: turn for turn in result.turns}
     for turn in conversation.turns:
         yield line(indent, (_turn_head(turn), "bold"))
         yield from _messages(turn, indent + 2)
         if turn.turn_index in evaluations:
-            yield from _evaluation(evaluations[turn.turn_index], look, indent + 2)
-    yield from _end(conversation, look, indent)
-    yield from _metrics(result.metrics, look, indent)
-    yield from _trajectory(result.trajectory, look, indent)
+            yield from _evaluation(evaluations[turn.turn_index], look, indent + 2, faults)
+    yield from _unfinished(conversation, indent)
+    if faults and conversation.failure:
+        yield from labelled(indent, "cut short  ", rows_of(conversation.failure.message), "red")
+    yield from _metrics(result.metrics, indent)
+    yield from _trajectory(result.trajectory, look, indent, faults)
 
 
 def value_text(value: Any) -> str:
@@ -71,8 +79,8 @@ def value_text(value: Any) -> str:
 
 
 def _turn_head(turn: Turn) -> str:
-    retries = f", {count(turn.retries, 'retry').replace('retrys', 'retries')}" if turn.retries else ""
-    return f"turn {turn.turn_index}  {duration(turn.latency_ms)}{retries}"
+    retried = f", {count(turn.retries, 'retry', 'retries')}" if turn.retries else ""
+    return f"turn {turn.turn_index}  {duration(turn.latency_ms)}{retried}"
 
 
 def _messages(turn: Turn, indent: int) -> Iterator[Line]:
@@ -101,24 +109,22 @@ def _remarks(call: ToolCall) -> list[Part]:
     return [(f"  ({shortened(remark)})", "yellow") for remark in remarks]
 
 
-def _end(conversation: Conversation, look: Look, indent: int) -> Iterator[Line]:
-    """A turn without a reply, and why the conversation was cut short."""
+def _unfinished(conversation: Conversation, indent: int) -> Iterator[Line]:
     if unfinished := conversation.unfinished:
         yield line(indent, (f"turn {unfinished.turn_index}  no reply", "bold"))
         yield from labelled(indent + 2, _USER, rows_of(unfinished.user_message), "cyan")
         yield from _calls_in_full(unfinished.tool_calls, indent + 2)
-    if failure := conversation.failure:
-        yield from labelled(indent, f"{failure.blame} error  ", rows_of(failure.message), "red")
 
 
-def _evaluation(evaluation: TurnEvaluation, look: Look, indent: int) -> Iterator[Line]:
-    yield from _metrics(evaluation.metrics, look, indent)
-    yield from _trajectory(evaluation.trajectory, look, indent)
+def _evaluation(evaluation: TurnEvaluation, look: Look, indent: int, faults: bool) -> Iterator[Line]:
+    yield from _metrics(evaluation.metrics, indent)
+    yield from _trajectory(evaluation.trajectory, look, indent, faults)
     for check in evaluation.checks:
-        yield _check(check, look, indent)
+        if check.passed or faults:
+            yield _check(check, look, indent)
 
 
-def _metrics(metrics: Mapping[str, MetricResult], look: Look, indent: int) -> Iterator[Line]:
+def _metrics(metrics: Mapping[str, MetricResult], indent: int) -> Iterator[Line]:
     for name, result in metrics.items():
         if isinstance(result, Score):
             value = result.value if isinstance(result.value, str) else f"{result.value:g}"
@@ -135,8 +141,8 @@ def _check(check: CheckResult, look: Look, indent: int) -> Line:
     return line(indent, f"{check.check}: {check.reason}", lead=(mark, " "))
 
 
-def _trajectory(result: TrajectoryResult | None, look: Look, indent: int) -> Iterator[Line]:
-    if result is None:
+def _trajectory(result: TrajectoryResult | None, look: Look, indent: int, faults: bool) -> Iterator[Line]:
+    if result is None or not (result.matched or faults):
         return
     first, *more = rows_of(f"trajectory: {result.reason}")
     yield line(indent, first, lead=(look.mark(Status.PASSED if result.matched else Status.FAILED), " "))

@@ -276,7 +276,7 @@ def _calls(calls: Iterable[ToolCall]) -> Iterator[str]:
 
 def _shown(who: str, text: str) -> str:
     """What somebody said; indented from the second line on, so that it cannot pass for another speaker."""
-    return who + "\n    ".join(_cut(text, _MAX_MESSAGE_CHARS).splitlines())
+    return "\n    ".join(_cut(who + text, _MAX_MESSAGE_CHARS).splitlines())
 
 
 def _capped(lines: Iterable[str]) -> str:
@@ -304,7 +304,8 @@ def _seconds(milliseconds: float) -> str:
 
 
 def _label(scenario: ScenarioResult, several: bool) -> str:
-    return f"{scenario.name} ({scenario.agent})" if several else scenario.name
+    # A file that did not load belongs to no agent.
+    return f"{scenario.name} ({scenario.agent})" if several and scenario.agent else scenario.name
 
 
 def _badness(scenario: ScenarioResult) -> int:

@@ -1,0 +1,125 @@
+"""The same calls in the same order without Agentest: `python -m benchmarks.bare --client sockets …`.
+
+Each call is encoded and decoded as JSON, and nothing else is done: what is left is the client's own cost.
+As in Agentest, a conversation keeps its place while it goes on; judging a turn begins when the turn closes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+from benchmarks.payloads import GOAL_JUDGE, Payload, agent_payload, judge_payload, user_payload
+from benchmarks.workload import LABEL_JUDGES, TURN_JUDGES
+
+Post = Callable[[int, Payload], Awaitable[Any]]
+"""Send a payload to a port of this machine; returns the decoded answer."""
+
+Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+_HEAD = (
+    "POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
+    "content-length: {}\r\n\r\n"
+)
+
+
+def _url(port: int) -> str:
+    return f"http://127.0.0.1:{port}/v1/chat/completions"
+
+
+@asynccontextmanager
+async def sockets() -> AsyncIterator[Post]:
+    """asyncio streams, with idle connections kept."""
+    idle: dict[int, list[Connection]] = {}
+
+    async def post(port: int, payload: Payload) -> Any:
+        kept = idle.setdefault(port, [])
+        reader, writer = kept.pop() if kept else await asyncio.open_connection("127.0.0.1", port)
+        content = json.dumps(payload).encode()
+        writer.write(_HEAD.format(len(content)).encode() + content)
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = int(head.split(b"content-length:", 1)[1].split(b"\r\n", 1)[0])
+        answer = json.loads(await reader.readexactly(length))
+        kept.append((reader, writer))
+        return answer
+
+    yield post
+    for _, writer in (connection for kept in idle.values() for connection in kept):
+        writer.close()
+
+
+@asynccontextmanager
+async def with_aiohttp() -> AsyncIterator[Post]:
+    """aiohttp without a limit on connections."""
+    import aiohttp
+
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+
+        async def post(port: int, payload: Payload) -> Any:
+            async with session.post(_url(port), json=payload) as response:
+                return await response.json()
+
+        yield post
+
+
+@asynccontextmanager
+async def with_httpx() -> AsyncIterator[Post]:
+    """httpx without a limit on connections."""
+    import httpx
+
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
+    async with httpx.AsyncClient(timeout=None, limits=limits) as client:
+
+        async def post(port: int, payload: Payload) -> Any:
+            return (await client.post(_url(port), json=payload)).json()
+
+        yield post
+
+
+CLIENTS: dict[str, Callable[[], AbstractAsyncContextManager[Post]]] = {
+    "sockets": sockets,
+    "aiohttp": with_aiohttp,
+    "httpx": with_httpx,
+}
+
+
+async def run(options: argparse.Namespace) -> None:
+    """All conversations, at most `options.concurrency` of them at once."""
+    places = asyncio.Semaphore(options.concurrency or options.conversations)
+    async with CLIENTS[options.client]() as post, asyncio.TaskGroup() as tasks:
+        for _ in range(options.conversations):
+            tasks.create_task(_conversation(post, places, options))
+
+
+async def _conversation(post: Post, places: asyncio.Semaphore, options: argparse.Namespace) -> None:
+    async with asyncio.TaskGroup() as judging:
+        async with places:
+            for turn in range(options.turns):
+                await post(options.model_port, user_payload(turn))
+                await post(options.agent_port, agent_payload(turn, after_tool=False))
+                await post(options.agent_port, agent_payload(turn, after_tool=True))
+                for metric in (*TURN_JUDGES, *LABEL_JUDGES):
+                    judging.create_task(_judge(post, options.model_port, turn, metric))
+        judging.create_task(_judge(post, options.model_port, options.turns - 1, GOAL_JUDGE))
+
+
+async def _judge(post: Post, port: int, turn: int, metric: str) -> None:
+    await post(port, judge_payload(turn, metric))
+
+
+def main() -> None:
+    """Entry point of a bare client's process."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--client", choices=CLIENTS, required=True)
+    for name in ("agent-port", "model-port", "conversations", "turns"):
+        parser.add_argument(f"--{name}", type=int, required=True)
+    parser.add_argument("--concurrency", type=int, default=0, help="0: all at once")
+    asyncio.run(run(parser.parse_args()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+"""Running a program as a child and measuring it from outside, start-up included."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+_RSS_UNIT_BYTES = 1 if platform.system() == "Darwin" else 1024
+_SHOWN_LINES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What one run of a program cost."""
+
+    wall_s: float
+    cpu_s: float
+    """User and system time of the process."""
+    peak_mb: float
+
+
+class Failed(Exception):
+    """A program under measurement did not do what it was to do."""
+
+
+def measure(command: Sequence[str], cwd: Path) -> Sample:
+    """Run a command to its end. Raises Failed with the end of its output unless it exits with 0."""
+    with tempfile.TemporaryFile("w+") as output:
+        began = perf_counter()
+        process = subprocess.Popen(
+            command, cwd=cwd, env=environment(), stdin=subprocess.DEVNULL, stdout=output, stderr=output
+        )
+        _, status, used = os.wait4(process.pid, 0)
+        wall_s = perf_counter() - began
+        process.returncode = os.waitstatus_to_exitcode(status)  # reaped already: Popen need not wait for it
+        if process.returncode:
+            output.seek(0)
+            end = "".join(output.readlines()[-_SHOWN_LINES:])
+            raise Failed(f"{' '.join(command[1:])} ended with {process.returncode}:\n{end}")
+    return Sample(wall_s, used.ru_utime + used.ru_stime, used.ru_maxrss * _RSS_UNIT_BYTES / 1e6)
+
+
+def environment() -> dict[str, str]:
+    """The environment of a program under measurement: nothing that would change what it does."""
+    kept = {
+        name: value for name, value in os.environ.items() if not name.startswith(("AGENTEST_", "GITHUB_"))
+    }
+    return {**kept, "NO_COLOR": "1"}
+
+
+def interleaved(cases: Mapping[str, Callable[[], Sample]], runs: int) -> dict[str, Sample]:
+    """The median of each case over several rounds; every other round goes backwards.
+
+    Interleaving spreads what else the machine does over all cases alike.
+    """
+    samples: dict[str, list[Sample]] = {name: [] for name in cases}
+    for round_number in range(runs):
+        for name in list(cases) if round_number % 2 == 0 else reversed(list(cases)):
+            samples[name].append(cases[name]())
+    return {name: _median(found) for name, found in samples.items()}
+
+
+def _median(samples: Sequence[Sample]) -> Sample:
+    return Sample(
+        median(sample.wall_s for sample in samples),
+        median(sample.cpu_s for sample in samples),
+        median(sample.peak_mb for sample in samples),
+    )

@@ -1,0 +1,61 @@
+"""The programs that are measured: `agentest run`, and the bare clients that do the same calls."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.fakes import REPOSITORY, Counted, Fakes
+from benchmarks.process import Failed, Sample, measure
+from benchmarks.workload import Workload, write_project
+
+
+@dataclass(slots=True)
+class Bench:
+    """Measures programs against the fake servers, and checks that they did the whole work."""
+
+    servers: Fakes
+    work: Workload
+    last: Counted | None = None
+    """What the servers counted during the last run."""
+
+    def agentest(self, concurrency: int) -> Sample:
+        """`agentest run` in a folder made for it."""
+        with tempfile.TemporaryDirectory(prefix="agentest-bench-") as made:
+            folder = Path(made)
+            write_project(folder, self.work, self.servers.agent_port, self.servers.model_port)
+            sample = self._measured(run_command(concurrency), folder)
+            summary = json.loads((folder / ".agentest" / "results.json").read_text("utf-8"))["summary"]
+        if not summary["passed"]:
+            raise Failed(f"agentest run did not pass: {summary}")
+        return sample
+
+    def bare(self, client: str, concurrency: int = 0) -> Sample:
+        """A bare client; `concurrency` 0: all conversations at once."""
+        options = {
+            "client": client,
+            "agent-port": self.servers.agent_port,
+            "model-port": self.servers.model_port,
+            "conversations": self.work.conversations,
+            "turns": self.work.turns,
+            "concurrency": concurrency,
+        }
+        command = [sys.executable, "-m", "benchmarks.bare"]
+        return self._measured([*command, *(f"--{k}={v}" for k, v in options.items())], REPOSITORY)
+
+    def _measured(self, command: list[str], cwd: Path) -> Sample:
+        before = self.servers.counted()
+        sample = measure(command, cwd)
+        self.last = self.servers.counted().since(before)
+        expected = (self.work.agent_calls, self.work.model_calls)
+        if (self.last.agent_requests, self.last.model_requests) != expected:
+            raise Failed(f"{' '.join(command[1:])}: {self.last}, not {expected} agent and model requests")
+        return sample
+
+
+def run_command(concurrency: int) -> list[str]:
+    """The command line that is measured."""
+    return [sys.executable, "-m", "agentest", "run", "--concurrency", str(concurrency)]

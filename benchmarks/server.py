@@ -1,0 +1,128 @@
+"""The fake agent and the fake model, in a process of their own: `python -m benchmarks.server`.
+
+HTTP/1.1 by hand on `asyncio.Protocol`: just enough for keep-alive POST requests with a content-length, and
+fast enough not to be what is measured. Prints its ports as a line of JSON; answers every line on standard
+input with a line of counters; ends when standard input does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import resource
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from time import process_time
+
+from benchmarks.answers import agent_answer, model_answer
+
+_BACKLOG = 4096
+_HEAD_END = b"\r\n\r\n"
+_LENGTH = b"content-length:"
+
+
+@dataclass(slots=True)
+class Service:
+    """One fake server: how it answers, after how long, and what it has counted."""
+
+    answer: Callable[[bytes], bytes]
+    latency_s: float
+    requests: int = 0
+    connections: int = 0
+    received_bytes: int = 0
+
+    def counters(self) -> dict[str, int]:
+        return {
+            "requests": self.requests,
+            "connections": self.connections,
+            "received_bytes": self.received_bytes,
+        }
+
+
+class Http(asyncio.Protocol):
+    """One connection."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._buffer = bytearray()
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._service.connections += 1
+
+    def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002
+        self._transport = None
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        while (body := self._next_body()) is not None:
+            self._service.requests += 1
+            self._service.received_bytes += len(body)
+            answer = self._service.answer(body)
+            if self._service.latency_s:
+                asyncio.get_running_loop().call_later(self._service.latency_s, self._send, answer)
+            else:
+                self._send(answer)
+
+    def _next_body(self) -> bytes | None:
+        """Take the next whole request out of the buffer."""
+        end = self._buffer.find(_HEAD_END)
+        if end < 0:
+            return None
+        start = end + len(_HEAD_END)
+        length = _content_length(bytes(self._buffer[:end]).lower())
+        if len(self._buffer) < start + length:
+            return None
+        body = bytes(self._buffer[start : start + length])
+        del self._buffer[: start + length]
+        return body
+
+    def _send(self, body: bytes) -> None:
+        if self._transport and not self._transport.is_closing():
+            head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+            self._transport.write(head % len(body) + body)
+
+
+def _content_length(head: bytes) -> int:
+    at = head.find(_LENGTH)
+    if at < 0:
+        raise ValueError("the fake server reads only requests with a content-length")
+    return int(head[at + len(_LENGTH) :].split(b"\r\n", 1)[0])
+
+
+async def serve(agent: Service, model: Service) -> None:
+    """Serve until standard input ends."""
+    loop = asyncio.get_running_loop()
+    ports = {}
+    for name, service in (("agent", agent), ("model", model)):
+        listening = await loop.create_server(partial(Http, service), "127.0.0.1", 0, backlog=_BACKLOG)
+        ports[name] = listening.sockets[0].getsockname()[1]
+    _tell(ports)
+    commands = asyncio.StreamReader()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(commands), sys.stdin)
+    while await commands.readline():
+        _tell({"agent": agent.counters(), "model": model.counters(), "cpu_s": process_time()})
+
+
+def _tell(message: object) -> None:
+    print(json.dumps(message), flush=True)
+
+
+def main() -> None:
+    """Entry point of the servers' process."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--agent-s", type=float, required=True)
+    parser.add_argument("--model-s", type=float, required=True)
+    options = parser.parse_args()
+    _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
+    asyncio.run(serve(Service(agent_answer, options.agent_s), Service(model_answer, options.model_s)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""A user's project in a temporary folder, and the real command line on it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+COMMAND = [sys.executable, "-m", "agentest"]
+DEADLINE_S = 60
+_DROPPED = ("AGENTEST_", "GITHUB_", "OPENAI_", "ANTHROPIC_", "CI", "NO_COLOR", "FORCE_COLOR")
+
+
+def clean_environment(extra: dict[str, str] | None = None) -> dict[str, str]:
+    """The environment without anything that would change a run, and with what the test adds."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(_DROPPED)}
+    return {**kept, "PYTHONDONTWRITEBYTECODE": "1", **(extra or {})}
+
+
+class Project:
+    """Files in a folder, and runs of `agentest` in it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def write(self, name: str, text: str) -> Path:
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    def config(self, endpoint: str, **keys: Any) -> Path:
+        """A configuration for one agent; values as JSON, which is YAML."""
+        settings = {"agent": {"endpoint": endpoint}, "reporters": ["console", "json"], **keys}
+        text = "\n".join(f"{key}: {json.dumps(value)}" for key, value in settings.items())
+        return self.write("agentest.config.yaml", text + "\n")
+
+    def scenario(self, text: str, name: str = "a.sim.py") -> Path:
+        return self.write(name, "from agentest import call, scenario, sequence\n" + text)
+
+    def run(self, *arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+        """`agentest run` to its end."""
+        return self.agentest("run", *arguments, env=env)
+
+    def agentest(self, *arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*COMMAND, *arguments],
+            cwd=self.root,
+            env=clean_environment(env),
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+            stdin=subprocess.DEVNULL,
+        )
+
+    def start(self, *arguments: str, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
+        """`agentest run`, still going on."""
+        return subprocess.Popen(
+            [*COMMAND, "run", *arguments],
+            cwd=self.root,
+            env=clean_environment(env),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            text=True,
+        )
+
+    @property
+    def results(self) -> dict[str, Any]:
+        text = (self.root / ".agentest" / "results.json").read_text(encoding="utf-8")
+        found: dict[str, Any] = json.loads(text)
+        return found
+
+    def scenario_result(self, name: str) -> dict[str, Any]:
+        return next(s for s in self.results["scenarios"] if s["name"] == name)
+
+
+def interrupt(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    """Ctrl-C, and what comes of it: exit status, output, error output."""
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=DEADLINE_S)
+    return process.returncode, out, err

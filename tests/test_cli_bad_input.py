@@ -1,0 +1,121 @@
+"""Every wrong thing a user can hand over: one clear message, exit status 2, no traceback, nothing lost."""
+
+from __future__ import annotations
+
+import pytest
+from project import Project
+
+from agentest.testing import ScriptedAgent
+
+CONFIG = "agent: {endpoint: 'http://127.0.0.1:9/v1'}\n"
+
+BAD_CONFIGS = {
+    "does not parse": ("agent: [\n", ["agentest.config.yaml:2", "does not parse"]),
+    "empty": ("", ["is empty", "`agent`"]),
+    "no agent": ("concurrency: 3\n", ["agent: the key is missing"]),
+    "unknown key": (CONFIG + "concurrencey: 3\n", [".yaml:2: concurrencey", "did you mean `concurrency`?"]),
+    "unset variable": ("agent: {endpoint: 'http://${NO_SUCH_HOST}/'}\n", ["NO_SUCH_HOST", "agent.endpoint"]),
+    "unknown reporter": (CONFIG + "reporters: [consol]\n", ["reporters", "did you mean `console`?"]),
+    "unknown metric": (CONFIG + "metrics: [helpfulnes]\n", ["did you mean `helpfulness`?"]),
+    "unknown mode": (CONFIG + "unmocked_tools: pass\n", ["unmocked_tools", "'pass'", "passthrough"]),
+    "wrong type": (CONFIG + "concurrency: many\n", ["concurrency", "'many'", "integer"]),
+    "threshold out of range": (CONFIG + "thresholds: {goal_completion: 3}\n", ["goal_completion", "between 0 and 1"]),
+    "metadata address": ("agent: {endpoint: 'http://169.254.169.254/x'}\n", ["169.254.169.254", "refused"]),
+    "unreachable agent": (CONFIG, ["cannot be reached", "http://127.0.0.1:9/v1"]),
+    "server that dies": (
+        "agent:\n  endpoint: http://127.0.0.1:9/v1\n  server:\n"
+        "    command: echo its last words; exit 3\n    ready: http://127.0.0.1:9/\n",
+        ["exited with status 3", "its last words"],
+    ),
+    "missing key of a model": (CONFIG + "model: openai/gpt-5-mini\n", ["OPENAI_API_KEY"]),
+}
+
+
+@pytest.mark.parametrize("name", BAD_CONFIGS)
+def test_bad_configurations(project: Project, name: str) -> None:
+    """A wrong configuration is told in one message that names what was found and what to do."""
+    text, expected = BAD_CONFIGS[name]
+    project.write("agentest.config.yaml", text)
+    project.scenario('scenario("s", turns=["x"])')
+    done = project.run()
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr + done.stdout
+    for part in expected:
+        assert part in done.stderr
+
+
+def test_no_configuration_and_no_scenario(project: Project) -> None:
+    """Without a configuration, or without scenarios, the message says what to write."""
+    missing = project.run()
+    assert missing.returncode == 2
+    assert "agentest.config.yaml" in missing.stderr
+    project.write("agentest.config.yaml", CONFIG)
+    empty = project.run()
+    assert empty.returncode == 2
+    assert "no scenario found" in empty.stderr
+
+
+BAD_SCENARIOS = {
+    "neither goal nor turns": ('scenario("s")', ["neither `goal` nor `turns`"]),
+    "unknown option": ('scenario("s", goal="g", maxTurn=3)', ["`maxTurn`", "did you mean `max_turns`?"]),
+    "mock that is not JSON": ('scenario("s", goal="g", tools={"t": object()})', ["tools['t']", "JSON"]),
+    "unknown agent": ('scenario("s", goal="g", agent="nobody")', ["no agent 'nobody'"]),
+    "unknown metric": ('scenario("s", goal="g", metrics=["helpfullness"])', ["did you mean `helpfulness`?"]),
+    "unknown match mode": (
+        'scenario("s", goal="g", trajectory={"match_mode": "exact", "expected": []})',
+        ["trajectory.match_mode", "'exact'"],
+    ),
+    "duplicate name": ('scenario("ok", turns=["x"])', ["'ok' is taken", "a.sim.py"]),
+    "raises": ("1 / 0", ["ZeroDivisionError", "1 / 0"]),
+    "syntax": ("scenario(", ["SyntaxError", "never closed"]),
+    "exits": ("import sys; sys.exit(7)", ["SystemExit"]),
+}
+
+
+@pytest.mark.parametrize("name", BAD_SCENARIOS)
+def test_bad_scenarios(project: Project, name: str) -> None:
+    """A broken scenario file is errored with file, line and reason, and the other file still runs."""
+    text, expected = BAD_SCENARIOS[name]
+    project.scenario('scenario("ok", turns=["x"])')
+    project.scenario(text, name="b.sim.py")
+    with ScriptedAgent(["fine"]) as agent:
+        project.config(agent.endpoint)
+        done = project.run()
+    assert done.returncode == 2, done.stdout
+    assert "agentest/" not in done.stdout.replace(".agentest/", "")  # none of our own frames
+    assert "b.sim.py:2" in done.stdout
+    shown = " ".join(done.stdout.split())
+    for part in expected:
+        assert part in shown
+    assert project.scenario_result("ok")["status"] == "passed"
+
+
+def test_a_result_that_is_not_json_errs_that_scenario(project: Project) -> None:
+    """A mock function that answers with something that is no JSON is the scenario's fault, not the agent's."""
+    from agentest.testing import tool_call
+
+    project.scenario('scenario("s", turns=["x"], tools={"t": lambda args: {1, 2}})')
+    with ScriptedAgent([tool_call("t"), "never"]) as agent:
+        project.config(agent.endpoint)
+        done = project.run()
+    assert done.returncode == 2
+    assert "not JSON-serialisable" in project.scenario_result("s")["failures"][0]
+
+
+def test_secrets_are_never_shown(project: Project) -> None:
+    """A key that comes back in an agent's error is redacted everywhere."""
+    from agentest.testing import Raw
+
+    project.scenario('scenario("s", turns=["x"])')
+    secret = "zq-very-secret-value-91"
+    with ScriptedAgent([Raw(f"bad key {secret}".encode(), status=401)]) as agent:
+        project.write(
+            "agentest.config.yaml",
+            f"agent:\n  endpoint: {agent.endpoint}\n  headers: {{x-api-key: '${{BOT_API_KEY}}'}}\n"
+            "reporters: [console, json, github-actions]\n",
+        )
+        done = project.run("--verbose", env={"BOT_API_KEY": secret})
+    assert done.returncode == 1
+    results = (project.root / ".agentest" / "results.json").read_text()
+    assert secret not in done.stdout + done.stderr + results
+    assert "bad key" in done.stdout

@@ -1,0 +1,155 @@
+"""Killing a run half-way: reports of what had finished, exit status 130, no process left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from project import DEADLINE_S, Project, interrupt
+
+from agentest.testing import ScriptedAgent
+
+SLOW_SERVER = """
+import http.server, sys, threading
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self): self.send_response(200); self.end_headers()
+    def do_POST(self): threading.Event().wait()
+    def log_message(self, *a): pass
+http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Look again and again, for a bounded time."""
+    pause = threading.Event()
+    for _ in range(int(DEADLINE_S / 0.02)):
+        if condition():
+            return
+        pause.wait(0.02)
+    raise AssertionError("it never came to pass")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def answers(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_ctrl_c_writes_what_had_finished(project: Project) -> None:
+    """After Ctrl-C the finished scenario is in the reports, the unfinished one is not called passed."""
+    hanging = threading.Event()
+
+    def answer(body: dict) -> str:
+        if body["messages"][-1]["content"] == "wait":
+            hanging.set()
+            threading.Event().wait(DEADLINE_S)
+        return "done"
+
+    project.scenario('scenario("quick", turns=["go"])\nscenario("slow", turns=["go", "wait"])')
+    with ScriptedAgent(answer) as agent:
+        project.config(agent.endpoint)
+        process = project.start()
+        assert hanging.wait(DEADLINE_S)
+        code, out, err = interrupt(process)
+    assert code == 130, out + err
+    assert "Traceback" not in err
+    assert project.scenario_result("quick")["status"] == "passed"
+    assert project.scenario_result("slow")["status"] == "errored"
+    assert project.results["interrupted"] is True
+    assert project.results["summary"]["passed"] is False
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_the_agents_server_ends_with_the_run(project: Project, tmp_path: Path, number: signal.Signals) -> None:
+    """However the run is killed, the server it started is gone afterwards."""
+    port = free_port()
+    project.write("server.py", SLOW_SERVER)
+    project.write(
+        "agentest.config.yaml",
+        f"agent:\n  endpoint: http://127.0.0.1:{port}/v1\n  server:\n"
+        f"    command: ['{sys.executable}', server.py, '{port}']\n    ready: 'http://127.0.0.1:{port}/'\n",
+    )
+    project.scenario('scenario("s", turns=["x"])')
+    process = project.start()
+    wait_until(lambda: answers(port))
+    process.send_signal(number)
+    process.communicate(timeout=DEADLINE_S)
+    wait_until(lambda: not answers(port))
+    assert process.returncode in (130, -signal.SIGKILL)
+
+
+def test_a_server_that_was_running_is_left_running(project: Project) -> None:
+    """With `reuse`, what answered before the run is used and not ended."""
+    with ScriptedAgent(["hi"]) as agent:
+        project.write(
+            "agentest.config.yaml",
+            f"agent:\n  endpoint: {agent.endpoint}\n  server: {{command: 'exit 1', ready: '{agent.endpoint}'}}\n",
+        )
+        project.scenario('scenario("s", turns=["x"])')
+        assert project.run().returncode == 0
+        assert project.run().returncode == 0
+
+
+def test_watch_runs_again_when_a_helper_changes(project: Project) -> None:
+    """--watch runs again when a module that a scenario imports changes, and ends with Ctrl-C."""
+    project.write("helper.py", 'TEXT = "one"\n')
+    project.scenario('from helper import TEXT\nscenario("s", turns=[TEXT])')
+    with ScriptedAgent(["y"]) as agent:
+        project.config(agent.endpoint)
+        process = project.start("--watch")
+        try:
+            wait_until(lambda: len(agent.requests) == 1)
+            assert process.stderr is not None
+            assert "waiting for changes" in process.stderr.readline()
+
+            def changed() -> bool:
+                # Written again until it is seen: the watcher may not have begun to look yet.
+                project.write("helper.py", 'TEXT = "two"\n')
+                return len(agent.requests) >= 2
+
+            wait_until(changed)
+        finally:
+            code, _, _ = interrupt(process)
+    assert code == 130
+    assert [r["messages"][-1]["content"] for r in agent.requests][:2] == ["one", "two"]
+
+
+def test_no_process_is_left_after_a_normal_run(project: Project) -> None:
+    """A server that the run started, and what the server started, are gone when the run has ended."""
+    port = free_port()
+    project.write("server.py", SLOW_SERVER.replace("threading.Event().wait()", "self.answer()").replace(
+        "    def log_message",
+        "    def answer(self):\n"
+        "        body = b'{\"choices\": [{\"message\": {\"content\": \"hi\"}}]}'\n"
+        "        self.send_response(200); self.send_header('content-length', str(len(body)))\n"
+        "        self.end_headers(); self.wfile.write(body)\n"
+        "    def log_message",
+    ))
+    project.write("pids.txt", "")
+    project.write(
+        "agentest.config.yaml",
+        f"agent:\n  endpoint: http://127.0.0.1:{port}/v1\n  server:\n"
+        f"    command: sleep 1000 & echo $! > pids.txt; exec {sys.executable} server.py {port}\n"
+        f"    ready: 'http://127.0.0.1:{port}/'\n",
+    )
+    project.scenario('scenario("s", turns=["x"])')
+    done = project.run()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert not answers(port)
+    child = int((project.root / "pids.txt").read_text())
+    state = subprocess.run(["ps", "-o", "stat=", "-p", str(child)], capture_output=True, text=True).stdout
+    assert state.strip() in ("", "Z")
+    with pytest.raises(ProcessLookupError):
+        os.kill(child, 0) if not state.strip() else (_ for _ in ()).throw(ProcessLookupError())
