@@ -6,11 +6,13 @@ key that is wrong.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
+from agentest.jsonvalue import json_text
 from agentest.spelling import did_you_mean, snake_case, snake_keys
 
 ArgMatchMode = Literal["ignore", "partial", "exact"]
@@ -87,9 +89,7 @@ def parse_expect(given: Any, key: str = "expect") -> Expect:
     if isinstance(given, Expect):
         return given
     options = known_keys(given, _names(Expect), key)
-    if not options:
-        raise ValueError(f"{key}: is empty, so it would check nothing")
-    return Expect(
+    made = Expect(
         _texts(options.get("contains", []), f"{key}.contains"),
         _texts(options.get("not_contains", []), f"{key}.not_contains"),
         tuple(_pattern(p, f"{key}.regex") for p in _list(options.get("regex", []))),
@@ -97,6 +97,9 @@ def parse_expect(given: Any, key: str = "expect") -> Expect:
         tuple(_words(n, f"{key}.max_words") for n in _list(options.get("max_words", []))),
         tuple(_number(n, f"{key}.max_latency_ms") for n in _list(options.get("max_latency_ms", []))),
     )
+    if made == Expect():
+        raise ValueError(f"{key}: is empty, so it would check nothing")
+    return made
 
 
 def known_keys(given: Any, valid: tuple[str, ...], key: str) -> dict[str, Any]:
@@ -181,11 +184,11 @@ def _texts(value: Any, key: str) -> tuple[str, ...]:
 
 
 def _pattern(value: Any, key: str) -> re.Pattern[str]:
-    if not isinstance(value, str | re.Pattern):
+    if not isinstance(value.pattern if isinstance(value, re.Pattern) else value, str):
         raise ValueError(f"{key}: expected a regular expression, found {value!r}")
     try:
         return re.compile(value)
-    except re.error as error:
+    except (re.error, OverflowError, RecursionError) as error:
         raise ValueError(f"{key}: {value!r} is not a regular expression: {error}") from None
 
 
@@ -193,16 +196,72 @@ def _schema(value: Any, key: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise ValueError(f"{key}: expected a JSON Schema as a dict, found {value!r}")
     from jsonschema import SchemaError  # a tenth of a second to import: only for who uses it
-    from jsonschema.validators import validator_for
 
     try:
-        validator_for(value).check_schema(dict(value))
+        schema: dict[str, Any] = json.loads(json_text(dict(value)))
+        _draft(schema).check_schema(schema)
+        _check_references(schema)
     except SchemaError as error:
         raise ValueError(f"{key}: is not a valid JSON Schema: {error.message}") from None
-    return value
+    except ValueError as error:
+        raise ValueError(f"{key}: {error}") from None
+    return schema
+
+
+def schema_validator(schema: Mapping[str, Any]) -> Any:
+    """A jsonschema validator that knows the published drafts and never asks the network for more."""
+    return _draft(schema)(schema, registry=_published())
+
+
+def _draft(schema: Mapping[str, Any]) -> Any:
+    from jsonschema.validators import Draft202012Validator, validator_for
+
+    if not isinstance(schema.get("$schema", ""), str):
+        raise ValueError(f"is not a valid JSON Schema: `$schema` is {schema['$schema']!r}")
+    return validator_for(schema, default=Draft202012Validator)
+
+
+def _published() -> Any:
+    from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]
+
+    return REGISTRY
+
+
+def _check_references(schema: Mapping[str, Any]) -> None:
+    """Raise ValueError for a `$ref` that leads out of the schema, at any depth, behind others too."""
+    from referencing.jsonschema import DRAFT202012, Schema, SchemaResource, specification_with
+
+    draft = specification_with(str(schema.get("$schema", "")), default=DRAFT202012)
+    root = draft.create_resource(schema)
+    waiting: list[tuple[SchemaResource, Any]] = [(root, _published().resolver_with_root(root))]
+    seen: set[int] = set()
+    while waiting:
+        resource, resolver = waiting.pop()
+        contents: Schema = resource.contents
+        if id(contents) in seen:
+            continue
+        seen.add(id(contents))
+        waiting += [(sub, resolver.in_subresource(sub)) for sub in resource.subresources()]
+        if isinstance(contents, Mapping):
+            for ref in (contents[word] for word in ("$ref", "$dynamicRef") if word in contents):
+                found = _looked_up(ref, resolver)
+                _draft(schema).check_schema(found.contents)  # it may stand where no schema is looked for
+                waiting.append((draft.create_resource(found.contents), found.resolver))
+
+
+def _looked_up(ref: Any, resolver: Any) -> Any:
+    from referencing.exceptions import Unresolvable
+
+    try:
+        return resolver.lookup(ref)
+    except (Unresolvable, ValueError, TypeError, AttributeError):
+        raise ValueError(
+            f"`$ref` {ref!r} is not in the schema; write what it refers to into the schema's `$defs` "
+            "(schemas are never fetched)"
+        ) from None
 
 
 def _number(value: Any, key: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
         raise ValueError(f"{key}: expected a number of at least 0, found {value!r}")
     return float(value)

@@ -11,7 +11,7 @@ import ipaddress
 import os
 import socket
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from email.utils import parsedate_to_datetime
 from math import isnan
 from random import uniform
@@ -21,6 +21,7 @@ from typing import Any
 import aiohttp
 import httpx
 from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.http_exceptions import HttpProcessingError
 from httpx_aiohttp import AiohttpTransport
 
 ALLOW_METADATA = "AGENTEST_ALLOW_METADATA_ENDPOINTS"
@@ -36,15 +37,18 @@ _METADATA = tuple(
         "169.254.0.0/16",
         "fe80::/10",
         "fd00:ec2::254/128",  # AWS over IPv6
+        "fd00:ec2::23/128",  # AWS EKS, credentials of pods
+        "fd20:ce::254/128",  # Google Cloud over IPv6
         "100.100.100.200/32",  # Alibaba
         "168.63.129.16/32",  # Azure
         "192.0.0.192/32",  # Oracle
     )
 )
-CONNECTION_ERRORS = (httpx.HTTPError, aiohttp.ClientError, OSError)
-"""What a request may raise when the connection, not the answer, is at fault."""
+CONNECTION_ERRORS = (httpx.HTTPError, httpx.InvalidURL, aiohttp.ClientError, OSError, UnicodeError)
+"""What a request may raise when the address or the connection, not the content of the answer, is at fault."""
 
-_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+# IPv6 networks whose addresses end with an IPv4 address: NAT64, its local form, IPv4-compatible ones.
+_IPV4_INSIDE = tuple(ipaddress.IPv6Network(net) for net in ("64:ff9b::/96", "64:ff9b:1::/48", "::/96"))
 
 
 class RefusedAddress(Exception):
@@ -94,20 +98,24 @@ def _literal(host: str) -> str | None:
 
 def _is_metadata(address: str) -> bool:
     ip = ipaddress.ip_address(address.partition("%")[0])
+    meant = [ip]
     if isinstance(ip, ipaddress.IPv6Address):
-        if ip in _NAT64:
-            ip = ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)
-        else:
-            ip = ip.ipv4_mapped or ip.sixtofour or ip
-    return any(ip in net for net in _METADATA if net.version == ip.version)
+        meant += [inner for inner in (ip.ipv4_mapped, ip.sixtofour, _last_32_bits(ip)) if inner]
+    return any(ip in net for ip in meant for net in _METADATA if net.version == ip.version)
+
+
+def _last_32_bits(ip: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
+    if not any(ip in net for net in _IPV4_INSIDE):
+        return None
+    return ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)
 
 
 class _GuardedResolver(AbstractResolver):
     """Resolves names and checks what they resolve to: the addresses checked are those connected to."""
 
-    def __init__(self, guard: AddressGuard) -> None:
+    def __init__(self, guard: AddressGuard, resolver: AbstractResolver) -> None:
         self._guard = guard
-        self._resolver = aiohttp.ThreadedResolver()
+        self._resolver = resolver
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
@@ -132,11 +140,14 @@ class _GuardedTransport(AiohttpTransport):
         return await super().handle_async_request(request)
 
 
-def open_client(guard: AddressGuard | None = None) -> httpx.AsyncClient:
+def open_client(
+    guard: AddressGuard | None = None, resolver: AbstractResolver | None = None
+) -> httpx.AsyncClient:
     """A client without a limit on connections, without time-outs and without redirects.
 
     With a guard it never connects to an address that the guard refuses, and uses no proxy: the proxy would
-    do the resolving. Must be opened inside the running event loop.
+    do the resolving. `resolver` (default: the system's) resolves the names of a guarded client. Must be
+    opened inside the running event loop.
     """
     context = ssl.create_default_context()
 
@@ -145,7 +156,7 @@ def open_client(guard: AddressGuard | None = None) -> httpx.AsyncClient:
             limit=0,
             ssl=context,
             keepalive_timeout=_KEEPALIVE_S,
-            resolver=_GuardedResolver(guard) if guard else None,
+            resolver=_GuardedResolver(guard, resolver or aiohttp.ThreadedResolver()) if guard else None,
         )
         return aiohttp.ClientSession(
             connector=connector, trust_env=guard is None, cookie_jar=aiohttp.DummyCookieJar()
@@ -185,18 +196,39 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     return None if isnan(seconds) else seconds
 
 
-def describe(error: BaseException) -> str:
-    """What went wrong with a connection, in a few words.
+def was_refused(error: BaseException) -> bool:
+    """Whether a connection was refused, or ended before the first byte of an answer.
 
-    The bottom of the chain knows: httpx wraps aiohttp's error, which wraps the operating system's.
+    Names that do not resolve and TLS that fails are neither: asking again would not help.
     """
-    cause = error
-    while cause.__cause__ is not None:
-        cause = cause.__cause__
+    chain = list(_causes(error))
+    if any(isinstance(e, aiohttp.ClientConnectorDNSError | aiohttp.ClientSSLError) for e in chain):
+        return False
+    if any(isinstance(e, aiohttp.ClientConnectorError) for e in chain):
+        return True
+    if isinstance(chain[-1], aiohttp.ServerDisconnectedError):
+        return isinstance(chain[-1].message, str)  # otherwise it is the half of a head that had come
+    return isinstance(chain[-1], ConnectionError)
+
+
+def describe(error: BaseException) -> str:
+    """What went wrong with a connection, in a few words."""
+    chain = list(_causes(error))
+    cause = chain[-1]
     if isinstance(cause, ConnectionRefusedError):
         return "connection refused: nobody listens there"
     if isinstance(cause, socket.gaierror):
         return "the host name cannot be resolved"
-    if isinstance(cause, ConnectionResetError | BrokenPipeError | aiohttp.ServerDisconnectedError):
+    if isinstance(cause, ConnectionError | aiohttp.ServerDisconnectedError | aiohttp.ClientPayloadError):
         return "the connection was closed before the answer was complete"
+    if any(isinstance(e, HttpProcessingError) for e in chain):
+        return f"what came is not HTTP as it should be: {' '.join(str(cause).split())}"
     return f"{type(cause).__name__}: {cause}" if str(cause) else type(cause).__name__
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """An error and what it wraps: httpx's wraps aiohttp's, which wraps the operating system's."""
+    cause: BaseException | None = error
+    while cause is not None:
+        yield cause
+        cause = cause.exceptions[0] if isinstance(cause, BaseExceptionGroup) else cause.__cause__

@@ -9,9 +9,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, ValidationError, create_model
 
 _RAW = {"args", "ctx"}
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -40,11 +41,13 @@ class BoundFunction:
 
     def __call__(self, args: Mapping[str, Any], ctx: object) -> Any:
         """Call the function. Raises InvalidArguments, or whatever the function raises."""
-        keywords: dict[str, Any] = {"ctx": ctx} if self.takes_ctx else {}
+        keywords: dict[str, Any] = {}
         if self.takes_args:
             keywords["args"] = dict(args)
         elif self.model is not None:
-            keywords |= _validated(self.model, args)
+            keywords = _validated(self.model, args)
+        if self.takes_ctx:
+            keywords["ctx"] = ctx  # last: an agent may send an argument of this name to a `**` function
         return self.function(**keywords)
 
 
@@ -57,11 +60,11 @@ def bind(function: Callable[..., Any]) -> BoundFunction:
     parameters = inspect.signature(function).parameters
     named = {name for name, p in parameters.items() if p.kind not in _VARIADIC}
     takes_ctx = "ctx" in named
-    if "args" in named and named <= _RAW:
-        return BoundFunction(function, True, takes_ctx, None)
     for name, parameter in parameters.items():
         if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
             raise TypeError(f"parameter `{name}` is positional-only, but tools are called by name")
+    if "args" in named and named <= _RAW:
+        return BoundFunction(function, True, takes_ctx, None)
     return BoundFunction(function, False, takes_ctx, _arguments_model(function, parameters))
 
 
@@ -80,14 +83,21 @@ def _arguments_model(
         if name != "ctx" and p.kind not in _VARIADIC
     }
     settings = ConfigDict(extra="allow" if takes_any else "forbid", arbitrary_types_allowed=True)
-    return create_model("Arguments", __config__=settings, **fields)
+    try:
+        return create_model("Arguments", __config__=settings, **fields)
+    except PydanticUserError as error:
+        raise TypeError(f"its annotations cannot be checked: {error.message}") from None
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
-    target = function if inspect.isroutine(function) else type(function).__call__
+    while isinstance(function, partial):
+        function = function.func
+    target: Any = function if inspect.isroutine(function) else type(function).__call__
+    if isinstance(function, type):
+        target = getattr(function, "__init__")  # noqa: B009 - mypy refuses the plain form
     try:
         return get_type_hints(target, include_extras=True)
-    except (NameError, AttributeError) as error:
+    except (NameError, AttributeError, SyntaxError, TypeError) as error:
         raise TypeError(f"its annotations cannot be resolved: {error}") from None
 
 

@@ -1,4 +1,4 @@
-"""Ends a process group when the process that started this one is gone. Run as a script, standard library only.
+"""Ends a process group when the process that started this one is gone. A script, standard library only.
 
 Its standard input is a pipe from the process that watches over the group. A word on it means that the group
 has been ended already; its end without a word means that the watcher was killed.
@@ -10,6 +10,7 @@ import sys
 import time
 
 GRACE_S = 2.0
+POLL_S = 0.05
 
 
 def main(group: int) -> None:
@@ -17,7 +18,10 @@ def main(group: int) -> None:
         return
     try:
         os.killpg(group, signal.SIGTERM)
-        time.sleep(GRACE_S)
+        deadline = time.monotonic() + GRACE_S
+        while time.monotonic() < deadline:
+            os.killpg(group, 0)
+            time.sleep(POLL_S)
         os.killpg(group, signal.SIGKILL)
     except ProcessLookupError:
         pass  # it ended by itself

@@ -1,4 +1,7 @@
-"""What passing means: the only place that knows (contract, section 9). Pure functions of what was found out."""
+"""What passing means: the only place that knows (contract, section 9).
+
+Pure functions of what was found out.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ def averages(conversations: Sequence[ConversationResult]) -> dict[str, float]:
 
 
 def skipped_metrics(conversations: Sequence[ConversationResult]) -> dict[str, str]:
-    """Metric → why it was not scored anywhere, for those that were skipped."""
+    """Metric → why it was skipped, for those that were, be it in one turn only."""
     return {name: result.why for name, result in _results(conversations) if isinstance(result, Skipped)}
 
 
@@ -112,12 +115,13 @@ def _conversation_reasons(result: ConversationResult) -> Iterator[Reason]:
 
 
 def _missed_rate(by_conversation: Sequence[Sequence[Reason]], rate: float) -> list[Reason]:
-    """The reason that too few conversations passed. Those that could not be judged do not count."""
-    judged = [found for found in by_conversation if not any(r.status is Status.ERRORED for r in found)]
-    passed = sum(1 for found in judged if not found)
-    if not judged or passed / len(judged) >= rate - _TOLERANCE:
+    """The reason that too few conversations passed, however those had ended that could not be judged."""
+    total = len(by_conversation)
+    failed = sum(any(r.status is Status.FAILED for r in found) for found in by_conversation)
+    if not total or (total - failed) / total >= rate - _TOLERANCE:
         return []
-    message = f"{PASS_RATE}: {passed} of {len(judged)} conversations passed, the threshold is {rate:g}"
+    passed = sum(not found for found in by_conversation)
+    message = f"{PASS_RATE}: {passed} of {total} conversations passed, the threshold is {rate:g}"
     return [Reason(Status.FAILED, ReasonKind.PASS_RATE, message)]
 
 
@@ -144,13 +148,13 @@ def _threshold_reasons(
     for name, least in thresholds.items():
         if name == PASS_RATE:
             continue
-        if name not in found:
+        if name in found and found[name] < least - _TOLERANCE:
+            message = f"{name}: average {found[name]:.2f} is below the threshold {least:g}"
+            yield Reason(Status.FAILED, ReasonKind.THRESHOLD, message)
+        elif name not in found or name in skipped:
             why = f" ({skipped[name]})" if name in skipped else ""
             message = f"{name} has a threshold of {least:g} but could not be scored{why}"
             yield Reason(Status.ERRORED, ReasonKind.THRESHOLD, message)
-        elif found[name] < least - _TOLERANCE:
-            message = f"{name}: average {found[name]:.2f} is below the threshold {least:g}"
-            yield Reason(Status.FAILED, ReasonKind.THRESHOLD, message)
 
 
 def _unscored_reasons(conversations: Sequence[ConversationResult]) -> Iterator[Reason]:

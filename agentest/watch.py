@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from pathlib import Path
 
@@ -14,30 +15,36 @@ from agentest.importing import forget_modules
 
 
 def run_and_watch(request: Request) -> ExitCode:
-    """Run, wait for a change, run again, until interrupted."""
+    """Run, wait for a change, run again, until interrupted: while waiting or during a run."""
+    logging.getLogger("watchfiles").setLevel(logging.ERROR)
     known: frozenset[Path] = frozenset()
     while True:
-        prepared = _run(request)
-        files = _files(prepared) if prepared else known
-        known = files or known
+        prepared = _prepared(request)
+        if prepared:
+            known = _files(prepared)
+            if _run(prepared) is ExitCode.INTERRUPTED:
+                return ExitCode.INTERRUPTED
         sys.stderr.write("agentest: waiting for changes (Ctrl-C ends)\n")
         if not _changed(request, prepared, known):
             return ExitCode.INTERRUPTED
         forget_modules(known)
 
 
-def _run(request: Request) -> Prepared | None:
-    """One run. A mistake in the configuration is told, and waits for its mending like any failure."""
+def _prepared(request: Request) -> Prepared | None:
+    """The run, or None where a mistake must be mended first; it is told, and waited for like any change."""
     try:
-        prepared = prepare(request)
+        return prepare(request)
     except UsageError as error:
         sys.stderr.write(f"agentest: {error}\n")
         return None
+
+
+def _run(prepared: Prepared) -> ExitCode:
     try:
-        run_once(prepared)
+        return run_once(prepared)
     except UsageError as error:
         sys.stderr.write(f"agentest: {error}\n")
-    return prepared
+        return ExitCode.ERRORED
 
 
 def _files(prepared: Prepared) -> frozenset[Path]:
@@ -56,6 +63,4 @@ def _changed(request: Request, prepared: Prepared | None, files: frozenset[Path]
         return matches(changed, request.root, config.include, config.exclude)
 
     folders = {request.root, *(file.parent for file in files if file.parent.is_dir())}
-    for _ in watch(*folders, watch_filter=relevant, raise_interrupt=False):
-        return True
-    return False
+    return any(True for _ in watch(*folders, watch_filter=relevant, raise_interrupt=False))

@@ -6,14 +6,17 @@ import os
 import platform
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from time import perf_counter
+from typing import TypeVar
 
 _RSS_UNIT_BYTES = 1 if platform.system() == "Darwin" else 1024
 _SHOWN_LINES = 20
+
+Case = TypeVar("Case", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +58,12 @@ def environment() -> dict[str, str]:
     return {**kept, "NO_COLOR": "1"}
 
 
-def interleaved(cases: Mapping[str, Callable[[], Sample]], runs: int) -> dict[str, Sample]:
+def interleaved(cases: Mapping[Case, Callable[[], Sample]], runs: int) -> dict[Case, Sample]:
     """The median of each case over several rounds; every other round goes backwards.
 
     Interleaving spreads what else the machine does over all cases alike.
     """
-    samples: dict[str, list[Sample]] = {name: [] for name in cases}
+    samples: dict[Case, list[Sample]] = {name: [] for name in cases}
     for round_number in range(runs):
         for name in list(cases) if round_number % 2 == 0 else reversed(list(cases)):
             samples[name].append(cases[name]())

@@ -19,8 +19,10 @@ class Bench:
 
     servers: Fakes
     work: Workload
-    last: Counted | None = None
+    counted: Counted | None = None
     """What the servers counted during the last run."""
+    busiest: float = 0.0
+    """Greatest share of a run's wall clock for which the servers' one thread was at work."""
 
     def agentest(self, concurrency: int) -> Sample:
         """`agentest run` in a folder made for it."""
@@ -49,10 +51,11 @@ class Bench:
     def _measured(self, command: list[str], cwd: Path) -> Sample:
         before = self.servers.counted()
         sample = measure(command, cwd)
-        self.last = self.servers.counted().since(before)
+        counted = self.counted = self.servers.counted().since(before)
+        self.busiest = max(self.busiest, counted.cpu_s / sample.wall_s)
         expected = (self.work.agent_calls, self.work.model_calls)
-        if (self.last.agent_requests, self.last.model_requests) != expected:
-            raise Failed(f"{' '.join(command[1:])}: {self.last}, not {expected} agent and model requests")
+        if (counted.agent_requests, counted.model_requests) != expected:
+            raise Failed(f"{' '.join(command[1:])}: {counted}, not {expected} agent and model requests")
         return sample
 
 

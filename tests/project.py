@@ -46,7 +46,9 @@ class Project:
         """`agentest run` to its end."""
         return self.agentest("run", *arguments, env=env)
 
-    def agentest(self, *arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    def agentest(
+        self, *arguments: str, env: dict[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [*COMMAND, *arguments],
             cwd=self.root,

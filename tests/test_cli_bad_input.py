@@ -19,7 +19,10 @@ BAD_CONFIGS = {
     "unknown metric": (CONFIG + "metrics: [helpfulnes]\n", ["did you mean `helpfulness`?"]),
     "unknown mode": (CONFIG + "unmocked_tools: pass\n", ["unmocked_tools", "'pass'", "passthrough"]),
     "wrong type": (CONFIG + "concurrency: many\n", ["concurrency", "'many'", "integer"]),
-    "threshold out of range": (CONFIG + "thresholds: {goal_completion: 3}\n", ["goal_completion", "between 0 and 1"]),
+    "threshold out of range": (
+        CONFIG + "thresholds: {goal_completion: 3}\n",
+        ["goal_completion", "between 0 and 1"],
+    ),
     "metadata address": ("agent: {endpoint: 'http://169.254.169.254/x'}\n", ["169.254.169.254", "refused"]),
     "unreachable agent": (CONFIG, ["cannot be reached", "http://127.0.0.1:9/v1"]),
     "server that dies": (

@@ -72,7 +72,9 @@ def test_ctrl_c_writes_what_had_finished(project: Project) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_the_agents_server_ends_with_the_run(project: Project, tmp_path: Path, number: signal.Signals) -> None:
+def test_the_agents_server_ends_with_the_run(
+    project: Project, tmp_path: Path, number: signal.Signals
+) -> None:
     """However the run is killed, the server it started is gone afterwards."""
     port = free_port()
     project.write("server.py", SLOW_SERVER)
@@ -129,14 +131,17 @@ def test_watch_runs_again_when_a_helper_changes(project: Project) -> None:
 def test_no_process_is_left_after_a_normal_run(project: Project) -> None:
     """A server that the run started, and what the server started, are gone when the run has ended."""
     port = free_port()
-    project.write("server.py", SLOW_SERVER.replace("threading.Event().wait()", "self.answer()").replace(
-        "    def log_message",
-        "    def answer(self):\n"
-        "        body = b'{\"choices\": [{\"message\": {\"content\": \"hi\"}}]}'\n"
-        "        self.send_response(200); self.send_header('content-length', str(len(body)))\n"
-        "        self.end_headers(); self.wfile.write(body)\n"
-        "    def log_message",
-    ))
+    project.write(
+        "server.py",
+        SLOW_SERVER.replace("threading.Event().wait()", "self.answer()").replace(
+            "    def log_message",
+            "    def answer(self):\n"
+            '        body = b\'{"choices": [{"message": {"content": "hi"}}]}\'\n'
+            "        self.send_response(200); self.send_header('content-length', str(len(body)))\n"
+            "        self.end_headers(); self.wfile.write(body)\n"
+            "    def log_message",
+        ),
+    )
     project.write("pids.txt", "")
     project.write(
         "agentest.config.yaml",

@@ -97,7 +97,9 @@ def test_github_annotations_point_at_the_scenario(project: Project, tmp_path: Pa
     """A failed scenario is an error annotation at the line of its `scenario(` call, below the repository root."""
     (tmp_path / ".git").mkdir()
     inner = Project(tmp_path / "packages" / "bot")
-    inner.write("tests/a.sim.py", "from agentest import scenario\n\n\nscenario(\n    'x',\n    turns=['hi'],\n)\n")
+    inner.write(
+        "tests/a.sim.py", "from agentest import scenario\n\n\nscenario(\n    'x',\n    turns=['hi'],\n)\n"
+    )
     summary = tmp_path / "summary.md"
     summary.write_text("before\n")
     with ScriptedAgent([Raw(b"oops", status=500)]) as agent:

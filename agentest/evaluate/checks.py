@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
-from agentest.expectations import Expect
+from agentest.expectations import Expect, schema_validator
 from agentest.results import CheckResult
 from agentest.transcript import Turn
 
@@ -37,7 +37,7 @@ def _checks(expect: Expect, turn: Turn) -> Iterator[CheckResult]:
             "max_words", words <= limit, f"expected at most {limit} words; the reply has {words}"
         )
     for longest in expect.max_latency_ms:
-        took = f"expected a reply within {longest:g} ms; it took {turn.latency_ms:.0f} ms"
+        took = f"expected a reply within {longest:g} ms; it took {turn.latency_ms:.1f} ms"
         yield CheckResult("max_latency_ms", turn.latency_ms <= longest, took)
 
 
@@ -47,11 +47,16 @@ def _result(check: str, passed: bool, expected: str, reply: str) -> CheckResult:
 
 
 def _schema_problem(schema: Mapping[str, Any], reply: str) -> str | None:
-    from jsonschema.validators import validator_for  # a tenth of a second: only for who uses it
-
     try:
-        value = json.loads(reply)
+        value = json.loads(reply, parse_constant=_not_json)
     except (ValueError, RecursionError) as error:
         return f"it is not JSON: {error}"
-    problem = next(validator_for(schema)(schema).iter_errors(value), None)
+    try:
+        problem = next(schema_validator(schema).iter_errors(value), None)
+    except (ArithmeticError, RecursionError) as error:
+        return f"it cannot be validated: {type(error).__name__}: {error}"
     return None if problem is None else f"{problem.json_path}: {problem.message[:_SHOWN_CHARS]}"
+
+
+def _not_json(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no JSON value")

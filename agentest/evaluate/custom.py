@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import copy
 import inspect
+import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from numbers import Real
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
@@ -38,10 +41,13 @@ class MetricModel:
     def __init__(self, model: Model | None, key: CallKey) -> None:
         self._model = model
         self._key = key
+        self.refused = False
+        """Whether an answer was asked for although there is no model."""
 
     async def ask(self, prompt: str, answer: type[Answer], *, system: str | None = None) -> Answer:
         """An answer of the shape of a pydantic model. Raises ModelError."""
         if self._model is None:
+            self.refused = True
             raise NoModel(NO_MODEL)
         messages = [{"role": "system", "content": system}] if system else []
         return await self._model.ask([*messages, {"role": "user", "content": prompt}], answer, self._key)
@@ -51,7 +57,7 @@ class MetricModel:
         return (await self.ask(prompt, _Text, system=system)).text
 
 
-class Metric:
+class Metric(ABC):
     """Base of custom metrics; use one of the three below."""
 
     name: str = ""
@@ -66,62 +72,63 @@ class Metric:
 class QuantitativeMetric(Metric):
     """A number for each turn."""
 
+    @abstractmethod
     def score(self, input: TurnInput) -> Any:
         """The turn's value; any form of `Given` with a number, or an awaitable of one."""
-        raise TypeError(f"metric {self.name!r} does not define score(input)")
 
 
 class QualitativeMetric(Metric):
     """A label for each turn; every label other than `no failure` is a failure."""
 
+    @abstractmethod
     def evaluate(self, input: TurnInput) -> Any:
         """The turn's label; any form of `Given` with a text, or an awaitable of one."""
-        raise TypeError(f"metric {self.name!r} does not define evaluate(input)")
 
 
 class ConversationMetric(Metric):
     """A number for each conversation."""
 
+    @abstractmethod
     def score(self, input: ConversationInput) -> Any:
         """The conversation's value; any form of `Given` with a number, or an awaitable of one."""
-        raise TypeError(f"metric {self.name!r} does not define score(input)")
 
 
 async def evaluate_metric(
     metric: Metric, given: TurnInput | ConversationInput, model: Model | None, key: CallKey
 ) -> MetricResult:
     """The metric's value. Whatever its code raises makes it Unscored; asking a missing model, Skipped."""
-    # A copy for each call: `self.llm` knows its conversation, and nothing set on `self` is shared.
-    bound = copy.copy(metric)
-    bound.llm = MetricModel(model, key)
-    method: Any = bound.evaluate if isinstance(bound, QualitativeMetric) else getattr(bound, "score", None)
+    llm = MetricModel(model, key)
     try:
+        # A copy for each call: `self.llm` knows its conversation, and nothing set on `self` is shared.
+        bound: Any = copy.copy(metric)
+        bound.llm = llm
+        method = bound.evaluate if isinstance(metric, QualitativeMetric) else bound.score
         found = method(given)
         return _score(metric, await found if inspect.isawaitable(found) else found)
-    except NoModel:
-        return Skipped(NO_MODEL)
     except Exception as error:  # noqa: BLE001 - the user's metric may raise anything; it becomes a record
-        return Unscored(f"{type(error).__name__}: {error}")
+        # A task group or a wrapper may have hidden NoModel, so what was asked counts, not what was raised.
+        return Skipped(NO_MODEL) if llm.refused else Unscored(f"{type(error).__name__}: {error}")
 
 
 def _score(metric: Metric, found: Any) -> Score:
     value, reason = _value_and_reason(found)
+    reason = "" if reason is None else str(reason)
     if isinstance(metric, QualitativeMetric):
-        if not isinstance(value, str) or not value:
+        if not isinstance(value, str) or not value.strip():
             raise TypeError(f"evaluate() must give a label, but gave {value!r}")
         return Score(value, reason)
-    if isinstance(value, bool):
-        value = int(value)
-    if not isinstance(value, int | float) or value != value:
+    if not isinstance(value, Real) or not math.isfinite(value):
         raise TypeError(f"score() must give a number, but gave {value!r}")
-    return Score(value, reason)
+    if isinstance(value, bool):
+        return Score(int(value), reason)
+    return Score(value if isinstance(value, int | float) else float(value), reason)
 
 
-def _value_and_reason(found: Any) -> tuple[Any, str]:
+def _value_and_reason(found: Any) -> tuple[Any, Any]:
     if isinstance(found, Score):
         return found.value, found.reason
     if isinstance(found, Mapping):
-        return found.get("value"), str(found.get("reason") or "")
+        return found.get("value"), found.get("reason")
     if isinstance(found, tuple) and len(found) == 2:
-        return found[0], str(found[1])
-    return found, ""
+        return found[0], found[1]
+    return found, None

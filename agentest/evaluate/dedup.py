@@ -41,6 +41,8 @@ async def deduplicate(
         answer = await model.ask(dedup_messages(scenario, goal, failures), Groups, CallKey("dedup", scope))
     except ModelError as error:
         return replace(group_by_label(failures), error=str(error))
+    except Exception as error:  # noqa: BLE001 - the boundary of the stage: no failure is lost by it
+        return replace(group_by_label(failures), error=f"internal error: {type(error).__name__}: {error}")
     return Deduplication(settle(answer.groups, failures))
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from agentest.evaluate.matching import maximum_matching
-from agentest.evaluate.values import PredicateFailed, equal, shown
+from agentest.evaluate.values import PredicateFailed, equal, safe_repr, shown
 from agentest.expectations import ExpectedCall, Trajectory
 from agentest.results import TrajectoryResult
 from agentest.transcript import ToolCall
@@ -27,15 +27,13 @@ def match_trajectory(
     """
     if not complete:
         spec = replace(spec, expected=None)
-    try:
-        found = _Findings.of(spec, calls, turns)
-    except PredicateFailed as error:
-        return TrajectoryResult(False, f"the calls could not be compared: {error}")
-    if not found.problems:
-        return TrajectoryResult(True, _holds(spec, calls)) if complete else None
+    found = _Findings.of(spec, calls, turns)
+    if not found.problems and not complete:
+        return None
+    verdict = "; ".join(found.problems) or _holds(spec, calls)
     return TrajectoryResult(
-        matched=False,
-        reason="; ".join(found.problems) + "\n" + _side_by_side(spec, calls),
+        matched=not found.problems,
+        reason=f"{verdict}\n{_side_by_side(spec, calls)}",
         missing_calls=found.missing,
         extra_calls=found.extra,
         ordering_issues=found.ordering,
@@ -47,13 +45,54 @@ def call_matches(expected: ExpectedCall, made: ToolCall) -> bool:
     """Whether a call is one that is expected. Raises PredicateFailed."""
     if expected.name != made.name:
         return False
-    if expected.arg_match_mode == "ignore":
+    mode = expected.arg_match_mode
+    if mode == "ignore" or (mode == "partial" and not expected.args):
         return True
     if not isinstance(made.args, Mapping):
         return False
-    if expected.arg_match_mode == "exact":
+    if mode == "exact":
         return equal(expected.args, made.args)
     return all(key in made.args and equal(value, made.args[key]) for key, value in expected.args.items())
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """Which calls made (columns) are which expected calls (rows).
+
+    A predicate that raised did not match: it can let a trajectory fail, but never hold. `raised` tells.
+    """
+
+    expected: Sequence[ExpectedCall]
+    calls: Sequence[ToolCall]
+    matches: Sequence[Sequence[bool]]
+    raised: tuple[str, ...]
+
+    @classmethod
+    def of(cls, expected: Sequence[ExpectedCall], calls: Sequence[ToolCall]) -> _Table:
+        raised: list[str] = []
+
+        def matches(wanted: ExpectedCall, made: ToolCall) -> bool:
+            try:
+                return call_matches(wanted, made)
+            except PredicateFailed as error:
+                raised.append(f"{wanted.name}: {error}")
+                return False
+
+        rows = [[matches(wanted, made) for made in calls] for wanted in expected]
+        return cls(expected, calls, rows, tuple(dict.fromkeys(raised)))
+
+    def columns(self) -> list[bool]:
+        """For each call, whether it is any of those expected."""
+        return [any(row[i] for row in self.matches) for i in range(len(self.calls))]
+
+    def missing_and_extra(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """What is left of the expected calls and of those made by the best assignment there is."""
+        edges = [[i for i, match in enumerate(row) if match] for row in self.matches]
+        partners = maximum_matching(edges, len(self.calls))
+        taken = set(partners)
+        missing = tuple(e.name for e, call in zip(self.expected, partners, strict=True) if call is None)
+        extra = tuple(call.name for i, call in enumerate(self.calls) if i not in taken)
+        return missing, extra
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +105,19 @@ class _Findings:
 
     @classmethod
     def of(cls, spec: Trajectory, calls: Sequence[ToolCall], turns: int) -> _Findings:
-        found = cls() if spec.expected is None else _compare(spec.match_mode, spec.expected, calls)
-        forbidden = tuple(
-            call.name for call in calls if any(call_matches(banned, call) for banned in spec.forbidden)
-        )
+        found = cls()
+        if spec.expected is not None:
+            table = _Table.of(spec.expected, calls)
+            found = _compare(spec.match_mode, table)
+            if found.problems:
+                found = replace(found, problems=(*found.problems, *table.raised))
+        banned = _Table.of(spec.forbidden, calls)
+        forbidden = tuple(call.name for call, hit in zip(calls, banned.columns(), strict=True) if hit)
         problems = list(found.problems)
         if forbidden:
             problems.append("forbidden calls were made: " + ", ".join(forbidden))
+        elif banned.raised:
+            problems.append("forbidden calls cannot be ruled out: " + "; ".join(banned.raised))
         problems += _exceeded_limits(spec, calls, turns)
         return replace(found, forbidden=forbidden, problems=tuple(problems))
 
@@ -91,70 +136,56 @@ def _exceeded_limits(spec: Trajectory, calls: Sequence[ToolCall], turns: int) ->
     return problems
 
 
-def _compare(mode: str, expected: Sequence[ExpectedCall], calls: Sequence[ToolCall]) -> _Findings:
+def _compare(mode: str, table: _Table) -> _Findings:
     if mode == "within":
-        return _within(expected, calls)
+        return _within(table)
     if mode == "in_order":
-        return _in_order(expected, calls)
-    if mode == "strict" and _same_order(expected, calls):
-        return _Findings()
-    return _assigned(mode, expected, calls)
+        return _in_order(table)
+    return _assigned(mode, table)
 
 
-def _same_order(expected: Sequence[ExpectedCall], calls: Sequence[ToolCall]) -> bool:
-    return len(expected) == len(calls) and all(map(call_matches, expected, calls))
-
-
-def _within(expected: Sequence[ExpectedCall], calls: Sequence[ToolCall]) -> _Findings:
-    extra = tuple(call.name for call in calls if not any(call_matches(allowed, call) for allowed in expected))
+def _within(table: _Table) -> _Findings:
+    extra = tuple(call.name for call, ok in zip(table.calls, table.columns(), strict=True) if not ok)
     problems = ("calls beyond the allowed ones: " + ", ".join(extra),) if extra else ()
     return _Findings(problems, extra=extra)
 
 
-def _in_order(expected: Sequence[ExpectedCall], calls: Sequence[ToolCall]) -> _Findings:
+def _in_order(table: _Table) -> _Findings:
     """The earliest possible call for each expectation is also the best: it leaves most to the later ones."""
     at = 0
-    for made in calls:
-        if at < len(expected) and call_matches(expected[at], made):
+    for i in range(len(table.calls)):
+        if at < len(table.expected) and table.matches[at][i]:
             at += 1
-    if at == len(expected):
+    if at == len(table.expected):
         return _Findings()
-    assignment = _assignment(expected, calls)
-    missing = tuple(e.name for e, call in zip(expected, assignment, strict=True) if call is None)
+    missing, _ = table.missing_and_extra()
     if missing:
         return _Findings(("expected calls are missing: " + ", ".join(missing),), missing)
-    issue = f"{expected[at].name} was expected after {expected[at - 1].name}, but came before it"
+    late, before = _expected_text(table.expected[at]), _expected_text(table.expected[at - 1])
+    issue = f"{late} was expected after {before}, but came only before it"
     return _Findings((f"the order is wrong: {issue}",), ordering=(issue,))
 
 
-def _assigned(mode: str, expected: Sequence[ExpectedCall], calls: Sequence[ToolCall]) -> _Findings:
-    assignment = _assignment(expected, calls)
-    missing = tuple(e.name for e, call in zip(expected, assignment, strict=True) if call is None)
-    taken = {call for call in assignment if call is not None}
-    extra = tuple(call.name for i, call in enumerate(calls) if i not in taken)
+def _assigned(mode: str, table: _Table) -> _Findings:
+    missing, extra = table.missing_and_extra()
     problems = ["expected calls are missing: " + ", ".join(missing)] if missing else []
     if mode == "contains":
         return _Findings(tuple(problems), missing)
     if extra:
         problems.append("unexpected calls were made: " + ", ".join(extra))
-    ordering = () if mode == "unordered" or problems else _ordering(expected, calls)
+    ordering = () if mode == "unordered" or problems else _ordering(table)
     if ordering:
         problems.append("the order is wrong: " + ", ".join(ordering))
     return _Findings(tuple(problems), missing, extra, ordering)
 
 
-def _assignment(expected: Sequence[ExpectedCall], calls: Sequence[ToolCall]) -> list[int | None]:
-    edges = [[i for i, made in enumerate(calls) if call_matches(e, made)] for e in expected]
-    return maximum_matching(edges, len(calls))
-
-
-def _ordering(expected: Sequence[ExpectedCall], calls: Sequence[ToolCall]) -> tuple[str, ...]:
+def _ordering(table: _Table) -> tuple[str, ...]:
     """Where the right calls came in the wrong order."""
     return tuple(
         f"call {i + 1} was {made.name}, expected {wanted.name}"
         + (" with other arguments" if made.name == wanted.name else "")
-        for i, (wanted, made) in enumerate(zip(expected, calls, strict=True))
-        if not call_matches(wanted, made)
+        for i, (wanted, made) in enumerate(zip(table.expected, table.calls, strict=True))
+        if not table.matches[i][i]
     )
 
 
@@ -173,8 +204,8 @@ def _side_by_side(spec: Trajectory, calls: Sequence[ToolCall]) -> str:
     return "\n".join(lines)
 
 
-def _list(texts: object) -> str:
-    items = list(texts)  # type: ignore[call-overload]
+def _list(texts: Iterable[str]) -> str:
+    items = list(texts)
     more = f", … {len(items) - _SHOWN_CALLS} more" if len(items) > _SHOWN_CALLS else ""
     return (", ".join(items[:_SHOWN_CALLS]) + more) or "no calls"
 
@@ -192,5 +223,5 @@ def _expected_text(expected: ExpectedCall) -> str:
 def call_text(call: ToolCall) -> str:
     """A call as it is shown: `name(key=value)`, or what was sent in place of arguments."""
     if not isinstance(call.args, Mapping):
-        return f"{call.name}(invalid arguments: {call.args!r})"
-    return f"{call.name}({', '.join(f'{key}={value!r}' for key, value in call.args.items())})"
+        return f"{call.name}(invalid arguments: {safe_repr(call.args)})"
+    return f"{call.name}({', '.join(f'{key}={safe_repr(value)}' for key, value in call.args.items())})"

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import re
 import types
 from collections.abc import Mapping
+from numbers import Number
 from typing import Any
 
-_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial)
+_FUNCTIONS = (
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.MethodType,
+    types.MethodDescriptorType,  # str.isdigit
+    functools.partial,
+)
 
 
 class PredicateFailed(Exception):
@@ -34,20 +42,24 @@ def equal(expected: Any, actual: Any) -> bool:
             and len(expected) == len(actual)
             and all(map(equal, expected, actual))
         )
-    if isinstance(expected, re.Pattern):
-        return isinstance(actual, str) and expected.fullmatch(actual) is not None
-    if isinstance(expected, bool | int | float) and isinstance(actual, bool) is not isinstance(
-        expected, bool
-    ):
+    if isinstance(expected, Number) and isinstance(actual, bool) is not isinstance(expected, bool):
         return False
-    return _asked(expected, actual)
-
-
-def _asked(expected: Any, actual: Any) -> bool:
     try:
-        return bool(expected(actual) if isinstance(expected, _FUNCTIONS) else expected == actual)
+        return bool(_answer(expected, actual))
     except Exception as error:
         raise PredicateFailed(f"{shown(expected)} raised {type(error).__name__}: {error}") from error
+
+
+def _answer(expected: Any, actual: Any) -> Any:
+    if isinstance(expected, re.Pattern):
+        return isinstance(actual, str) and expected.fullmatch(actual) is not None
+    if not isinstance(expected, _FUNCTIONS):
+        return expected == actual
+    answer = expected(actual)
+    if inspect.iscoroutine(answer):  # it would count as true, whatever it has to say
+        answer.close()
+        raise TypeError("a predicate cannot be async")
+    return answer
 
 
 def shown(value: Any) -> str:
@@ -60,4 +72,12 @@ def shown(value: Any) -> str:
         return "{" + ", ".join(f"{key!r}: {shown(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(shown(item) for item in value) + "]"
-    return repr(value)
+    return safe_repr(value)
+
+
+def safe_repr(value: Any) -> str:
+    """The value's repr; its type's name where it has none or is nested too deeply for one."""
+    try:
+        return repr(value)
+    except Exception:  # noqa: BLE001 - the value is a stranger's, and this only tells about a result
+        return f"<{type(value).__name__}>"

@@ -8,13 +8,12 @@ from typing import Any
 
 import anyio.to_thread
 
-from agentest.errors import ModelUnavailable
-from agentest.llm.openai_http import usage_of
-from agentest.llm.port import ChatReply, ChatRequest, Level, RequestRefused, TransientError
+from agentest.errors import ModelError, ModelUnavailable
+from agentest.http import retry_after
+from agentest.llm.openai_http import REFUSED, TRANSIENT, response_format, secrets_of, usage_of
+from agentest.llm.port import ChatReply, ChatRequest, RequestRefused, TransientError
 from agentest.llm.providers import ModelSpec
-
-_TRANSIENT = {408, 409, 425, 429}
-_REFUSED = {400, 415, 422, 501}
+from agentest.redact import Redactor
 
 
 async def load() -> Any:
@@ -40,6 +39,7 @@ class LiteLLMChatModel:
     def __init__(self, spec: ModelSpec, litellm: Any) -> None:
         self.name = spec.name
         self._litellm = litellm
+        self._redact = Redactor(secrets_of(spec))
         self._arguments: dict[str, Any] = {
             "model": spec.model,
             "num_retries": 0,
@@ -62,39 +62,29 @@ class LiteLLMChatModel:
         """One attempt. Raises TransientError, RequestRefused or ModelUnavailable."""
         try:
             response = await self._litellm.acompletion(
-                messages=[dict(m) for m in request.messages], **_response_format(request), **self._arguments
+                messages=[dict(m) for m in request.messages], **response_format(request), **self._arguments
             )
+            message = response.choices[0].message
+            usage = response.usage.model_dump() if getattr(response, "usage", None) else None
         except Exception as error:  # noqa: BLE001 - litellm raises its own, openai's, httpx's and plain errors
-            raise _translated(error) from None
-        choice = response.choices[0].message
-        usage = response.usage.model_dump() if getattr(response, "usage", None) else None
-        return ChatReply(choice.content or "", usage_of(usage), str(response.model or ""))
+            raise _translated(error, self._redact) from None
+        refusal = getattr(message, "refusal", None)
+        refused = str(refusal) if refusal and not message.content else ""
+        return ChatReply(message.content or "", usage_of(usage), str(response.model or ""), refused)
 
 
-def _response_format(request: ChatRequest) -> dict[str, Any]:
-    if request.level is Level.SCHEMA:
-        schema = {"name": request.schema_name, "strict": True, "schema": dict(request.schema)}
-        return {"response_format": {"type": "json_schema", "json_schema": schema}}
-    if request.level is Level.JSON_MODE:
-        return {"response_format": {"type": "json_object"}}
-    return {}
-
-
-def _translated(error: Exception) -> Exception:
+def _translated(error: Exception, redact: Redactor) -> ModelError:
     status = getattr(error, "status_code", None)
-    text = f"{type(error).__name__}: {error}"
-    if status in _REFUSED:
+    text = redact(f"{type(error).__name__}: {error}")
+    if status in REFUSED:
         return RequestRefused(text)
-    if status in _TRANSIENT or (isinstance(status, int) and status >= 500):
-        response = getattr(error, "response", None)
-        return TransientError(text, _retry_after(response))
+    if status in TRANSIENT or (isinstance(status, int) and status >= 500):
+        return TransientError(text, _retry_after(error))
     if isinstance(error, TimeoutError | ConnectionError):
         return TransientError(text)
     return ModelUnavailable(text)
 
 
-def _retry_after(response: Any) -> float | None:
-    from agentest.http import retry_after
-
-    headers = getattr(response, "headers", None)
+def _retry_after(error: Exception) -> float | None:
+    headers = getattr(getattr(error, "response", None), "headers", None)
     return retry_after(headers) if headers is not None else None

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 import httpx
 
-from agentest.errors import InvalidAnswer, ModelUnavailable
+from agentest.errors import ModelUnavailable
 from agentest.http import CONNECTION_ERRORS, describe, retry_after
 from agentest.llm.port import ChatReply, ChatRequest, Level, RequestRefused, TransientError
 from agentest.llm.providers import ModelSpec
+from agentest.redact import Redactor
 from agentest.transcript import Usage
 
-_TRANSIENT = {408, 409, 425, 429}
-_REFUSED = {400, 415, 422, 501}
+TRANSIENT = frozenset({408, 409, 425, 429})
+REFUSED = frozenset({400, 415, 422, 501})
+MAX_BODY_BYTES = 10_000_000
+_PATH = "/chat/completions"
 _SHOWN_BODY_CHARS = 300
 
 
@@ -26,10 +31,9 @@ class OpenAIChatModel:
         self.name = spec.name
         self._spec = spec
         self._client = client
-        self._url = spec.base_url.rstrip("/") + "/chat/completions"
-        self._headers = {"content-type": "application/json", **spec.headers}
-        if spec.api_key:
-            self._headers["authorization"] = f"Bearer {spec.api_key}"
+        self._url = completions_url(spec.base_url)
+        self._headers = _headers(spec)
+        self._redact = Redactor(secrets_of(spec))
         self._parameters: dict[str, Any] = {
             key: value
             for key, value in (("temperature", spec.temperature), ("max_tokens", spec.max_tokens))
@@ -37,71 +41,121 @@ class OpenAIChatModel:
         }
 
     async def complete(self, request: ChatRequest) -> ChatReply:
-        """One attempt. Raises TransientError, RequestRefused, ModelUnavailable or InvalidAnswer."""
-        status, headers, body = await self._post(request)
-        while status in _REFUSED and self._leave_out(body):
-            status, headers, body = await self._post(request)
-        if status == 200:
-            return _reply(body)
-        problem = f"{self._url} answered {status}: {_excerpt(body)}"
-        if status in _TRANSIENT or (status >= 500 and status != 501):
-            raise TransientError(problem, retry_after(headers))
-        if status in _REFUSED:
-            raise RequestRefused(problem)
+        """One attempt. Raises TransientError, RequestRefused or ModelUnavailable."""
+        sent = dict(self._parameters)
+        response = await self._post(request, sent)
+        status, body = response.status_code, response.text
+        if 200 <= status < 300:
+            return self._reply(body)
+        problem = self._redact(f"{self._url} answered {status}: {_excerpt(body)}")
+        if status in TRANSIENT or (status >= 500 and status not in REFUSED):
+            raise TransientError(problem, retry_after(response.headers))
+        if status in REFUSED:
+            raise RequestRefused(problem, mended=self._leave_out(sent, body))
         raise ModelUnavailable(problem)
 
-    async def _post(self, request: ChatRequest) -> tuple[int, Mapping[str, str], str]:
+    async def _post(self, request: ChatRequest, parameters: Mapping[str, Any]) -> httpx.Response:
         payload = {
             **self._spec.body,
             "model": self._spec.model,
             "messages": request.messages,
-            **self._parameters,
-            **_response_format(request),
+            **parameters,
+            **response_format(request),
         }
-        content = json.dumps(payload, ensure_ascii=False).encode()
+        # Half a surrogate pair, which an agent can send as an escape, has no UTF-8 form.
+        content = json.dumps(payload, ensure_ascii=False).encode(errors="replace")
         try:
-            response = await self._client.post(self._url, content=content, headers=self._headers)
+            post = self._client.build_request("POST", self._url, content=content, headers=self._headers)
+            response = await self._client.send(post, stream=True)
+            try:
+                return await _bounded(response)
+            finally:
+                await response.aclose()
         except CONNECTION_ERRORS as error:
             raise TransientError(f"{self._url}: {describe(error)}") from None
-        return response.status_code, response.headers, response.text
 
-    def _leave_out(self, body: str) -> bool:
-        """Drop or rename the parameter that a refusal names; False when it names none that was sent."""
-        for name in list(self._parameters):
-            if f"'{name}'" in body or f'"{name}"' in body or f"`{name}`" in body:
-                value = self._parameters.pop(name)
-                if name == "max_tokens" and "max_completion_tokens" in body:
+    def _leave_out(self, sent: Mapping[str, Any], body: str) -> bool:
+        """Drop or rename the parameter that a refusal names; False when it names none that was sent.
+
+        Another request may have met the same refusal meanwhile, and the parameter be gone already.
+        """
+        complaint = _complaint(body)
+        for name in sent:
+            if re.search(rf"\b{name}\b", complaint):
+                value = self._parameters.pop(name, None)
+                if value is not None and name == "max_tokens" and "max_completion_tokens" in complaint:
                     self._parameters["max_completion_tokens"] = value
                 return True
         return False
 
+    def _reply(self, body: str) -> ChatReply:
+        data = _json(body)
+        try:
+            message = data["choices"][0]["message"]
+            content, refusal = message.get("content"), message.get("refusal")
+        except (LookupError, TypeError, AttributeError):
+            # A gateway's HTML page or a cut body with status 200: another attempt usually helps.
+            problem = f"{self._url}: the answer is not a chat completion: {_excerpt(body)}"
+            raise TransientError(self._redact(problem)) from None
+        usage, model = usage_of(data.get("usage")), str(data.get("model") or "")
+        if refusal and not content:
+            return ChatReply("", usage, model, self._redact(_shortened(str(refusal))))
+        return ChatReply(_text(content), usage, model)
 
-def _response_format(request: ChatRequest) -> dict[str, Any]:
+
+def completions_url(base_url: str) -> str:
+    """The URL to post to. A query (Azure's `?api-version=…`) stays; a base URL that is whole already, too."""
+    parts = urlsplit(base_url)
+    path = parts.path.rstrip("/")
+    return urlunsplit(parts._replace(path=path if path.endswith(_PATH) else path + _PATH))
+
+
+def secrets_of(spec: ModelSpec) -> list[str]:
+    """What must not be shown if a server repeats it in an error."""
+    return [spec.api_key] if spec.api_key else []
+
+
+def _headers(spec: ModelSpec) -> dict[bytes, bytes]:
+    headers = {"content-type": "application/json"}
+    if spec.api_key:
+        headers["authorization"] = f"Bearer {spec.api_key}"
+    headers |= {name.lower(): value for name, value in spec.headers.items()}
+    # httpx would take text for ASCII; HTTP allows all of Latin-1.
+    return {name.encode(): value.encode("latin-1") for name, value in headers.items()}
+
+
+async def _bounded(response: httpx.Response) -> httpx.Response:
+    """The response with its body read."""
+    body = bytearray()
+    async for piece in response.aiter_bytes():
+        body += piece
+        if len(body) > MAX_BODY_BYTES:
+            raise ModelUnavailable(f"{response.url} sent more than {MAX_BODY_BYTES // 1_000_000} MB")
+    kept = {k: v for k, v in response.headers.items() if k in ("content-type", "retry-after")}
+    return httpx.Response(response.status_code, headers=kept, content=bytes(body))
+
+
+def response_format(request: ChatRequest) -> dict[str, Any]:
+    """The parameter that asks for the answer's form at the request's level."""
     if request.level is Level.SCHEMA:
-        schema = {"name": request.schema_name, "strict": True, "schema": request.schema}
+        schema = {"name": request.schema_name, "strict": True, "schema": dict(request.schema)}
         return {"response_format": {"type": "json_schema", "json_schema": schema}}
     if request.level is Level.JSON_MODE:
         return {"response_format": {"type": "json_object"}}
     return {}
 
 
-def _reply(body: str) -> ChatReply:
+def _json(body: str) -> Any:
     try:
-        data = json.loads(body)
-        message = data["choices"][0]["message"]
-    except (ValueError, RecursionError, LookupError, TypeError):
-        # A gateway's HTML page or a cut body with status 200: another attempt usually helps.
-        raise TransientError(f"the answer is not a chat completion: {_excerpt(body)}") from None
-    if not isinstance(message, dict):
-        raise TransientError(f"the answer is not a chat completion: {_excerpt(body)}")
-    if message.get("refusal") and not message.get("content"):
-        raise InvalidAnswer(f"the model refused to answer: {_excerpt(str(message['refusal']))}")
-    return ChatReply(_text(message.get("content")), usage_of(data.get("usage")), str(data.get("model") or ""))
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _text(content: Any) -> str:
     if isinstance(content, list):
-        return "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
+        texts = (part.get("text") for part in content if isinstance(part, dict))
+        return "".join(text for text in texts if isinstance(text, str))
     return content if isinstance(content, str) else ""
 
 
@@ -120,12 +174,28 @@ def _count(value: Any) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
 
 
+def _complaint(body: str) -> str:
+    """What an error says and which parameter it names, without what it may repeat of the request."""
+    data = _json(body)
+    error = data.get("error", data.get("detail")) if isinstance(data, dict) else None
+    parts = []
+    for item in error if isinstance(error, list) else [error]:
+        if isinstance(item, dict):
+            parts += [item.get("message"), item.get("param"), item.get("msg"), item.get("loc")]
+        else:
+            parts.append(item)
+    return " ".join(str(part) for part in parts if part) or body
+
+
 def _excerpt(body: str) -> str:
     """The error's own message where there is one, else the beginning of the body."""
-    try:
-        error = json.loads(body)["error"]
-        body = error["message"] if isinstance(error, dict) else str(error)
-    except (ValueError, RecursionError, LookupError, TypeError):
-        pass
-    shown = " ".join(str(body).split())
+    data = _json(body)
+    error = data.get("error") if isinstance(data, dict) else None
+    if isinstance(error, dict):
+        error = error.get("message")
+    return _shortened(str(error) if error else body)
+
+
+def _shortened(text: str) -> str:
+    shown = " ".join(text.split())
     return shown[:_SHOWN_BODY_CHARS] or "(empty)"

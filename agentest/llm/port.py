@@ -59,6 +59,8 @@ class ChatReply:
     usage: Usage = field(default_factory=Usage)
     model: str = ""
     """The model that answered, by its own account."""
+    refusal: str = ""
+    """Why the model would not answer, in its own words; then there is no text."""
 
 
 class TransientError(ModelError):
@@ -70,7 +72,14 @@ class TransientError(ModelError):
 
 
 class RequestRefused(ModelError):
-    """The model cannot take the request as it is (400, 422): perhaps it does not know the answer's form."""
+    """The model cannot take the request as it is (400, 422): perhaps it does not know the answer's form.
+
+    `mended`: the adapter knows what was wrong and will leave it out; the same request may be made again.
+    """
+
+    def __init__(self, message: str, *, mended: bool = False) -> None:
+        super().__init__(message)
+        self.mended = mended
 
 
 class ChatModel(Protocol):

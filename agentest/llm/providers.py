@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentest.config import Config, ModelSettings, ProviderOptions
+from agentest.config import Config, ModelSettings, ProviderOptions, check_headers, check_url
 from agentest.errors import ConfigError
 
 
@@ -37,7 +37,7 @@ class _Direct:
     key_variable: str | None = None
     key_required: bool = True
     path: str = ""
-    """Appended to a base URL from the environment that is documented without it."""
+    """Appended to a base URL without a path: the provider documents its own that way."""
 
 
 _DIRECT: dict[str, _Direct] = {
@@ -79,6 +79,8 @@ _FAMILIES = {
     "gemini": "gemini",
 }
 _SPELLING = {"google": "gemini"}
+# Besides these, whatever stands before a slash may be a part of a model's name (`meta-llama/Llama-3.2-1B`).
+_PREFIXES = frozenset({*_DIRECT, *_LITELLM_KEYS, "azure", "azure_ai", "bedrock", "vertex_ai", "huggingface"})
 
 
 def resolve(
@@ -95,13 +97,39 @@ def resolve(
 
     Raises ConfigError when the model's key or base URL is missing.
     """
-    own = settings.model or settings.provider
-    model = settings.model if own else override or config.model
-    provider = settings.provider if own else (None if override else config.provider)
-    options = _merged(config.provider_options, settings.provider_options)
+    top = (override or config.model, config.provider)
+    if override and _names_provider(override):
+        top = (override, None)
+    model, provider = settings.model, settings.provider
+    if model is None and provider is None:
+        model, provider = top
+    elif provider is None and not _names_provider(model):
+        provider = config.provider
     if model is None and provider is None:
         return None
+    # A key or URL of the top level is for the top level's provider: another one must never get to see it.
+    own = (model, provider)
+    same = _provider_of(*own) == _provider_of(config.model, config.provider)
+    options = settings.provider_options
+    if same or _provider_of(config.model, config.provider) is None:
+        options = _merged(config.provider_options, options)
     return _spec(model, provider, options, settings, environ)
+
+
+def _names_provider(model: str | None) -> bool:
+    return model is not None and model.partition("/")[0] in _PREFIXES
+
+
+def _provider_of(model: str | None, provider: str | None) -> str | None:
+    """What tells one provider from another; None when none is named."""
+    if provider in ("openai-compatible", "litellm"):
+        return provider
+    if provider is None and model is None:
+        return None
+    try:
+        return _litellm_spelling(model, provider).partition("/")[0]
+    except ConfigError:
+        return None
 
 
 def _merged(base: ProviderOptions, own: ProviderOptions) -> ProviderOptions:

@@ -5,46 +5,69 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from math import isfinite
 from typing import Any, NoReturn, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 Answer = TypeVar("Answer", bound=BaseModel)
-_THINKING = re.compile(r"^\s*<think(?:ing)?>.*?</think(?:ing)?>", re.S)
-_MAX_OBJECTS = 20
+# Reasoning that was cut off is no answer either: without its end, everything is reasoning.
+_THINKING = re.compile(r"^(?:\s*<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z))+", re.S)
+_BEGINS_OBJECT = re.compile(r"""\{\s*["'}]""")
 
 
 class Unreadable(ValueError):
     """The text holds no answer of the expected shape; the message tells the model what was wrong."""
 
 
+class _Unusable(ValueError):
+    """An object that is JSON by its form, but whose values cannot be told for certain."""
+
+
 def read(text: str, answer: type[Answer]) -> Answer:
     """The one object in the text that has the expected shape.
 
     Code fences, reasoning in `<think>` and prose around the object are passed over. Nothing is converted: a
-    number in quotes, a label outside the set, a key given twice is invalid. Raises Unreadable.
+    number in quotes, a label outside the set, a key given twice is invalid, and an object inside another one
+    is never taken for the answer. Raises Unreadable.
     """
     text = _THINKING.sub("", text)
-    candidates = list(_objects(text))
-    if not candidates:
-        raise Unreadable("there is no JSON object in it" if text.strip() else "it is empty")
-    valid, problem = _validated(candidates, answer)
+    valid: list[Answer] = []
+    attempts: list[str] = []
+    problem = "there is no JSON object in it" if text.strip() else "it is empty"
+    for source in _objects(text):
+        try:
+            valid.append(_validated(source, answer))
+        except Unreadable as error:
+            problem = str(error)
+            if _is_attempt(source, answer):
+                attempts.append(problem)
     if not valid:
-        raise Unreadable(problem)
-    if any(other != valid[0] for other in valid[1:]):
+        raise Unreadable(attempts[-1] if attempts else problem)
+    if attempts or any(other != valid[0] for other in valid[1:]):
         raise Unreadable("it holds several different answers; give exactly one JSON object")
     return valid[0]
 
 
-def _validated(candidates: list[dict[str, Any]], answer: type[Answer]) -> tuple[list[Answer], str]:
-    valid: list[Answer] = []
-    problem = ""
-    for candidate in candidates:
-        try:
-            valid.append(answer.model_validate(candidate, strict=True))
-        except ValidationError as error:
-            problem = "; ".join(_problem(e) for e in error.errors(include_url=False)[:5])
-    return valid, problem
+def _validated(source: str, answer: type[Answer]) -> Answer:
+    try:
+        return answer.model_validate(_STRICT.decode(source), strict=True)
+    except ValidationError as error:
+        problems = error.errors(include_url=False)[:5]
+        raise Unreadable("; ".join(_problem(details) for details in problems)) from None
+    except (ValueError, RecursionError) as error:
+        reason = str(error) if isinstance(error, _Unusable) else "it is not valid JSON"
+        raise Unreadable(reason) from None
+
+
+def _is_attempt(source: str, answer: type[BaseModel]) -> bool:
+    """Whether an object has the answer's keys, so that it was meant as the answer and is a wrong one."""
+    try:
+        found = json.loads(source)
+    except (ValueError, RecursionError):
+        return False
+    required = {info.alias or name for name, info in answer.model_fields.items() if info.is_required()}
+    return bool(required) and required <= found.keys()
 
 
 def _problem(details: Any) -> str:
@@ -52,30 +75,65 @@ def _problem(details: Any) -> str:
     return f"{at}: {details['msg']}" if at else str(details["msg"])
 
 
-def _objects(text: str) -> Iterator[dict[str, Any]]:
-    """The JSON objects in a text that stand inside no other, in order."""
+def _objects(text: str) -> Iterator[str]:
+    """The sources of the JSON objects in a text that stand inside no other, in order.
+
+    What looks like an object but is none is passed over to its closing brace, with all that is in it.
+    """
+    closing = _closing_braces(text)
     at = text.find("{")
-    for _ in range(_MAX_OBJECTS):
-        if at < 0:
+    while at >= 0:
+        end = _end_of_object(text, at)
+        if end is not None:
+            yield text[at:end]
+        elif at in closing:
+            end = closing[at] + 1
+        elif _BEGINS_OBJECT.match(text, at):
+            yield text[at:]  # cut off: whatever stands in it is a part of something unfinished
             return
-        try:
-            value, end = _DECODER.raw_decode(text, at)
-        except (ValueError, RecursionError):
-            at = text.find("{", at + 1)
-            continue
-        yield value
+        else:
+            end = at + 1
         at = text.find("{", end)
+
+
+def _end_of_object(text: str, at: int) -> int | None:
+    try:
+        return _FORM.raw_decode(text, at)[1]
+    except (ValueError, RecursionError):
+        return None
+
+
+def _closing_braces(text: str) -> dict[int, int]:
+    """The place of the closing brace by the place of each opening brace that has one."""
+    opened: list[int] = []
+    closing = {}
+    for match in re.finditer(r"[{}]", text):
+        if match[0] == "{":
+            opened.append(match.start())
+        elif opened:
+            closing[opened.pop()] = match.start()
+    return closing
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("a key is given twice")
+        raise _Unusable("a key is given twice")
     return found
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
+    raise _Unusable(f"{name} is not JSON")
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_without_duplicates, parse_constant=_no_constant)
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if not isfinite(value):
+        raise _Unusable(f"the number {digits} is too large")
+    return value
+
+
+_FORM = json.JSONDecoder(parse_int=str, parse_float=str)
+_STRICT = json.JSONDecoder(
+    object_pairs_hook=_without_duplicates, parse_constant=_no_constant, parse_float=_finite
+)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -27,6 +27,7 @@ from agentest.llm.port import (
 )
 from agentest.llm.reader import Unreadable, read
 from agentest.results import ModelUsage
+from agentest.transcript import Usage
 
 MAX_REPAIRS = 2
 _SHOWN_ANSWER_CHARS = 200
@@ -48,6 +49,7 @@ class StructuredModel:
         *,
         timeout_s: float = 120.0,
         retries: int = 4,
+        sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     ) -> None:
         self.name = chat.name
         self._chat = chat
@@ -55,13 +57,16 @@ class StructuredModel:
         self._limiter = limiter
         self._timeout_s = timeout_s
         self._retries = retries
+        self._sleep = sleep
         self._level = Level.SCHEMA
 
     async def ask(self, messages: Sequence[Message], answer: type[Answer], key: CallKey) -> Answer:
         """An answer of the given shape. Raises ModelUnavailable or InvalidAnswer."""
         asked = list(messages)
         for repair in range(MAX_REPAIRS + 1):
-            reply = await self._at_best_level(asked, answer, key)
+            reply = await self._at_best_level(asked, answer, key, repair=repair > 0)
+            if reply.refusal:
+                raise InvalidAnswer(f"model {self.name} refused to answer: {reply.refusal}")
             try:
                 return read(reply.text, answer)
             except Unreadable as error:
@@ -71,30 +76,33 @@ class StructuredModel:
         raise AssertionError("unreachable: the last repair either answers or raises")
 
     async def _at_best_level(
-        self, messages: Sequence[Message], answer: type[BaseModel], key: CallKey
+        self, messages: Sequence[Message], answer: type[BaseModel], key: CallKey, *, repair: bool
     ) -> ChatReply:
         name, schema = answer.__name__, answer_schema(answer)
-        for level in Level:
-            if level < self._level:
-                continue
-            shown = messages if level is Level.SCHEMA else _with_schema(messages, schema)
+        level = self._level
+        while True:
+            # Who answered in another form may never have seen the schema: not every server passes it on.
+            told = repair or level is not Level.SCHEMA
+            shown = _with_schema(messages, schema) if told else messages
             try:
                 reply = await self._with_retries(ChatRequest(shown, name, schema, level, key))
             except RequestRefused as error:
+                if error.mended:
+                    continue
                 if level is Level.PROMPT:
                     raise ModelUnavailable(f"model {self.name}: {error}") from None
+                level = Level(level + 1)
                 continue
             # Others may have learnt meanwhile; what one of them found to work is not forgotten.
             self._level = max(self._level, level)
             return reply
-        raise AssertionError("unreachable: the last level either answers or raises")
 
     async def _with_retries(self, request: ChatRequest) -> ChatReply:
         attempts = AsyncRetrying(
             retry=retry_if_exception_type(TransientError),
             stop=stop_after_attempt(self._retries + 1),
             wait=_pause,
-            sleep=anyio.sleep,
+            sleep=self._sleep,
             reraise=True,
         )
         try:
@@ -104,22 +112,23 @@ class StructuredModel:
         except TransientError as error:
             tries = "" if self._retries == 0 else f" (tried {self._retries + 1} times)"
             raise ModelUnavailable(f"model {self.name}: {error}{tries}") from None
+        except ModelUnavailable as error:
+            raise ModelUnavailable(f"model {self.name}: {error}") from None
         raise AssertionError("unreachable: tenacity either returns or raises")
 
     async def _once(self, request: ChatRequest, *, retry: bool) -> ChatReply:
         # The place in the limiter is held for one attempt, never while waiting to try again.
         async with self._limiter:
+            used = Usage()
             try:
                 with anyio.fail_after(self._timeout_s):
                     reply = await self._chat.complete(request)
+                used = reply.usage
+                return reply
             except TimeoutError:
-                self._ledger.add(request.key, ModelUsage(1, retries=int(retry)))
                 raise TransientError(f"no answer within {self._timeout_s:g} s") from None
-            except (TransientError, RequestRefused):
-                self._ledger.add(request.key, ModelUsage(1, retries=int(retry)))
-                raise
-        self._ledger.add(request.key, ModelUsage(1, reply.usage, int(retry)))
-        return reply
+            finally:  # whatever becomes of it, even when the run is stopped meanwhile: it may have to be paid
+                self._ledger.add(request.key, ModelUsage(1, used, int(retry)))
 
 
 def _pause(state: RetryCallState) -> float:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from agentest.errors import AgentError
 from agentest.transcript import Usage
 
 Message = dict[str, Any]
@@ -30,6 +31,14 @@ class AgentReply:
     usage: Usage = field(default_factory=Usage)
     latency_ms: float = 0.0
     retries: int = 0
+
+
+class NoReply(AgentError):
+    """The agent has no answer, after `retries` further attempts."""
+
+    def __init__(self, message: str, retries: int = 0) -> None:
+        super().__init__(message)
+        self.retries = retries
 
 
 ResolveTool = Callable[[str, Any], Any]

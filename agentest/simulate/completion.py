@@ -63,9 +63,10 @@ def _part(part: Any) -> str:
     text = part.get("text", part.get("refusal"))
     if isinstance(text, str):
         return text
-    if part.get("type") in ("text", "output_text"):
+    kind = part.get("type")
+    if kind in ("text", "output_text"):
         raise AgentError(f"a text part of the agent's `content` has no text: {_shown(part)}")
-    return f"[{part.get('type', 'unknown part')}]"
+    return f"[{kind if isinstance(kind, str) else 'unknown part'}]"
 
 
 def _tool_requests(given: Any) -> tuple[ToolRequest, ...]:
@@ -81,13 +82,20 @@ def _tool_request(item: Any) -> ToolRequest:
     name = function.get("name") if isinstance(function, Mapping) else None
     if not isinstance(function, Mapping) or not isinstance(name, str) or not name:
         raise AgentError(f"a tool call of the agent has no function name: {_shown(item)}")
-    arguments = function.get("arguments")
-    if arguments is None:
-        arguments = ""
-    if not isinstance(arguments, str):
-        arguments = json.dumps(arguments)  # some agents send the object itself; nothing is lost by taking it
     identifier = item.get("id")
-    return ToolRequest(identifier if isinstance(identifier, str) else "", name, arguments)
+    return ToolRequest(
+        identifier if isinstance(identifier, str) else "", name, _arguments(function.get("arguments"))
+    )
+
+
+def _arguments(given: Any) -> str:
+    """The JSON text of a call's arguments. Some agents send the object itself, which is as good."""
+    if given is None or isinstance(given, str):
+        return given or ""
+    try:
+        return json.dumps(given)
+    except (TypeError, ValueError, RecursionError):
+        raise AgentError(f"the arguments of a tool call are not JSON: {_shown(given)}") from None
 
 
 def read_usage(reported: Any) -> Usage:
@@ -103,20 +111,25 @@ def read_usage(reported: Any) -> Usage:
 
 
 def _shown(value: Any) -> str:
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=repr)
+    try:
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=repr)
+    except (TypeError, ValueError, RecursionError):
+        text = f"a {type(value).__name__} that is not JSON"
     return text if len(text) <= _SHOWN_CHARS else text[:_SHOWN_CHARS] + "…"
 
 
 async def read_stream(events: AsyncIterator[str]) -> AgentReply:
     """The reply put together from streamed deltas.
 
-    The stream's end is `[DONE]` or a `finish_reason`; one that stops before either was cut. Raises AgentError.
+    The stream's end is `[DONE]` or a `finish_reason`; one that stops before either was cut. Raises
+    AgentError.
     """
     parts = _Deltas()
     async for data in events:
         if data.strip() == "[DONE]":
             return parts.reply()
-        parts.add(_event(data))
+        if data.strip():  # some servers keep the connection alive with empty events
+            parts.add(_event(data))
     if parts.finished:
         return parts.reply()
     raise AgentError(
@@ -157,8 +170,8 @@ class _Deltas:
         if not isinstance(choices, list) or not isinstance(choices[0], Mapping):
             raise AgentError(f"`choices` in the agent's stream is not a list of objects: {_shown(choices)}")
         choice = choices[0]
-        self.finished = self.finished or choice.get("finish_reason") is not None
-        delta = choice.get("delta") or choice.get("message") or {}
+        self.finished = self.finished or bool(choice.get("finish_reason"))
+        delta = choice.get("delta", choice.get("message")) or {}
         if not isinstance(delta, Mapping):
             raise AgentError(f"a `delta` in the agent's stream is not an object: {_shown(delta)}")
         text = _text(delta.get("content"))
@@ -173,7 +186,8 @@ class _Deltas:
         index = piece.get("index")
         if not isinstance(index, int):
             # Without an index, a piece with an id begins a call and one without continues the last.
-            index = len(self._calls) if piece.get("id") else max(len(self._calls) - 1, position)
+            last = max(self._calls, default=-1)
+            index = last + 1 if piece.get("id") else max(last, position)
         call = self._calls.setdefault(index, {"id": None, "name": "", "arguments": []})
         function = piece.get("function") or {}
         if not isinstance(function, Mapping):
@@ -183,7 +197,7 @@ class _Deltas:
             call["name"] += function["name"]  # most send it whole, some in pieces, some with every piece
         arguments = function.get("arguments")
         if arguments is not None:
-            call["arguments"].append(arguments if isinstance(arguments, str) else json.dumps(arguments))
+            call["arguments"].append(_arguments(arguments))
 
     def reply(self) -> AgentReply:
         calls = [

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agentest.errors import AgentError, AgentestError, MockError, ModelError
-from agentest.simulate.agents import Agent, AgentReply, Message, ToolRequest, TurnContext
+from agentest.simulate.agents import Agent, AgentReply, Message, NoReply, ToolRequest, TurnContext
 from agentest.simulate.mocks import MockResolver
 from agentest.simulate.users import User
 from agentest.transcript import (
@@ -38,6 +38,10 @@ class _Progress:
     retries: int = 0
     requests: int = 0
 
+    def count_retries(self, retries: int) -> None:
+        self.retries += retries
+        self.requests += retries
+
     def closed(self, text: str, calls: tuple[ToolCall, ...]) -> Turn:
         return Turn(
             self.turn_index,
@@ -66,7 +70,7 @@ class TurnLoop:
         mocks: MockResolver,
         *,
         max_turns: int,
-        on_turn: OnTurn = lambda turns: None,
+        on_turn: OnTurn = lambda _: None,
         redact: Callable[[str], str] = str,
     ) -> None:
         self._id = conversation_id
@@ -114,13 +118,14 @@ class TurnLoop:
 
     async def _text_reply(self, turn: _Progress) -> str:
         """Ask the agent, answer its tool calls, and ask again, until it replies with text alone."""
-        for _ in range(MAX_TOOL_ROUNDS + 1):
+        for answered in range(MAX_TOOL_ROUNDS + 1):
             reply = await self._ask(turn)
             if not reply.tool_requests:
                 if not (reply.text or "").strip():
                     raise AgentError("the agent's reply is empty: it has neither text nor tool calls")
                 return reply.text or ""
-            await self._answer_tools(reply, turn)
+            if answered < MAX_TOOL_ROUNDS:
+                await self._answer_tools(reply, turn)
         raise AgentError(
             f"the agent asked for tools more than {MAX_TOOL_ROUNDS} times in turn {turn.turn_index} "
             "without replying to the user"
@@ -131,13 +136,16 @@ class TurnLoop:
             return await self._mocks.resolve(name, {} if args is None else args, turn.turn_index)
 
         turn.requests += 1
-        reply = await self._agent.reply(
-            self._messages, TurnContext(self._id, self._scenario, turn.turn_index, resolve_tool)
-        )
+        try:
+            reply = await self._agent.reply(
+                self._messages, TurnContext(self._id, self._scenario, turn.turn_index, resolve_tool)
+            )
+        except NoReply as error:
+            turn.count_retries(error.retries)
+            raise
         turn.latency_ms += reply.latency_ms
         turn.usage += reply.usage
-        turn.retries += reply.retries
-        turn.requests += reply.retries
+        turn.count_retries(reply.retries)
         return reply
 
     async def _answer_tools(self, reply: AgentReply, turn: _Progress) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -10,11 +9,10 @@ from time import perf_counter
 from typing import Any
 
 import anyio
-import anyio.from_thread
-import anyio.to_thread
 
 from agentest.errors import AgentError, AgentestError
 from agentest.simulate.agents import AgentReply, Message, TurnContext
+from agentest.simulate.calling import ends_the_run, from_anywhere, in_thread
 from agentest.simulate.completion import read_message
 
 
@@ -34,38 +32,27 @@ class CustomAgentClient:
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
         """The handler's answer. Raises AgentError; other AgentestErrors pass through."""
         started = perf_counter()
-        ctx = replace(ctx, resolve_tool=_from_anywhere(ctx.resolve_tool))
-        try:
-            with anyio.fail_after(self._timeout_s):
-                answer = await self._call([dict(m) for m in messages], ctx)
-        except TimeoutError:
-            raise AgentError(
-                f"the handler of agent {self.name!r} did not answer within {self._timeout_s:g} s"
-            ) from None
-        except AgentestError:
-            raise
-        except Exception as error:
-            raise AgentError(f"the handler raised {type(error).__name__}: {error}") from error
+        ctx = replace(ctx, resolve_tool=from_anywhere(ctx.resolve_tool))
+        answer = await self._in_time([dict(m) for m in messages], ctx)
         reply = AgentReply(answer) if isinstance(answer, str) else read_message(answer)
         return replace(reply, latency_ms=(perf_counter() - started) * 1000)
+
+    async def _in_time(self, messages: list[Message], ctx: TurnContext) -> Any:
+        try:
+            with anyio.move_on_after(self._timeout_s) as scope:
+                return await self._call(messages, ctx)
+        except AgentestError:
+            raise
+        except BaseException as error:
+            if ends_the_run(error):
+                raise
+            raise AgentError(f"the handler raised {type(error).__name__}: {error}") from error
+        assert scope.cancelled_caught
+        raise AgentError(f"the handler of agent {self.name!r} did not answer within {self._timeout_s:g} s")
 
     async def _call(self, messages: list[Message], ctx: TurnContext) -> Any:
         if self._is_async:
             return await self._handler(messages, ctx)
-        answer = await anyio.to_thread.run_sync(
-            self._handler, messages, ctx, abandon_on_cancel=True, limiter=self._threads
-        )
+        async with self._threads:
+            answer = await in_thread(self._handler, messages, ctx)
         return await answer if inspect.isawaitable(answer) else answer
-
-
-def _from_anywhere(resolve_tool: Callable[[str, Any], Any]) -> Callable[[str, Any], Any]:
-    """`resolve_tool` that can be awaited in the event loop and called plainly in a handler's thread."""
-
-    def resolve(name: str, args: Any = None) -> Any:
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:  # in the handler's thread
-            return anyio.from_thread.run(resolve_tool, name, args)
-        return resolve_tool(name, args)
-
-    return resolve

@@ -6,7 +6,8 @@ import inspect
 import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import anyio
@@ -14,7 +15,11 @@ import anyio
 from agentest.errors import AgentestError, MockError, UnmockedToolError
 from agentest.jsonvalue import NotJson, json_text
 from agentest.mock_binding import BoundFunction, InvalidArguments, Mock, MockSequence
+from agentest.simulate.calling import ends_the_run
 from agentest.transcript import ToolCall
+
+_SHOWN_ARGS_CHARS = 80
+_UNANSWERED = "cancelled before it answered"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,55 +67,63 @@ class MockResolver:
         """
         # Agents whose tool takes nothing often send no text at all.
         try:
-            args: Any = json.loads(arguments) if arguments.strip() else {}
+            args: Any = json.loads(arguments, parse_constant=_no_constant) if arguments.strip() else {}
         except (ValueError, RecursionError) as error:
-            self._check_mocked(name, arguments, turn_index)
-            problem = f"the arguments are not valid JSON: {error}"
-            return json_text(self._refuse(name, arguments, problem, turn_index))
+            call = self._begin(name, arguments, turn_index)
+            return json_text(self._refuse(call, f"the arguments are not valid JSON: {error}"))
         result = await self.resolve(name, args, turn_index)
         return result if isinstance(result, str) else json_text(result)
 
     async def resolve(self, name: str, args: Any, turn_index: int) -> Any:
         """Answer a call, and record it. Returns the result, a JSON value."""
-        self._check_mocked(name, args, turn_index)
+        call = self._begin(name, args, turn_index)
         if not isinstance(args, Mapping):
-            problem = f"the arguments are not a JSON object but {json_text(args)[:80]}"
-            return self._refuse(name, args, problem, turn_index)
-        args = dict(args)
+            return self._refuse(call, f"the arguments are not a JSON object but {_shown(args)}")
         if name not in self._tools:
-            return self._record(ToolCall(name, args, None, False, turn_index))
+            return self._finish(call, None)
         try:
-            result = self._as_sent(name, await self._answer(name, args, turn_index))
+            result = self._as_sent(name, await self._answer(name, dict(args), turn_index))
         except InvalidArguments as error:
-            return self._refuse(name, args, f"invalid arguments: {error}", turn_index)
+            return self._refuse(call, f"invalid arguments: {error}")
         except AgentestError as error:
-            self._record(ToolCall(name, args, None, True, turn_index, error=str(error)))
+            self._finish(call, None, error=str(error))
             raise
-        except Exception as error:  # noqa: BLE001 - a mock that raises is a tool that fails (contract, 4)
+        except BaseException as error:
+            if ends_the_run(error):
+                raise
+            # A mock that raises is a tool that fails (contract, section 4).
             message = str(error) or type(error).__name__
-            return self._record(ToolCall(name, args, {"error": message}, True, turn_index, error=message))
-        return self._record(ToolCall(name, args, result, True, turn_index))
+            return self._finish(call, {"error": message}, error=message)
+        return self._finish(call, result)
 
-    def _record(self, call: ToolCall) -> Any:
-        self._records.append(call)
-        return call.result
-
-    def _refuse(self, name: str, args: Any, problem: str, turn_index: int) -> Any:
-        answer = {"error": problem}
+    def _begin(self, name: str, args: Any, turn_index: int) -> int:
+        """Record a call before its answer, which may never come. Returns its place in the record."""
+        args = dict(args) if isinstance(args, Mapping) else args
         mocked = name in self._tools
-        return self._record(ToolCall(name, args, answer, mocked, turn_index, invalid_arguments=problem))
-
-    def _check_mocked(self, name: str, args: Any, turn_index: int) -> None:
-        if name in self._tools or self._passthrough:
-            return
-        message = (
-            f"the agent called tool {name!r}, which has no mock (scenario {self._scenario!r}, "
-            f"conversation {self._conversation_id}, turn {turn_index}). "
-            f'Either add a mock to the scenario: tools={{"{name}": …}}, '
-            "or let unknown tools answer null: unmocked_tools: passthrough in the configuration."
+        self._records.append(
+            ToolCall(name, args, None, mocked, turn_index, error="cancelled before it answered")
         )
-        self._record(ToolCall(name, args, None, False, turn_index, error="no mock"))
-        raise UnmockedToolError(message)
+        call = len(self._records) - 1
+        if not mocked and not self._passthrough:
+            self._finish(call, None, error="no mock")
+            raise UnmockedToolError(
+                f"the agent called tool {name!r}, which has no mock (scenario {self._scenario!r}, "
+                f"conversation {self._conversation_id}, turn {turn_index}). "
+                f'Either add a mock to the scenario: tools={{"{name}": …}}, '
+                "or let unknown tools answer null: unmocked_tools: passthrough in the configuration."
+            )
+        return call
+
+    def _finish(
+        self, call: int, result: Any, *, error: str | None = None, invalid_arguments: str | None = None
+    ) -> Any:
+        self._records[call] = replace(
+            self._records[call], result=result, error=error, invalid_arguments=invalid_arguments
+        )
+        return result
+
+    def _refuse(self, call: int, problem: str) -> Any:
+        return self._finish(call, {"error": problem}, invalid_arguments=problem)
 
     async def _answer(self, name: str, args: dict[str, Any], turn_index: int) -> Any:
         ctx = MockContext(self._calls[name], turn_index, self._conversation_id, self._scenario, self._state)
@@ -118,11 +131,13 @@ class MockResolver:
         mock = self._tools[name]
         if isinstance(mock, MockSequence):
             mock = mock.steps[min(ctx.call_index, len(mock.steps) - 1)]
-        if isinstance(mock, BaseException) or (isinstance(mock, type) and issubclass(mock, BaseException)):
+        if isinstance(mock, BaseException):
+            raise mock.with_traceback(None)  # it is raised again and again: each time would add to the last
+        if isinstance(mock, type) and issubclass(mock, BaseException):
             raise mock
         if not isinstance(mock, BoundFunction):
             return mock
-        result = mock(args, ctx)
+        result = mock(deepcopy(args), ctx)  # what the mock does to its arguments must not change the record
         return await self._awaited(name, result) if inspect.isawaitable(result) else result
 
     async def _awaited(self, name: str, result: Any) -> Any:
@@ -141,3 +156,15 @@ class MockResolver:
             raise MockError(
                 f"the mock of tool {name!r} answered with something that is not JSON-serialisable: {error}"
             ) from None
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _shown(args: Any) -> str:
+    try:
+        text = json_text(args)
+    except NotJson:
+        text = repr(args)
+    return text[:_SHOWN_ARGS_CHARS]

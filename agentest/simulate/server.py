@@ -26,6 +26,8 @@ _TAIL_CHARS = 4000
 _POLL_S = (0.02, 0.5)
 _POLL_TIMEOUT_S = 5.0
 _GRACE_S = 5.0
+_CHILDREN_GRACE_S = 1.0
+_LAST_WORDS_S = 1.0
 _REAPER = Path(__file__).parent.parent / "reaper.py"
 
 
@@ -54,50 +56,56 @@ async def running_server(
             "stop it, or set server.reuse to true"
         )
     started = await _start(config, root)
-    reaper = _start_reaper(started.pid)
-    server = _Running(started)
+    server, reaper = _Running(started), None
     try:
+        reaper = _start_reaper(started.pid)
         tasks.start_soon(server.read)
-        await _until_ready(config, started, client, lambda: redact(server.tail()))
+        await _until_ready(config, server, client, redact)
         tasks.start_soon(server.watch, lambda problem: on_death(redact(problem)))
         yield
     finally:
         server.ending = True
         with anyio.CancelScope(shield=True):
             await _end(started)
-            _dismiss(reaper)
+            if reaper:
+                _dismiss(reaper)
 
 
 class _Running:
     """A started server's output, and whether its end is our doing."""
 
     def __init__(self, process: Process) -> None:
-        self._process = process
-        self._output: deque[str] = deque(maxlen=_TAIL_LINES)
+        self.process = process
         self.ending = False
+        self._lines: deque[str] = deque(maxlen=_TAIL_LINES)
+        self._line = ""
+        self._closed = anyio.Event()
 
     async def read(self) -> None:
         """Keep reading, so that the server never blocks on a full pipe; only the tail is kept."""
-        assert self._process.stdout is not None
-        rest = ""
+        assert self.process.stdout is not None
         with suppress(anyio.ClosedResourceError):  # the run has ended
-            async for text in TextReceiveStream(self._process.stdout, errors="replace"):
-                *lines, rest = (rest + text).split("\n")
-                self._output.extend(lines)
-                if len(rest) > _TAIL_CHARS:
-                    self._output.append(rest)
-                    rest = ""
-        self._output.append(rest)
+            async for text in TextReceiveStream(self.process.stdout, errors="replace"):
+                *lines, self._line = (self._line + text).split("\n")
+                self._lines.extend(lines)
+                self._line = self._line[-_TAIL_CHARS:]
+        self._closed.set()
 
     async def watch(self, on_death: Callable[[str], None]) -> None:
         """Tell of its end, unless we ended it."""
-        status = await self._process.wait()
+        status = await self.process.wait()
         if not self.ending:
+            await self.last_words()
             on_death(f"the agent's server exited with status {status} during the run{self.tail()}")
+
+    async def last_words(self) -> None:
+        """Wait until all that an ended server printed has come; others may keep its output open."""
+        with anyio.move_on_after(_LAST_WORDS_S):
+            await self._closed.wait()
 
     def tail(self) -> str:
         """The last of what it printed, as the end of a message."""
-        text = "\n".join(self._output)[-_TAIL_CHARS:].strip()
+        text = "\n".join((*self._lines, self._line))[-_TAIL_CHARS:].strip()
         return f"\nIts last output:\n{text}" if text else "; it printed nothing"
 
 
@@ -117,33 +125,30 @@ async def _start(config: Server, root: Path) -> Process:
             env={**os.environ, "PATH": path, **config.env},
             start_new_session=True,
         )
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the command or the environment
         raise ServerError(f"the server command {config.command!r} cannot be started: {error}") from None
 
 
 async def _until_ready(
-    config: Server, process: Process, client: httpx.AsyncClient, tail: Callable[[], str]
+    config: Server, server: _Running, client: httpx.AsyncClient, redact: Callable[[str], str]
 ) -> None:
-    problem: str | None = "it was not asked"
+    process, problem = server.process, "it was not asked"
     pause, longest = _POLL_S
     with anyio.move_on_after(config.timeout_s):
-        while True:
-            # Asked before looking at the problem: what answers may be another process on the same port.
-            if process.returncode is not None:
-                await anyio.sleep(_POLL_S[0])  # let its last words arrive
-                raise ServerError(
-                    f"the server command {config.command!r} exited with status {process.returncode} "
-                    f"before it was ready{tail()}"
-                )
-            problem = await _problem(config.ready, client)
-            if problem is None and process.returncode is None:
+        while process.returncode is None:
+            found = await _problem(config.ready, client)
+            # Looked at again: what answers may be another process on the same port.
+            if found is None and process.returncode is None:
                 return
+            problem = found or problem
             await anyio.sleep(pause)
             pause = min(pause * 1.5, longest)
-    raise ServerError(
-        f"the server command {config.command!r} was not ready within {config.timeout_s:g} s: "
-        f"{config.ready}: {problem}{tail()}"
-    )
+    if process.returncode is not None:
+        await server.last_words()
+        what = f"exited with status {process.returncode} before it was ready"
+    else:
+        what = f"was not ready within {config.timeout_s:g} s: {config.ready}: {problem}"
+    raise ServerError(f"the server command {redact(str(config.command))!r} {what}{redact(server.tail())}")
 
 
 async def _problem(ready: str, client: httpx.AsyncClient) -> str | None:
@@ -155,8 +160,9 @@ async def _problem(ready: str, client: httpx.AsyncClient) -> str | None:
                 stream = await anyio.connect_tcp(parts.hostname or "", parts.port or 0)
                 await stream.aclose()
                 return None
-            response = await client.get(ready)
-            return None if response.status_code < 500 else f"answers {response.status_code}"
+            async with client.stream("GET", ready) as response:  # the status is enough: a body may never end
+                status = response.status_code
+            return None if status < 500 else f"answers {status}"
     except TimeoutError:
         return "no answer"
     except RefusedAddress as error:
@@ -170,14 +176,22 @@ async def _end(process: Process) -> None:
     _signal_group(process.pid, signal.SIGTERM)
     with anyio.move_on_after(_GRACE_S):
         await process.wait()
+        # Its children may still be at it: a shell, for one, dies before what it started.
+        with anyio.move_on_after(_CHILDREN_GRACE_S):
+            while _signal_group(process.pid, 0):
+                await anyio.sleep(_POLL_S[0])
     _signal_group(process.pid, signal.SIGKILL)
-    await process.wait()
-    await process.aclose()
+    with anyio.move_on_after(_GRACE_S):  # what left the group may keep the pipe open
+        await process.aclose()
 
 
-def _signal_group(pid: int, number: signal.Signals) -> None:
-    with suppress(ProcessLookupError, PermissionError):  # gone already
+def _signal_group(pid: int, number: int) -> bool:
+    """Whether there is still a group to send the signal to."""
+    try:
         os.killpg(pid, number)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
 
 
 def _start_reaper(pid: int) -> subprocess.Popen[bytes]:

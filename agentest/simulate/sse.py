@@ -11,7 +11,7 @@ class EventParser:
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-        self._line = ""
+        self._line: list[str] = []
         self._data: list[str] = []
         self._after_cr = False
         self._started = False
@@ -35,16 +35,22 @@ class EventParser:
         return self.feed(b"\n\n") if self._line or self._data else []
 
     def _lines(self, text: str) -> list[str]:
-        if not self._started and text:
+        if not text:
+            return []
+        if not self._started:
             self._started = True
             text = text.removeprefix("\ufeff")
-        if text:
-            # A CR ends the line at once; an LF right after it, perhaps in the next piece, belongs to it.
-            split_pair = self._after_cr and text.startswith("\n")
-            self._after_cr = text.endswith("\r")
-            text = text[1:] if split_pair else text
-        lines = (self._line + text.replace("\r\n", "\n").replace("\r", "\n")).split("\n")
-        self._line = lines.pop()
+        # A CR ends the line at once; an LF right after it, perhaps in the next piece, belongs to it.
+        split_pair = self._after_cr and text.startswith("\n")
+        self._after_cr = text.endswith("\r")
+        text = text[1:] if split_pair else text
+        first, *others = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+        if first:
+            self._line.append(first)  # kept in pieces: a long line in small ones would be copied for each
+        if not others:
+            return []
+        lines = ["".join(self._line), *others[:-1]]
+        self._line = [others[-1]] if others[-1] else []
         return lines
 
 

@@ -22,14 +22,14 @@ RULES = """\
 How you talk:
 - Write one message at a time, as this person would type it: short, in the first person, about one thing.
 - Never say or hint that you are a model, that this is a test, or that you were given instructions.
-- Say only what this person knows. If the assistant asks for something that is not listed above, say that you \
-don't know or leave it to the assistant; do not make up names, numbers, dates or references.
+- Say only what this person knows. If the assistant asks for something that is not listed above, say that \
+you don't know or leave it to the assistant; do not make up names, numbers, dates or references.
 - Answer the assistant's questions. Give a detail when it is asked for or needed, not all at once.
 - Don't do the assistant's work and don't praise it for things it has not done.
 
 When you stop:
-- Set should_stop to true only when the assistant has confirmed that what you want is done, or has made plain \
-that it cannot be done at all. A promise, a question or a partial answer is no reason to stop.
+- Set should_stop to true only when the assistant has confirmed that what you want is done, or has made \
+plain that it cannot be done at all. A promise, a question or a partial answer is no reason to stop.
 - Otherwise should_stop is false, and message is what you say next; never leave it empty.
 - When you stop, message may be empty: nothing that you write then is sent."""
 

@@ -49,7 +49,9 @@ class ScriptedUser:
 
     async def next_message(self, turns: Sequence[Turn]) -> Said | None:
         at = len(turns)
-        return Said(self._messages[at]) if at < len(self._messages) else None
+        if at >= len(self._messages):
+            return None
+        return Said(self._messages[at], last=at == len(self._messages) - 1)
 
 
 class UserMessage(BaseModel):
@@ -103,7 +105,7 @@ class SimulatedUser:
         return Said(answer.message.replace(STOP_MARK, "").strip(), stop)
 
     def _messages(self, turns: Sequence[Turn]) -> list[Message]:
-        """The conversation as the user sees it: its own lines are the model's, the agent's are the other's."""
+        """The conversation as the user sees it: its own lines are the model's, the agent's the other's."""
         messages: list[Message] = [
             {"role": "system", "content": self._prompt},
             {"role": "user", "content": OPENING},
@@ -115,14 +117,23 @@ class SimulatedUser:
 
 
 _WORD = re.compile(r"\w+")
-_QUESTION = re.compile(r"[^.!?\n]*\?")
+_QUESTION_MARKS = "?？؟"
+# A full stop inside a number or an abbreviation does not end a sentence; a space after it does.
+_SENTENCE_ENDS = ("\n", ". ", "! ", "? ", "؟ ", "？", "。", "！")
+_SAY_NOTHING = frozenset(
+    _WORD.findall(
+        "a an and any are as at be by can could d did do does for from had has have how i if in is it ll m "
+        "may me my of on or our please re s shall should so t that the then there this to us ve was we were "
+        "what when where which who whom whose why will with would you your"
+    )
+)
 
 
 class OfflineUser:
     """A user without a model: says the goal, then answers with what it knows, each fact once.
 
-    Deterministic: the fact that shares most words with the agent's last question comes next, the earliest
-    listed where several share as many; it stops when no fact is left.
+    Deterministic: the fact that shares most words of meaning with the agent's last question comes next, the
+    earliest listed where several share as many; it stops when no fact is left.
     """
 
     ending = Ending.USER_STOPPED
@@ -144,9 +155,12 @@ class OfflineUser:
 
 
 def _last_question(text: str) -> str:
-    questions = _QUESTION.findall(text)
-    return questions[-1] if questions else text
+    end = max(text.rfind(mark) for mark in _QUESTION_MARKS)
+    if end < 0:
+        return text
+    question = text[:end].rstrip(_QUESTION_MARKS + "!")
+    return question[max(question.rfind(mark) for mark in _SENTENCE_ENDS) + 1 :]
 
 
 def _words(text: str) -> frozenset[str]:
-    return frozenset(word.lower() for word in _WORD.findall(text))
+    return frozenset(word.casefold() for word in _WORD.findall(text)) - _SAY_NOTHING

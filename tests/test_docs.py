@@ -1,0 +1,103 @@
+"""Every code block in the documentation is run, or checked, as what it claims to be."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+
+from agentest.cli import cli
+from agentest.config import Config
+from agentest.config_file import load
+from agentest.scenarios import collecting
+
+ROOT = Path(__file__).parent.parent
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "ARCHITECTURE.md",
+    ROOT / "CHANGELOG.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+]
+_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
+_LINK = re.compile(r"\]\(([^)#\s]+)\)")
+
+
+def blocks(*languages: str) -> list[Any]:
+    return list(_blocks(*languages))
+
+
+def _blocks(*languages: str) -> Iterator[Any]:
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for match in _BLOCK.finditer(text):
+            if match[1] in languages:
+                line = text[: match.start()].count("\n") + 2
+                yield pytest.param(match[2], id=f"{page.name}:{line}")
+
+
+@pytest.mark.parametrize("code", blocks("python"))
+def test_python_blocks_run(code: str) -> None:
+    """A Python block runs as it stands; the scenarios and configurations in it are valid."""
+    names: dict[str, Any] = {"__name__": "documentation"}
+    with collecting():
+        exec(compile(code, "<documentation>", "exec"), names)
+    if "config" in names:
+        Config.model_validate(names["config"])
+
+
+@pytest.mark.parametrize("text", blocks("yaml"))
+def test_yaml_blocks_are_configurations(text: str, tmp_path: Path) -> None:
+    """A YAML block that has an `agent` is a valid configuration; the others are YAML."""
+    if "agent" in yaml.safe_load(text):
+        path = tmp_path / "agentest.config.yaml"
+        path.write_text(text, encoding="utf-8")
+        load(path, {})
+
+
+@pytest.mark.parametrize("text", blocks("console"))
+def test_commands_exist(text: str) -> None:
+    """Every `agentest …` command that is shown parses."""
+    for line in text.strip().splitlines():
+        for part in line.split("&&"):
+            words = [word for word in shlex.split(part) if "=" not in word or word.startswith("-")]
+            if words and words[0].endswith("agentest"):
+                cli.commands[words[1]].make_context(words[1], words[2:])
+
+
+def test_blocks_have_a_language_that_is_checked() -> None:
+    """No block escapes the checks by naming another language, or none."""
+    known = {"python", "yaml", "console", "text"}
+    found = {match[1] for page in PAGES for match in _BLOCK.finditer(page.read_text(encoding="utf-8"))}
+    assert found <= known
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    """Every relative link leads to a file of the repository."""
+    for target in _LINK.findall(page.read_text(encoding="utf-8")):
+        if not target.startswith(("http://", "https://")):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_every_option_of_run_is_documented() -> None:
+    """What `agentest run --help` offers stands in the documentation."""
+    text = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+    run = cli.commands["run"]
+    for option in run.params:
+        if isinstance(option, click.Option):
+            assert any(
+                name in text or name in (ROOT / "docs" / "models.md").read_text() for name in option.opts
+            )
+
+
+def test_every_key_of_the_configuration_is_documented() -> None:
+    """The table of the configuration names every key."""
+    text = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+    for key in Config.model_fields:
+        assert f"`{key}`" in text, key
