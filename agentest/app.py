@@ -159,11 +159,13 @@ async def _execute(prepared: Prepared, broadcast: Broadcast) -> tuple[RunResult 
             problem = error
         tasks.cancel_scope.cancel()
     if problem:
-        raise problem
+        raise type(problem)(prepared.loaded.redact(str(problem)))
     return result, notes
 
 
-async def _open_ports(prepared: Prepared, stack: AsyncExitStack, tasks: TaskGroup, on_note: Callable[[str], None]) -> Ports:
+async def _open_ports(
+    prepared: Prepared, stack: AsyncExitStack, tasks: TaskGroup, on_note: Callable[[str], None]
+) -> Ports:
     """Everything the run talks to, open and answering; closed again by the stack."""
     from agentest.http import AddressGuard, open_client
     from agentest.llm.open import Models, open_models
@@ -178,7 +180,9 @@ async def _open_ports(prepared: Prepared, stack: AsyncExitStack, tasks: TaskGrou
     client = await stack.enter_async_context(open_client(guard))
     for agent in agents.values():
         if agent.server:
-            await stack.enter_async_context(running_server(agent.server, root, client, tasks, redact, on_note))
+            await stack.enter_async_context(
+                running_server(agent.server, root, client, tasks, redact, on_note)
+            )
     for name, agent in agents.items():
         await check_reachable(name, agent, guard)
     concurrency = _concurrency(prepared)

@@ -23,6 +23,7 @@ from pydantic import (
     model_validator,
 )
 
+from agentest.jsonvalue import NotJson, json_text
 from agentest.metric_names import BUILTIN
 from agentest.results import Severity
 from agentest.spelling import did_you_mean, snake_case, snake_keys
@@ -69,12 +70,20 @@ def check_headers(headers: dict[str, str]) -> dict[str, str]:
     return headers
 
 
+def check_json(body: dict[str, Any]) -> None:
+    """Raise ValueError for what cannot be sent as JSON, like the date that YAML makes of 2024-01-31."""
+    try:
+        json_text(body)
+    except NotJson as error:
+        raise ValueError(f"cannot be sent as JSON: {error} (write it as a text, in quotes)") from None
+
+
 class Server(Section):
     """How to start the agent before the first scenario."""
 
     command: str | list[str]
     ready: str
-    timeout_s: Annotated[float, BeforeValidator(_no_bool), Field(gt=0)] = 60.0
+    timeout_s: Annotated[float, BeforeValidator(_no_bool), Field(gt=0, allow_inf_nan=False)] = 60.0
     reuse: bool = True
     env: dict[str, str] = Field(default_factory=dict)
     cwd: str | None = None
@@ -122,6 +131,7 @@ class ChatCompletionsAgent(Section):
     @field_validator("body")
     @classmethod
     def _messages_are_a_list(cls, value: dict[str, Any]) -> dict[str, Any]:
+        check_json(value)
         messages = value.get("messages", [])
         if not isinstance(messages, list) or not all(isinstance(m, Mapping) for m in messages):
             raise ValueError("`messages` is put before the conversation and must be a list of messages")
@@ -168,6 +178,12 @@ class ProviderOptions(Section):
     def _valid_headers(cls, value: dict[str, str]) -> dict[str, str]:
         return check_headers(value)
 
+    @field_validator("body")
+    @classmethod
+    def _can_be_sent(cls, value: dict[str, Any]) -> dict[str, Any]:
+        check_json(value)
+        return value
+
 
 class ModelSettings(Section):
     """A model and how it is asked."""
@@ -175,7 +191,7 @@ class ModelSettings(Section):
     model: str | None = Field(default=None, min_length=1)
     provider: Literal[PROVIDERS] | None = None  # type: ignore[valid-type]
     provider_options: ProviderOptions = ProviderOptions()
-    temperature: Annotated[float, BeforeValidator(_no_bool), Field(ge=0)] | None = None
+    temperature: Annotated[float, BeforeValidator(_no_bool), Field(ge=0, allow_inf_nan=False)] | None = None
     max_tokens: AtLeastOne | None = None
     timeout_ms: AtLeastOne = 120_000
     """One request to the model, from connect to the last byte."""
@@ -271,9 +287,12 @@ class Config(Section):
 
 def check_url(value: str) -> str:
     """An http or https URL with a host; anything else raises ValueError."""
+    if any(c.isspace() or not c.isprintable() for c in value):
+        raise ValueError("is not a URL: it has a space, a line break or another invisible character")
     try:
         parts = urlsplit(value)
         port_is_valid = parts.port is None or parts.port > 0
+        _check_international(value)
     except ValueError as error:
         raise ValueError(f"is not a URL: {error}") from None
     if parts.scheme not in ("http", "https"):
@@ -281,6 +300,17 @@ def check_url(value: str) -> str:
     if not parts.hostname or not port_is_valid:
         raise ValueError(f"has no valid host and port: {value!r}")
     return value
+
+
+def _check_international(url: str) -> None:
+    if url.isascii() and "xn--" not in url:
+        return
+    import httpx  # a tenth of a second to import: only for who uses such a name
+
+    try:
+        httpx.URL(url)
+    except httpx.InvalidURL as error:
+        raise ValueError(str(error)) from None
 
 
 def check_name(name: str, valid: tuple[str, ...], what: str) -> str:
@@ -297,10 +327,16 @@ def metric_name(name: str) -> str:
 
 def normal_thresholds(given: Mapping[str, float]) -> dict[str, float]:
     """Thresholds under the metrics' own names. Raises ValueError for one that is no finite number."""
+    thresholds: dict[str, float] = {}
     for name, value in given.items():
+        if not isinstance(name, str):
+            raise ValueError(f"expected the name of a metric, found {name!r}")
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
             raise ValueError(f"the threshold of `{name}` must be a number, but is {value!r}")
-    return {metric_name(name): float(value) for name, value in given.items()}
+        if metric_name(name) in thresholds:
+            raise ValueError(f"`{metric_name(name)}` is given twice, in both spellings")
+        thresholds[metric_name(name)] = float(value)
+    return thresholds
 
 
 def override(agent: Any, entry: Any) -> Any:

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 from agentest.config import AGENT_TYPES, ChatCompletionsAgent, Config, CustomAgent, Section
 from agentest.errors import ConfigError
 from agentest.importing import import_file, user_traceback
-from agentest.redact import Redactor, looks_secret
+from agentest.redact import HIDDEN, Redactor, looks_secret
 from agentest.spelling import did_you_mean, snake_case
 
 NAMES = ("agentest.config.py", "agentest.config.yaml", "agentest.config.yml")
@@ -24,6 +24,10 @@ _VARIABLE = re.compile(r"\$(?P<escaped>\$)?\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?:
 
 Path_ = tuple[str | int, ...]
 """Where a value stands in the file: keys and list indices from the top."""
+
+_TEXT_TAGS = ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge")
+_TOO_DEEP = "is nested too deeply, or a part of it contains itself"
+_UNION_MEMBERS = ("str", "list[str]", "callable", "[key]")
 
 
 @dataclass(frozen=True)
@@ -55,14 +59,11 @@ def load(path: Path, environ: MutableMapping[str, str] = os.environ) -> LoadedCo
     """
     if not path.is_file():
         raise ConfigError(f"configuration file {path} does not exist")
-    for name, value in dotenv_values(path.parent / ".env").items():
-        if value is not None:
-            environ.setdefault(name, value)
+    _read_dotenv(path.parent / ".env", environ)
     data, lines = _read_python(path) if path.suffix == ".py" else _read_yaml(path)
     used: dict[str, str] = {}
     try:
-        filled = _interpolate(data, environ, used)
-        config = filled if isinstance(filled, Config) else Config.model_validate(filled)
+        config = Config.model_validate(_interpolate(data, environ, used))
     except _Unset as unset:
         raise ConfigError(
             f"{_place(path, unset.path, lines)}: the environment variable {unset.name} is not set. "
@@ -70,19 +71,39 @@ def load(path: Path, environ: MutableMapping[str, str] = os.environ) -> LoadedCo
         ) from None
     except ValidationError as error:
         raise ConfigError(_describe(error, path, lines, Redactor(_secrets(used, None)))) from None
+    except RecursionError:
+        raise ConfigError(f"{path}: {_TOO_DEEP}") from None
     return LoadedConfig(config, path, Redactor(_secrets(used, config)))
+
+
+def _read_dotenv(path: Path, environ: MutableMapping[str, str]) -> None:
+    try:
+        found = dotenv_values(path)
+    except (UnicodeDecodeError, OSError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from None
+    for name, value in found.items():
+        if value is not None:
+            environ.setdefault(name, value)
 
 
 def _read_python(path: Path) -> tuple[Any, dict[Path_, int]]:
     try:
         module = import_file(path)
-    except Exception as error:  # noqa: BLE001 - the user's module may raise anything
+    except KeyboardInterrupt:
+        raise
+    except ValidationError as error:  # of a Config(…) that the module makes
+        raise ConfigError(
+            _describe(error, path, {(): user_traceback(error, path)[1]}, Redactor())
+        ) from None
+    except BaseException as error:  # noqa: BLE001 - the user's module may raise anything, sys.exit() too
         shown, line = user_traceback(error, path)
         raise ConfigError(f"{path}:{line}: importing the configuration failed\n{shown}") from None
     if not hasattr(module, "config"):
         raise ConfigError(f"{path}: the module has no `config`; write config = {{'agent': …}}")
     if not isinstance(module.config, Config | Mapping):
-        raise ConfigError(f"{path}: `config` is a {type(module.config).__name__}, expected a dict or Config")
+        raise ConfigError(
+            f"{path}: `config` is of type {type(module.config).__name__}, expected a dict or Config"
+        )
     return module.config, {}
 
 
@@ -93,21 +114,30 @@ def _read_yaml(path: Path) -> tuple[Any, dict[Path_, int]]:
         data = yaml.safe_load(text)
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: is not UTF-8 text ({error.reason} at byte {error.start})") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", None) or str(error)
         raise ConfigError(f"{path}{line}: the YAML does not parse: {problem}") from None
+    except ValueError as error:  # a date like 2024-13-45
+        raise ConfigError(f"{path}: the YAML does not parse: {error}") from None
+    except RecursionError:
+        raise ConfigError(f"{path}: {_TOO_DEEP}") from None
     if node is None or not isinstance(data, dict):
         found = "is empty" if data is None else f"holds a {type(data).__name__}"
         raise ConfigError(f"{path}: {found}, expected keys and values, at least `agent`")
     lines: dict[Path_, int] = {}
-    _note_lines(node, (), lines, path)
+    try:
+        _note_lines(node, (), lines, path)
+    except RecursionError:
+        raise ConfigError(f"{path}: {_TOO_DEEP}") from None
     return data, lines
 
 
 def _note_lines(node: yaml.Node, at: Path_, lines: dict[Path_, int], path: Path) -> None:
-    """Note the line of every key and list item; refuse a key that stands twice in one mapping."""
+    """Note the line of every key and list item; refuse a key that is no text or stands twice in one mapping."""
     if isinstance(node, yaml.SequenceNode):
         for index, item in enumerate(node.value):
             lines[*at, index] = item.start_mark.line + 1
@@ -116,14 +146,14 @@ def _note_lines(node: yaml.Node, at: Path_, lines: dict[Path_, int], path: Path)
         seen: dict[str, int] = {}
         for key_node, value_node in node.value:
             key, line = str(key_node.value), key_node.start_mark.line + 1
+            where = f"{path}:{line}: the key `{_dotted((*at, key))}`"
+            if key_node.tag not in _TEXT_TAGS:
+                raise ConfigError(f"{where} is not a text for YAML; put it in quotes")
             if key in seen and key != "<<":
-                raise ConfigError(
-                    f"{path}:{line}: the key `{_dotted((*at, key))}` is given twice, first on line {seen[key]}"
-                )
+                raise ConfigError(f"{where} is given twice, first on line {seen[key]}")
             seen[key] = line
-            for spelling in {key, snake_case(key)}:
-                lines[*at, spelling] = line
-                _note_lines(value_node, (*at, spelling), lines, path)
+            lines[*at, snake_case(key)] = line
+            _note_lines(value_node, (*at, snake_case(key)), lines, path)
 
 
 class _Unset(Exception):
@@ -136,11 +166,19 @@ def _interpolate(value: Any, environ: Mapping[str, str], used: dict[str, str], a
     """The value with `${VAR}` replaced in every string; `$${VAR}` stays as `${VAR}`."""
     if isinstance(value, str):
         return _fill(value, environ, used, at)
-    if isinstance(value, dict):
+    if isinstance(value, Section):
+        value = _given(value)
+    if isinstance(value, Mapping):
         return {k: _interpolate(v, environ, used, (*at, k)) for k, v in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [_interpolate(v, environ, used, (*at, i)) for i, v in enumerate(value)]
     return value
+
+
+def _given(section: Section) -> dict[str, Any]:
+    """What a Python configuration gave a section. Its `type` makes an agent of `compare` a whole one."""
+    names = {*section.model_fields_set, *({"type"} & type(section).model_fields.keys())}
+    return {name: getattr(section, name) for name in type(section).model_fields if name in names}
 
 
 def _fill(text: str, environ: Mapping[str, str], used: dict[str, str], at: Path_) -> str:
@@ -178,54 +216,57 @@ def _secret_headers(headers: Mapping[str, str]) -> list[str]:
 
 
 def _describe(error: ValidationError, path: Path, lines: dict[Path_, int], redact: Redactor) -> str:
-    problems = [_problem(details, path, lines, redact) for details in error.errors(include_url=False)]
-    return "\n".join(dict.fromkeys(problems))
+    problems: dict[str, str] = {}
+    for details in error.errors(include_url=False):
+        at = _place_of(details)
+        # A value that may be of two types fails as both of them: once is enough.
+        problems.setdefault(_place(path, at, lines), _problem(details, at, redact))
+    return "\n".join(f"{place}: {problem}" for place, problem in problems.items())
 
 
-def _problem(details: Any, path: Path, lines: dict[Path_, int], redact: Redactor) -> str:
-    at = _without_tags(details["loc"])
+def _problem(details: Any, at: Path_, redact: Redactor) -> str:
     kind, found = details["type"], details["input"]
     if kind == "extra_forbidden":
-        return f"{_place(path, at, lines)}: unknown key `{at[-1]}`; {did_you_mean(str(at[-1]), _keys_at(at))}"
+        return f"unknown key `{at[-1]}`; {did_you_mean(str(at[-1]), _keys_at(at))}"
     if kind == "union_tag_invalid":
-        at = (*at, "type")
         name = details["ctx"]["tag"]
-        return (
-            f"{_place(path, at, lines)}: there is no agent type {name!r}; {did_you_mean(name, AGENT_TYPES)}"
-        )
+        return f"there is no agent type {name!r}; {did_you_mean(name, AGENT_TYPES)}"
     if kind == "missing":
-        return f"{_place(path, at, lines)}: the key is missing"
-    message = details["msg"].removeprefix("Value error, ")
-    shown = _shown(found, redact)
+        return "the key is missing"
+    message = details["msg"].removeprefix("Value error, ").replace(" or instance of ChatCompletionsAgent", "")
+    shown = _shown(found, at, redact)
     if kind == "value_error" or shown is None:
-        return f"{_place(path, at, lines)}: {redact(message)}"
-    return f"{_place(path, at, lines)}: found {shown}; {message[0].lower()}{message[1:]}"
+        return redact(message)
+    return f"found {shown}; {message[0].lower()}{message[1:]}"
 
 
-def _shown(found: Any, redact: Redactor) -> str | None:
+def _shown(found: Any, at: Path_, redact: Redactor) -> str | None:
     if isinstance(found, str | int | float | bool) or found is None:
-        return redact.error(repr(found))
+        secret = found is not None and any(looks_secret(str(part)) for part in at)
+        return HIDDEN if secret else redact.error(repr(found))
     return None
 
 
-def _without_tags(loc: tuple[str | int, ...]) -> Path_:
-    """pydantic puts the chosen agent type into the path; the user's file has no such level."""
-    return tuple(
-        part
-        for i, part in enumerate(loc)
-        if not (i > 0 and part in AGENT_TYPES and (loc[i - 1] == "agent" or loc[0] in ("agents", "compare")))
-    )
+def _place_of(details: Any) -> Path_:
+    """Where the problem is, without the levels that pydantic puts in and the user's file does not have."""
+    loc, kind = details["loc"], details["type"]
+    tag_at = {"agent": 1, "agents": 2, "compare": 2}.get(loc[0] if loc else None)
+    if kind == "union_tag_invalid":
+        return (*loc, "type")
+    if tag_at and len(loc) > tag_at:
+        loc = (*loc[:tag_at], *loc[tag_at + 1 :])
+    if loc and kind not in ("extra_forbidden", "missing") and loc[-1] in _UNION_MEMBERS:
+        loc = loc[:-1]
+    return tuple(loc)
 
 
 def _keys_at(at: Path_) -> list[str]:
     """The valid keys of the section in which an unknown key was found."""
     section: type[BaseModel] = Config
-    for part in at[:-1]:
-        if isinstance(part, int) or (section is Config and at[0] == "agents" and part != "agents"):
-            continue
-        if section is Config and part in ("agent", "agents", "compare"):
-            section = ChatCompletionsAgent
-            continue
+    parts = at[:-1]
+    if parts and parts[0] in ("agent", "agents", "compare"):
+        section, parts = ChatCompletionsAgent, parts[1 if parts[0] == "agent" else 2 :]
+    for part in parts:
         info = section.model_fields.get(str(part))
         section = _section_of(info.annotation if info else None) or section
     keys = set(section.model_fields)
@@ -239,10 +280,12 @@ def _section_of(annotation: Any) -> type[Section] | None:
 
 def _place(path: Path, at: Path_, lines: dict[Path_, int]) -> str:
     """`file:line: key`, with the line of the nearest key that stands in the file."""
-    for depth in range(len(at), 0, -1):
-        if at[:depth] in lines:
-            return f"{path}:{lines[at[:depth]]}: {_dotted(at)}"
-    return f"{path}: {_dotted(at)}" if at else str(path)
+    spelt = tuple(snake_case(part) if isinstance(part, str) else part for part in at)
+    key = f": {_dotted(at)}" if at else ""
+    for depth in range(len(at), -1, -1):
+        if spelt[:depth] in lines:
+            return f"{path}:{lines[spelt[:depth]]}{key}"
+    return f"{path}{key}"
 
 
 def _dotted(at: Path_) -> str:

@@ -82,6 +82,7 @@ class _UnitState:
 
     unit: Unit
     started: float | None = None
+    beginning: anyio.Lock = field(default_factory=anyio.Lock)
     finished: dict[int, ConversationResult] = field(default_factory=dict)
     result: ScenarioResult | None = None
 
@@ -108,6 +109,8 @@ class _Run:
         self._emit = emit
         self._scope = scope
         self._places = anyio.CapacityLimiter(settings.concurrency)
+        self._pace = anyio.Lock()
+        self._next_start = 0.0
         self._stopped_by_failure = False
         self._judge = Judge(ports.models.judge, settings.samples) if ports.models.judge else None
         self._states = {id(unit): _UnitState(unit) for unit in plan.units}
@@ -122,8 +125,6 @@ class _Run:
             async with anyio.create_task_group() as tasks:
                 for unit in self._plan.units:
                     tasks.start_soon(self._run_unit, unit)
-                    if self._settings.debounce_s:
-                        await anyio.sleep(self._settings.debounce_s)
         result = RunResult(
             scenarios=tuple(
                 entry if isinstance(entry, ScenarioResult) else self._result_of(self._states[id(entry)])
@@ -189,7 +190,7 @@ class _Run:
 
         async with anyio.create_task_group() as judging:
             async with self._places:
-                self._note_start(state)
+                await self._begin(state)
                 conversation = await self._loop(unit, number, conversation_id, closed).run()
             metrics = await evaluator.evaluate_conversation(conversation, number)
         if problems and not conversation.failure:
@@ -205,11 +206,17 @@ class _Run:
         state.finished[number] = result
         self._emit(ConversationFinished(unit.scenario.name, unit.agent, result))
 
-    def _note_start(self, state: _UnitState) -> None:
-        if state.started is None:
+    async def _begin(self, state: _UnitState) -> None:
+        """Let the scenario begin, `debounce_s` after the one before it; later conversations find it begun."""
+        async with state.beginning:
+            if state.started is not None:
+                return
+            async with self._pace:
+                await anyio.sleep_until(self._next_start)
+                self._next_start = anyio.current_time() + self._settings.debounce_s
             state.started = perf_counter()
-            unit = state.unit
-            self._emit(ScenarioStarted(unit.scenario.name, unit.agent, unit.conversations))
+        unit = state.unit
+        self._emit(ScenarioStarted(unit.scenario.name, unit.agent, unit.conversations))
 
     def _evaluator(self, unit: Unit) -> Evaluator:
         return Evaluator(

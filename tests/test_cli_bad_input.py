@@ -94,7 +94,7 @@ def test_bad_scenarios(project: Project, name: str) -> None:
 
 
 def test_a_result_that_is_not_json_errs_that_scenario(project: Project) -> None:
-    """A mock function that answers with something that is no JSON is the scenario's fault, not the agent's."""
+    """A mock that answers with something that is no JSON is the scenario's fault, not the agent's."""
     from agentest.testing import tool_call
 
     project.scenario('scenario("s", turns=["x"], tools={"t": lambda args: {1, 2}})')

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-from project import DEADLINE_S, Project, interrupt
+from project import DEADLINE_S, Project, answers, free_port, interrupt, wait_until
 
 from agentest.testing import ScriptedAgent
 
@@ -24,27 +21,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def log_message(self, *a): pass
 http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 """
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Look again and again, for a bounded time."""
-    pause = threading.Event()
-    for _ in range(int(DEADLINE_S / 0.02)):
-        if condition():
-            return
-        pause.wait(0.02)
-    raise AssertionError("it never came to pass")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def answers(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def test_ctrl_c_writes_what_had_finished(project: Project) -> None:
@@ -72,9 +48,7 @@ def test_ctrl_c_writes_what_had_finished(project: Project) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_the_agents_server_ends_with_the_run(
-    project: Project, tmp_path: Path, number: signal.Signals
-) -> None:
+def test_the_agents_server_ends_with_the_run(project: Project, number: signal.Signals) -> None:
     """However the run is killed, the server it started is gone afterwards."""
     port = free_port()
     project.write("server.py", SLOW_SERVER)
@@ -97,7 +71,8 @@ def test_a_server_that_was_running_is_left_running(project: Project) -> None:
     with ScriptedAgent(["hi"]) as agent:
         project.write(
             "agentest.config.yaml",
-            f"agent:\n  endpoint: {agent.endpoint}\n  server: {{command: 'exit 1', ready: '{agent.endpoint}'}}\n",
+            f"agent:\n  endpoint: {agent.endpoint}\n"
+            f"  server: {{command: 'exit 1', ready: '{agent.endpoint}'}}\n",
         )
         project.scenario('scenario("s", turns=["x"])')
         assert project.run().returncode == 0

@@ -94,7 +94,7 @@ def test_a_threshold_on_a_skipped_metric_errors(project: Project) -> None:
 
 
 def test_github_annotations_point_at_the_scenario(project: Project, tmp_path: Path) -> None:
-    """A failed scenario is an error annotation at the line of its `scenario(` call, below the repository root."""
+    """A failed scenario is an error at the line of its `scenario(` call, by its path in the repository."""
     (tmp_path / ".git").mkdir()
     inner = Project(tmp_path / "packages" / "bot")
     inner.write(

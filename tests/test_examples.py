@@ -13,8 +13,7 @@ from typing import Any
 
 import httpx
 import pytest
-from project import COMMAND, DEADLINE_S, clean_environment
-from test_cli_interrupt import answers, free_port, wait_until
+from project import COMMAND, DEADLINE_S, answers, clean_environment, free_port, wait_until
 
 ROOT = Path(__file__).parent.parent
 AGENTS = ROOT / "examples" / "booking_agent"

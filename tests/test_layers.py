@@ -95,7 +95,7 @@ def ours(path: Path) -> set[str]:
 
 @pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(PACKAGE)))
 def test_imports_go_downward(path: Path) -> None:
-    """A module imports only from its own room or from lower layers; siblings at work do not know each other."""
+    """A module imports from its own room or lower layers; siblings at work do not know each other."""
     mine = module_room(path)
     if mine == "agentest":
         return  # the package's face: re-exports, loaded when they are used

@@ -142,7 +142,7 @@ def test_a_dead_judge_errors_but_never_fails() -> None:
 
 
 def test_a_dead_user_errors_but_never_fails() -> None:
-    """A simulated user whose model is down makes the scenario errored; a trajectory is not held against the agent."""
+    """A user whose model is down errs the scenario; the trajectory is not held against the agent."""
 
     def answer(request: ChatRequest) -> dict[str, Any]:
         if request.key.role == "user" and request.key.turn:
@@ -269,7 +269,7 @@ def test_failures_are_grouped_and_decide() -> None:
         )
     (found,) = result.scenarios
     assert found.verdict.status is Status.FAILED
-    assert [(g.label, g.occurrences) for g in found.errors][0] == ("wrong hours", ("s-1-F1",))
+    assert (found.errors[0].label, found.errors[0].occurrences) == ("wrong hours", ("s-1-F1",))
     assert sum(len(g.occurrences) for g in found.errors) == 2
     assert found.usage["dedup"].calls == 1
 

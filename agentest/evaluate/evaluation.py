@@ -143,10 +143,7 @@ class Evaluator:
         found: dict[str, MetricResult] = {}
 
         async def ask(name: str) -> None:
-            try:
-                result = await pending[name]()
-            except Exception as error:  # noqa: BLE001 - one metric's defect must not cost the others
-                result = Unscored(f"internal error: {type(error).__name__}: {error}")
+            result = await pending[name]()
             found[name] = Unscored(self.redact(result.error)) if isinstance(result, Unscored) else result
 
         async with anyio.create_task_group() as tasks:

@@ -72,6 +72,8 @@ class Judge:
                 )
             except ModelError as error:
                 problems.append(str(error))
+            except Exception as error:  # noqa: BLE001 - a model's defect costs its answer, not the run
+                problems.append(f"internal error: {type(error).__name__}: {error}")
 
         async with anyio.create_task_group() as tasks:
             for n in range(self.samples):

@@ -37,7 +37,7 @@ class _Direct:
     key_variable: str | None = None
     key_required: bool = True
     path: str = ""
-    """Appended to a base URL without a path: the provider documents its own that way."""
+    """Ends every base URL; users write it without, as the provider's own documentation does."""
 
 
 _DIRECT: dict[str, _Direct] = {
@@ -97,35 +97,32 @@ def resolve(
 
     Raises ConfigError when the model's key or base URL is missing.
     """
-    top = (override or config.model, config.provider)
-    if override and _names_provider(override):
-        top = (override, None)
-    model, provider = settings.model, settings.provider
-    if model is None and provider is None:
-        model, provider = top
-    elif provider is None and not _names_provider(model):
-        provider = config.provider
+    model, provider = _chosen(config, settings, override)
     if model is None and provider is None:
         return None
-    # A key or URL of the top level is for the top level's provider: another one must never get to see it.
-    own = (model, provider)
-    same = _provider_of(*own) == _provider_of(config.model, config.provider)
+    # A key or base URL of the top level is for the top level's provider: no other one gets to see it.
+    top = _provider_of(config.model, config.provider)
     options = settings.provider_options
-    if same or _provider_of(config.model, config.provider) is None:
+    if top in (None, _provider_of(model, provider)):
         options = _merged(config.provider_options, options)
     return _spec(model, provider, options, settings, environ)
 
 
-def _names_provider(model: str | None) -> bool:
-    return model is not None and model.partition("/")[0] in _PREFIXES
+def _chosen(config: Config, settings: ModelSettings, override: str | None) -> tuple[str | None, str | None]:
+    """Model and provider: the role's own, the override or the top level's, the first that is given."""
+    if settings.provider:
+        return settings.model, settings.provider
+    model = settings.model or override
+    if model is None:
+        return config.model, config.provider
+    elsewhere = model.partition("/")[0] in _PREFIXES and config.provider != "litellm"
+    return model, None if elsewhere else config.provider
 
 
 def _provider_of(model: str | None, provider: str | None) -> str | None:
-    """What tells one provider from another; None when none is named."""
-    if provider in ("openai-compatible", "litellm"):
+    """Who gets the requests: a prefix of LiteLLM's spelling or openai-compatible; None: nobody is named."""
+    if provider == "openai-compatible" or (model is None and provider not in _DEFAULT_MODEL):
         return provider
-    if provider is None and model is None:
-        return None
     try:
         return _litellm_spelling(model, provider).partition("/")[0]
     except ConfigError:
@@ -151,7 +148,7 @@ def _spec(
                 "provider openai-compatible needs provider_options.base_url, the URL before /chat/completions"
             )
         prefix, rest = "", name
-        base_url, api_key = options.base_url, options.api_key
+        base_url, api_key = options.base_url, _key(name, options, environ, ())
     elif prefix in _DIRECT and provider != "litellm":
         base_url, api_key = _direct(prefix, name, options, environ)
     else:
@@ -179,10 +176,13 @@ def _litellm_spelling(model: str | None, provider: str | None) -> str:
         if provider not in _DEFAULT_MODEL:
             raise ConfigError(f"provider {provider} has no default model; name one with `model`")
         return _DEFAULT_MODEL[provider]
-    if provider in (None, "litellm", "openai-compatible"):
-        return model if "/" in model or provider == "openai-compatible" else _family(model)
+    if provider == "openai-compatible":
+        return model
+    if provider in (None, "litellm"):
+        return model if "/" in model else _family(model)
     prefix = _SPELLING.get(provider, provider)
-    return model if model.startswith(f"{prefix}/") else f"{prefix}/{model}"
+    bare = model.removeprefix(f"{provider}/").removeprefix(f"{prefix}/")
+    return f"{prefix}/{bare}"
 
 
 def _family(model: str) -> str:
@@ -190,7 +190,8 @@ def _family(model: str) -> str:
         if model.startswith(start):
             return f"{prefix}/{model}"
     raise ConfigError(
-        f"model {model!r} names no provider; write it as provider/model, like openai/gpt-5-mini or ollama/{model}"
+        f"model {model!r} names no provider; write it as provider/model, "
+        f"like openai/gpt-5-mini or ollama/{model}"
     )
 
 
@@ -198,19 +199,53 @@ def _direct(
     prefix: str, name: str, options: ProviderOptions, environ: Mapping[str, str]
 ) -> tuple[str, str | None]:
     provider = _DIRECT[prefix]
-    from_environ = next((environ[v] for v in provider.base_variables if environ.get(v)), None)
-    if from_environ and provider.path and not from_environ.rstrip("/").endswith(provider.path):
-        from_environ = from_environ.rstrip("/") + provider.path
-    base_url = options.base_url or from_environ or provider.base_url
-    api_key = options.api_key or (environ.get(provider.key_variable) if provider.key_variable else None)
-    if provider.key_required and not api_key and base_url == provider.base_url:
+    base_url = options.base_url or _base_url_from(environ, provider.base_variables) or provider.base_url
+    if provider.path and not base_url.rstrip("/").endswith(provider.path):
+        base_url = base_url.rstrip("/").removesuffix("/api") + provider.path
+    variables = (provider.key_variable,) if provider.key_variable else ()
+    api_key = _key(name, options, environ, variables)
+    if provider.key_required and not api_key and base_url.rstrip("/") == provider.base_url:
         raise ConfigError(_missing_key(name, provider.key_variable or ""))
     return base_url, api_key
 
 
+def _base_url_from(environ: Mapping[str, str], variables: tuple[str, ...]) -> str | None:
+    for variable in variables:
+        value = environ.get(variable, "").strip()
+        if value:
+            try:
+                return check_url(value)
+            except ValueError as error:
+                raise ConfigError(f"the environment variable {variable} {error}") from None
+    return None
+
+
+def _key(
+    name: str, options: ProviderOptions, environ: Mapping[str, str], variables: tuple[str, ...]
+) -> str | None:
+    """The key of the options, or of the first variable that holds one. Raises ConfigError for a broken one."""
+    sources = {"provider_options.api_key": options.api_key, **{v: environ.get(v) for v in variables}}
+    for source, value in sources.items():
+        key = (value or "").strip()
+        if not key:
+            continue
+        try:
+            check_headers({"authorization": key})
+        except ValueError:
+            raise ConfigError(
+                f"model {name}: the key in {source} has a line break or another character "
+                "that HTTP does not allow"
+            ) from None
+        return key
+    return None
+
+
 def _litellm_key(prefix: str, name: str, options: ProviderOptions, environ: Mapping[str, str]) -> str | None:
     variables = _LITELLM_KEYS.get(prefix, ())
-    found = options.api_key or next((environ[v] for v in variables if environ.get(v)), None)
+    direct = _DIRECT.get(prefix)
+    if direct and direct.key_variable and direct.key_required and not options.base_url:
+        variables = (direct.key_variable,)
+    found = _key(name, options, environ, variables)
     if variables and not found:
         raise ConfigError(_missing_key(name, " or ".join(variables)))
     return found

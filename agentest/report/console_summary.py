@@ -124,7 +124,7 @@ def _slowest(result: RunResult, look: Look) -> Iterator[Line]:
             conversation,
             *([f"[{scenario.agent}]"] if look.several_agents else []),
         )
-        chunks = (*((each,) for each in where), ((scenario.name, "dim"),))
+        chunks: tuple[tuple[Part, ...], ...] = (*((each,) for each in where), ((scenario.name, "dim"),))
         yield Line((f"{ms:>9,.0f} ms  ",), chunks, cut=True)
     yield BLANK
 
@@ -155,7 +155,7 @@ def _agent_calls(result: RunResult, turns: list[Turn]) -> Iterator[str]:
         for c in s.conversations
         if c.conversation.unfinished
     ]
-    retries = sum(turn.retries for turn in (*turns, *unfinished))
+    retries = sum(turn.retries for turn in turns) + sum(turn.retries for turn in unfinished)
     yield count(result.agent_calls, "call") + (f" ({count(retries, 'retry', 'retries')})" if retries else "")
     yield from _tokens(sum((turn.usage for turn in turns), Usage()))
 

@@ -67,7 +67,7 @@ async def check_reachable(name: str, config: AgentConfig, guard: AddressGuard) -
             return await _connect(host, port, guard)
         except RefusedAddress as error:
             raise ConfigError(f"agent {name!r}: endpoint {config.endpoint}: {error}") from None
-        except (OSError, TimeoutError) as error:
+        except (OSError, TimeoutError, UnicodeError) as error:
             problem = "no answer" if isinstance(error, TimeoutError) else describe(error)
             if attempt <= config.retries:
                 await anyio.sleep(pause_before_retry(attempt))

@@ -148,7 +148,7 @@ async def _until_ready(
         what = f"exited with status {process.returncode} before it was ready"
     else:
         what = f"was not ready within {config.timeout_s:g} s: {config.ready}: {problem}"
-    raise ServerError(f"the server command {redact(str(config.command))!r} {what}{redact(server.tail())}")
+    raise ServerError(f"the server command {redact(repr(config.command))} {what}{redact(server.tail())}")
 
 
 async def _problem(ready: str, client: httpx.AsyncClient) -> str | None:
@@ -178,7 +178,7 @@ async def _end(process: Process) -> None:
         await process.wait()
         # Its children may still be at it: a shell, for one, dies before what it started.
         with anyio.move_on_after(_CHILDREN_GRACE_S):
-            while _signal_group(process.pid, 0):
+            while _signal_group(process.pid, 0):  # noqa: ASYNC110 - nobody tells of their end
                 await anyio.sleep(_POLL_S[0])
     _signal_group(process.pid, signal.SIGKILL)
     with anyio.move_on_after(_GRACE_S):  # what left the group may keep the pipe open

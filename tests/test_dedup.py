@@ -1,0 +1,177 @@
+"""Grouping failures without ever losing one (contract, section 8)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agentest import scenario
+from agentest.evaluate.dedup import Group, deduplicate, group_by_label, settle
+from agentest.evaluate.evaluation import labelled_failures
+from agentest.llm.port import ChatRequest, Ledger, TransientError
+from agentest.llm.structured import StructuredModel
+from agentest.results import (
+    Deduplication,
+    LabelledFailure,
+    Score,
+    Severity,
+    Skipped,
+    Status,
+    TurnEvaluation,
+    Unscored,
+)
+from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios
+
+ids = st.sampled_from([f"c-{c}-F{n}" for c in (1, 2) for n in range(1, 5)])
+severities = st.sampled_from(["low", "medium", "high", "critical"])
+groups = st.lists(
+    st.builds(
+        Group,
+        label=st.text(max_size=5),
+        severity=severities,
+        occurrences=st.lists(ids),
+        explanation=st.text(),
+    )
+)
+
+
+def failure(id: str, label: str = "repetition", metric: str = "agent_behavior_failure") -> LabelledFailure:
+    return LabelledFailure(id, id.rpartition("-")[0], 0, metric, label, f"reason of {id}")
+
+
+def asked(model: ScriptedModel | None, failures: Sequence[LabelledFailure]) -> Deduplication:
+    async def go() -> Deduplication:
+        port = StructuredModel(model, Ledger(), anyio.CapacityLimiter(4), retries=0) if model else None
+        return await deduplicate(failures, "s", "a goal", port, "s @ agent")
+
+    return anyio.run(go)
+
+
+@settings(max_examples=150, deadline=None)
+@given(groups, st.sets(ids, min_size=1))
+def test_occurrences_always_add_up(given_groups: list[Group], failing: set[str]) -> None:
+    """Whatever groups a model gives, each failure is in exactly one and nothing else is in any."""
+    settled = settle(given_groups, [failure(id) for id in sorted(failing)])
+    kept = [id for group in settled for id in group.occurrences]
+    assert sorted(kept) == sorted(failing)
+    assert all(group.occurrences for group in settled)
+    for id in failing:
+        named = [Severity.of(g.severity) for g in given_groups if id in g.occurrences]
+        [at] = [group.severity for group in settled if id in group.occurrences]
+        assert at is max(named, default=Severity.MEDIUM)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(ids, st.sampled_from("ab"), st.sampled_from("mn")), unique_by=lambda t: t[0]))
+def test_without_a_model_metric_and_label_are_the_groups(found: list[tuple[str, str, str]]) -> None:
+    """Failures of one metric and label are one group of severity `medium`, and all of them are there."""
+    made = asked(None, [failure(*one) for one in found])
+    assert made.error is None
+    assert sorted(id for g in made.groups for id in g.occurrences) == sorted(id for id, *_ in found)
+    assert len(made.groups) == len({(label, metric) for _, label, metric in found})
+    assert all(g.severity is Severity.MEDIUM for g in made.groups)
+
+
+def test_unknown_ids_are_dropped_and_forgotten_ones_come_back() -> None:
+    """An invented id is in no group, and failures left out are in a group of their own, `medium`."""
+    answer = [
+        {"label": "a", "severity": "high", "occurrences": ["c-1-F1", "c-9-F9", "c-1-F1"], "explanation": "e"},
+        {"label": "ghost", "severity": "critical", "occurrences": ["c-8-F8"], "explanation": "e"},
+    ]
+    made = asked(ScriptedModel(groups=answer), [failure("c-1-F1"), failure("c-1-F2", "unsafe state")])
+    assert [(g.label, g.severity, g.occurrences) for g in made.groups] == [
+        ("a", Severity.HIGH, ("c-1-F1",)),
+        ("ungrouped: unsafe state", Severity.MEDIUM, ("c-1-F2",)),
+    ]
+
+
+def test_an_answer_of_no_groups_erases_nothing() -> None:
+    """A model that finds no groups leaves every failure in the one of those left out."""
+    made = asked(ScriptedModel(groups=[]), [failure("c-1-F1"), failure("c-2-F1")])
+    assert [g.occurrences for g in made.groups] == [("c-1-F1", "c-2-F1")]
+
+
+def test_no_failure_no_call() -> None:
+    """Where nothing failed, the model is not asked."""
+    model = ScriptedModel()
+    assert asked(model, []) == Deduplication()
+    assert model.requests == []
+
+
+def test_one_call_groups_all_failures() -> None:
+    """All failures of a scenario are put into one request."""
+    model = ScriptedModel()
+    made = asked(model, [failure(f"c-{n}-F1") for n in range(5)])
+    assert len(model.requests) == 1
+    assert len(made.groups[0].occurrences) == 5
+
+
+def down(request: ChatRequest) -> str:
+    raise TransientError("503: down")
+
+
+def broken(request: ChatRequest) -> str:
+    raise ZeroDivisionError("a defect")
+
+
+def nonsense(request: ChatRequest) -> Any:
+    return {"groups": [{"label": "a", "severity": "terrible", "occurrences": [], "explanation": ""}]}
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"), [(down, "503: down"), (broken, "a defect"), (nonsense, "severity")]
+)
+def test_a_failed_call_falls_back_and_is_told(answer: Callable[[ChatRequest], Any], says: str) -> None:
+    """When the model fails, failures are grouped by label and the result says why."""
+    failures = [failure("c-1-F1"), failure("c-1-F2"), failure("c-1-F3", "unsafe state")]
+    made = asked(ScriptedModel(answer=answer), failures)
+    assert made.groups == group_by_label(failures).groups
+    assert says in (made.error or "")
+
+
+def test_only_labels_other_than_no_failure_are_failures() -> None:
+    """Numbers, unscored and skipped metrics and `no failure` get no id; the others are numbered in order."""
+    turns = [
+        TurnEvaluation(0, {"a": Score("no failure", ""), "b": Score("x", "why"), "c": Score(1, "")}),
+        TurnEvaluation(1, {"a": Unscored("e"), "b": Skipped("w"), "c": Score("y", "")}),
+    ]
+    found = labelled_failures("c-7", turns)
+    assert [(f.id, f.metric, f.label, f.turn_index) for f in found] == [
+        ("c-7-F1", "b", "x", 0),
+        ("c-7-F2", "c", "y", 1),
+    ]
+
+
+def run(model: ScriptedModel | None, **config: Any) -> Any:
+    made = scenario("s", goal="g", turns=["hi", "there"], conversations_per_scenario=2)
+    with ScriptedAgent(["hello"]) as agent:
+        return run_scenarios([made], agent=agent, model=model, judge={"retries": 0}, **config).scenarios[0]
+
+
+def test_a_run_asks_once_a_scenario_and_keeps_every_id() -> None:
+    """Two conversations of two failing turns make four ids, one call, and one group with all four."""
+    model = ScriptedModel(scores={"agent_behavior_failure": "repetition"})
+    found = run(model)
+    assert sum(r.key.role == "dedup" for r in model.requests) == 1
+    assert sorted(found.errors[0].occurrences) == ["s-1-F1", "s-1-F2", "s-2-F1", "s-2-F2"]
+    assert found.verdict.status is Status.PASSED
+    assert run(model, fail_on_error_severity="high").verdict.status is Status.FAILED
+
+
+def test_a_scenario_whose_failures_could_not_be_grouped_is_errored() -> None:
+    """After a failed call a worse severity cannot be ruled out: errored, or failed where `medium` is enough."""
+
+    def answer(request: ChatRequest) -> Any:
+        if request.key.role == "dedup":
+            raise TransientError("503: down")
+        return {"reason": "r", "value": "repetition"}
+
+    metrics = ["agent_behavior_failure"]
+    assert run(ScriptedModel(answer=answer), metrics=metrics).verdict.status is Status.ERRORED
+    failing = run(ScriptedModel(answer=answer), metrics=metrics, fail_on_error_severity="medium")
+    assert failing.verdict.status is Status.FAILED
