@@ -1,4 +1,4 @@
-"""One way to turn what users hand over into JSON text."""
+"""One way to turn what users hand over into JSON text, and to show what is no JSON."""
 
 from __future__ import annotations
 
@@ -29,3 +29,11 @@ def _as_object(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
     raise TypeError(f"a {type(value).__name__} is not JSON-serialisable")
+
+
+def safe_repr(value: Any) -> str:
+    """The value's repr; its type's name where it has none or is nested too deeply for one."""
+    try:
+        return repr(value)
+    except Exception:  # noqa: BLE001 - the value is a stranger's, and this only tells about a result
+        return f"<{type(value).__name__}>"

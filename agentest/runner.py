@@ -16,7 +16,7 @@ import anyio
 
 from agentest import __version__
 from agentest.evaluate.dedup import deduplicate, group_by_label
-from agentest.evaluate.evaluation import Evaluator, labelled_failures
+from agentest.evaluate.evaluation import Evaluator, OngoingEvaluation
 from agentest.evaluate.judge import Judge
 from agentest.events import (
     ConversationFinished,
@@ -40,14 +40,13 @@ from agentest.results import (
     ScenarioResult,
     Severity,
     Status,
-    TurnEvaluation,
     Verdict,
 )
 from agentest.simulate.agents import Agent
 from agentest.simulate.conversation import TurnLoop
 from agentest.simulate.mocks import MockResolver
 from agentest.simulate.users import OfflineUser, ScriptedUser, SimulatedUser, User
-from agentest.transcript import Blame, Conversation, Failure, Turn
+from agentest.transcript import Turn
 from agentest.verdict import averages, decide, skipped_metrics
 
 Emit = Callable[[Event], None]
@@ -173,36 +172,19 @@ class _Run:
 
     async def _run_conversation(self, state: _UnitState, number: int) -> None:
         unit = state.unit
-        evaluator = self._evaluator(unit)
         conversation_id = f"{unit.slug}-{number}"
-        evaluations: dict[int, TurnEvaluation] = {}
-        problems: list[Exception] = []
-
-        async def evaluate(turns: tuple[Turn, ...]) -> None:
-            try:
-                evaluations[turns[-1].turn_index] = await evaluator.evaluate_turn(turns, number)
-            except Exception as error:  # noqa: BLE001 - the boundary of the stage: it ends this conversation alone
-                problems.append(error)
+        evaluation = OngoingEvaluation(self._evaluator(unit), number)
 
         def closed(turns: tuple[Turn, ...]) -> None:
             self._emit(TurnFinished(unit.scenario.name, unit.agent, conversation_id, turns[-1].turn_index))
-            judging.start_soon(evaluate, turns)
+            judging.start_soon(evaluation.add_turn, turns)
 
         async with anyio.create_task_group() as judging:
             async with self._places:
                 await self._begin(state)
                 conversation = await self._loop(unit, number, conversation_id, closed).run()
-            metrics = await evaluator.evaluate_conversation(conversation, number)
-        if problems and not conversation.failure:
-            conversation = _not_evaluated(conversation, problems[0], self._ports.redact)
-        turns = tuple(evaluations[index] for index in sorted(evaluations))
-        result = ConversationResult(
-            conversation,
-            turns,
-            metrics,
-            evaluator.trajectory(conversation),
-            labelled_failures(conversation_id, turns),
-        )
+            await evaluation.add_conversation(conversation)
+        result = evaluation.result(conversation)
         state.finished[number] = result
         self._emit(ConversationFinished(unit.scenario.name, unit.agent, result))
 
@@ -294,11 +276,6 @@ class _Run:
         # Groups would cost another call to the model: the failures keep their labels, at medium severity.
         failures = [failure for found in state.finished.values() for failure in found.failures]
         return self._judged(state, group_by_label(failures), stopped)
-
-
-def _not_evaluated(conversation: Conversation, error: Exception, redact: Redactor) -> Conversation:
-    message = redact.error(f"a turn could not be evaluated: {type(error).__name__}: {error}")
-    return replace(conversation, failure=Failure(Blame.INTERNAL, message))
 
 
 def _cut_short(verdict: Verdict, stopped: Reason) -> Verdict:

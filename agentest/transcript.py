@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
+
+from agentest.jsonvalue import safe_repr
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,13 @@ class ToolCall:
     invalid_arguments: str | None = None
     error: str | None = None
     """Message of the exception that the mock raised, and that the agent saw as `{"error": …}`."""
+
+
+def call_text(call: ToolCall) -> str:
+    """A call as it is shown: `name(key=value)`, or what was sent in place of arguments."""
+    if not isinstance(call.args, Mapping):
+        return f"{call.name}(invalid arguments: {safe_repr(call.args)})"
+    return f"{call.name}({', '.join(f'{key}={safe_repr(value)}' for key, value in call.args.items())})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from referencing.exceptions import Unresolvable
 
 from agentest import scenario
 from agentest.errors import ScenarioError
 from agentest.evaluate.checks import check_reply
-from agentest.expectations import parse_expect
+from agentest.expectations import Expect, parse_expect
 from agentest.results import CheckResult, Status
 from agentest.testing import ScriptedAgent, run_scenarios
 from agentest.transcript import Turn
@@ -163,6 +164,14 @@ def test_a_schema_is_never_fetched(place: Any, listener: tuple[str, list[str]]) 
     expect = {"json_schema": place(f"{url}/x.json")}
     with pytest.raises(ScenarioError, match=r"test_checks\.py:\d+: .*expect\.json_schema: `\$ref` '"):
         scenario("s", turns=[{"user_message": "hi", "expect": expect}])
+    assert asked == []
+
+
+def test_a_schema_that_was_never_parsed_is_not_fetched_either(listener: tuple[str, list[str]]) -> None:
+    """Checks that were put together by hand ask nobody for a schema."""
+    url, asked = listener
+    with pytest.raises(Unresolvable):
+        check_reply(Expect(json_schema=({"$ref": url},)), Turn(0, "hi", "1"))
     assert asked == []
 
 

@@ -164,7 +164,7 @@ def test_a_run_asks_once_a_scenario_and_keeps_every_id() -> None:
 
 
 def test_a_scenario_whose_failures_could_not_be_grouped_is_errored() -> None:
-    """After a failed call a worse severity cannot be ruled out: errored, or failed where `medium` is enough."""
+    """After a failed call a worse severity cannot be ruled out: errored, or failed by `medium`."""
 
     def answer(request: ChatRequest) -> Any:
         if request.key.role == "dedup":

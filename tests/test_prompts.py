@@ -70,7 +70,7 @@ def unescaped(text: str) -> str:
 @settings(max_examples=100, deadline=None)
 @given(texts)
 def test_no_text_adds_a_delimiter(text: str) -> None:
-    """Whatever users, agents, tools and scenarios say, the prompt has the delimiters that it would have anyway."""
+    """Whatever users, agents, tools and scenarios say, the prompt has the delimiters that it has anyway."""
     for content, plain in zip(contents(text), contents("plain"), strict=True):
         assert DELIMITER.findall(content) == DELIMITER.findall(plain)
 
@@ -105,7 +105,7 @@ def test_half_surrogate_pairs_do_not_reach_a_request() -> None:
 
 @pytest.mark.parametrize("injection", INJECTIONS)
 def test_judges_and_grouping_are_asked_with_injections_escaped(injection: str) -> None:
-    """In a run, what user, agent and tool say reaches every model call escaped and never as an instruction."""
+    """In a run, what user, agent and tool say reaches every model call escaped, inside a block."""
     model = ScriptedModel(scores={"agent_behavior_failure": "repetition"}, groups=[])
     made = scenario(
         "s", goal=injection, turns=[injection], tools={"look": {"found": injection}}, profile=injection

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentest import call
-from agentest.evaluate.trajectory import call_text, match_trajectory
+from agentest.evaluate.trajectory import match_trajectory
 from agentest.expectations import ExpectedCall, Trajectory, parse_trajectory
 from agentest.results import TrajectoryResult
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios, tool_call
-from agentest.transcript import ToolCall
+from agentest.transcript import ToolCall, call_text
 
 names = st.sampled_from("ab")
 args = st.dictionaries(st.sampled_from("xy"), st.sampled_from([1, 2, True, [1], [2]]), max_size=2)
@@ -244,7 +244,7 @@ def test_an_incomplete_conversation_is_judged_by_what_cannot_be_mended() -> None
 
 
 def test_a_predicate_that_raises_never_lets_a_trajectory_hold() -> None:
-    """One that raises does not fit, which is told, and a forbidden call that it was to find is not ruled out."""
+    """One that raises does not fit, which is told, and rules out no forbidden call."""
     picky = call("pay", amount=lambda amount: amount > 100)
     result = match({"match_mode": "contains", "expected": [picky]}, made("pay", amount="all"))
     assert (result.matched, result.missing_calls) == (False, ("pay",))

@@ -152,7 +152,7 @@ async def later(value: Any) -> bool:
     ],
 )
 def test_what_raises_is_neither_equal_nor_different(expected: Any, says: str) -> None:
-    """A predicate or matcher that raises, or that is async, is reported by name, never taken for an answer."""
+    """A predicate or matcher that raises, or that is async, is reported by name, not taken for an answer."""
     with pytest.raises(PredicateFailed) as caught:
         equal(expected, {"deep": ["x"]} if isinstance(expected, dict) else "x")
     assert says in str(caught.value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import anyio
 
@@ -17,6 +17,7 @@ from agentest.llm.port import CallKey
 from agentest.results import (
     NO_FAILURE,
     NO_MODEL,
+    ConversationResult,
     LabelledFailure,
     MetricResult,
     Score,
@@ -26,7 +27,7 @@ from agentest.results import (
     Unscored,
 )
 from agentest.scenarios import Scenario
-from agentest.transcript import Blame, Conversation, Turn
+from agentest.transcript import Blame, Conversation, Failure, Turn
 
 GOAL_COMPLETION = "goal_completion"
 TOOL_CALLS = "tool_call_behavior_failure"
@@ -150,6 +151,52 @@ class Evaluator:
             for name in pending:
                 tasks.start_soon(ask, name)
         return {name: found[name] for name in pending}
+
+
+class OngoingEvaluation:
+    """Evaluates one conversation while it goes on: each turn when it closes, the whole at the end.
+
+    What goes wrong in evaluating (not in a judge: that is a value) ends this conversation's evaluation
+    alone; the result says so.
+    """
+
+    def __init__(self, evaluator: Evaluator, number: int) -> None:
+        self._evaluator = evaluator
+        self._number = number
+        self._turns: dict[int, TurnEvaluation] = {}
+        self._metrics: Mapping[str, MetricResult] = {}
+        self._problem: str | None = None
+
+    async def add_turn(self, turns: tuple[Turn, ...]) -> None:
+        """Evaluate the last of the turns."""
+        try:
+            self._turns[turns[-1].turn_index] = await self._evaluator.evaluate_turn(turns, self._number)
+        except Exception as error:  # noqa: BLE001 - the boundary of the stage: it becomes part of the result
+            self._note(error)
+
+    async def add_conversation(self, conversation: Conversation) -> None:
+        """Evaluate the conversation as a whole."""
+        try:
+            self._metrics = await self._evaluator.evaluate_conversation(conversation, self._number)
+        except Exception as error:  # noqa: BLE001 - as above
+            self._note(error)
+
+    def result(self, conversation: Conversation) -> ConversationResult:
+        """What was found out, once everything has been added."""
+        trajectory = None
+        try:
+            trajectory = self._evaluator.trajectory(conversation)
+        except Exception as error:  # noqa: BLE001 - as above
+            self._note(error)
+        if self._problem and not conversation.failure:
+            conversation = replace(conversation, failure=Failure(Blame.INTERNAL, self._problem))
+        turns = tuple(self._turns[index] for index in sorted(self._turns))
+        failures = labelled_failures(conversation.conversation_id, turns)
+        return ConversationResult(conversation, turns, self._metrics, trajectory, failures)
+
+    def _note(self, error: Exception) -> None:
+        text = f"the conversation could not be evaluated: {type(error).__name__}: {error}"
+        self._problem = self._problem or self._evaluator.redact(text)
 
 
 def labelled_failures(conversation_id: str, turns: Sequence[TurnEvaluation]) -> tuple[LabelledFailure, ...]:

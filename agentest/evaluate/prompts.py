@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterable, Sequence
 
 from agentest.evaluate.context import ConversationInput, TurnInput
-from agentest.evaluate.values import safe_repr
+from agentest.jsonvalue import safe_repr
 from agentest.llm.port import Message
 from agentest.metric_names import BUILTIN, LABELS
 from agentest.results import NO_FAILURE, LabelledFailure

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from agentest.evaluate.matching import maximum_matching
-from agentest.evaluate.values import PredicateFailed, equal, safe_repr, shown
+from agentest.evaluate.values import PredicateFailed, equal, shown
 from agentest.expectations import ExpectedCall, Trajectory
 from agentest.results import TrajectoryResult
-from agentest.transcript import ToolCall
+from agentest.transcript import ToolCall, call_text
 
 _SHOWN_CALLS = 20
 
@@ -218,10 +218,3 @@ def _expected_text(expected: ExpectedCall) -> str:
         arguments = [*arguments, "…"] if arguments else []
         return f"{expected.name}({', '.join(arguments)})" if arguments else expected.name
     return f"{expected.name}({', '.join(arguments)})"
-
-
-def call_text(call: ToolCall) -> str:
-    """A call as it is shown: `name(key=value)`, or what was sent in place of arguments."""
-    if not isinstance(call.args, Mapping):
-        return f"{call.name}(invalid arguments: {safe_repr(call.args)})"
-    return f"{call.name}({', '.join(f'{key}={safe_repr(value)}' for key, value in call.args.items())})"

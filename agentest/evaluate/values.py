@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from numbers import Number
 from typing import Any
 
+from agentest.jsonvalue import safe_repr
+
 _FUNCTIONS = (
     types.FunctionType,
     types.BuiltinFunctionType,
@@ -73,11 +75,3 @@ def shown(value: Any) -> str:
     if isinstance(value, list | tuple):
         return "[" + ", ".join(shown(item) for item in value) + "]"
     return safe_repr(value)
-
-
-def safe_repr(value: Any) -> str:
-    """The value's repr; its type's name where it has none or is nested too deeply for one."""
-    try:
-        return repr(value)
-    except Exception:  # noqa: BLE001 - the value is a stranger's, and this only tells about a result
-        return f"<{type(value).__name__}>"

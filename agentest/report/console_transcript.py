@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from agentest.evaluate.trajectory import call_text
 from agentest.jsonvalue import NotJson, json_text
 from agentest.report.console_text import Line, Look, Part, count, duration, labelled, line, rows_of, shortened
 from agentest.results import (
@@ -18,7 +17,7 @@ from agentest.results import (
     TrajectoryResult,
     TurnEvaluation,
 )
-from agentest.transcript import Conversation, ToolCall, Turn, UnfinishedTurn
+from agentest.transcript import Conversation, ToolCall, Turn, UnfinishedTurn, call_text
 
 _SHOWN_CALLS = 8
 _CALL_CHARS = 110

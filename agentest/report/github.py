@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from agentest.evaluate.trajectory import call_text
 from agentest.events import Event, RunFinished
 from agentest.report.json_report import plain, well_formed
 from agentest.results import (
@@ -22,7 +21,7 @@ from agentest.results import (
     Severity,
     Status,
 )
-from agentest.transcript import Conversation, ToolCall
+from agentest.transcript import Conversation, ToolCall, call_text
 from agentest.verdict import conversation_passed, run_status
 
 SUMMARY_LIMIT = 1024 * 1024
