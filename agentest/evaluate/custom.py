@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from numbers import Real
 from typing import Any, TypeVar
 
+import anyio
 from pydantic import BaseModel
 
 from agentest.errors import ModelError
@@ -22,6 +23,7 @@ from agentest.llm.port import CallKey, Model
 from agentest.results import NO_MODEL, MetricResult, Score, Skipped, Unscored
 from agentest.spelling import snake_case
 
+_TIMEOUT_S = 300.0
 Answer = TypeVar("Answer", bound=BaseModel)
 Given = Score | Mapping[str, Any] | tuple[Any, str] | float | str
 """What a metric may return: a value, `(value, reason)`, `{"value": …, "reason": …}` or a Score."""
@@ -103,8 +105,10 @@ async def evaluate_metric(
         bound: Any = copy.copy(metric)
         bound.llm = llm
         method = bound.evaluate if isinstance(metric, QualitativeMetric) else bound.score
-        found = method(given)
-        return _score(metric, await found if inspect.isawaitable(found) else found)
+        with anyio.move_on_after(_TIMEOUT_S):
+            found = method(given)
+            return _score(metric, await found if inspect.isawaitable(found) else found)
+        return Unscored(f"the metric gave no value within {_TIMEOUT_S:g} s")
     except Exception as error:  # noqa: BLE001 - the user's metric may raise anything; it becomes a record
         # A task group or a wrapper may have hidden NoModel, so what was asked counts, not what was raised.
         return Skipped(NO_MODEL) if llm.refused else Unscored(f"{type(error).__name__}: {error}")
