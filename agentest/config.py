@@ -131,7 +131,6 @@ class ChatCompletionsAgent(Section):
     @field_validator("body")
     @classmethod
     def _messages_are_a_list(cls, value: dict[str, Any]) -> dict[str, Any]:
-        check_json(value)
         messages = value.get("messages", [])
         if not isinstance(messages, list) or not all(isinstance(m, Mapping) for m in messages):
             raise ValueError("`messages` is put before the conversation and must be a list of messages")
@@ -243,7 +242,9 @@ class Config(Section):
         """Turn each entry of `compare` into a whole agent."""
         if not isinstance(data, Mapping) or not isinstance(data.get("compare"), list):
             return data
-        return {**data, "compare": [override(data.get("agent"), entry) for entry in data["compare"]]}
+        agent = data.get("agent")
+        whole = [override(agent, entry, f"compare[{i}]") for i, entry in enumerate(data["compare"])]
+        return {**data, "compare": whole}
 
     @model_validator(mode="before")
     @classmethod
@@ -256,6 +257,18 @@ class Config(Section):
             for key, agent in data["agents"].items()
         }
         return {**data, "agents": named}
+
+    @field_validator("agent", "agents", "compare")
+    @classmethod
+    def _bodies_can_be_sent(cls, value: Any) -> Any:
+        agents = value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value]
+        for agent in agents:
+            if isinstance(agent, ChatCompletionsAgent):
+                try:
+                    check_json(agent.body)
+                except ValueError as error:
+                    raise ValueError(f"the body of {agent.name!r} {error}") from None
+        return value
 
     @field_validator("reporters")
     @classmethod
@@ -278,6 +291,10 @@ class Config(Section):
         for name in names:
             if names.count(name) > 1 and self.compare:
                 raise ValueError(f"compare: two agents are named {name!r}; names tell the results apart")
+        for agent in (self.agent, *self.compare):
+            namesake = self.agents.get(agent.name)
+            if namesake and namesake.model_dump(exclude={"name"}) != agent.model_dump(exclude={"name"}):
+                raise ValueError(f"agents.{agent.name}: the agent under test has that name already")
         return self
 
     @property
@@ -308,9 +325,11 @@ def _check_international(url: str) -> None:
     import httpx  # a tenth of a second to import: only for who uses such a name
 
     try:
-        httpx.URL(url)
+        host = httpx.URL(url).host
     except httpx.InvalidURL as error:
         raise ValueError(str(error)) from None
+    if not host:
+        raise ValueError("it has no host")
 
 
 def check_name(name: str, valid: tuple[str, ...], what: str) -> str:
@@ -339,16 +358,16 @@ def normal_thresholds(given: Mapping[str, float]) -> dict[str, float]:
     return thresholds
 
 
-def override(agent: Any, entry: Any) -> Any:
+def override(agent: Any, entry: Any, key: str = "compare") -> Any:
     """A whole agent from an entry of `compare`: `body` merged shallowly, everything else replaced.
 
     An entry with a `type` of its own is a whole agent already.
     """
     if not isinstance(entry, Mapping):
         return entry
-    if not entry.get("name"):
-        raise ValueError("compare: every entry needs a `name`")
     entry = snake_keys(entry, ChatCompletionsAgent.model_fields)
+    if not entry.get("name"):
+        raise ValueError(f"{key}: needs a `name`; names tell the results apart")
     if "type" in entry:
         return entry
     if isinstance(agent, BaseModel):

@@ -27,6 +27,7 @@ Path_ = tuple[str | int, ...]
 
 _TEXT_TAGS = ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge")
 _TOO_DEEP = "is nested too deeply, or a part of it contains itself"
+_OURS = re.compile(r" or instance of \w+")
 _UNION_MEMBERS = ("str", "list[str]", "callable", "[key]")
 
 
@@ -92,9 +93,7 @@ def _read_python(path: Path) -> tuple[Any, dict[Path_, int]]:
     except KeyboardInterrupt:
         raise
     except ValidationError as error:  # of a Config(…) that the module makes
-        raise ConfigError(
-            _describe(error, path, {(): user_traceback(error, path)[1]}, Redactor())
-        ) from None
+        raise ConfigError(_describe(error, path, {(): user_traceback(error, path)[1]}, Redactor())) from None
     except BaseException as error:  # noqa: BLE001 - the user's module may raise anything, sys.exit() too
         shown, line = user_traceback(error, path)
         raise ConfigError(f"{path}:{line}: importing the configuration failed\n{shown}") from None
@@ -137,7 +136,7 @@ def _read_yaml(path: Path) -> tuple[Any, dict[Path_, int]]:
 
 
 def _note_lines(node: yaml.Node, at: Path_, lines: dict[Path_, int], path: Path) -> None:
-    """Note the line of every key and list item; refuse a key that is no text or stands twice in one mapping."""
+    """Note the line of every key and list item; refuse a key that is no text or is given twice."""
     if isinstance(node, yaml.SequenceNode):
         for index, item in enumerate(node.value):
             lines[*at, index] = item.start_mark.line + 1
@@ -233,7 +232,7 @@ def _problem(details: Any, at: Path_, redact: Redactor) -> str:
         return f"there is no agent type {name!r}; {did_you_mean(name, AGENT_TYPES)}"
     if kind == "missing":
         return "the key is missing"
-    message = details["msg"].removeprefix("Value error, ").replace(" or instance of ChatCompletionsAgent", "")
+    message = _OURS.sub("", details["msg"].removeprefix("Value error, "))
     shown = _shown(found, at, redact)
     if kind == "value_error" or shown is None:
         return redact(message)
@@ -250,7 +249,7 @@ def _shown(found: Any, at: Path_, redact: Redactor) -> str | None:
 def _place_of(details: Any) -> Path_:
     """Where the problem is, without the levels that pydantic puts in and the user's file does not have."""
     loc, kind = details["loc"], details["type"]
-    tag_at = {"agent": 1, "agents": 2, "compare": 2}.get(loc[0] if loc else None)
+    tag_at = {"agent": 1, "agents": 2, "compare": 2}.get(loc[0] if loc else "")
     if kind == "union_tag_invalid":
         return (*loc, "type")
     if tag_at and len(loc) > tag_at:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from agentest.errors import UsageError
@@ -46,19 +45,19 @@ def discover(
     """
     scenarios: list[Scenario] = []
     broken: list[BrokenFile] = []
-    files: set[Path] = set()
+    # What the configuration imported may be imported by scenarios as well.
+    files = set(imported_files({}))
     for path in find_files(root, include, exclude):
         if file_filter and not contains_any(shown_path(path, root), file_filter):
             continue
-        before = set(sys.modules)
+        before = dict(sys.modules)
         files.add(path)
         try:
             scenarios += _load(path)
-        except UsageError as error:
-            broken.append(BrokenFile(str(path), _line_of(error, path), str(error)))
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - a user's module may raise anything
-            shown, line = user_traceback(error, path)
-            broken.append(BrokenFile(str(path), line, f"importing the file failed\n{shown}"))
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - a user's module may raise anything, sys.exit() too
+            broken.append(_broken(error, path))
         files |= imported_files(before)
     unique, duplicates = _without_duplicates(scenarios)
     return Discovered(tuple(unique), (*broken, *duplicates), frozenset(files))
@@ -70,9 +69,10 @@ def _load(path: Path) -> list[Scenario]:
     return found
 
 
-def _line_of(error: UsageError, path: Path) -> int:
-    match = re.match(re.escape(str(path)) + r":(\d+):", str(error))
-    return int(match[1]) if match else 1
+def _broken(error: BaseException, path: Path) -> BrokenFile:
+    shown, line = user_traceback(error, path)
+    message = str(error) if isinstance(error, UsageError) else f"importing the file failed\n{shown}"
+    return BrokenFile(str(path), line, message)
 
 
 def _without_duplicates(scenarios: Iterable[Scenario]) -> tuple[list[Scenario], list[BrokenFile]]:
@@ -90,60 +90,55 @@ def _without_duplicates(scenarios: Iterable[Scenario]) -> tuple[list[Scenario], 
 
 
 def find_files(root: Path, include: Sequence[str], exclude: Sequence[str]) -> Iterator[Path]:
-    """Files below `root` that match a pattern of `include` and none of `exclude`, sorted by path.
+    """Python files below `root` that match a pattern of `include` and none of `exclude`, sorted by path.
 
     Folders that `exclude` covers whole are not entered. Links to folders are not followed.
     """
-    wanted = [_pattern(p) for p in include]
-    unwanted = [_pattern(p) for p in exclude]
-    covered = [_pattern(p.removesuffix("/**")) for p in exclude if p.endswith("/**")]
+    wanted, unwanted = _patterns(include), _patterns(exclude)
+    covered = [pattern[:-2] for pattern in unwanted if pattern[-2:] == _EVERYTHING]
     found = []
     for folder, folders, names in os.walk(root):
-        at = Path(folder).relative_to(root)
-        folders[:] = [
-            name for name in folders if not any(p.fullmatch((at / name).as_posix()) for p in covered)
-        ]
+        at = Path(folder).relative_to(root).parts
+        folders[:] = [name for name in folders if not _matches((*at, name), covered)]
         for name in names:
-            if _matches((at / name).as_posix(), wanted, unwanted):
+            parts = (*at, name)
+            if name.endswith(".py") and _matches(parts, wanted) and not _matches(parts, unwanted):
                 found.append(Path(folder, name))
     return iter(sorted(found))
 
 
 def matches(path: Path, root: Path, include: Sequence[str], exclude: Sequence[str]) -> bool:
     """Whether a file is one that `find_files` would find."""
-    if not path.is_relative_to(root):
+    if not path.is_relative_to(root) or path.suffix != ".py":
         return False
-    relative = path.relative_to(root).as_posix()
-    return _matches(relative, [_pattern(p) for p in include], [_pattern(p) for p in exclude])
+    parts = path.relative_to(root).parts
+    return _matches(parts, _patterns(include)) and not _matches(parts, _patterns(exclude))
 
 
-def _matches(relative: str, wanted: Iterable[re.Pattern[str]], unwanted: Iterable[re.Pattern[str]]) -> bool:
-    return any(p.fullmatch(relative) for p in wanted) and not any(p.fullmatch(relative) for p in unwanted)
+_EVERYTHING = ("**", "*")
 
 
-@cache
-def _pattern(glob: str) -> re.Pattern[str]:
-    """A glob as a regular expression over paths with forward slashes."""
-    glob = glob.removeprefix("./")
-    expression = ""
-    at = 0
-    while at < len(glob):
-        if glob.startswith("**/", at):
-            expression, at = expression + "(?:[^/]+/)*", at + 3
-        elif glob.startswith("**", at):
-            expression, at = expression + ".*", at + 2
-        elif glob[at] == "*":
-            expression, at = expression + "[^/]*", at + 1
-        elif glob[at] == "?":
-            expression, at = expression + "[^/]", at + 1
-        elif glob[at] == "[" and "]" in glob[at + 2 :]:
-            end = glob.index("]", at + 2)
-            inside = glob[at + 1 : end].replace("\\", "\\\\")
-            expression += "[" + ("^" + inside[1:] if inside[0] == "!" else inside) + "]"
-            at = end + 1
+def _patterns(globs: Iterable[str]) -> list[tuple[str, ...]]:
+    patterns = [tuple(part for part in glob.split("/") if part not in ("", ".")) for glob in globs]
+    # `a/**` is about what is in `a`, not about `a`.
+    return [(*pattern, "*") if pattern[-1:] == ("**",) else pattern for pattern in patterns]
+
+
+def _matches(parts: tuple[str, ...], patterns: Iterable[tuple[str, ...]]) -> bool:
+    return any(_fits(parts, pattern) for pattern in patterns)
+
+
+def _fits(parts: tuple[str, ...], pattern: tuple[str, ...]) -> bool:
+    """Whether the parts of a path fit those of a glob; `**` stands for any number of them, also none."""
+    reached = {0}  # how many parts may have been used up so far
+    for piece in pattern:
+        if piece == "**":
+            reached = set(range(min(reached), len(parts) + 1))
         else:
-            expression, at = expression + re.escape(glob[at]), at + 1
-    return re.compile(expression, re.S)
+            reached = {n + 1 for n in reached if n < len(parts) and fnmatchcase(parts[n], piece)}
+        if not reached:
+            return False
+    return len(parts) in reached
 
 
 def contains_any(text: str, parts: Iterable[str]) -> bool:
@@ -154,4 +149,7 @@ def contains_any(text: str, parts: Iterable[str]) -> bool:
 def shown_path(path: Path | str, root: Path) -> str:
     """A path as users see it: relative to the working directory where possible, with forward slashes."""
     path = Path(path)
-    return (path.relative_to(root) if path.is_relative_to(root) else path).as_posix()
+    for folder in (root, root.resolve()):
+        if path.is_relative_to(folder):
+            return path.relative_to(folder).as_posix()
+    return path.as_posix()

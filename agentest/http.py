@@ -13,10 +13,13 @@ import socket
 import ssl
 from collections.abc import Iterator, Mapping
 from email.utils import parsedate_to_datetime
+from functools import cache
 from math import isnan
 from random import uniform
 from time import time
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import httpx
@@ -92,7 +95,7 @@ def _literal(host: str) -> str | None:
         pass
     try:
         return socket.inet_ntoa(socket.inet_aton(host))  # 2852039166, 0xa9fea9fe, 169.254.43518
-    except OSError:
+    except (OSError, ValueError):
         return None
 
 
@@ -141,31 +144,46 @@ class _GuardedTransport(AiohttpTransport):
 
 
 def open_client(
-    guard: AddressGuard | None = None, resolver: AbstractResolver | None = None
+    guard: AddressGuard | None = None,
+    resolver: AbstractResolver | None = None,
+    proxy: str | None = None,
 ) -> httpx.AsyncClient:
     """A client without a limit on connections, without time-outs and without redirects.
 
     With a guard it never connects to an address that the guard refuses, and uses no proxy: the proxy would
-    do the resolving. `resolver` (default: the system's) resolves the names of a guarded client. Must be
-    opened inside the running event loop.
+    do the resolving. `resolver` (default: the system's) resolves the names of a guarded client. `proxy`
+    (see `proxy_for`) serves an unguarded one. Must be opened inside the running event loop.
     """
-    context = ssl.create_default_context()
 
     def session() -> aiohttp.ClientSession:
         connector = aiohttp.TCPConnector(
             limit=0,
-            ssl=context,
+            ssl=_tls(),
             keepalive_timeout=_KEEPALIVE_S,
             resolver=_GuardedResolver(guard, resolver or aiohttp.ThreadedResolver()) if guard else None,
         )
-        return aiohttp.ClientSession(
-            connector=connector, trust_env=guard is None, cookie_jar=aiohttp.DummyCookieJar()
-        )
+        # Not `trust_env`: with it, aiohttp reads ~/.netrc in a thread for every single request.
+        return aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
 
     # `verify=False` only spares the transport a second TLS context: the session's own is the one in use.
     options: dict[str, Any] = {"client": session, "verify": False}
-    transport = _GuardedTransport(guard, **options) if guard else AiohttpTransport(**options)
+    through = httpx.Proxy(proxy) if proxy else None
+    transport = _GuardedTransport(guard, **options) if guard else AiohttpTransport(proxy=through, **options)
     return httpx.AsyncClient(transport=transport, timeout=None)
+
+
+def proxy_for(url: str) -> str | None:
+    """The proxy that the environment names for a URL (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY)."""
+    parts = urlsplit(url)
+    if proxy_bypass(parts.hostname or ""):
+        return None
+    proxies = getproxies()
+    return proxies.get(parts.scheme) or proxies.get("all")
+
+
+@cache
+def _tls() -> ssl.SSLContext:
+    return ssl.create_default_context()  # reads all the system's certificates: 30 ms
 
 
 def pause_before_retry(attempt: int, retry_after: float | None = None) -> float:
@@ -219,7 +237,9 @@ def describe(error: BaseException) -> str:
         return "connection refused: nobody listens there"
     if isinstance(cause, socket.gaierror):
         return "the host name cannot be resolved"
-    if isinstance(cause, ConnectionError | aiohttp.ServerDisconnectedError | aiohttp.ClientPayloadError):
+    if isinstance(cause, ConnectionError | aiohttp.ServerDisconnectedError) or "Not enough data" in str(
+        cause
+    ):
         return "the connection was closed before the answer was complete"
     if any(isinstance(e, HttpProcessingError) for e in chain):
         return f"what came is not HTTP as it should be: {' '.join(str(cause).split())}"

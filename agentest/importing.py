@@ -5,17 +5,20 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
+import os
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-_OURS = Path(__file__).parent
-_LIBRARIES = (Path(sysconfig.get_path("stdlib")), Path(sysconfig.get_path("platstdlib")))
+_NOT_THE_USERS = tuple(
+    str(folder) + os.sep
+    for folder in (Path(__file__).parent, sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
+)
 _MAX_TRACEBACK_LINES = 30
 
 
@@ -34,7 +37,7 @@ def import_file(path: Path) -> ModuleType:
         with importable(path.parent):
             spec.loader.exec_module(module)
     except BaseException:
-        del sys.modules[name]
+        sys.modules.pop(name, None)
         raise
     return module
 
@@ -66,12 +69,18 @@ def importable(folder: Path) -> Iterator[None]:
 
 
 def _forget_namesakes(folder: Path) -> None:
-    own = {p.stem for p in folder.glob("*.py")} | {p.parent.name for p in folder.glob("*/__init__.py")}
+    own = {p.stem for p in folder.glob("*.py")} | {p.parent.name for p in folder.glob("*/*.py")}
     for name, module in list(sys.modules.items()):
-        file = getattr(module, "__file__", None)
-        if name.partition(".")[0] in own and file and _is_users_file(Path(file)):
-            if not Path(file).is_relative_to(folder):
-                del sys.modules[name]
+        if name.partition(".")[0] in own and _is_anothers(module, folder):
+            del sys.modules[name]
+
+
+def _is_anothers(module: ModuleType, folder: Path) -> bool:
+    """Whether a module of the user's came from another folder. A folder without `__init__.py` has no file."""
+    file = getattr(module, "__file__", None)
+    if file:
+        return _is_users_file(file) and not Path(file).is_relative_to(folder)
+    return any(not Path(entry).is_relative_to(folder) for entry in getattr(module, "__path__", ()))
 
 
 def import_object(reference: str, root: Path) -> Any:
@@ -85,7 +94,9 @@ def import_object(reference: str, root: Path) -> Any:
     try:
         with importable(root):
             found: Any = importlib.import_module(module_path)
-    except Exception as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # the user's module may raise anything, sys.exit() too
         raise ValueError(f"importing {module_path!r} failed: {type(error).__name__}: {error}") from error
     for part in attribute.split("."):
         if not hasattr(found, part):
@@ -94,10 +105,11 @@ def import_object(reference: str, root: Path) -> Any:
     return found
 
 
-def imported_files(since: set[str]) -> frozenset[Path]:
-    """Files of the user's modules that were imported since `set(sys.modules)` was taken."""
-    files = (getattr(sys.modules[name], "__file__", None) for name in set(sys.modules) - since)
-    return frozenset(Path(f) for f in files if f and _is_users_file(Path(f)))
+def imported_files(since: Mapping[str, ModuleType]) -> frozenset[Path]:
+    """Files of the user's modules that were imported since `dict(sys.modules)` was taken."""
+    new = (module for name, module in list(sys.modules.items()) if since.get(name) is not module)
+    files = (getattr(module, "__file__", None) for module in new)
+    return frozenset(Path(file) for file in files if file and _is_users_file(file))
 
 
 def forget_modules(files: frozenset[Path]) -> None:
@@ -108,19 +120,20 @@ def forget_modules(files: frozenset[Path]) -> None:
             del sys.modules[name]
 
 
-def _is_users_file(path: Path) -> bool:
-    library = path.is_relative_to(_OURS) or any(path.is_relative_to(root) for root in _LIBRARIES)
-    return path.suffix == ".py" and not library and not {"site-packages", "dist-packages"} & set(path.parts)
+def _is_users_file(file: str) -> bool:
+    if not file.endswith(".py") or file.startswith(_NOT_THE_USERS):
+        return False
+    return not {"site-packages", "dist-packages"} & set(Path(file).parts)
 
 
 def user_traceback(error: BaseException, path: Path) -> tuple[str, int]:
-    """The traceback from the user's file on, without our own frames, and the file's line in it."""
+    """The traceback in the user's own files, from the given one on, and that file's line in it."""
     if isinstance(error, SyntaxError) and error.filename == str(path):
         shown = "".join(traceback.format_exception_only(error))
         return shown.strip(), error.lineno or 1
     frames = traceback.extract_tb(error.__traceback__)
-    start = next((i for i, frame in enumerate(frames) if frame.filename == str(path)), None)
-    kept = frames[start:] if start is not None else []
+    start = next((i for i, frame in enumerate(frames) if frame.filename == str(path)), len(frames))
+    kept = [frame for frame in frames[start:] if _is_users_file(frame.filename)]
     line = (kept[0].lineno if kept else None) or 1
     shown = "".join(traceback.format_list(kept)) + "".join(traceback.format_exception_only(error))
     lines = shown.strip().splitlines()

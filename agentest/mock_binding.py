@@ -73,11 +73,12 @@ def _arguments_model(
 ) -> type[BaseModel]:
     hints = _hints(function)
     takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
-    # Numbered fields with the parameters' names as aliases: a parameter may be called `schema` or `_x`.
+    # Numbered fields with the parameters' names as aliases: a parameter may be called `schema` or `_x`. Their
+    # defaults only say that they need not be given; the function's own, which pydantic would copy, are used.
     fields: dict[str, Any] = {
         f"p{i}": (
             hints.get(name, Any),
-            Field(... if p.default is inspect.Parameter.empty else p.default, alias=name),
+            Field(... if p.default is inspect.Parameter.empty else None, alias=name),
         )
         for i, (name, p) in enumerate(parameters.items())
         if name != "ctx" and p.kind not in _VARIADIC

@@ -208,15 +208,15 @@ def _custom_metric(item: Any, key: str, root: Path) -> Metric:
             raise ConfigError(f"{key}: {found.__name__}() raised {type(error).__name__}: {error}") from None
     if not isinstance(found, Metric):
         raise ConfigError(
-            f"{key}: {item!r} is no metric; subclass QuantitativeMetric, QualitativeMetric or ConversationMetric"
+            f"{key}: {item!r} is no metric; "
+            "subclass QuantitativeMetric, QualitativeMetric or ConversationMetric"
         )
     return found
 
 
-def _position(entry: Unit | ScenarioResult) -> tuple[str, int, str]:
-    if isinstance(entry, Unit):
-        return (entry.file, entry.scenario.line, entry.agent)
-    return (entry.file, entry.line, entry.agent)
+def _position(entry: Unit | ScenarioResult) -> tuple[str, int]:
+    """Scenarios that share a line (a loop makes them) keep their order, agents the configuration's."""
+    return (entry.file, entry.scenario.line if isinstance(entry, Unit) else entry.line)
 
 
 def _with_slugs(entries: Sequence[Unit | ScenarioResult]) -> list[Unit | ScenarioResult]:

@@ -117,11 +117,13 @@ def scenario(
         profile: who the simulated user is.
         goal: what the simulated user wants; needed unless `turns` are given.
         knowledge: facts that the simulated user knows, texts or `{"content": text}`.
-        user_prompt_template: replaces the simulated user's prompt; `{{profile}}`, `{{goal}}`, `{{knowledge}}`.
+        user_prompt_template: replaces the simulated user's prompt; `{{profile}}`, `{{goal}}` and
+            `{{knowledge}}` are filled in.
         conversations_per_scenario: how often to hold the conversation (default: configuration; scripted: 1).
         max_turns: longest conversation, in turns (default: configuration).
         agent: name of an agent of the configuration's `agents`.
-        turns: makes the scenario scripted: user messages, or dicts with `user_message`, `trajectory`, `expect`.
+        turns: makes the scenario scripted: user messages, or dicts with `user_message`, `trajectory` and
+            `expect`.
         tools: tool name → mock: a value, a function or `sequence(…)`. `mocks={"tools": …}` is the same.
         trajectory: expected tool calls of the whole conversation. `assertions={"toolCalls": …}` is the same.
         thresholds: metric → least average; `pass_rate` → least share of conversations that pass.
@@ -133,6 +135,7 @@ def scenario(
         ScenarioError: with file, line, scenario and option.
     """
     given = {key: value for key, value in locals().items() if key != "camel_case" and value is not None}
+    given.setdefault("name", name)
     frame = sys._getframe(1)
     file, line = str(Path(frame.f_code.co_filename).resolve()), frame.f_lineno
     try:
@@ -235,7 +238,8 @@ def _template(given: Any) -> str | None:
     for name in placeholders(text):
         if name not in PLACEHOLDERS:
             raise ValueError(
-                f"user_prompt_template: unknown placeholder {{{{{name}}}}}; {did_you_mean(name, PLACEHOLDERS)}"
+                f"user_prompt_template: unknown placeholder {{{{{name}}}}}; "
+                f"{did_you_mean(name, PLACEHOLDERS)}"
             )
     return text
 
@@ -291,13 +295,13 @@ def _mock(given: Any, key: str) -> Mock:
     """A mock with its functions' signatures read and its plain values known to be JSON."""
     if isinstance(given, MockSequence):
         return MockSequence(tuple(_step(step, f"{key}, step {i}") for i, step in enumerate(given.steps)))
-    if isinstance(given, BaseException):
+    if _is_exception(given):
         raise ValueError(f"{key}: is an exception; write sequence({given!r}) to have it raised")
     return _step(given, key)
 
 
 def _step(given: Any, key: str) -> Any:
-    if isinstance(given, BaseException) or (isinstance(given, type) and issubclass(given, BaseException)):
+    if _is_exception(given):
         return given
     if callable(given):
         try:
@@ -311,6 +315,10 @@ def _step(given: Any, key: str) -> Any:
     except NotJson as error:
         raise ValueError(f"{key}: the answer is not JSON-serialisable: {error}") from None
     return given
+
+
+def _is_exception(given: Any) -> bool:
+    return isinstance(given, BaseException) or (isinstance(given, type) and issubclass(given, BaseException))
 
 
 def _thresholds(given: Any) -> dict[str, float]:

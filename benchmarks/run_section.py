@@ -67,8 +67,8 @@ def section(options: Options) -> str:
     with fakes(work.agent_s, work.model_s) as servers:
         bench, alone = Bench(servers, work), Bench(servers, replace(work, scenarios=1))
         settings = [
-            Setting(f"{options.concurrency} conversations at once", bench, options.concurrency),
-            Setting(f"{many} conversations at once", bench, many),
+            Setting(f"`--concurrency {options.concurrency}`", bench, options.concurrency),
+            Setting(f"`--concurrency {many}`", bench, many),
             Setting("one scenario alone", alone, options.concurrency),
         ]
         cases = {(s.title, name): run for s in settings for name, run in s.programs().items()}

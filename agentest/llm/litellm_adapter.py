@@ -22,8 +22,9 @@ async def load() -> Any:
 
 
 def _import() -> Any:
-    # Without this, importing litellm asks the network for its price list.
-    os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
+    # Without these it asks the network: for prices when it is imported, for headers when Claude is asked.
+    for data in ("MODEL_COST_MAP", "ANTHROPIC_BETA_HEADERS"):
+        os.environ[f"LITELLM_LOCAL_{data}"] = "True"
     import litellm
 
     litellm.telemetry = False
@@ -75,7 +76,7 @@ class LiteLLMChatModel:
 
 def _translated(error: Exception, redact: Redactor) -> ModelError:
     status = getattr(error, "status_code", None)
-    text = redact(f"{type(error).__name__}: {error}")
+    text = redact(str(error) or type(error).__name__)
     if status in REFUSED:
         return RequestRefused(text)
     if status in TRANSIENT or (isinstance(status, int) and status >= 500):
@@ -86,5 +87,7 @@ def _translated(error: Exception, redact: Redactor) -> ModelError:
 
 
 def _retry_after(error: Exception) -> float | None:
-    headers = getattr(getattr(error, "response", None), "headers", None)
+    # The response of most of litellm's errors is one it made up; the real one's headers are kept apart.
+    made_up = getattr(getattr(error, "response", None), "headers", None)
+    headers = getattr(error, "litellm_response_headers", None) or made_up
     return retry_after(headers) if headers is not None else None

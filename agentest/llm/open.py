@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 import anyio
 
-from agentest.http import open_client
+from agentest.http import open_client, proxy_for
 from agentest.llm import litellm_adapter
 from agentest.llm.openai_http import OpenAIChatModel
 from agentest.llm.port import ChatModel, Ledger, Model
@@ -33,16 +33,19 @@ async def open_models(
     At most `max_calls` requests are under way at once, both roles together.
     """
     limiter = anyio.CapacityLimiter(max_calls)
-    async with open_client() as client:
+    async with AsyncExitStack() as stack:
 
         async def opened(spec: ModelSpec) -> Model:
-            chat: ChatModel
-            if spec.base_url:
-                chat = OpenAIChatModel(spec, client)
-            else:
-                chat = litellm_adapter.LiteLLMChatModel(spec, await litellm_adapter.load())
+            chat = await _chat_model(spec, stack)
             return StructuredModel(chat, ledger, limiter, timeout_s=spec.timeout_s, retries=spec.retries)
 
         user_model = await opened(user) if user else None
         judge_model = user_model if judge == user else await opened(judge) if judge else None
         yield Models(user_model, judge_model)
+
+
+async def _chat_model(spec: ModelSpec, stack: AsyncExitStack) -> ChatModel:
+    if not spec.base_url:
+        return litellm_adapter.LiteLLMChatModel(spec, await litellm_adapter.load())
+    client = await stack.enter_async_context(open_client(proxy=proxy_for(spec.base_url)))
+    return OpenAIChatModel(spec, client)

@@ -120,8 +120,8 @@ def _headers(spec: ModelSpec) -> dict[bytes, bytes]:
     if spec.api_key:
         headers["authorization"] = f"Bearer {spec.api_key}"
     headers |= {name.lower(): value for name, value in spec.headers.items()}
-    # httpx would take text for ASCII; HTTP allows all of Latin-1.
-    return {name.encode(): value.encode("latin-1") for name, value in headers.items()}
+    # httpx would take text for ASCII.
+    return {name.encode(): value.encode() for name, value in headers.items()}
 
 
 async def _bounded(response: httpx.Response) -> httpx.Response:

@@ -223,7 +223,7 @@ def _base_url_from(environ: Mapping[str, str], variables: tuple[str, ...]) -> st
 def _key(
     name: str, options: ProviderOptions, environ: Mapping[str, str], variables: tuple[str, ...]
 ) -> str | None:
-    """The key of the options, or of the first variable that holds one. Raises ConfigError for a broken one."""
+    """The key of the options, or of the first variable that holds one. Raises ConfigError for a bad one."""
     sources = {"provider_options.api_key": options.api_key, **{v: environ.get(v) for v in variables}}
     for source, value in sources.items():
         key = (value or "").strip()

@@ -51,13 +51,22 @@ def read(text: str, answer: type[Answer]) -> Answer:
 
 def _validated(source: str, answer: type[Answer]) -> Answer:
     try:
-        return answer.model_validate(_STRICT.decode(source), strict=True)
+        return answer.model_validate(_decoded(source), strict=True)
     except ValidationError as error:
         problems = error.errors(include_url=False)[:5]
         raise Unreadable("; ".join(_problem(details) for details in problems)) from None
     except (ValueError, RecursionError) as error:
         reason = str(error) if isinstance(error, _Unusable) else "it is not valid JSON"
         raise Unreadable(reason) from None
+
+
+def _decoded(source: str) -> Any:
+    value = _STRICT.decode(source)
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise _Unusable("a text in it is not valid Unicode (half a surrogate pair)") from None
+    return value
 
 
 def _is_attempt(source: str, answer: type[BaseModel]) -> bool:

@@ -170,17 +170,19 @@ def answer_schema(answer: type[BaseModel]) -> dict[str, Any]:
     return schema
 
 
-def _tighten(node: Any) -> None:
-    if isinstance(node, list):
-        for item in node:
-            _tighten(item)
-    if not isinstance(node, dict):
+def _tighten(schema: Any) -> None:
+    if not isinstance(schema, dict):
         return
-    if isinstance(node.get("title"), str):
-        del node["title"]
-    node.pop("default", None)
-    if isinstance(node.get("properties"), dict):
-        node["additionalProperties"] = False
-        node["required"] = list(node["properties"])
-    for value in node.values():
-        _tighten(value)
+    schema.pop("title", None)
+    schema.pop("default", None)
+    # What these hold are names of the answer's own, not keywords: a field may be called `default`.
+    for named in ("properties", "$defs"):
+        for inner in schema.get(named, {}).values():
+            _tighten(inner)
+    for keyword in ("items", "prefixItems", "additionalProperties", "anyOf", "oneOf", "allOf"):
+        value = schema.get(keyword)
+        for inner in value if isinstance(value, list) else [value]:
+            _tighten(inner)
+    if "properties" in schema:
+        schema["additionalProperties"] = False
+        schema["required"] = list(schema["properties"])

@@ -13,7 +13,7 @@ import anyio
 import httpx
 
 from agentest.config import ChatCompletionsAgent, check_url
-from agentest.errors import AgentError, ConfigError
+from agentest.errors import AgentError
 from agentest.http import (
     CONNECTION_ERRORS,
     RefusedAddress,
@@ -22,7 +22,6 @@ from agentest.http import (
     retry_after,
     was_refused,
 )
-from agentest.jsonvalue import NotJson, json_text
 from agentest.simulate.agents import AgentReply, Message, NoReply, TurnContext
 from agentest.simulate.completion import read_completion, read_stream
 from agentest.simulate.sse import events
@@ -45,10 +44,7 @@ class _TryAgain(Exception):
 
 
 class ChatCompletionsClient:
-    """Sends conversations to one endpoint. Holds nothing of any conversation.
-
-    Raises ConfigError for a configuration that cannot be sent.
-    """
+    """Sends conversations to one endpoint. Holds nothing of any conversation."""
 
     def __init__(self, config: ChatCompletionsAgent, client: httpx.AsyncClient, timeout_s: float) -> None:
         self.name = config.name
@@ -61,10 +57,6 @@ class ChatCompletionsClient:
             "content-type": "application/json",
             **{name.lower(): value for name, value in config.headers.items()},
         }
-        try:
-            json_text(config.body)
-        except NotJson as error:
-            raise ConfigError(f"agent {config.name!r}: body: cannot be sent as JSON: {error}") from None
         self._first_messages = list(config.body.get("messages", []))
         self._extra = {key: value for key, value in config.body.items() if key != "messages"}
         if config.streaming:
@@ -190,12 +182,12 @@ async def _bounded(response: httpx.Response) -> AsyncIterator[bytes]:
 
 async def _first_piece(pieces: AsyncIterator[bytes]) -> bytes:
     """What comes first, up to something more than white space."""
-    read = b""
+    read: list[bytes] = []
     async for piece in pieces:
-        read += piece
-        if read.removeprefix(BOM_UTF8).strip():
+        read.append(piece)
+        if piece.removeprefix(BOM_UTF8).strip():
             break
-    return read
+    return b"".join(read)
 
 
 async def _again(beginning: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import codecs
 import os
 import signal
 import subprocess
@@ -10,12 +12,12 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 from urllib.parse import urlsplit
 
 import anyio
 import httpx
 from anyio.abc import Process, TaskGroup
-from anyio.streams.text import TextReceiveStream
 
 from agentest.config import Server
 from agentest.errors import ServerError
@@ -23,9 +25,9 @@ from agentest.http import CONNECTION_ERRORS, RefusedAddress, describe
 
 _TAIL_LINES = 30
 _TAIL_CHARS = 4000
+_PIECE_BYTES = 65536
 _POLL_S = (0.02, 0.5)
 _POLL_TIMEOUT_S = 5.0
-_GRACE_S = 5.0
 _CHILDREN_GRACE_S = 1.0
 _LAST_WORDS_S = 1.0
 _REAPER = Path(__file__).parent.parent / "reaper.py"
@@ -39,10 +41,12 @@ async def running_server(
     tasks: TaskGroup,
     redact: Callable[[str], str],
     on_death: Callable[[str], None],
+    grace_s: float = 5.0,
 ) -> AsyncIterator[None]:
     """Have the server running meanwhile. One that is ready already is used as it is (`reuse`).
 
-    Its output is read by a task of `tasks`, which ends with the server.
+    Its output is read by a task of `tasks`, which ends with the server. After `grace_s` seconds a server that
+    does not end when it is asked to is killed.
 
     Raises ServerError with the tail of its output when it dies or does not get ready in time. `on_death` is
     told when it dies later, while the run goes on.
@@ -55,10 +59,9 @@ async def running_server(
             f"something answers at {config.ready} already, and reuse is off: "
             "stop it, or set server.reuse to true"
         )
-    started = await _start(config, root)
-    server, reaper = _Running(started), None
+    server, reaper = await _start(config, root), None
     try:
-        reaper = _start_reaper(started.pid)
+        reaper = _start_reaper(server.process.pid)
         tasks.start_soon(server.read)
         await _until_ready(config, server, client, redact)
         tasks.start_soon(server.watch, lambda problem: on_death(redact(problem)))
@@ -66,30 +69,43 @@ async def running_server(
     finally:
         server.ending = True
         with anyio.CancelScope(shield=True):
-            await _end(started)
+            await _end(server.process, grace_s)
+            server.close()
             if reaper:
                 _dismiss(reaper)
 
 
 class _Running:
-    """A started server's output, and whether its end is our doing."""
+    """A started server's output, and whether its end is our doing.
 
-    def __init__(self, process: Process) -> None:
+    The pipe is our own: asyncio, where it opens one, takes a process for running until the pipe is closed,
+    and what the server started may keep it open for ever.
+    """
+
+    def __init__(self, process: Process, output: BinaryIO) -> None:
         self.process = process
         self.ending = False
+        self._output: BinaryIO | asyncio.ReadTransport = output
         self._lines: deque[str] = deque(maxlen=_TAIL_LINES)
         self._line = ""
         self._closed = anyio.Event()
 
     async def read(self) -> None:
         """Keep reading, so that the server never blocks on a full pipe; only the tail is kept."""
-        assert self.process.stdout is not None
-        with suppress(anyio.ClosedResourceError):  # the run has ended
-            async for text in TextReceiveStream(self.process.stdout, errors="replace"):
-                *lines, self._line = (self._line + text).split("\n")
-                self._lines.extend(lines)
-                self._line = self._line[-_TAIL_CHARS:]
+        reader = asyncio.StreamReader()
+        self._output, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), self._output
+        )
+        decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        while piece := await reader.read(_PIECE_BYTES):
+            *lines, self._line = (self._line + decoder.decode(piece)).split("\n")
+            self._lines.extend(lines)
+            self._line = self._line[-_TAIL_CHARS:]
         self._closed.set()
+
+    def close(self) -> None:
+        """Stop reading, though others may still write."""
+        self._output.close()
 
     async def watch(self, on_death: Callable[[str], None]) -> None:
         """Tell of its end, unless we ended it."""
@@ -109,24 +125,33 @@ class _Running:
         return f"\nIts last output:\n{text}" if text else "; it printed nothing"
 
 
-async def _start(config: Server, root: Path) -> Process:
+async def _start(config: Server, root: Path) -> _Running:
     cwd = root / (config.cwd or ".")
     if not cwd.is_dir():
         raise ServerError(f"server.cwd: the folder {cwd} does not exist")
     # The interpreter that runs us comes last: `python` is found even where only a virtual environment has it.
     path = os.pathsep.join([os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)])
+    ours, theirs = os.pipe()
+    output = os.fdopen(ours, "rb", 0)
     try:
-        return await anyio.open_process(
+        process = await anyio.open_process(
             config.command,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
+            stdout=theirs,
             stderr=subprocess.STDOUT,
             cwd=cwd,
             env={**os.environ, "PATH": path, **config.env},
             start_new_session=True,
         )
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the command or the environment
-        raise ServerError(f"the server command {config.command!r} cannot be started: {error}") from None
+    except BaseException as error:
+        output.close()
+        if isinstance(error, OSError | ValueError):  # ValueError: a NUL in the command or the environment
+            problem = f"the server command {config.command!r} cannot be started: {error}"
+            raise ServerError(problem) from None
+        raise
+    finally:
+        os.close(theirs)
+    return _Running(process, output)
 
 
 async def _until_ready(
@@ -171,18 +196,17 @@ async def _problem(ready: str, client: httpx.AsyncClient) -> str | None:
         return describe(error)
 
 
-async def _end(process: Process) -> None:
+async def _end(process: Process, grace_s: float) -> None:
     """End the whole process group: politely, then for certain."""
     _signal_group(process.pid, signal.SIGTERM)
-    with anyio.move_on_after(_GRACE_S):
+    with anyio.move_on_after(grace_s):
         await process.wait()
         # Its children may still be at it: a shell, for one, dies before what it started.
         with anyio.move_on_after(_CHILDREN_GRACE_S):
-            while _signal_group(process.pid, 0):  # noqa: ASYNC110 - nobody tells of their end
+            while _group_runs(process.pid):  # noqa: ASYNC110 - nobody tells of their end
                 await anyio.sleep(_POLL_S[0])
     _signal_group(process.pid, signal.SIGKILL)
-    with anyio.move_on_after(_GRACE_S):  # what left the group may keep the pipe open
-        await process.aclose()
+    await process.aclose()
 
 
 def _signal_group(pid: int, number: int) -> bool:
@@ -192,6 +216,25 @@ def _signal_group(pid: int, number: int) -> bool:
     except (ProcessLookupError, PermissionError):
         return False
     return True
+
+
+def _group_runs(group: int) -> bool:
+    """Whether a process of the group still runs.
+
+    Where nobody takes note of orphans' ends, as in many containers, they stay in the group; Linux tells.
+    """
+    if not _signal_group(group, 0):
+        return False
+    listed = list(Path("/proc").glob("[0-9]*/stat"))
+    return not listed or any(_runs_in(group, stat) for stat in listed)
+
+
+def _runs_in(group: int, stat: Path) -> bool:
+    try:
+        state, _, its_group, *_ = stat.read_text(errors="replace").rpartition(")")[2].split()
+    except (OSError, ValueError):  # gone meanwhile
+        return False
+    return int(its_group) == group and state not in ("Z", "X")
 
 
 def _start_reaper(pid: int) -> subprocess.Popen[bytes]:

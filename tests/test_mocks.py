@@ -1,0 +1,628 @@
+"""Mocks: every sentence of what a scenario's tools answer, and what of it is recorded."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import date
+from functools import partial
+from typing import Any, Literal
+
+import anyio
+import pytest
+from anyio.lowlevel import checkpoint
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+from agentest import scenario, sequence
+from agentest.errors import AgentError, AgentestError, MockError, ScenarioError, UnmockedToolError
+from agentest.simulate.mocks import MockContext, MockResolver
+from agentest.testing import ScriptedAgent, run_scenarios, tool_call
+from agentest.transcript import Blame, Conversation, ToolCall
+
+
+def resolver(
+    tools: Mapping[str, Any],
+    conversation_id: str = "c-1",
+    unmocked_tools: Literal["error", "passthrough"] = "error",
+    timeout_s: float = 5.0,
+) -> MockResolver:
+    """The mocks of a scenario in one conversation."""
+    made = scenario("booking", goal="Book.", tools=tools)
+    return MockResolver(
+        made.tools,
+        scenario="booking",
+        conversation_id=conversation_id,
+        unmocked_tools=unmocked_tools,
+        timeout_s=timeout_s,
+    )
+
+
+def answers(mock: Any, *arguments: dict[str, Any] | str, **options: Any) -> list[Any]:
+    """What a tool answers to calls with these arguments, one after another, as the agent gets it."""
+
+    async def go() -> list[Any]:
+        mocks = resolver({"tool": mock}, **options)
+        texts = [a if isinstance(a, str) else json.dumps(a) for a in arguments or ({},)]
+        return [await mocks.resolve_json("tool", text, 0) for text in texts]
+
+    return anyio.run(go)
+
+
+_UNMOCKED = object()
+
+
+def recorded(mock: Any, arguments: str = "{}", name: str = "tool", **options: Any) -> ToolCall:
+    """The record of one call, whatever came of it."""
+
+    async def go() -> ToolCall:
+        mocks = resolver({} if mock is _UNMOCKED else {"tool": mock}, **options)
+        try:
+            await mocks.resolve_json(name, arguments, 2)
+        finally:
+            (call,) = mocks.calls_of(2)
+            calls.append(call)
+        return call
+
+    calls: list[ToolCall] = []
+    try:
+        anyio.run(go)
+    except AgentestError:
+        assert len(calls) == 1
+    return calls[0]
+
+
+# Values
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(VALUES)
+def test_values(value: Any) -> None:
+    """A plain value is answered as JSON, a text as it is, and the record holds the value."""
+    (answer,) = answers(value)
+    assert answer == value if isinstance(value, str) else json.loads(answer) == value
+    call = recorded(value, '{"a": 1}')
+    assert call == ToolCall("tool", {"a": 1}, value, True, 2)
+
+
+@dataclass
+class Slot:
+    hour: int
+
+
+class Booking(BaseModel):
+    day: date
+    slot: Slot
+
+
+@pytest.mark.parametrize(
+    ("value", "answer"),
+    [
+        ("already JSON? No: text.", "already JSON? No: text."),
+        ('{"as": "it is"}', '{"as": "it is"}'),
+        ("", ""),
+        (None, "null"),
+        ("grüße", "grüße"),
+        ({"a": "grüße"}, '{"a": "grüße"}'),
+        (Slot(9), '{"hour": 9}'),
+        ([Booking(day=date(2026, 1, 2), slot=Slot(9))], '[{"day": "2026-01-02", "slot": {"hour": 9}}]'),
+        ((1, 2), "[1, 2]"),
+        ({1: "one"}, '{"1": "one"}'),
+    ],
+)
+def test_forms_of_values(value: Any, answer: str) -> None:
+    """Texts go as they are; dataclasses and pydantic models count as objects, out of functions too."""
+    assert answers(value) == [answer]
+    assert answers(lambda: value) == [answer]
+
+
+# Functions
+
+
+def test_raw_functions() -> None:
+    """A function with a parameter `args`, and perhaps `ctx`, gets the raw argument dict and the context."""
+    assert answers(lambda args: args, {"n": "5"}) == ['{"n": "5"}']
+    assert answers(lambda args, ctx: [args, ctx.call_index], {"n": 5}) == ['[{"n": 5}, 0]']
+    assert answers(lambda ctx, args: [args, ctx.call_index], {}) == ["[{}, 0]"]
+    assert answers(lambda ctx: ctx.call_index) == ["0"]
+
+
+def book(service: str, day: date, guests: int = 1, note: str | None = None) -> dict[str, Any]:
+    return {"service": service, "day": day.isoformat(), "guests": guests, "note": note}
+
+
+def test_bound_functions() -> None:
+    """Any other function gets the arguments by name and of the annotated type, with its own defaults."""
+    (answer,) = answers(book, {"service": "cut", "day": "2026-01-02", "guests": "3"})
+    assert json.loads(answer) == {"service": "cut", "day": "2026-01-02", "guests": 3, "note": None}
+
+
+def test_bound_functions_with_context() -> None:
+    """A bound function may ask for the context by the name `ctx`, which no argument can take the place of."""
+
+    def find(q: str, ctx: MockContext) -> list[Any]:
+        return [q, ctx.conversation_id]
+
+    def anything(ctx: MockContext, **more: Any) -> list[Any]:
+        return [ctx.conversation_id, more]
+
+    assert answers(find, {"q": "x"}) == ['["x", "c-1"]']
+    assert "`ctx` is not a parameter" in answers(find, {"q": "x", "ctx": "y"})[0]
+    assert answers(anything, {"ctx": "mine", "b": 1}) == ['["c-1", {"b": 1}]']
+
+
+def test_all_kinds_of_functions() -> None:
+    """Methods, partial functions, callable objects, `**` functions and odd parameter names are bound."""
+
+    class Salon:
+        def book(self, n: int) -> int:
+            return n + 1
+
+        def __call__(self, n: int) -> int:
+            return n + 2
+
+    def everything(n: int, **more: Any) -> Any:
+        return [n, more]
+
+    def odd(schema: int, model_config: int, _x: int, p0: int, args: int) -> list[int]:
+        return [schema, model_config, _x, p0, args]
+
+    def add(n: int, by: int) -> int:
+        return n + by
+
+    assert answers(Salon().book, {"n": "1"}) == ["2"]
+    assert answers(Salon(), {"n": "1"}) == ["3"]
+    assert answers(partial(add, by=3), {"n": "1"}) == ["4"]
+    assert answers(everything, {"n": "1", "p0": 2, "other": None}) == ['[1, {"p0": 2, "other": null}]']
+    five = {"schema": 1, "model_config": "2", "_x": 3, "p0": 4, "args": 5}
+    assert answers(odd, five) == ["[1, 2, 3, 4, 5]"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ({"service": "cut"}, "`day` is missing"),
+        ({"service": "cut", "day": "soon"}, "`day`: "),
+        ({"service": "cut", "day": "2026-01-02", "color": "red"}, "`color` is not a parameter"),
+        ({"service": 5, "day": "2026-01-02"}, "`service`: "),
+        ({"service": "cut", "day": "2026-01-02", "guests": "many"}, "`guests`: "),
+    ],
+)
+def test_arguments_that_do_not_fit(arguments: dict[str, Any], problem: str) -> None:
+    """Arguments that do not fit are answered as an error, and recorded on the call as invalid arguments."""
+    (answer,) = answers(book, arguments)
+    assert list(json.loads(answer)) == ["error"]
+    assert problem in json.loads(answer)["error"]
+    call = recorded(book, json.dumps(arguments))
+    assert call.args == arguments
+    assert call.result == json.loads(answer)
+    assert problem in (call.invalid_arguments or "")
+    assert (call.mocked, call.error) == (True, None)
+
+
+def test_a_mismatch_inside_the_function() -> None:
+    """A validation error of the function itself is a failing tool, not invalid arguments of the agent."""
+    call = recorded(lambda: Booking.model_validate({}))
+    assert call.invalid_arguments is None
+    assert "validation error" in (call.error or "")
+
+
+def positional(args: Any, /) -> None:
+    """Cannot be called by name."""
+
+
+def unresolved(day: "Tomorrow") -> None:  # type: ignore[name-defined] # noqa: F821, UP037
+    """Has an annotation that means nothing."""
+
+
+def prose(day: "the day of it") -> None:  # type: ignore[valid-type] # noqa: F722
+    """Has an annotation that is no expression."""
+
+
+@pytest.mark.parametrize("function", [positional, unresolved, prose])
+def test_functions_that_cannot_be_bound(function: Callable[..., Any]) -> None:
+    """A function that can never be called is an error where the scenario is defined."""
+    with pytest.raises(ScenarioError, match=r"tools\['tool'\]: the function cannot be called"):
+        resolver({"tool": function})
+
+
+def test_defaults_are_not_copied() -> None:
+    """A default that cannot be copied, like a lock, is the function's own business."""
+    lock = threading.Lock()
+    assert answers(lambda held=lock: held is lock) == ["true"]
+
+
+def test_async_functions() -> None:
+    """Async functions, and functions that return something to wait for, are waited for."""
+
+    async def find(q: str) -> str:
+        await checkpoint()
+        return q
+
+    async def raw(args: Any, ctx: Any) -> Any:
+        return [args, ctx.call_index]
+
+    assert answers(find, {"q": "x"}) == ["x"]
+    assert answers(raw, {"q": "x"}) == ['[{"q": "x"}, 0]']
+    assert answers(lambda args: find("y"), {}) == ["y"]
+    assert json.loads(answers(find, {})[0]) == {"error": "invalid arguments: `q` is missing"}
+
+
+def test_hanging_async_functions() -> None:
+    """An async mock that never answers ends the conversation with an error about the mock, not the agent."""
+    with pytest.raises(MockError, match=r"mock of tool 'tool' did not answer within 0\.01 s"):
+        answers(anyio.sleep_forever, timeout_s=0.01)
+    assert "did not answer" in (recorded(anyio.sleep_forever, timeout_s=0.01).error or "")
+
+
+def test_the_record_is_a_copy() -> None:
+    """Neither what a mock does to its arguments nor what becomes of its value changes the record."""
+    kept: list[Any] = []
+
+    def spoil(args: Any) -> Any:
+        args["list"].append("spoilt")
+        args["new"] = True
+        kept.append({"slots": []})
+        return kept[-1]
+
+    async def go() -> ToolCall:
+        mocks = resolver({"tool": spoil})
+        await mocks.resolve_json("tool", '{"list": []}', 0)
+        kept[-1]["slots"].append("spoilt")
+        return mocks.calls_of(0)[0]
+
+    call = anyio.run(go)
+    assert call.args == {"list": []}
+    assert call.result == {"slots": []}
+
+
+# Context
+
+
+def test_context() -> None:
+    """The context has the call's index per tool, the turn, the conversation, the scenario and a state."""
+
+    def look(ctx: MockContext) -> list[Any]:
+        ctx.state.setdefault("calls", []).append(ctx.turn_index)
+        return [ctx.call_index, ctx.turn_index, ctx.conversation_id, ctx.scenario, ctx.state["calls"]]
+
+    async def go() -> list[Any]:
+        mocks = resolver({"a": look, "b": look}, "c-7")
+        calls = (("a", 0), ("b", 0), ("a", 1))
+        return [json.loads(await mocks.resolve_json(name, "{}", turn)) for name, turn in calls]
+
+    assert anyio.run(go) == [
+        [0, 0, "c-7", "booking", [0]],
+        [0, 0, "c-7", "booking", [0, 0]],
+        [1, 1, "c-7", "booking", [0, 0, 1]],
+    ]
+
+
+# Sequences
+
+
+@given(st.lists(st.integers(), min_size=1, max_size=5), st.integers(1, 9))
+def test_sequences(values: list[int], calls: int) -> None:
+    """A sequence answers in order and then repeats the last, in either spelling."""
+    expected = [str(values[min(i, len(values) - 1)]) for i in range(calls)]
+    assert answers(sequence(*values), *[{}] * calls) == expected
+    assert answers(sequence(values), *[{}] * calls) == expected
+
+
+def test_sequences_of_lists() -> None:
+    """Several lists are several answers; one list is the answers themselves."""
+    assert answers(sequence([1], [2]), {}, {}) == ["[1]", "[2]"]
+    assert answers(sequence([[1]]), {}, {}) == ["[1]", "[1]"]
+
+
+@pytest.mark.parametrize("values", [(), ([],)])
+def test_empty_sequences(values: tuple[Any, ...]) -> None:
+    """An empty sequence raises ValueError."""
+    with pytest.raises(ValueError, match="at least one value"):
+        sequence(*values)
+
+
+def test_steps_of_sequences() -> None:
+    """An element of a sequence may be a function, an async function, or an exception, class or instance."""
+
+    async def later(n: int) -> int:
+        return n
+
+    steps = sequence(lambda args, ctx: ctx.call_index, later, TimeoutError("too slow"), KeyError, "done")
+    found = answers(steps, {}, {"n": 4}, {}, {}, {}, {})
+    assert found == ["0", "4", '{"error": "too slow"}', '{"error": "KeyError"}', "done", "done"]
+
+
+def test_a_raised_exception_stays_small() -> None:
+    """An exception of a sequence that is raised a hundred times does not grow."""
+    error = ValueError("no")
+    assert answers(sequence(error), *[{}] * 100) == ['{"error": "no"}'] * 100
+    length, trace = 0, error.__traceback__
+    while trace:
+        length, trace = length + 1, trace.tb_next
+    assert length < 10
+
+
+@settings(max_examples=25)
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=60))
+def test_conversations_share_nothing(order: list[int]) -> None:
+    """Sequences, call indices and state belong to a conversation, in whatever order five of them call."""
+
+    async def remember(ctx: MockContext) -> list[Any]:
+        ctx.state.setdefault("seen", []).append(ctx.call_index)
+        await checkpoint()
+        return [ctx.conversation_id, *ctx.state["seen"]]
+
+    made = scenario("s", goal="g", tools={"next": sequence(*range(100)), "remember": remember})
+
+    async def go() -> None:
+        each = [MockResolver(made.tools, scenario="s", conversation_id=f"c-{i}") for i in range(5)]
+
+        async def one(i: int) -> None:
+            for call in range(order.count(i)):
+                for _ in range(order.index(i)):
+                    await checkpoint()
+                assert await each[i].resolve_json("next", "{}", 0) == str(call)
+                assert await each[i].resolve("remember", {}, 0) == [f"c-{i}", *range(call + 1)]
+
+        async with anyio.create_task_group() as tasks:
+            for i in range(5):
+                if i in order:
+                    tasks.start_soon(one, i)
+
+    anyio.run(go)
+
+
+# Raising
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (ValueError("no slots"), "no slots"),
+        (ValueError(), "ValueError"),
+        (SystemExit(3), "3"),
+        (TimeoutError("slow"), "slow"),
+        (asyncio.CancelledError("a request was cancelled"), "a request was cancelled"),
+    ],
+)
+def test_raising_mocks(error: BaseException, message: str) -> None:
+    """A mock that raises, plain or async, answers an error with the exception's message."""
+
+    def fail() -> None:
+        raise error
+
+    async def fail_later() -> None:
+        raise error
+
+    for mock in (fail, fail_later, sequence(error)):
+        assert answers(mock) == [json.dumps({"error": message})]
+        call = recorded(mock)
+        assert call == ToolCall("tool", {}, {"error": message}, True, 2, error=message)
+
+
+def test_agentest_errors() -> None:
+    """AgentestError raised by a mock ends the conversation; the call is recorded."""
+
+    def stop() -> None:
+        raise AgentestError("that is enough")
+
+    for mock in (stop, sequence(AgentestError("that is enough"))):
+        with pytest.raises(AgentestError, match="that is enough"):
+            answers(mock)
+        assert recorded(mock) == ToolCall("tool", {}, None, True, 2, error="that is enough")
+
+
+# Unmocked tools
+
+
+def test_unmocked_tools() -> None:
+    """An unmocked tool is an error that names tool, scenario, conversation and turn, and the two ways out."""
+    with pytest.raises(UnmockedToolError) as caught:
+        anyio.run(resolver({}, "booking-3").resolve_json, "send_email", '{"to": "a"}', 4)
+    text = str(caught.value)
+    for part in (
+        "'send_email'",
+        "'booking'",
+        "booking-3",
+        "turn 4",
+        'tools={"send_email"',
+        "unmocked_tools: passthrough",
+    ):
+        assert part in text
+    assert recorded(_UNMOCKED, '{"a": 1}') == ToolCall("tool", {"a": 1}, None, False, 2, error="no mock")
+
+
+def test_passthrough() -> None:
+    """Under `passthrough` an unmocked tool answers the JSON null, and the call is recorded as not mocked."""
+    mocks = resolver({"other": 1}, unmocked_tools="passthrough")
+    assert anyio.run(mocks.resolve_json, "tool", '{"a": 1}', 0) == "null"
+    assert mocks.calls_of(0) == (ToolCall("tool", {"a": 1}, None, False, 0),)
+    assert recorded(5, unmocked_tools="passthrough").mocked
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["constructor", "__class__", "__proto__", "toString", "get", "", " ", 'a"b', "\ud800", "x" * 10_000],
+)
+def test_names_that_mean_something_elsewhere(name: str) -> None:
+    """A tool's name is only a name: none is there by accident, and each can be mocked."""
+    with pytest.raises(UnmockedToolError):
+        anyio.run(resolver({"tool": 1}).resolve_json, name, "{}", 0)
+    if name.strip():
+        assert anyio.run(resolver({name: "mine"}).resolve_json, name, "{}", 0) == "mine"
+
+
+# Arguments that are no object
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    ["{", "not JSON", '{"a": 1}}', "{'a': 1}", '{"a": NaN}', "Infinity", "[" * 100_000, "9" * 5_000, "\x00"],
+)
+def test_arguments_that_are_not_json(arguments: str) -> None:
+    """Arguments that are not JSON are recorded as they came and answered as an error."""
+    first, second = answers("fine", arguments, {})
+    assert "not valid JSON" in json.loads(first)["error"]
+    assert second == "fine"
+    for options in ({}, {"unmocked_tools": "passthrough"}):
+        call = recorded("fine", arguments, **options)
+        assert call.args == arguments
+        assert "not valid JSON" in (call.invalid_arguments or "")
+        assert call.result == {"error": call.invalid_arguments}
+
+
+@pytest.mark.parametrize("arguments", ["[]", "null", "5", '"{}"', "true", "[1, [2]]"])
+def test_arguments_that_are_no_object(arguments: str) -> None:
+    """Arguments that are JSON but no object are recorded, answered as an error, and the next call is fine."""
+    first, second = answers("fine", arguments, {})
+    assert "not a JSON object" in json.loads(first)["error"]
+    assert second == "fine"
+    call = recorded("fine", arguments)
+    assert call.args == json.loads(arguments)
+    assert "not a JSON object" in (call.invalid_arguments or "")
+
+
+@pytest.mark.parametrize("arguments", ["", " ", "\n"])
+def test_no_arguments(arguments: str) -> None:
+    """No arguments at all are an empty object."""
+    assert recorded(lambda: "fine", arguments) == ToolCall("tool", {}, "fine", True, 2)
+
+
+@given(st.text(max_size=20) | VALUES.map(json.dumps))
+def test_any_arguments(arguments: str) -> None:
+    """Any text as arguments gives an answer and one record."""
+    (answer,) = answers(lambda **anything: anything, arguments)
+    assert isinstance(answer, str)
+    assert recorded(lambda **anything: anything, arguments).mocked
+
+
+# Results
+
+
+@pytest.mark.parametrize(
+    "result", [object(), {1, 2}, b"x", date(2026, 1, 2), float("nan"), {"a": float("inf")}, {(1, 2): 3}, open]
+)
+def test_results_that_are_not_json(result: Any) -> None:
+    """A result that is not JSON ends the conversation with an error about the mock, not the agent."""
+    with pytest.raises(MockError, match="mock of tool 'tool' answered with something that is not JSON"):
+        answers(lambda: result)
+    assert "not JSON" in (recorded(lambda: result).error or "")
+
+
+def test_results_that_contain_themselves() -> None:
+    """A result that contains itself, or is nested without end, is not JSON."""
+    loop: list[Any] = []
+    loop.append(loop)
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    for result in (loop, deep):
+        with pytest.raises(MockError, match="not JSON"):
+            answers(lambda result=result: result)
+
+
+@pytest.mark.parametrize("value", [{1, 2}, b"x", float("nan"), ValueError("x")])
+def test_values_that_are_not_json(value: Any) -> None:
+    """A plain value that is not JSON is an error where the scenario is defined."""
+    with pytest.raises(ScenarioError, match=r"tools\['tool'\]"):
+        resolver({"tool": value})
+
+
+# In a conversation
+
+
+def held(tools: Mapping[str, Any], script: Any, **config: Any) -> Conversation:
+    """A conversation of one turn with an agent that answers so."""
+    made = scenario("booking", turns=["Book."], tools=tools)
+    with ScriptedAgent(script) as agent:
+        result = run_scenarios([made], agent=agent, **config)
+    return result.scenarios[0].conversations[0].conversation
+
+
+def test_a_conversation_goes_on() -> None:
+    """After failing tools, invalid arguments and unknown arguments the conversation goes on to its reply."""
+
+    def broken() -> None:
+        raise ValueError("no")
+
+    calls = [
+        tool_call("broken"),
+        {"function": {"name": "broken", "arguments": "{not JSON"}},
+        tool_call("broken", x=1),
+    ]
+    conversation = held({"broken": broken}, [calls, "Done."])
+    assert conversation.failure is None
+    assert conversation.turns[0].agent_message == "Done."
+    assert [bool(c.invalid_arguments) for c in conversation.tool_calls] == [False, True, True]
+
+
+def test_all_results_go_back_in_one_request() -> None:
+    """The results of several calls go back in one request, each with the id of its call, in order."""
+    with ScriptedAgent([[tool_call("a"), tool_call("b"), tool_call("a")], "Done."]) as agent:
+        made = scenario("s", turns=["Go."], tools={"a": sequence("a1", "a2"), "b": {"b": 1}})
+        run_scenarios([made], agent=agent)
+    first, second = agent.requests
+    assert first["messages"] == [{"role": "user", "content": "Go."}]
+    _, asked, *results = second["messages"]
+    assert [r["content"] for r in results] == ["a1", '{"b": 1}', "a2"]
+    assert [r["tool_call_id"] for r in results] == [c["id"] for c in asked["tool_calls"]]
+    assert {r["role"] for r in results} == {"tool"}
+
+
+def test_fifty_rounds() -> None:
+    """Fifty tool rounds in a turn are answered."""
+    conversation = held({"again": "more"}, [*[tool_call("again")] * 50, "Done."])
+    assert conversation.failure is None
+    assert len(conversation.tool_calls) == 50
+
+
+def test_more_than_fifty_rounds() -> None:
+    """A fifty-first tool round ends the conversation, with fifty rounds kept, and blames the agent."""
+    conversation = held({"again": "more"}, [tool_call("again")])
+    assert conversation.failure is not None
+    assert conversation.failure.blame is Blame.AGENT
+    assert "more than 50 times in turn 0" in conversation.failure.message
+    assert conversation.unfinished is not None
+    assert (len(conversation.tool_calls), conversation.unfinished.requests) == (50, 51)
+
+
+@pytest.mark.parametrize(
+    ("mock", "blame"),
+    [
+        (sequence(AgentestError("enough")), Blame.AGENT),
+        (sequence(AgentError("enough")), Blame.AGENT),
+        (lambda: object(), Blame.MOCK),
+        (None, Blame.AGENT),
+    ],
+)
+def test_who_is_to_blame(mock: Any, blame: Blame) -> None:
+    """A mock's AgentestError and an unmocked tool are the agent's failure; a broken mock is not."""
+    conversation = held({"tool": mock} if mock else {}, [tool_call("tool")])
+    assert conversation.failure is not None
+    assert conversation.failure.blame is blame
+    assert len(conversation.tool_calls) == 1
+
+
+def test_two_hundred_conversations_at_once() -> None:
+    """Two hundred conversations at once, two scenarios and one sequence: each sees its own position."""
+    steps = sequence("first", "second", "third")
+    made = [
+        scenario(f"s{i}", turns=["Go."], conversations_per_scenario=100, tools={"next": steps})
+        for i in (1, 2)
+    ]
+    with ScriptedAgent([*[tool_call("next")] * 3, "Done."]) as agent:
+        result = run_scenarios(made, agent=agent, concurrency=50)
+    for found in result.scenarios:
+        for each in found.conversations:
+            assert [c.result for c in each.conversation.tool_calls] == ["first", "second", "third"]
+    assert sum(len(found.conversations) for found in result.scenarios) == 200

@@ -1,0 +1,228 @@
+"""Reading a model's answer: what is an answer is found, and nothing else is ever taken for one."""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import suppress
+from typing import Annotated, Any, Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel, Field
+
+from agentest.evaluate.judge import BinaryAnswer, ScaleAnswer
+from agentest.llm.reader import Unreadable, read
+
+
+class Line(BaseModel):
+    """A simulated user's line."""
+
+    message: str
+    should_stop: bool
+
+
+class Label(BaseModel):
+    reason: str
+    value: Literal["no failure", "false information"]
+
+
+class Deep(BaseModel):
+    """Numbers, lists and objects inside the answer."""
+
+    name: str
+    ratio: Annotated[float, Field(ge=0, le=1)]
+    tags: list[str]
+    inner: ScaleAnswer
+    extra: dict[str, Any] | None
+
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
+scale = st.builds(ScaleAnswer, reason=texts, value=st.sampled_from([1, 2, 3, 4, 5]))
+binary = st.builds(BinaryAnswer, reason=texts, value=st.sampled_from([0, 1]))
+lines = st.builds(Line, message=texts, should_stop=st.booleans())
+labels = st.builds(Label, reason=texts, value=st.sampled_from(["no failure", "false information"]))
+deep = st.builds(
+    Deep,
+    name=texts,
+    ratio=st.floats(0, 1),
+    tags=st.lists(texts, max_size=3),
+    inner=scale,
+    extra=st.none() | st.dictionaries(texts, texts | st.integers() | st.none(), max_size=3),
+)
+answers = scale | binary | lines | labels | deep
+
+no_braces = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="{}"), max_size=40)
+prose = no_braces.filter(lambda text: "<think" not in text)
+asides = st.sampled_from(["", "In the set {a, b}: ", "\\frac{1}{2} ", "{} ", "f(x) { ", "} ", ":-{ "])
+thoughts = st.sampled_from(["", "<think>", "<thinking>", "\n<think>"])
+
+
+@st.composite
+def wrapped(draw: st.DrawFn) -> tuple[str, BaseModel]:
+    """An answer, and a text around it as models write them."""
+    answer: BaseModel = draw(answers)
+    indent = draw(st.sampled_from([None, 2, "\t"]))
+    text = json.dumps(answer.model_dump(), indent=indent, ensure_ascii=draw(st.booleans()))
+    if draw(st.booleans()):
+        text = f"```{draw(st.sampled_from(['json', '', 'JSON']))}\n{text}\n```"
+    text = draw(asides) + draw(prose) + text + draw(prose)
+    tag = draw(thoughts)
+    if tag:
+        draft = draw(st.sampled_from(["Hm.", '{"value": 1, "reason": "draft"}', "{"]))
+        text = f"{tag}{draft}{draw(no_braces)}</{tag.strip()[1:]}{text}"
+    return text, answer
+
+
+@given(wrapped())
+def test_an_answer_is_read_back(case: tuple[str, BaseModel]) -> None:
+    """Whatever is around it (prose, code fences, reasoning, other braces), an answer is read back exactly."""
+    text, answer = case
+    assert read(text, type(answer)) == answer
+
+
+@given(scale, st.integers(2, 4), st.lists(prose, min_size=5, max_size=5))
+def test_an_answer_given_again(answer: ScaleAnswer, times: int, between: list[str]) -> None:
+    """The same answer several times is that answer."""
+    text = "".join(gap + answer.model_dump_json() for gap in between[:times])
+    assert read(text, ScaleAnswer) == answer
+
+
+@given(scale, scale, prose)
+def test_two_answers(first: ScaleAnswer, second: ScaleAnswer, between: str) -> None:
+    """Two different answers are none."""
+    text = f"{first.model_dump_json()}{between}{second.model_dump_json()}"
+    if first == second:
+        assert read(text, ScaleAnswer) == first
+    else:
+        with pytest.raises(Unreadable, match="several different"):
+            read(text, ScaleAnswer)
+
+
+wrong_values = st.one_of(
+    st.integers().filter(lambda n: n not in range(1, 6)),
+    st.booleans(),
+    st.none(),
+    st.floats(allow_nan=False, allow_infinity=False).filter(lambda x: x not in (1, 2, 3, 4, 5)),
+    st.sampled_from(["1", "2", "3", "4", "5", "five", "", "4/5"]),
+    st.lists(st.integers(1, 5), max_size=2),
+    st.dictionaries(st.just("value"), st.integers(1, 5), max_size=1),
+).filter(lambda value: not (type(value) is int and 1 <= value <= 5))
+
+
+@given(wrong_values, prose, prose)
+def test_wrong_values(value: Any, before: str, after: str) -> None:
+    """A number in quotes, a boolean, a fraction or a number off the scale is never a score."""
+    text = before + json.dumps({"reason": "because", "value": value}) + after
+    with pytest.raises(Unreadable):
+        read(text, ScaleAnswer)
+
+
+GOOD = '{"reason": "r", "value": 4}'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "   ",
+        "4",
+        "The score is 4.",
+        "null",
+        "[]",
+        "{}",
+        '{"reason": "r"}',
+        '{"value": 4}',
+        '{"reason": "r", "value": "4"}',
+        '{"reason": "r", "value": 4.5}',
+        '{"reason": "r", "value": true}',
+        '{"reason": "r", "value": 0}',
+        '{"reason": "r", "value": 6}',
+        '{"reason": "r", "value": NaN}',
+        '{"reason": "r", "value": Infinity}',
+        '{"reason": "r", "value": -Infinity}',
+        '{"reason": "r", "value": 4, "sure": NaN}',
+        '{"reason": "r", "value": 4, "sure": 1e999}',
+        '{"reason": "r", "value": 4, "value": 5}',
+        '{"reason": "r", "value": 4, "value": 4}',
+        '{"reason": "r", "value": 4, "x": {"a": 1, "a": 2}}',
+        "{'reason': 'r', 'value': 4}",
+        '{"reason": "r", "value": 4',
+        '{"reason": "r", "value": 4,}',
+        '{"reason": "r" "value": 4}',
+        '{"reason": "r", "value": ' + "1" * 5000 + "}",
+        '{"reason": "r\nr", "value": 4}',
+        '{"reason": "\\ud800", "value": 4}',
+        f'{{"answer": {GOOD}}}',
+        f'{{"answer": {GOOD}',
+        f'{{"answer": {GOOD}, "answer": 2}}',
+        f'{{"answer": {GOOD}, "sure": NaN}}',
+        f"{{'answer': {GOOD}}}",
+        f"{{answer: {GOOD}}}",
+        f'{{"reason": "they said {GOOD} there", "value": 2}}',
+        f"<think>{GOOD}</think>",
+        f"<think>first {GOOD} but then",
+        f"<think>a</think><think>{GOOD}",
+        f'{GOOD} or {{"reason": "r", "value": 7}}',
+        f'{{"reason": "r", "value": "high"}} so {GOOD}',
+        f'{{"reason": "r", "value": 1, "value": 2}} so {GOOD}',
+        "{" * 100_000,
+        '{"a":' * 100_000 + "1" + "}" * 100_000,
+        '{"a": {' * 3000 + GOOD,
+        "[" * 100_000 + GOOD[:-1],
+    ],
+    ids=lambda text: re.sub(r"\W+", "-", text[:50]).strip("-") or "nothing",
+)
+def test_what_is_no_answer(text: str) -> None:
+    """Nothing else gives a value: wrong types, keys given twice, answers inside other objects, drafts."""
+    with pytest.raises(Unreadable) as caught:
+        read(text, ScaleAnswer)
+    assert 0 < len(str(caught.value)) < 500
+
+
+@given(st.text(max_size=200) | st.text('{}[]":,value reason0123456789.', max_size=60))
+def test_any_text(text: str) -> None:
+    """Any text at all is an answer on the scale or Unreadable, and never another exception."""
+    with suppress(Unreadable):
+        assert read(text, ScaleAnswer).value in (1, 2, 3, 4, 5)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "it is empty"),
+        ("Four.", "there is no JSON object in it"),
+        ('{"reason": "r", "value": "4"}', "value: Input should be 1, 2, 3, 4 or 5"),
+        ('{"reason": "r"}', "value: Field required"),
+        ('{"reason": "r", "value": 4, "value": 5}', "a key is given twice"),
+        ('{"reason": "r", "value": NaN}', "NaN is not JSON"),
+        ('{"reason": "r", "value": 4', "it is not valid JSON"),
+    ],
+)
+def test_the_problem_is_told(text: str, said: str) -> None:
+    """The error says what was wrong in words that help a model to mend it."""
+    with pytest.raises(Unreadable, match=re.escape(said)):
+        read(text, ScaleAnswer)
+
+
+@given(scale)
+def test_an_example_of_the_form(answer: ScaleAnswer) -> None:
+    """An example of the form with placeholders, or an object of another kind, is passed over."""
+    shown = 'Of the form {"reason": <text>, "value": <number>}; the call was {"date": "friday"}. '
+    assert read(shown + answer.model_dump_json(), ScaleAnswer) == answer
+
+
+def test_a_label_outside_the_set() -> None:
+    """A label in another spelling is not corrected."""
+    with pytest.raises(Unreadable):
+        read('{"reason": "r", "value": "No failure"}', Label)
+
+
+def test_a_binary_value() -> None:
+    """A goal is completed by the number 1 alone, however JSON writes it."""
+    for right in ("1", "1.0"):
+        assert repr(read(f'{{"reason": "r", "value": {right}}}', BinaryAnswer).value) == "1"
+    for wrong in ("true", "0.9999", '"1"', "2"):
+        with pytest.raises(Unreadable):
+            read(f'{{"reason": "r", "value": {wrong}}}', BinaryAnswer)
