@@ -140,7 +140,7 @@ def _unit(
         scenario=scenario,
         agent=agent,
         file=file,
-        scope=f"{scenario.name} @ {agent}",
+        scope=f"{scenario.name!r} @ {agent!r}",
         slug="",
         conversations=options.conversations or scenario.conversations_per_scenario or configured,
         # A script ends by itself: one turn more lets it say so.

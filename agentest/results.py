@@ -177,14 +177,23 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class ModelUsage:
-    """Calls to models and what they reported; `retries` are answers that had to be asked for again."""
+    """Calls to models and what they reported; `retries` are answers that had to be asked for again.
+
+    `cost` is in USD; None where the price of a model that was asked is not known.
+    """
 
     calls: int = 0
     tokens: Usage = field(default_factory=Usage)
     retries: int = 0
+    cost: float | None = 0.0
 
     def __add__(self, other: ModelUsage) -> ModelUsage:
-        return ModelUsage(self.calls + other.calls, self.tokens + other.tokens, self.retries + other.retries)
+        return ModelUsage(
+            self.calls + other.calls,
+            self.tokens + other.tokens,
+            self.retries + other.retries,
+            None if self.cost is None or other.cost is None else self.cost + other.cost,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ from agentest.simulate.users import OfflineUser, ScriptedUser, SimulatedUser, Us
 from agentest.transcript import Turn
 from agentest.verdict import averages, decide, skipped_metrics
 
-Emit = Callable[[Event], None]
+Emit = Callable[[Event], object]
 
 
 @dataclass(frozen=True, slots=True)

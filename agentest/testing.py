@@ -24,6 +24,7 @@ from agentest.config import Config
 from agentest.discovery import Discovered
 from agentest.events import Event
 from agentest.http import AddressGuard, open_client
+from agentest.llm.live import LiveAnswers
 from agentest.llm.open import Models
 from agentest.llm.port import ChatModel, ChatReply, ChatRequest, Ledger
 from agentest.llm.structured import StructuredModel
@@ -280,13 +281,11 @@ async def arun_scenarios(
     concurrency = options.concurrency or checked.concurrency
     ledger = Ledger()
     async with open_client(AddressGuard()) as client:
-        clients = make_agents(
-            plan.agents, client, checked.request_timeout_ms / 1000, concurrency, Path.cwd()
-        )
+        clients = make_agents(plan.agents, client, checked.request_timeout_ms / 1000, concurrency, Path.cwd())
         models = Models()
         if model is not None:
             asked = StructuredModel(
-                model, ledger, anyio.CapacityLimiter(256), retries=checked.judge.retries
+                LiveAnswers(model, ledger, anyio.CapacityLimiter(256), retries=checked.judge.retries)
             )
             models = Models(asked, asked)
         settings = Settings(

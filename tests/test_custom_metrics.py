@@ -15,6 +15,7 @@ from agentest import ConversationMetric, QualitativeMetric, QuantitativeMetric, 
 from agentest.errors import ConfigError, ModelError
 from agentest.evaluate.context import ConversationInput, TurnInput
 from agentest.evaluate.custom import Metric, evaluate_metric
+from agentest.llm.live import LiveAnswers
 from agentest.llm.port import CallKey, ChatRequest, Ledger, TransientError
 from agentest.llm.structured import StructuredModel
 from agentest.results import NO_MODEL, MetricResult, Score, Skipped, Status, Unscored
@@ -27,7 +28,11 @@ TALK = ConversationInput("goal", "profile", ("fact",), ())
 
 def evaluated(metric: Metric, model: ScriptedModel | None = None, given: Any = TURN) -> MetricResult:
     async def go() -> MetricResult:
-        port = StructuredModel(model, Ledger(), anyio.CapacityLimiter(4), retries=0) if model else None
+        port = (
+            StructuredModel(LiveAnswers(model, Ledger(), anyio.CapacityLimiter(4), retries=0))
+            if model
+            else None
+        )
         return await evaluate_metric(metric, given, port, KEY)
 
     return anyio.run(go)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from agentest import scenario
 from agentest.evaluate.dedup import Group, deduplicate, group_by_label, settle
 from agentest.evaluate.evaluation import labelled_failures
+from agentest.llm.live import LiveAnswers
 from agentest.llm.port import ChatRequest, Ledger, TransientError
 from agentest.llm.structured import StructuredModel
 from agentest.results import (
@@ -46,7 +47,11 @@ def failure(id: str, label: str = "repetition", metric: str = "agent_behavior_fa
 
 def asked(model: ScriptedModel | None, failures: Sequence[LabelledFailure]) -> Deduplication:
     async def go() -> Deduplication:
-        port = StructuredModel(model, Ledger(), anyio.CapacityLimiter(4), retries=0) if model else None
+        port = (
+            StructuredModel(LiveAnswers(model, Ledger(), anyio.CapacityLimiter(4), retries=0))
+            if model
+            else None
+        )
         return await deduplicate(failures, "s", "a goal", port, "s @ agent")
 
     return anyio.run(go)

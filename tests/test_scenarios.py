@@ -1,4 +1,4 @@
-"""What a scenario file says: options in both spellings, errors that say where, and where a scenario stands."""
+"""What a scenario file says: options in both spellings, errors with their place, and where it stands."""
 
 from __future__ import annotations
 
@@ -102,7 +102,9 @@ def test_scripted() -> None:
     assert made.turns[1].expect.contains == ("ok",)
 
 
-@pytest.mark.parametrize(("given", "skip"), [(None, None), (False, None), (True, "skip=True"), ("later", "later")])
+@pytest.mark.parametrize(
+    ("given", "skip"), [(None, None), (False, None), (True, "skip=True"), ("later", "later")]
+)
 def test_skip(given: Any, skip: str | None) -> None:
     """`skip` is true, or the reason why."""
     assert scenario("s", goal="g", skip=given).skip == skip
@@ -137,10 +139,16 @@ def test_it_cannot_be_changed() -> None:
         ({"goal": "g", "profile": ["p"]}, "profile: expected a text, found ['p']"),
         ({"goal": "g", "knowledge": "fact"}, "knowledge: expected a list of texts, found 'fact'"),
         ({"goal": "g", "knowledge": ["a", ""]}, "knowledge[1]: is empty"),
-        ({"goal": "g", "knowledge": [{"contents": "a"}]}, "knowledge[0]: unknown key `contents`; did you mean"),
+        (
+            {"goal": "g", "knowledge": [{"contents": "a"}]},
+            "knowledge[0]: unknown key `contents`; did you mean",
+        ),
         ({"goal": "g", "knowledge": [5]}, "knowledge[0]: expected a text, found 5"),
         ({"goal": "g", "user_prompt_template": ""}, "user_prompt_template: is empty"),
-        ({"goal": "g", "user_prompt_template": "{{gaol}}"}, "unknown placeholder {{gaol}}; did you mean `goal`?"),
+        (
+            {"goal": "g", "user_prompt_template": "{{gaol}}"},
+            "unknown placeholder {{gaol}}; did you mean `goal`?",
+        ),
         ({"goal": "g", "agent": ""}, "agent: is empty"),
         ({"goal": "g", "agent": 5}, "agent: expected a text, found 5"),
         ({"turns": []}, "turns: is empty; give at least one user message"),
@@ -149,15 +157,25 @@ def test_it_cannot_be_changed() -> None:
         ({"turns": [{"message": "x"}]}, "turns[0]: unknown key `message`; did you mean `user_message`?"),
         ({"turns": [{}]}, "turns[0].user_message: is missing"),
         ({"turns": [{"user_message": 5}]}, "turns[0].user_message: expected a text, found 5"),
-        ({"turns": ["a", {"user_message": "b", "expect": {"regx": "x"}}]}, "turns[1].expect: unknown key `regx`"),
-        ({"turns": [{"user_message": "b", "expect": {}}]}, "turns[0].expect: is empty, so it would check noth"),
+        (
+            {"turns": ["a", {"user_message": "b", "expect": {"regx": "x"}}]},
+            "turns[1].expect: unknown key `regx`",
+        ),
+        (
+            {"turns": [{"user_message": "b", "expect": {}}]},
+            "turns[0].expect: is empty, so it would check noth",
+        ),
         ({"turns": ["a", "b"], "max_turns": 1}, "max_turns: is 1, but the script has 2 turns"),
         (
             {"turns": [{"user_message": "a", "trajectory": {"max_turns": 1}}]},
             "turns[0].trajectory.max_turns: belongs to the scenario, not to one turn",
         ),
         (
-            {"turns": [{"user_message": "a", "trajectory": {"max_calls": 1}, "assertions": {"toolCalls": {}}}]},
+            {
+                "turns": [
+                    {"user_message": "a", "trajectory": {"max_calls": 1}, "assertions": {"toolCalls": {}}}
+                ]
+            },
             "turns[0].trajectory: is given twice, as `trajectory` and as `assertions`",
         ),
         ({"goal": "g", "tools": [1]}, "tools: expected a dict from tool name to mock, found [1]"),
@@ -165,22 +183,49 @@ def test_it_cannot_be_changed() -> None:
         ({"goal": "g", "tools": {"": 1}}, "tools: is empty"),
         ({"goal": "g", "tools": {}, "mocks": {}}, "tools: is given twice, as `tools` and as `mocks`"),
         ({"goal": "g", "mocks": {"tool": {}}}, "mocks: unknown key `tool`; did you mean `tools`?"),
-        ({"goal": "g", "tools": {"t": {1, 2}}}, "tools['t']: the answer is not JSON-serialisable: a set is not"),
-        ({"goal": "g", "tools": {"t": b"x"}}, "tools['t']: the answer is not JSON-serialisable: a bytes is not"),
+        (
+            {"goal": "g", "tools": {"t": {1, 2}}},
+            "tools['t']: the answer is not JSON-serialisable: a set is not",
+        ),
+        (
+            {"goal": "g", "tools": {"t": b"x"}},
+            "tools['t']: the answer is not JSON-serialisable: a bytes is not",
+        ),
         ({"goal": "g", "tools": {"t": float("nan")}}, "tools['t']: the answer is not JSON-serialisable"),
         ({"goal": "g", "tools": {"t": sequence(1, object())}}, "tools['t'], step 1: the answer is not JSON"),
-        ({"goal": "g", "tools": {"t": ValueError("x")}}, "is an exception; write sequence(ValueError('x')) to"),
+        (
+            {"goal": "g", "tools": {"t": ValueError("x")}},
+            "is an exception; write sequence(ValueError('x')) to",
+        ),
         ({"goal": "g", "tools": {"t": ValueError}}, "tools['t']: is an exception; write sequence("),
-        ({"goal": "g", "tools": {"t": lambda a, /: a}}, "tools['t']: the function cannot be called with a tool's"),
+        (
+            {"goal": "g", "tools": {"t": lambda a, /: a}},
+            "tools['t']: the function cannot be called with a tool's",
+        ),
         ({"goal": "g", "trajectory": {}}, "trajectory: is empty, so it would check nothing"),
-        ({"goal": "g", "trajectory": {"expected": ["a"], "match_mod": 1}}, "unknown key `match_mod`; did you mean"),
-        ({"goal": "g", "trajectory": {"match_mode": "exact", "expected": []}}, "trajectory.match_mode: found 'ex"),
-        ({"goal": "g", "assertions": {"toolCall": {}}}, "assertions: unknown key `toolCall`; did you mean `tool_"),
+        (
+            {"goal": "g", "trajectory": {"expected": ["a"], "match_mod": 1}},
+            "unknown key `match_mod`; did you mean",
+        ),
+        (
+            {"goal": "g", "trajectory": {"match_mode": "exact", "expected": []}},
+            "trajectory.match_mode: found 'ex",
+        ),
+        (
+            {"goal": "g", "assertions": {"toolCall": {}}},
+            "assertions: unknown key `toolCall`; did you mean `tool_",
+        ),
         ({"goal": "g", "assertions": {}}, "assertions.tool_calls: is missing"),
         ({"goal": "g", "thresholds": [1]}, "thresholds: expected a dict from metric to number, found [1]"),
-        ({"goal": "g", "thresholds": {"a": "4"}}, "thresholds: the threshold of `a` must be a number, but is '4'"),
+        (
+            {"goal": "g", "thresholds": {"a": "4"}},
+            "thresholds: the threshold of `a` must be a number, but is '4'",
+        ),
         ({"goal": "g", "thresholds": {5: 1}}, "thresholds: expected the name of a metric, found 5"),
-        ({"goal": "g", "metrics": "helpfulness"}, "metrics: expected a list of metric names, found 'helpfulness'"),
+        (
+            {"goal": "g", "metrics": "helpfulness"},
+            "metrics: expected a list of metric names, found 'helpfulness'",
+        ),
         ({"goal": "g", "metrics": [5]}, "metrics: expected a text, found 5"),
         ({"goal": "g", "tags": "a"}, "tags: expected a list of texts, found 'a'"),
         ({"goal": "g", "tags": [""]}, "tags: is empty"),
@@ -192,7 +237,9 @@ def test_wrong_options(options: dict[str, Any], said: str) -> None:
     assert said in problem(**options)
 
 
-@pytest.mark.parametrize(("name", "said"), [("", "name: is empty"), (None, "name: expected a text"), (5, "found 5")])
+@pytest.mark.parametrize(
+    ("name", "said"), [("", "name: is empty"), (None, "name: expected a text"), (5, "found 5")]
+)
 def test_wrong_names(name: Any, said: str) -> None:
     """A scenario's name is a text that is not empty."""
     assert said in problem(name, goal="g")
@@ -205,7 +252,7 @@ def line_of(text: str, mark: str) -> int:
     return next(n for n, line in enumerate(text.splitlines(), 1) if mark in line)
 
 
-PLACES = '''\
+PLACES = """\
 import functools
 import agentest
 from agentest import scenario
@@ -231,7 +278,7 @@ def local(name):
 
 
 local("local")
-'''
+"""
 WRAPPER = """\
 from agentest import scenario
 
@@ -252,18 +299,24 @@ def test_places(tmp_path: Path) -> None:
     assert found.broken == ()
     places = {s.name: (Path(s.file).name, s.line) for s in found.scenarios}
     marks = {name: name.split()[0] if name.startswith("loop") else name for name in places}
-    expected = {name: ("a.sim.py", line_of(PLACES, f"# {mark}")) for name, mark in marks.items() if name != "helper"}
+    expected = {
+        name: ("a.sim.py", line_of(PLACES, f"# {mark}")) for name, mark in marks.items() if name != "helper"
+    }
     assert places == {**expected, "helper": ("wrapper.py", line_of(WRAPPER, "return scenario("))}
 
 
 def test_the_place_of_an_error(tmp_path: Path) -> None:
     """An error points at `scenario(`; where a helper wrote that, the file's own line calls the helper."""
     (tmp_path / "wrapper.py").write_text(WRAPPER.replace('"g"', "5"))
-    (tmp_path / "a.sim.py").write_text("from agentest import scenario\n\nscenario(\n    's',\n    goal=5,\n)\n")
+    (tmp_path / "a.sim.py").write_text(
+        "from agentest import scenario\n\nscenario(\n    's',\n    goal=5,\n)\n"
+    )
     (tmp_path / "b.sim.py").write_text("from wrapper import booking\n\n\nbooking('s')\n")
     first, second = discover(tmp_path, ["*.sim.py"], []).broken
     assert (first.line, second.line) == (3, 4)
-    assert first.message.startswith(f"{tmp_path / 'a.sim.py'}:3: scenario 's': goal: expected a text, found 5")
+    assert first.message.startswith(
+        f"{tmp_path / 'a.sim.py'}:3: scenario 's': goal: expected a text, found 5"
+    )
     assert second.message.startswith(f"{tmp_path / 'wrapper.py'}:5: scenario 's': goal: ")
 
 

@@ -15,6 +15,7 @@ from pydantic import BaseModel
 
 from agentest.errors import InvalidAnswer, ModelUnavailable
 from agentest.http import MAX_RETRY_AFTER_S, open_client
+from agentest.llm.live import LiveAnswers
 from agentest.llm.openai_http import OpenAIChatModel
 from agentest.llm.port import CallKey, Ledger
 from agentest.llm.providers import ModelSpec
@@ -63,12 +64,14 @@ class Asking:
         spec = ModelSpec("openai/m", "m", self.server.base_url, **self.parameters)
         async with open_client() as client:
             model = StructuredModel(
-                OpenAIChatModel(spec, client),
-                self.ledger,
-                limiter,
-                timeout_s=self.timeout_s,
-                retries=self.retries,
-                sleep=sleep,
+                LiveAnswers(
+                    OpenAIChatModel(spec, client),
+                    self.ledger,
+                    limiter,
+                    timeout_s=self.timeout_s,
+                    retries=self.retries,
+                    sleep=sleep,
+                )
             )
             return await use(model)
 
@@ -285,7 +288,7 @@ def test_a_model_that_does_not_answer() -> None:
             """Not waited for."""
 
         model = StructuredModel(
-            silent, ledger, anyio.CapacityLimiter(1), timeout_s=0.01, retries=2, sleep=sleep
+            LiveAnswers(silent, ledger, anyio.CapacityLimiter(1), timeout_s=0.01, retries=2, sleep=sleep)
         )
         with pytest.raises(ModelUnavailable, match=r"no answer within 0\.01 s \(tried 3 times\)"):
             await model.ask(ASKED, Rating, KEY)
@@ -375,7 +378,7 @@ def test_places_bound_what_is_under_way() -> None:
 
     async def use() -> int:
         counting = Counting()
-        model = StructuredModel(counting, Ledger(), anyio.CapacityLimiter(3))
+        model = StructuredModel(LiveAnswers(counting, Ledger(), anyio.CapacityLimiter(3)))
 
         async def ask() -> None:
             with pytest.raises(ModelUnavailable):
@@ -415,7 +418,7 @@ def test_a_call_that_is_cancelled_is_counted() -> None:
                 started.set()
                 await anyio.sleep_forever()
 
-        model = StructuredModel(Silent(), ledger, anyio.CapacityLimiter(1))
+        model = StructuredModel(LiveAnswers(Silent(), ledger, anyio.CapacityLimiter(1)))
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(model.ask, ASKED, Rating, KEY)
             await started.wait()

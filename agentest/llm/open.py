@@ -10,6 +10,7 @@ import anyio
 
 from agentest.http import open_client, proxy_for
 from agentest.llm import litellm_adapter
+from agentest.llm.live import LiveAnswers
 from agentest.llm.openai_http import OpenAIChatModel
 from agentest.llm.port import ChatModel, Ledger, Model
 from agentest.llm.providers import ModelSpec
@@ -37,7 +38,9 @@ async def open_models(
 
         async def opened(spec: ModelSpec) -> Model:
             chat = await _chat_model(spec, stack)
-            return StructuredModel(chat, ledger, limiter, timeout_s=spec.timeout_s, retries=spec.retries)
+            return StructuredModel(
+                LiveAnswers(chat, ledger, limiter, timeout_s=spec.timeout_s, retries=spec.retries)
+            )
 
         user_model = await opened(user) if user else None
         judge_model = user_model if judge == user else await opened(judge) if judge else None

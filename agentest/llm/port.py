@@ -95,6 +95,38 @@ class ChatModel(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a model is asked: `repair` counts the answers before this one that could not be used."""
+
+    messages: Sequence[Message]
+    answer: type[BaseModel]
+    key: CallKey
+    repair: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What a model wrote to a question, and what it took to get it: every attempt, on every level."""
+
+    text: str
+    refusal: str = ""
+    model: str = ""
+    used: ModelUsage = field(default_factory=ModelUsage)
+
+
+class Answers(Protocol):
+    """Where answers come from: a model, or a recording of one. Reading them is not its business."""
+
+    name: str
+    parameters: Mapping[str, Any]
+    """What shapes the model's answers besides the question: temperature, max_tokens."""
+
+    async def answer(self, question: Question) -> Answered:
+        """The answer. Raises ModelUnavailable; what was used is in the ledger by then."""
+        ...
+
+
 class Model(Protocol):
     """A model as the simulated user, the judges and the deduplication use it."""
 
