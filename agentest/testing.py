@@ -235,13 +235,17 @@ def _one_group(request: ChatRequest) -> dict[str, Any]:
     return {"label": "scripted group", "severity": "high", "occurrences": ids, "explanation": "scripted"}
 
 
+def _ignore(_: Event) -> None:
+    """Nobody listens."""
+
+
 def run_scenarios(
     scenarios: Iterable[Scenario],
     *,
     agent: ScriptedAgent | str | Callable[..., Any] | None = None,
     model: ChatModel | None = None,
     options: Options | None = None,
-    on_event: Callable[[Event], None] = lambda event: None,
+    on_event: Callable[[Event], object] = _ignore,
     **config: Any,
 ) -> RunResult:
     """Run scenarios in this process and return what was found out; see `arun_scenarios`."""
@@ -260,7 +264,7 @@ async def arun_scenarios(
     agent: ScriptedAgent | str | Callable[..., Any] | None = None,
     model: ChatModel | None = None,
     options: Options | None = None,
-    on_event: Callable[[Event], None] = lambda event: None,
+    on_event: Callable[[Event], object] = _ignore,
     scope: anyio.CancelScope | None = None,
     **config: Any,
 ) -> RunResult:

@@ -19,7 +19,8 @@ from agentest.llm.live import LiveAnswers
 from agentest.llm.openai_http import OpenAIChatModel
 from agentest.llm.port import CallKey, Ledger
 from agentest.llm.providers import ModelSpec
-from agentest.llm.structured import StructuredModel, answer_schema
+from agentest.llm.schema import answer_schema
+from agentest.llm.structured import StructuredModel
 from agentest.results import ModelUsage
 from agentest.transcript import Usage
 
