@@ -462,3 +462,19 @@ def test_a_cancelled_run() -> None:
     good, bad = anyio.run(go).scenarios
     assert [t.agent_message for t in good.conversations[0].conversation.turns] == ["Fine."]
     assert bad.conversations == ()
+
+
+def test_a_handler_cannot_catch_what_ends_a_conversation() -> None:
+    """An unmocked tool ends the conversation even when the handler swallows the error."""
+
+    async def handler(messages: list[dict[str, Any]], ctx: Any) -> str:
+        try:
+            await ctx.resolve_tool("unknown", {})
+        except Exception:  # noqa: BLE001 - as careless handlers do
+            return "all is well"
+        return "never"
+
+    result = run_scenarios([scenario("s", turns=["x"])], agent=handler)
+    failure = result.scenarios[0].conversations[0].conversation.failure
+    assert failure is not None
+    assert "no mock" in failure.message

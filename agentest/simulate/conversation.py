@@ -132,8 +132,14 @@ class TurnLoop:
         )
 
     async def _ask(self, turn: _Progress) -> AgentReply:
+        ended: list[AgentestError] = []
+
         async def resolve_tool(name: str, args: Any = None) -> Any:
-            return await self._mocks.resolve(name, {} if args is None else args, turn.turn_index)
+            try:
+                return await self._mocks.resolve(name, {} if args is None else args, turn.turn_index)
+            except AgentestError as error:
+                ended.append(error)
+                raise
 
         turn.requests += 1
         try:
@@ -143,6 +149,8 @@ class TurnLoop:
         except NoReply as error:
             turn.count_retries(error.retries)
             raise
+        if ended:  # a handler may have caught it, but what ends a conversation ends it
+            raise ended[0]
         turn.latency_ms += reply.latency_ms
         turn.usage += reply.usage
         turn.count_retries(reply.retries)
