@@ -84,21 +84,23 @@ def _root(cwd: Path | None) -> Path:
 
 
 def _request(root: Path, config: Path | None, **given: Any) -> Any:
-    from agentest.app import Request
     from agentest.plan import Options
+    from agentest.prepare import Request
 
     reporters, verbose = given.pop("reporters"), given.pop("verbose")
     return Request(root, root / config if config else None, Options(**given), reporters, verbose)
 
 
 def _run(request: Any) -> ExitCode:
-    from agentest.app import prepare, run_once
+    from agentest.app import run_once
+    from agentest.prepare import prepare
 
     return run_once(prepare(request))
 
 
 def _list(request: Any) -> ExitCode:
-    from agentest.app import broken, listing, prepare
+    from agentest.app import broken, listing
+    from agentest.prepare import prepare
 
     prepared = prepare(request)
     for line in listing(prepared):

@@ -201,6 +201,10 @@ class JudgeSettings(ModelSettings):
     """The judges' model. `samples` answers are asked for each metric."""
 
     samples: AtLeastOne = 1
+    batch: bool = False
+    """Ask for all 1–5 metrics of a turn in one call."""
+    cache: bool = True
+    """Mark the part that a turn's judges share for providers that cache prompts only when told to."""
 
     @field_validator("samples")
     @classmethod

@@ -230,6 +230,8 @@ class RunResult:
     version: str
     models: Mapping[str, str | None] = field(default_factory=dict)
     interrupted: bool = False
+    stopped: str | None = None
+    """Why the run ended before its end: interrupted, --fail-fast, a budget."""
 
     def with_status(self, status: Status) -> tuple[ScenarioResult, ...]:
         return tuple(s for s in self.scenarios if s.verdict.status is status)

@@ -6,11 +6,10 @@ conversation's own task group but outside its place in the limiter: a slow judge
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from time import perf_counter
-from typing import Literal
 
 import anyio
 
@@ -27,6 +26,7 @@ from agentest.events import (
     ScenarioStarted,
     TurnFinished,
 )
+from agentest.holding import Holder
 from agentest.llm.open import Models
 from agentest.llm.port import Ledger
 from agentest.plan import Plan, Unit, endpoint
@@ -42,10 +42,6 @@ from agentest.results import (
     Status,
     Verdict,
 )
-from agentest.simulate.agents import Agent
-from agentest.simulate.conversation import TurnLoop
-from agentest.simulate.mocks import MockResolver
-from agentest.simulate.users import OfflineUser, ScriptedUser, SimulatedUser, User
 from agentest.transcript import Turn
 from agentest.verdict import averages, decide, skipped_metrics
 
@@ -58,10 +54,9 @@ class Settings:
 
     concurrency: int = 20
     debounce_s: float = 0.0
-    mock_timeout_s: float = 30.0
-    unmocked_tools: Literal["error", "passthrough"] = "error"
     fail_on: Severity = Severity.CRITICAL
     samples: int = 1
+    batch: bool = False
     fail_fast: bool = False
 
 
@@ -69,7 +64,7 @@ class Settings:
 class Ports:
     """Everything outside the program that a run talks to; tests pass in their own."""
 
-    agents: Mapping[str, Agent]
+    holder: Holder
     models: Models = field(default_factory=Models)
     ledger: Ledger = field(default_factory=Ledger)
     redact: Redactor = field(default_factory=Redactor)
@@ -86,32 +81,51 @@ class _UnitState:
     result: ScenarioResult | None = None
 
 
+class Stop:
+    """Stops a run before its end; the first reason counts. What had finished is kept."""
+
+    def __init__(self) -> None:
+        self.scope = anyio.CancelScope()
+        self.reason: str | None = None
+        self.status = Status.ERRORED
+        self.interrupted = False
+
+    def __call__(self, reason: str, status: Status = Status.ERRORED, *, interrupted: bool = False) -> None:
+        """Stop, for this reason; `status` is what becomes of the scenarios that had not finished."""
+        if self.reason is None:
+            self.reason, self.status, self.interrupted = reason, status, interrupted
+        self.scope.cancel()
+
+    def interrupt(self) -> None:
+        """Stop because the user wants it."""
+        self("interrupted", interrupted=True)
+
+
 async def run(
-    plan: Plan, settings: Settings, ports: Ports, emit: Emit, scope: anyio.CancelScope | None = None
+    plan: Plan, settings: Settings, ports: Ports, emit: Emit, stop: Stop | None = None
 ) -> RunResult:
     """Run everything that is planned. Never raises for what happens inside a conversation.
 
     Args:
         emit: is told of every event, in order; must not raise.
-        scope: cancelling it stops the run; what had finished is in the result, which says `interrupted`.
+        stop: whoever calls it stops the run; what had finished is in the result, which says why.
     """
-    return await _Run(plan, settings, ports, emit, scope or anyio.CancelScope()).run()
+    return await _Run(plan, settings, ports, emit, stop or Stop()).run()
 
 
 class _Run:
-    def __init__(
-        self, plan: Plan, settings: Settings, ports: Ports, emit: Emit, scope: anyio.CancelScope
-    ) -> None:
+    def __init__(self, plan: Plan, settings: Settings, ports: Ports, emit: Emit, stop: Stop) -> None:
         self._plan = plan
         self._settings = settings
         self._ports = ports
         self._emit = emit
-        self._scope = scope
+        self._stop = stop
         self._places = anyio.CapacityLimiter(settings.concurrency)
         self._pace = anyio.Lock()
         self._next_start = 0.0
-        self._stopped_by_failure = False
-        self._judge = Judge(ports.models.judge, settings.samples) if ports.models.judge else None
+        self._judge = (
+            Judge(ports.models.judge, settings.samples, settings.batch) if ports.models.judge else None
+        )
         self._states = {id(unit): _UnitState(unit) for unit in plan.units}
 
     async def run(self) -> RunResult:
@@ -120,7 +134,7 @@ class _Run:
         for entry in self._plan.entries:
             if isinstance(entry, ScenarioResult):
                 self._emit(ScenarioFinished(entry))
-        with self._scope:
+        with self._stop.scope:
             async with anyio.create_task_group() as tasks:
                 for unit in self._plan.units:
                     tasks.start_soon(self._run_unit, unit)
@@ -135,7 +149,8 @@ class _Run:
             duration_ms=(perf_counter() - began) * 1000,
             version=__version__,
             models=self._model_names(),
-            interrupted=self._scope.cancel_called and not self._stopped_by_failure,
+            interrupted=self._stop.interrupted,
+            stopped=self._stop.reason,
         )
         self._emit(RunFinished(result))
         return result
@@ -167,8 +182,7 @@ class _Run:
         state.result = self._judged(state, deduplication)
         self._emit(ScenarioFinished(state.result))
         if self._settings.fail_fast and state.result.verdict.status is Status.FAILED:
-            self._stopped_by_failure = not self._scope.cancel_called
-            self._scope.cancel()
+            self._stop("stopped by --fail-fast", Status.SKIPPED)
 
     async def _run_conversation(self, state: _UnitState, number: int) -> None:
         unit = state.unit
@@ -182,7 +196,7 @@ class _Run:
         async with anyio.create_task_group() as judging:
             async with self._places:
                 await self._begin(state)
-                conversation = await self._loop(unit, number, conversation_id, closed).run()
+                conversation = await self._ports.holder.hold(unit, number, conversation_id, closed)
             await evaluation.add_conversation(conversation)
         result = evaluation.result(conversation)
         state.finished[number] = result
@@ -204,34 +218,6 @@ class _Run:
         return Evaluator(
             unit.scenario, unit.scope, unit.metrics, self._plan.custom, self._judge, self._ports.redact.error
         )
-
-    def _loop(
-        self, unit: Unit, number: int, conversation_id: str, on_turn: Callable[[tuple[Turn, ...]], None]
-    ) -> TurnLoop:
-        mocks = MockResolver(
-            unit.scenario.tools,
-            scenario=unit.scenario.name,
-            conversation_id=conversation_id,
-            unmocked_tools=self._settings.unmocked_tools,
-            timeout_s=self._settings.mock_timeout_s,
-        )
-        return TurnLoop(
-            conversation_id,
-            unit.scenario.name,
-            self._ports.agents[unit.agent],
-            self._user(unit, number),
-            mocks,
-            max_turns=unit.max_turns,
-            on_turn=on_turn,
-            redact=self._ports.redact.error,
-        )
-
-    def _user(self, unit: Unit, number: int) -> User:
-        if unit.scenario.scripted:
-            return ScriptedUser([turn.user_message for turn in unit.scenario.turns])
-        if self._ports.models.user is None:
-            return OfflineUser(unit.scenario)
-        return SimulatedUser(self._ports.models.user, unit.scenario, unit.scope, number)
 
     async def _deduplicate(self, state: _UnitState) -> Deduplication:
         failures = [f for n in sorted(state.finished) for f in state.finished[n].failures]
@@ -268,11 +254,7 @@ class _Run:
         if state.result:
             return state.result
         done = f"after {len(state.finished)} of {state.unit.conversations} conversations"
-        stopped = (
-            Reason(Status.SKIPPED, ReasonKind.INTERRUPTED, f"stopped by --fail-fast {done}")
-            if self._stopped_by_failure
-            else Reason(Status.ERRORED, ReasonKind.INTERRUPTED, f"interrupted {done}")
-        )
+        stopped = Reason(self._stop.status, ReasonKind.INTERRUPTED, f"{self._stop.reason}: {done}")
         # Groups would cost another call to the model: the failures keep their labels, at medium severity.
         failures = [failure for found in state.finished.values() for failure in found.failures]
         return self._judged(state, group_by_label(failures), stopped)

@@ -23,6 +23,7 @@ import anyio
 from agentest.config import Config
 from agentest.discovery import Discovered
 from agentest.events import Event
+from agentest.holding import LiveHolder
 from agentest.http import AddressGuard, open_client
 from agentest.llm.live import LiveAnswers
 from agentest.llm.open import Models
@@ -31,7 +32,7 @@ from agentest.llm.structured import StructuredModel
 from agentest.metric_names import BUILTIN, LABELS, Kind
 from agentest.plan import Options, make_plan
 from agentest.results import NO_FAILURE, RunResult
-from agentest.runner import Ports, Settings, run
+from agentest.runner import Ports, Settings, Stop, run
 from agentest.scenarios import Scenario
 from agentest.simulate.open import make_agents
 from agentest.transcript import Usage
@@ -265,7 +266,7 @@ async def arun_scenarios(
     model: ChatModel | None = None,
     options: Options | None = None,
     on_event: Callable[[Event], object] = _ignore,
-    scope: anyio.CancelScope | None = None,
+    stop: Stop | None = None,
     **config: Any,
 ) -> RunResult:
     """Run scenarios and return what was found out.
@@ -274,7 +275,7 @@ async def arun_scenarios(
         agent: a ScriptedAgent, an endpoint, or a handler function; None where `config` has an `agent`.
         model: plays the user and judges; None runs offline.
         on_event: is told of every event of the run.
-        scope: cancelling it stops the run.
+        stop: calling it stops the run.
         config: further keys of the configuration.
 
     Raises ConfigError or pydantic's ValidationError for a wrong configuration.
@@ -294,13 +295,14 @@ async def arun_scenarios(
             models = Models(asked, asked)
         settings = Settings(
             concurrency=concurrency,
-            mock_timeout_s=checked.request_timeout_ms / 1000,
-            unmocked_tools=checked.unmocked_tools,
+            debounce_s=checked.debounce_ms / 1000,
             fail_on=checked.severity,
             samples=checked.judge.samples,
+            batch=checked.judge.batch,
             fail_fast=options.fail_fast,
         )
-        return await run(plan, settings, Ports(clients, models, ledger), on_event, scope)
+        holder = LiveHolder(clients, models.user, checked.unmocked_tools, checked.request_timeout_ms / 1000)
+        return await run(plan, settings, Ports(holder, models, ledger), on_event, stop)
 
 
 def _agent_config(agent: ScriptedAgent | str | Callable[..., Any]) -> dict[str, Any]:

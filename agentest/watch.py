@@ -8,10 +8,11 @@ from pathlib import Path
 
 from watchfiles import Change, watch
 
-from agentest.app import Prepared, Request, prepare, run_once
+from agentest.app import run_once
 from agentest.discovery import matches
 from agentest.errors import ExitCode, UsageError
 from agentest.importing import forget_modules
+from agentest.prepare import Prepared, Request, prepare
 
 
 def run_and_watch(request: Request) -> ExitCode:

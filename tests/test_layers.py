@@ -39,11 +39,14 @@ LAYERS: dict[str, int] = {
     "events": 3,
     # 4: order
     "plan": 4,
+    "holding": 4,
     "runner": 4,
     # 5: telling
     "report": 5,
     # 6: doors
     "app": 6,
+    "prepare": 6,
+    "execute": 6,
     "watch": 6,
     "cli": 6,
     "__main__": 6,

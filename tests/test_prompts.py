@@ -20,6 +20,7 @@ from agentest.evaluate.prompts import (
     shown_prompts,
     turn_context,
 )
+from agentest.llm.port import joined
 from agentest.metric_names import BUILTIN, LABELS, Kind
 from agentest.results import LabelledFailure
 from agentest.templates import fill, placeholders
@@ -114,7 +115,7 @@ def test_judges_and_grouping_are_asked_with_injections_escaped(injection: str) -
         run_scenarios([made], agent=agent, model=model)
     assert {r.key.role for r in model.requests} == {"judge", "dedup"}
     for request in model.requests:
-        system, content = (m["content"] for m in request.messages)
+        system, content = (m["content"] for m in joined(request.messages))
         assert len(DELIMITER.findall(content)) == 2 * len(
             re.findall(r'^<data name="\w+"[^>]*>$', content, re.M)
         )
@@ -136,7 +137,7 @@ def test_a_turns_judges_share_everything_but_the_question() -> None:
         assert len(asked) == (7 if turn == 0 else 6)
         beginnings = set()
         for request in asked:
-            system, user = (m["content"] for m in request.messages)
+            system, user = (m["content"] for m in joined(request.messages))
             rest = question(request.key.metric or "", first_turn=turn == 0)
             assert user.endswith("\n\n" + rest)
             beginnings.add((system, user.removesuffix(rest)))

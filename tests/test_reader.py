@@ -55,7 +55,7 @@ answers = scale | binary | lines | labels | deep
 
 no_braces = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="{}"), max_size=40)
 prose = no_braces.filter(lambda text: "<think" not in text)
-asides = st.sampled_from(["", "In the set {a, b}: ", "\\frac{1}{2} ", "{} ", "f(x) { ", "} ", ":-{ "])
+asides = st.sampled_from(["", "In the set {a, b}: ", "\\frac{1}{2} ", "{} ", "f(x) { … ", "} ", ":-{ … "])
 thoughts = st.sampled_from(["", "<think>", "<thinking>", "\n<think>"])
 
 
@@ -161,6 +161,8 @@ GOOD = '{"reason": "r", "value": 4}'
         f"{{'answer': {GOOD}}}",
         f"{{answer: {GOOD}}}",
         f'{{"reason": "they said {GOOD} there", "value": 2}}',
+        f'{{"reason": "use }} here" "value": 2, "x": {GOOD}}}',
+        f'{{"reason": "5" of {{them", "x": {GOOD}',
         f"<think>{GOOD}</think>",
         f"<think>first {GOOD} but then",
         f"<think>a</think><think>{GOOD}",

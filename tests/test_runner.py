@@ -19,6 +19,7 @@ from agentest.events import (
 )
 from agentest.llm.port import ChatRequest, TransientError
 from agentest.results import Status, Unscored
+from agentest.runner import Stop
 from agentest.testing import Raw, ScriptedAgent, ScriptedModel, arun_scenarios, run_scenarios, tool_call
 
 
@@ -278,11 +279,11 @@ def test_a_cancelled_run_keeps_what_had_finished() -> None:
     """Cancelling a run returns the finished conversations of every scenario, and calls it interrupted."""
 
     async def go() -> Any:
-        scope = anyio.CancelScope()
+        stop = Stop()
 
         def on_event(event: Event) -> None:
             if isinstance(event, ConversationFinished) and event.name == "quick":
-                scope.cancel()
+                stop.interrupt()
 
         async def handler(messages: list[dict[str, Any]], ctx: Any) -> str:
             if ctx.scenario == "slow":
@@ -293,7 +294,7 @@ def test_a_cancelled_run_keeps_what_had_finished() -> None:
             [scenario("quick", turns=["x"], conversations_per_scenario=1), scenario("slow", turns=["x"])],
             agent=handler,
             on_event=on_event,
-            scope=scope,
+            stop=stop,
         )
 
     result = anyio.run(go)

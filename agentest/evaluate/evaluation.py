@@ -14,6 +14,7 @@ from agentest.evaluate.judge import Judge
 from agentest.evaluate.prompts import conversation_context, turn_context
 from agentest.evaluate.trajectory import match_trajectory
 from agentest.llm.port import CallKey
+from agentest.metric_names import BUILTIN, Kind
 from agentest.results import (
     NO_FAILURE,
     NO_MODEL,
@@ -32,7 +33,9 @@ from agentest.transcript import Blame, Conversation, Failure, Turn
 GOAL_COMPLETION = "goal_completion"
 TOOL_CALLS = "tool_call_behavior_failure"
 
-Pending = dict[str, Callable[[], Awaitable[MetricResult]]]
+Asking = Callable[[], Awaitable[Mapping[str, MetricResult]]]
+Pending = dict[tuple[str, ...], Asking]
+"""Metrics → how to ask for them; several where one question is for all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +107,7 @@ class Evaluator:
         pending = self._built_in(names, turn_context(given) if self.judge and names else "", key)
         for metric in self.custom:
             if not isinstance(metric, ConversationMetric):
-                pending[metric.name] = self._custom(metric, given, key)
+                pending[metric.name,] = self._custom(metric, given, key)
         return pending
 
     def _conversation_metrics(self, conversation: Conversation, number: int) -> Pending:
@@ -118,39 +121,56 @@ class Evaluator:
         pending = self._built_in(names, conversation_context(given) if self.judge and names else "", key)
         for metric in self.custom:
             if isinstance(metric, ConversationMetric):
-                pending[metric.name] = self._custom(metric, given, key)
+                pending[metric.name,] = self._custom(metric, given, key)
         return pending
 
     def _built_in(self, names: Sequence[str], context: str, key: CallKey) -> Pending:
-        def asking(name: str) -> Callable[[], Awaitable[MetricResult]]:
-            async def ask() -> MetricResult:
-                if self.judge is None:
-                    return Skipped(NO_MODEL)
-                return await self.judge.score(name, context, key, first_turn=key.turn == 0)
+        judge, first = self.judge, key.turn == 0
+        if judge is None:
+            return {(name,): _answering({name: Skipped(NO_MODEL)}) for name in names}
+
+        def alone(name: str) -> Asking:
+            async def ask() -> Mapping[str, MetricResult]:
+                return {name: await judge.score(name, context, key, first_turn=first)}
 
             return ask
 
-        return {name: asking(name) for name in names}
+        def together(metrics: tuple[str, ...]) -> Asking:
+            return lambda: judge.score_together(metrics, context, key, first_turn=first)
 
-    def _custom(
-        self, metric: Metric, given: TurnInput | ConversationInput, key: CallKey
-    ) -> Callable[[], Awaitable[MetricResult]]:
+        joint = tuple(n for n in names if judge.batch and BUILTIN[n] is Kind.SCALE)
+        pending: Pending = {joint: together(joint)} if len(joint) > 1 else {}
+        rest = [name for name in names if not pending or name not in joint]
+        return pending | {(name,): alone(name) for name in rest}
+
+    def _custom(self, metric: Metric, given: TurnInput | ConversationInput, key: CallKey) -> Asking:
         model = self.judge.model if self.judge else None
-        own = CallKey(key.role, key.scope, key.conversation, key.turn, metric.name)
-        return lambda: evaluate_metric(metric, given, model, own)
+
+        async def ask() -> Mapping[str, MetricResult]:
+            own = replace(key, metric=metric.name)
+            return {metric.name: await evaluate_metric(metric, given, model, own)}
+
+        return ask
 
     async def _gather(self, pending: Pending) -> dict[str, MetricResult]:
         """All metrics at once, in the order in which they were asked for."""
         found: dict[str, MetricResult] = {}
 
-        async def ask(name: str) -> None:
-            result = await pending[name]()
-            found[name] = Unscored(self.redact(result.error)) if isinstance(result, Unscored) else result
+        async def ask(asking: Asking) -> None:
+            for name, result in (await asking()).items():
+                found[name] = Unscored(self.redact(result.error)) if isinstance(result, Unscored) else result
 
         async with anyio.create_task_group() as tasks:
-            for name in pending:
-                tasks.start_soon(ask, name)
-        return {name: found[name] for name in pending}
+            for asking in pending.values():
+                tasks.start_soon(ask, asking)
+        return {name: found[name] for names in pending for name in names}
+
+
+def _answering(result: Mapping[str, MetricResult]) -> Asking:
+    async def ask() -> Mapping[str, MetricResult]:
+        return result
+
+    return ask
 
 
 class OngoingEvaluation:

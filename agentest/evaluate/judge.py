@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from statistics import median_low
 from typing import Annotated, Any, Literal
 
@@ -12,8 +13,8 @@ import anyio
 from pydantic import BaseModel, BeforeValidator, Field, create_model
 
 from agentest.errors import ModelError
-from agentest.evaluate.prompts import judge_messages, question
-from agentest.llm.port import CallKey, Model
+from agentest.evaluate.prompts import joint_question, judge_messages, question
+from agentest.llm.port import CallKey, Message, Model
 from agentest.metric_names import LABELS
 from agentest.results import NO_FAILURE, MetricResult, Score, Unscored
 
@@ -55,20 +56,41 @@ class Judge:
 
     model: Model
     samples: int = 1
+    batch: bool = False
+    """Whether the 1–5 metrics of a turn are asked for together."""
 
     async def score(
         self, metric: str, context: str, key: CallKey, *, first_turn: bool = False
     ) -> MetricResult:
         """The value of a built-in metric; Unscored where fewer than half of the samples could be had."""
         messages = judge_messages(context, question(metric, first_turn=first_turn))
-        answer_type = _ANSWERS.get(metric, ScaleAnswer)
+        answers, problem = await self._sample(messages, _ANSWERS.get(metric, ScaleAnswer), key, metric)
+        return _combined(answers, self.samples) if answers else Unscored(problem)
+
+    async def score_together(
+        self, metrics: tuple[str, ...], context: str, key: CallKey, *, first_turn: bool = False
+    ) -> dict[str, MetricResult]:
+        """The values of several 1–5 metrics from one call a sample."""
+        messages = judge_messages(context, joint_question(metrics, first_turn=first_turn))
+        answers, problem = await self._sample(messages, _joint_answer(metrics), key, "batch")
+        return {
+            metric: _combined([getattr(answer, metric) for answer in answers], self.samples)
+            if answers
+            else Unscored(problem)
+            for metric in metrics
+        }
+
+    async def _sample(
+        self, messages: Sequence[Message], answer_type: type[BaseModel], key: CallKey, metric: str
+    ) -> tuple[list[Any], str]:
+        """The samples' answers, none unless more than half could be had, and what the first problem was."""
         answers: list[Any] = [None] * self.samples
         problems: list[str] = []
 
         async def sample(n: int) -> None:
             try:
                 answers[n] = await self.model.ask(
-                    messages, answer_type, CallKey(key.role, key.scope, key.conversation, key.turn, metric, n)
+                    messages, answer_type, replace(key, metric=metric, sample=n)
                 )
             except ModelError as error:
                 problems.append(str(error))
@@ -79,9 +101,14 @@ class Judge:
             for n in range(self.samples):
                 tasks.start_soon(sample, n)
         given = [answer for answer in answers if answer is not None]
-        if 2 * len(given) <= self.samples:
-            return Unscored(problems[0])
-        return _combined(given, self.samples)
+        enough = 2 * len(given) > self.samples
+        return (given if enough else []), (problems[0] if problems else "")
+
+
+@cache
+def _joint_answer(metrics: tuple[str, ...]) -> type[BaseModel]:
+    fields: dict[str, Any] = {metric: (ScaleAnswer, Field()) for metric in metrics}
+    return create_model("JointAnswer", **fields)
 
 
 def _combined(answers: Sequence[Any], asked: int) -> Score:

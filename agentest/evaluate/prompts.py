@@ -163,8 +163,15 @@ def conversation_context(given: ConversationInput) -> str:
 
 
 def judge_messages(context: str, question: str) -> list[Message]:
-    """The messages for one judge: the shared context first, the metric's own question last."""
-    return [{"role": "system", "content": SYSTEM}, {"role": "user", "content": f"{context}\n\n{question}"}]
+    """The messages for one judge: the shared context first, the metric's own question last.
+
+    Two messages of the user, so that an adapter knows where the shared part ends; it may join them.
+    """
+    return [
+        {"role": "system", "content": SYSTEM},
+        {"role": "user", "content": context},
+        {"role": "user", "content": question},
+    ]
 
 
 def question(metric: str, *, first_turn: bool = False) -> str:
@@ -176,6 +183,15 @@ def question(metric: str, *, first_turn: bool = False) -> str:
     if metric in _ENDS:
         return text + fill(_SCALE, dict(zip(("five", "three", "one"), _ENDS[metric], strict=True)))
     return text
+
+
+def joint_question(metrics: Iterable[str], *, first_turn: bool = False) -> str:
+    """The questions of several metrics, to be answered in one go."""
+    asked = "\n\n".join(f"[{metric}] {question(metric, first_turn=first_turn)}" for metric in metrics)
+    return (
+        "Answer each of the following questions by itself, as if it were the only one: no answer may "
+        f"colour another.\n\n{asked}"
+    )
 
 
 def dedup_messages(scenario: str, goal: str, failures: Sequence[LabelledFailure]) -> list[Message]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import anyio.to_thread
@@ -11,7 +12,7 @@ import anyio.to_thread
 from agentest.errors import ModelError, ModelUnavailable
 from agentest.http import retry_after
 from agentest.llm.openai_http import REFUSED, TRANSIENT, response_format, secrets_of, usage_of
-from agentest.llm.port import ChatReply, ChatRequest, RequestRefused, TransientError
+from agentest.llm.port import ChatReply, ChatRequest, Message, RequestRefused, TransientError, joined
 from agentest.llm.providers import ModelSpec
 from agentest.redact import Redactor
 
@@ -40,6 +41,8 @@ class LiteLLMChatModel:
     def __init__(self, spec: ModelSpec, litellm: Any) -> None:
         self.name = spec.name
         self._litellm = litellm
+        # Claude caches a prompt's beginning only up to a mark; the others find out by themselves.
+        self._mark_shared = spec.cache and "claude" in spec.model
         self._redact = Redactor(secrets_of(spec))
         self._arguments: dict[str, Any] = {
             "model": spec.model,
@@ -59,11 +62,16 @@ class LiteLLMChatModel:
             **spec.body,
         }
 
+    def _messages(self, messages: Sequence[Message]) -> list[dict[str, Any]]:
+        if not self._mark_shared:
+            return [dict(message) for message in joined(messages)]
+        return _with_cache_marks(messages)
+
     async def complete(self, request: ChatRequest) -> ChatReply:
         """One attempt. Raises TransientError, RequestRefused or ModelUnavailable."""
         try:
             response = await self._litellm.acompletion(
-                messages=[dict(m) for m in request.messages], **response_format(request), **self._arguments
+                messages=self._messages(request.messages), **response_format(request), **self._arguments
             )
             message = response.choices[0].message
             usage = response.usage.model_dump() if getattr(response, "usage", None) else None
@@ -72,6 +80,19 @@ class LiteLLMChatModel:
         refusal = getattr(message, "refusal", None)
         refused = str(refusal) if refusal and not message.content else ""
         return ChatReply(message.content or "", usage_of(usage), str(response.model or ""), refused)
+
+
+def _with_cache_marks(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """Neighbours of one role as parts of one message, all but the last part marked for the cache."""
+    marked: list[dict[str, Any]] = []
+    for message in messages:
+        part: dict[str, Any] = {"type": "text", "text": message["content"]}
+        if marked and marked[-1]["role"] == message["role"]:
+            marked[-1]["content"][-1]["cache_control"] = {"type": "ephemeral"}
+            marked[-1]["content"].append(part)
+        else:
+            marked.append({"role": message["role"], "content": [part]})
+    return marked
 
 
 def _translated(error: Exception, redact: Redactor) -> ModelError:

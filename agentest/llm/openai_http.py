@@ -12,7 +12,7 @@ import httpx
 
 from agentest.errors import ModelUnavailable
 from agentest.http import CONNECTION_ERRORS, describe, retry_after
-from agentest.llm.port import ChatReply, ChatRequest, Level, RequestRefused, TransientError
+from agentest.llm.port import ChatReply, ChatRequest, Level, RequestRefused, TransientError, joined
 from agentest.llm.providers import ModelSpec
 from agentest.redact import Redactor
 from agentest.transcript import Usage
@@ -58,7 +58,7 @@ class OpenAIChatModel:
         payload = {
             **self._spec.body,
             "model": self._spec.model,
-            "messages": request.messages,
+            "messages": joined(request.messages),
             **parameters,
             **response_format(request),
         }

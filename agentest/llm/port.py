@@ -17,6 +17,19 @@ from agentest.transcript import Usage
 Message = Mapping[str, str]
 """`{"role": "system" | "user" | "assistant", "content": text}`."""
 
+
+def joined(messages: Sequence[Message]) -> list[Message]:
+    """The messages with neighbours of one role joined: many models' templates know no such neighbours."""
+    result: list[Message] = []
+    for message in messages:
+        if result and result[-1]["role"] == message["role"]:
+            text = f"{result[-1]['content']}\n\n{message['content']}"
+            result[-1] = {"role": message["role"], "content": text}
+        else:
+            result.append(message)
+    return result
+
+
 Role = Literal["user", "judge", "dedup"]
 Answer = TypeVar("Answer", bound=BaseModel)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentest.config import Config, ModelSettings, ProviderOptions, check_headers, check_url
+from agentest.config import Config, JudgeSettings, ModelSettings, ProviderOptions, check_headers, check_url
 from agentest.errors import ConfigError
 
 
@@ -26,6 +26,8 @@ class ModelSpec:
     max_tokens: int | None = None
     timeout_s: float = 120.0
     retries: int = 4
+    cache: bool = True
+    """Whether to mark what prompts share, for providers that want marks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +166,7 @@ def _spec(
         max_tokens=settings.max_tokens,
         timeout_s=settings.timeout_ms / 1000,
         retries=settings.retries,
+        cache=settings.cache if isinstance(settings, JudgeSettings) else True,
     )
 
 

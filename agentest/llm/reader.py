@@ -13,7 +13,8 @@ from pydantic import BaseModel, ValidationError
 Answer = TypeVar("Answer", bound=BaseModel)
 # Reasoning that was cut off is no answer either: without its end, everything is reasoning.
 _THINKING = re.compile(r"^(?:\s*<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z))+", re.S)
-_BEGINS_OBJECT = re.compile(r"""\{\s*["'}]""")
+_BEGINS_OBJECT = re.compile(r"""\{\s*(?:["'}]|\w+\s*:)""")
+_STRING_OR_BRACE = re.compile(r'"(?:[^"\\]|\\.)*"|[{}]', re.S)
 
 
 class Unreadable(ValueError):
@@ -87,7 +88,8 @@ def _problem(details: Any) -> str:
 def _objects(text: str) -> Iterator[str]:
     """The sources of the JSON objects in a text that stand inside no other, in order.
 
-    What looks like an object but is none is passed over to its closing brace, with all that is in it.
+    What begins like an object but is none is passed over with all that may be in it: a part of something
+    broken is no answer. A brace in prose is just a character.
     """
     closing = _closing_braces(text)
     at = text.find("{")
@@ -95,11 +97,11 @@ def _objects(text: str) -> Iterator[str]:
         end = _end_of_object(text, at)
         if end is not None:
             yield text[at:end]
-        elif at in closing:
-            end = closing[at] + 1
         elif _BEGINS_OBJECT.match(text, at):
-            yield text[at:]  # cut off: whatever stands in it is a part of something unfinished
-            return
+            end = max(closing.get(at, len(text)), _closing_brace(text, at)) + 1
+            if end > len(text):
+                yield text[at:]
+                return
         else:
             end = at + 1
         at = text.find("{", end)
@@ -112,8 +114,18 @@ def _end_of_object(text: str, at: int) -> int | None:
         return None
 
 
+def _closing_brace(text: str, at: int) -> int:
+    """The place of the brace that closes the one at `at`, none in strings counted; else the text's end."""
+    depth = 0
+    for match in _STRING_OR_BRACE.finditer(text, at):
+        depth += {"{": 1, "}": -1}.get(match[0], 0)
+        if depth == 0:
+            return match.start()
+    return len(text)
+
+
 def _closing_braces(text: str) -> dict[int, int]:
-    """The place of the closing brace by the place of each opening brace that has one."""
+    """The place of the closing brace by that of each opening brace that has one, strings not minded."""
     opened: list[int] = []
     closing = {}
     for match in re.finditer(r"[{}]", text):

@@ -1,0 +1,73 @@
+"""What a run may spend on models: `--max-cost` and `--max-llm-calls`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from agentest.errors import ConfigError, ModelError
+from agentest.llm.prices import Price, price_of
+
+
+class BudgetExhausted(ModelError):
+    """The call was not made: the run has spent what it may."""
+
+
+class Budget:
+    """Counts attempts and their cost over the whole run; `on_exhausted` hears once why no more are made."""
+
+    def __init__(
+        self,
+        max_cost: float | None,
+        max_calls: int | None,
+        on_exhausted: Callable[[str], None],
+    ) -> None:
+        self._max_cost = max_cost
+        self._max_calls = max_calls
+        self._on_exhausted = on_exhausted
+        self._told = False
+        self.calls = 0
+        """Attempts reserved so far."""
+        self.cost = 0.0
+        """USD that is known to be spent so far."""
+
+    def reserve(self) -> None:
+        """Claim one attempt, right before it is made. Raises BudgetExhausted when there is none left."""
+        if why := self._used_up():
+            self._tell(why)
+            raise BudgetExhausted(why)
+        self.calls += 1
+
+    def spent(self, cost: float | None) -> None:
+        """An attempt cost so many USD; None: nobody knows.
+
+        What is under way together when the last dollar goes is still paid for: cost is known only afterwards.
+        """
+        self.cost += cost or 0.0
+
+    def _used_up(self) -> str | None:
+        if self._max_calls is not None and self.calls >= self._max_calls:
+            return f"no more model calls: all {self._max_calls} that --max-llm-calls allows were made"
+        if self._max_cost is not None and self.cost >= self._max_cost:
+            return f"no more model calls: they cost {self.cost:.4f} USD, --max-cost allows {self._max_cost:g}"
+        return None
+
+    def _tell(self, why: str) -> None:
+        if not self._told:
+            self._told = True
+            self._on_exhausted(why)
+
+
+def check_prices(
+    models: Iterable[str],
+    max_cost: float | None,
+    price_of: Callable[[str], Price | None] = price_of,
+) -> None:
+    """Raise ConfigError if a cost is to be kept to and the price of a model to be asked is not known."""
+    if max_cost is None:
+        return
+    unknown = sorted({model for model in models if price_of(model) is None})
+    if unknown:
+        raise ConfigError(
+            f"--max-cost cannot be kept to: the price of {', '.join(unknown)} is not known; "
+            "limit the number of calls with --max-llm-calls instead"
+        )

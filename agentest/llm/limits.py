@@ -1,0 +1,264 @@
+"""How many requests a model gets at a time and per minute, and what its 429s teach about that."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from types import TracebackType
+
+import anyio
+
+from agentest.http import MAX_RETRY_AFTER_S
+from agentest.llm.port import Message
+
+_MINUTE_S = 60.0
+_BURST = 0.1
+"""The part of a minute's allowance that may be used at once, after a pause."""
+_INSTANT_S = 1e-6
+"""Waits that are rounding errors of the clock."""
+_CHARS_PER_TOKEN = 4
+_TOKENS_PER_MESSAGE = 4
+
+
+class Limiter:
+    """Places for requests to one model, given in the order in which they were asked for.
+
+        async with limiter.place(estimate_tokens(messages)) as place:
+            ...                                  # one attempt
+            place.succeeded(usage.total_tokens)  # or place.throttled(retry_after) after a 429; else neither
+
+    The places adapt: a 429 halves them, a round of successes gives one back, up to `max_concurrency`.
+    """
+
+    def __init__(
+        self,
+        max_concurrency: int,
+        requests_per_minute: int | None = None,
+        tokens_per_minute: int | None = None,
+        clock: Callable[[], float] = anyio.current_time,
+        sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
+    ) -> None:
+        self._max_concurrency = max(1, max_concurrency)
+        self._clock = clock
+        self._sleep = sleep
+        self._requests = _Bucket(requests_per_minute, clock) if requests_per_minute else None
+        self._tokens = _Bucket(tokens_per_minute, clock) if tokens_per_minute else None
+        self._places = self._max_concurrency
+        self._taken = 0
+        self._held_until: float | None = None
+        self._successes = 0
+        self._decreases = 0
+        # The first in line holds this lock while it waits for what it lacks; the others wait for the lock.
+        self._line = anyio.Lock()
+        self._freed: anyio.Event | None = None
+
+    @property
+    def places(self) -> int:
+        """How many requests may be under way now."""
+        return self._places
+
+    @property
+    def taken(self) -> int:
+        """How many are under way. More than `places` only just after a decrease."""
+        return self._taken
+
+    def place(self, tokens_estimate: int = 0) -> Place:
+        """A place for one request, to be entered with `async with` once."""
+        return Place(self, tokens_estimate)
+
+    def hold(self, seconds: float) -> None:
+        """Let nobody start for a while, at most `MAX_RETRY_AFTER_S`."""
+        if seconds > 0:
+            until = self._clock() + min(seconds, MAX_RETRY_AFTER_S)
+            self._held_until = until if self._held_until is None else max(until, self._held_until)
+
+    async def _take(self, tokens: int) -> int:
+        """Wait for a place; the number of decreases so far, by which `_throttled` knows older requests."""
+        if self._line.locked() or not self._is_free() or self._delay(tokens):
+            async with self._line:
+                await self._wait(tokens)
+                self._start(tokens)
+        else:
+            self._start(tokens)
+        return self._decreases
+
+    async def _wait(self, tokens: int) -> None:
+        # Everything may have changed after each wait: places go away, holds are prolonged.
+        while True:
+            if not self._is_free():
+                self._freed = anyio.Event()
+                await self._freed.wait()
+            elif delay := self._delay(tokens):
+                await self._sleep(delay)
+            else:
+                return
+
+    def _is_free(self) -> bool:
+        return self._taken < self._places
+
+    def _delay(self, tokens: int) -> float:
+        """Seconds until the rates and holds let a request of so many tokens start."""
+        delay = 0.0
+        if self._held_until is not None:
+            delay = self._held_until - self._clock()
+        if self._requests:
+            delay = max(delay, self._requests.delay(1))
+        if self._tokens:
+            delay = max(delay, self._tokens.delay(tokens))
+        return delay if delay > _INSTANT_S else 0.0
+
+    def _start(self, tokens: int) -> None:
+        self._taken += 1
+        if self._requests:
+            self._requests.take(1)
+        if self._tokens:
+            self._tokens.take(tokens)
+
+    def _give_back(self) -> None:
+        self._taken -= 1
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._freed and self._is_free():
+            self._freed.set()
+
+    def _used(self, tokens_more: int) -> None:
+        if self._tokens:
+            self._tokens.take(tokens_more)
+
+    def _succeeded(self, since: int) -> None:
+        if self._places == self._max_concurrency or since != self._decreases:
+            return  # what was sent with more places says nothing of how many there may be now
+        self._successes += 1
+        if self._successes >= self._places:
+            self._successes = 0
+            self._places += 1
+            self._wake()
+
+    def _throttled(self, since: int) -> None:
+        if since != self._decreases:
+            return  # sent before the last decrease: of the same burst
+        self._decreases += 1
+        self._successes = 0
+        self._places = max(1, self._places // 2)
+
+
+class Place:
+    """A place in a limiter, held by one request; what became of the request is reported to it."""
+
+    __slots__ = ("_limiter", "_since", "_tokens")
+
+    def __init__(self, limiter: Limiter, tokens: int) -> None:
+        self._limiter = limiter
+        self._tokens = tokens
+        self._since = 0
+
+    async def __aenter__(self) -> Place:
+        self._since = await self._limiter._take(self._tokens)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._limiter._give_back()
+
+    def succeeded(self, tokens_used: int) -> None:
+        """The request was answered. `tokens_used` replaces the estimate; 0 where it is not known."""
+        if tokens_used > 0:
+            self._limiter._used(tokens_used - self._tokens)
+        self._limiter._succeeded(self._since)
+
+    def throttled(self, retry_after: float | None = None) -> None:
+        """The request was answered with 429. Nobody starts within the seconds that the server asked for."""
+        self._limiter._throttled(self._since)
+        if retry_after is not None:
+            self._limiter.hold(retry_after)
+
+
+class _Bucket:
+    """A token bucket: what may be used per minute, evenly but for a modest burst.
+
+    What is used beyond its contents (a request larger than a burst, a wrong estimate) is a debt that later
+    requests wait for.
+    """
+
+    __slots__ = ("_burst", "_clock", "_level", "_per_second", "_seen")
+
+    def __init__(self, per_minute: int, clock: Callable[[], float]) -> None:
+        self._per_second = per_minute / _MINUTE_S
+        self._burst = max(1.0, per_minute * _BURST)
+        self._clock = clock
+        self._level = self._burst
+        self._seen: float | None = None
+
+    def delay(self, amount: int) -> float:
+        """Seconds until there is enough for an amount, or a whole burst, if it is larger than that."""
+        self._refill()
+        return (min(amount, self._burst) - self._level) / self._per_second
+
+    def take(self, amount: int) -> None:
+        """Use an amount, or give a negative one back."""
+        self._refill()
+        self._level = min(self._level - amount, self._burst)
+
+    def _refill(self) -> None:
+        now = self._clock()
+        if self._seen is not None:
+            self._level = min(self._level + (now - self._seen) * self._per_second, self._burst)
+        self._seen = now
+
+
+def estimate_tokens(messages: Sequence[Message]) -> int:
+    """About how many tokens messages have. No tokenizer: the limiter is told afterwards what was used."""
+    characters = sum(len(message["content"]) for message in messages)
+    return characters // _CHARS_PER_TOKEN + _TOKENS_PER_MESSAGE * len(messages)
+
+
+_ALLOWANCES = (
+    "x-ratelimit-{}-requests",
+    "x-ratelimit-{}-tokens",
+    "anthropic-ratelimit-requests-{}",
+    "anthropic-ratelimit-tokens-{}",
+    "anthropic-ratelimit-input-tokens-{}",
+    "anthropic-ratelimit-output-tokens-{}",
+)
+_HEADERS = tuple((name.format("remaining"), name.format("reset")) for name in _ALLOWANCES)
+_UNITS_S = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|us|µs|ns|[dhms])")
+_NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
+
+
+def hold_from_headers(headers: Mapping[str, str], now: datetime | None = None) -> float | None:
+    """Seconds until a used-up allowance is renewed, by rate-limit headers; None while all have some left.
+
+    Args:
+        headers: of an answer, with names in lower case or a mapping that does not mind.
+        now: by which to read points in time; default: the present.
+    """
+    holds = [
+        _seconds_until(headers.get(reset, ""), now)
+        for remaining, reset in _HEADERS
+        if _is_none_left(headers.get(remaining))
+    ]
+    return max((hold for hold in holds if hold > 0), default=None)
+
+
+def _is_none_left(remaining: str | None) -> bool:
+    return remaining is not None and bool(_NUMBER.fullmatch(remaining)) and float(remaining) == 0
+
+
+def _seconds_until(reset: str, now: datetime | None) -> float:
+    """A duration (`1h2m3s`, `20ms`, plain seconds) or a point in time in seconds from now; else 0."""
+    reset = reset.strip()
+    if _NUMBER.fullmatch(reset):
+        return float(reset)
+    if reset and not _PART.sub("", reset):
+        return sum(float(number) * _UNITS_S[unit] for number, unit in _PART.findall(reset))
+    try:
+        time = datetime.fromisoformat(reset)
+    except ValueError:
+        return 0.0
+    if time.tzinfo is None:
+        time = time.replace(tzinfo=UTC)
+    return (time - (now or datetime.now(UTC))).total_seconds()

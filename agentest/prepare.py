@@ -1,0 +1,89 @@
+"""A run before it begins: everything that can be checked without talking to anybody."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import MutableMapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agentest.config import REPORTERS, check_name
+from agentest.config_file import LoadedConfig, find, load
+from agentest.discovery import Discovered, discover
+from agentest.errors import ConfigError, UsageError
+from agentest.plan import Options, Plan, make_plan
+
+if TYPE_CHECKING:  # needed only where a model is configured
+    from agentest.llm.providers import ModelSpec
+
+MODEL_VARIABLE = "AGENTEST_MODEL"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the command line asks for."""
+
+    root: Path
+    config: Path | None = None
+    options: Options = field(default_factory=Options)
+    reporters: tuple[str, ...] = ()
+    verbose: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A run before it begins: all that can be checked without talking to anybody has been checked."""
+
+    request: Request
+    loaded: LoadedConfig
+    found: Discovered
+    plan: Plan
+    reporters: tuple[str, ...]
+    user: ModelSpec | None = None
+    judge: ModelSpec | None = None
+
+
+def prepare(request: Request, environ: MutableMapping[str, str] = os.environ) -> Prepared:
+    """Load configuration and scenarios and plan the run. Raises UsageError."""
+    options = request.options
+    loaded = load(request.config or find(request.root), environ)
+    config = loaded.config
+    for name in request.reporters:
+        try:
+            check_name(name, REPORTERS, "reporter")
+        except ValueError as error:
+            raise ConfigError(f"--reporter: {error}") from None
+    found = discover(request.root, config.include, config.exclude, options.files)
+    plan = make_plan(config, found, options, request.root)
+    _check_anything(plan, request.root, config.include, options.filtered)
+    user, judge = _model_specs(loaded, options, environ)
+    return Prepared(request, loaded, found, plan, request.reporters or tuple(config.reporters), user, judge)
+
+
+def _check_anything(plan: Plan, root: Path, include: list[str], filtered: bool) -> None:
+    if plan.entries:
+        return
+    if filtered:
+        raise UsageError(
+            "no scenario matches the filters (--scenario, --file, --tag); agentest run --list shows all"
+        )
+    raise UsageError(
+        f"no scenario found: no file below {root} that matches {', '.join(include)} (`include`) "
+        "calls scenario(…)"
+    )
+
+
+def _model_specs(
+    loaded: LoadedConfig, options: Options, environ: MutableMapping[str, str]
+) -> tuple[ModelSpec | None, ModelSpec | None]:
+    if options.offline:
+        return None, None
+    from agentest.llm.providers import resolve
+
+    override = options.model or environ.get(MODEL_VARIABLE) or None
+    config = loaded.config
+    return (
+        resolve(config, config.user, environ, override),
+        resolve(config, config.judge, environ, override),
+    )

@@ -1,0 +1,151 @@
+"""What models cost by litellm's table, and what is not known."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentest.llm import prices
+from agentest.llm.prices import Price, find_price, price_of, read_table
+from agentest.transcript import Usage
+
+
+def line(provider: str, prompt: Any = 1e-6, completion: Any = 2e-6, **more: Any) -> dict[str, Any]:
+    costs = {"input_cost_per_token": prompt, "output_cost_per_token": completion, **more}
+    return {"litellm_provider": provider, **{name: cost for name, cost in costs.items() if cost is not None}}
+
+
+def found(tmp_path: Path, model: str, **lines: Any) -> Price | None:
+    file = tmp_path / "prices.json"
+    file.write_text(json.dumps({name.replace("__", "/"): value for name, value in lines.items()}))
+    return find_price(read_table(file), model)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        "openai/gpt-5-mini",
+        "anthropic/claude-sonnet-4-5",
+        "gemini/gemini-2.5-flash",
+        "azure/gpt-4o",
+        "bedrock/anthropic.claude-3-5-sonnet-20240620-v1:0",
+        "vertex_ai/gemini-2.5-flash",
+    ],
+)
+def test_the_table_of_litellm_knows_common_models(model: str) -> None:
+    """The spelling that users write finds a price above 0, and output costs more than input."""
+    price = price_of(model)
+    assert price
+    assert 0 < price.cached <= price.prompt < price.completion < 0.01
+
+
+def test_litellm_is_not_imported_for_prices() -> None:
+    """Looking a price up imports neither litellm nor what it needs."""
+    code = "import sys; from agentest.llm.prices import price_of; assert price_of('openai/gpt-5-mini'); "
+    code += "print([m for m in sys.modules if m.split('.')[0] in ('litellm', 'openai', 'tiktoken')])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_local_model_is_free_only_if_the_table_says_so() -> None:
+    """ollama's llama3 is listed with a price of 0; a model of one's own is unknown, not free."""
+    assert price_of("ollama/llama3") == Price(0, 0, 0)
+    for model in ("ollama/my-model", "lm_studio/x", "hosted_vllm/x", "llamafile/x"):
+        assert price_of(model) is None
+
+
+@pytest.mark.parametrize(
+    "model", ["", "/", "openai/", "no/such/model", "openai/gpt-5-mini-1999-01-01", "sample_spec"]
+)
+def test_what_the_table_does_not_list_is_unknown(model: str) -> None:
+    """Nothing is guessed: a dated variant, a part of a name and the table's own example have no price."""
+    assert price_of(model) is None
+
+
+def test_a_name_goes_before_the_name_without_provider(tmp_path: Path) -> None:
+    """The entry under the full name counts, whatever there is under the short one."""
+    lines = {
+        "azure__m": line("azure", 5e-6),
+        "m": line("azure"),
+        "openrouter__openai__m": line("openrouter", 7e-6),
+    }
+    for model, prompt in (("azure/m", 5e-6), ("openrouter/openai/m", 7e-6), ("m", 1e-6)):
+        price = found(tmp_path, model, **lines)
+        assert price
+        assert price.prompt == prompt
+
+
+@pytest.mark.parametrize(
+    ("model", "provider", "known"),
+    [
+        ("openai/m", "openai", True),
+        ("azure/m", "openai", False),
+        ("gemini/m", "vertex_ai-language-models", False),
+        ("vertex_ai/m", "vertex_ai-language-models", True),
+        ("bedrock/m", "bedrock_converse", True),
+        ("cohere/m", "cohere_chat", True),
+        ("open/m", "openai", False),
+    ],
+)
+def test_the_short_name_must_be_the_same_providers(
+    tmp_path: Path, model: str, provider: str, known: bool
+) -> None:
+    """A model of the same name at another provider has a price of its own."""
+    assert (found(tmp_path, model, m=line(provider)) is not None) is known
+
+
+@pytest.mark.parametrize("bad", [None, "1e-6", True, -1e-6, float("nan"), float("inf"), [], {}])
+def test_an_entry_without_usable_prices_is_unknown(tmp_path: Path, bad: Any) -> None:
+    """A price that is missing or no price makes the model unknown, not free."""
+    assert found(tmp_path, "m", m=line("openai", prompt=bad)) is None
+    assert found(tmp_path, "m", m=line("openai", completion=bad)) is None
+    assert found(tmp_path, "m", m=line("openai", cache_read_input_token_cost=bad)) == Price(1e-6, 2e-6, 1e-6)
+
+
+def test_cached_tokens_cost_what_reading_them_costs() -> None:
+    """Cached tokens are a part of the prompt, at their own price."""
+    price = Price(prompt=10.0, completion=100.0, cached=1.0)
+    assert (
+        price.cost(Usage(prompt_tokens=5, completion_tokens=2, cached_tokens=3)) == 2 * 10 + 3 * 1 + 2 * 100
+    )
+    assert price.cost(Usage()) == 0
+
+
+@given(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 10**7))
+def test_a_cost_is_never_negative(prompt: int, completion: int, cached: int) -> None:
+    """A server that reports more cached tokens than the prompt has earns nobody money."""
+    price = Price(1e-6, 2e-6, 1e-7)
+    cost = price.cost(Usage(prompt, completion, cached))
+    assert prompt * 1e-7 + completion * 2e-6 <= cost * 1.000001 + 1e-12
+    assert cost <= (prompt * 1e-6 + completion * 2e-6) * 1.000001 + 1e-12
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", "null", "\udcff", '{"m": 3}', '{"m": null}', "[" * 100_000])
+def test_a_broken_table_makes_prices_unknown(tmp_path: Path, text: str) -> None:
+    """A table that cannot be read is an empty one."""
+    file = tmp_path / "prices.json"
+    file.write_bytes(text.encode(errors="surrogateescape"))
+    assert read_table(file) == {}
+
+
+def test_without_litellm_prices_are_unknown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No litellm, a litellm without the table or one that cannot even be found breaks nothing."""
+
+    def broken(name: str) -> ModuleSpec:
+        raise ValueError("litellm.__spec__ is None")
+
+    empty = ModuleSpec("litellm", None, is_package=True)
+    empty.submodule_search_locations = [str(tmp_path)]
+    for finder in (lambda name: None, lambda name: ModuleSpec("litellm", None), lambda name: empty, broken):
+        monkeypatch.setattr(prices, "find_spec", finder)
+        monkeypatch.setattr(prices, "_installed_table", prices._installed_table.__wrapped__)
+        assert price_of("openai/gpt-5-mini") is None
+        monkeypatch.undo()
