@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from agentest.errors import ExitCode
+from agentest.errors import ExitCode, UsageError
 from agentest.plan import Unit
 from agentest.prepare import Prepared
 from agentest.results import RunResult, ScenarioResult, Status
 from agentest.transcript import Conversation
 from agentest.verdict import run_status
+
+JUDGED = "judged.json"
+"""What `agentest judge` writes beside results.json."""
 
 
 def run_once(
@@ -31,9 +35,8 @@ def run_once(
     from agentest.report.open import Broadcast, make_reporters
 
     request = prepared.request
-    reporters = make_reporters(
-        prepared.reporters, request.root, output_dir(prepared), environ, verbose=request.verbose
-    )
+    results = output_dir(prepared) / ("results.json" if finished is None else JUDGED)
+    reporters = make_reporters(prepared.reporters, request.root, results, environ, verbose=request.verbose)
     broadcast = Broadcast(reporters)
     outcome = anyio.run(execute, prepared, broadcast, finished)
     for note in (*outcome.notes, *broadcast.problems):
@@ -42,6 +45,20 @@ def run_once(
         return ExitCode.INTERRUPTED
     code = exit_code(outcome.result)
     return ExitCode.ERRORED if code is ExitCode.PASSED and broadcast.problems else code
+
+
+def judge_again(prepared: Prepared, path: Path) -> ExitCode:
+    """Judge the conversations of an earlier run's results again. Raises UsageError."""
+    from agentest.rejudge import for_finished, read_conversations
+
+    conversations = read_conversations(path)
+    selected = {unit.scenario.name for unit in prepared.plan.units}
+    if prepared.request.options.filtered:
+        conversations = {key: held for key, held in conversations.items() if key[0] in selected}
+    plan, finished = for_finished(prepared.plan, conversations)
+    if not finished:
+        raise UsageError(f"{path} holds no conversation of the selected scenarios")
+    return run_once(replace(prepared, plan=plan), finished=finished)
 
 
 def output_dir(prepared: Prepared) -> Path:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import click
 
 from agentest import __version__
 from agentest.errors import ExitCode, UsageError
 
+Command = TypeVar("Command", bound=Callable[..., Any])
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
@@ -21,44 +23,103 @@ def cli() -> None:
     """Test AI agents: simulated users, mocked tools, judged conversations, black-box over HTTP."""
 
 
+def _options(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """Several options as one decorator, in the order in which they are written."""
+
+    def decorate(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+_where = _options(
+    click.option("--config", type=click.Path(path_type=Path), metavar="PATH", help="Configuration file."),
+    click.option("--cwd", type=click.Path(path_type=Path), metavar="DIR", help="Run as if started in DIR."),
+)
+_which = _options(
+    click.option("--scenario", "scenarios", multiple=True, metavar="TEXT", help="Only names with TEXT."),
+    click.option("--file", "files", multiple=True, metavar="TEXT", help="Only files with TEXT in the path."),
+    click.option("--tag", "tags", multiple=True, metavar="TAG", help="Only scenarios with this tag."),
+    click.option("--agent", metavar="NAME", help="Test this agent of the configuration."),
+)
+_model = click.option("--model", metavar="MODEL", help="Model for user and judges, like openai/gpt-5-mini.")
+_telling = _options(
+    click.option(
+        "--reporter", "reporters", multiple=True, metavar="NAME", help="console, json or github-actions."
+    ),
+    click.option("--verbose", is_flag=True, help="Show transcripts."),
+)
+
+
 @cli.command()
-@click.option("--config", type=click.Path(path_type=Path), metavar="PATH", help="Configuration file.")
-@click.option("--cwd", type=click.Path(path_type=Path), metavar="DIR", help="Run as if started in DIR.")
-@click.option("--scenario", "scenarios", multiple=True, metavar="TEXT", help="Only names containing TEXT.")
-@click.option("--file", "files", multiple=True, metavar="TEXT", help="Only files whose path contains TEXT.")
-@click.option("--tag", "tags", multiple=True, metavar="TAG", help="Only scenarios with this tag.")
-@click.option("--agent", metavar="NAME", help="Test this agent of the configuration.")
-@click.option("--reporter", "reporters", multiple=True, metavar="NAME", help="console, json, github-actions.")
-@click.option("--verbose", is_flag=True, help="Show transcripts.")
+@_where
+@_which
+@_telling
+@_model
 @click.option(
     "--watch", is_flag=True, help="Run again when scenarios, their imports or the configuration change."
 )
 @click.option("--offline", is_flag=True, help="Ask no model, whatever is configured.")
-@click.option("--model", metavar="MODEL", help="Model for simulated user and judges, like openai/gpt-5-mini.")
 @click.option("--conversations", type=click.IntRange(min=1), metavar="N", help="Conversations per scenario.")
 @click.option(
     "--concurrency", type=click.IntRange(min=1), metavar="N", help="Conversations under way at once."
 )
 @click.option("--fail-fast", is_flag=True, help="Stop at the first scenario that fails.")
 @click.option("--list", "list_only", is_flag=True, help="List the scenarios and run nothing.")
-def run(cwd: Path | None, config: Path | None, watch: bool, list_only: bool, **given: Any) -> None:
+def run(cwd: Path | None, watch: bool, list_only: bool, **given: Any) -> None:
     """Run the scenarios (*.sim.py) against the agent.
 
     Exit status: 0 all passed, 1 a scenario failed, 2 something errored or could not be run, 130 interrupted.
     """
     if watch and list_only:
         raise click.UsageError("--watch and --list exclude each other")
-    try:
-        request = _request(_root(cwd), config, **given)
+
+    def go() -> int:
+        request = _request(_root(cwd), **given)
         if watch:
             from agentest.watch import run_and_watch
 
-            sys.exit(run_and_watch(request))
-        sys.exit(_list(request) if list_only else _run(request))
-    except UsageError as error:
-        _fail(error)
-    except KeyboardInterrupt:
-        sys.exit(ExitCode.INTERRUPTED)
+            return run_and_watch(request)
+        return _list(request) if list_only else _run(request)
+
+    _exit(go)
+
+
+@cli.command()
+@_where
+@_which
+def chat(cwd: Path | None, **given: Any) -> None:
+    """Talk to the agent yourself, through the mocks of one scenario."""
+
+    def go() -> int:
+        from agentest.chat import chat
+        from agentest.prepare import prepare
+
+        return chat(prepare(_request(_root(cwd), offline=True, **given)))
+
+    _exit(go)
+
+
+@cli.command()
+@click.argument("results", type=click.Path(path_type=Path))
+@_where
+@_which
+@_telling
+@_model
+@click.option("--metric", "metrics", multiple=True, metavar="NAME", help="Judge only this metric.")
+def judge(results: Path, cwd: Path | None, **given: Any) -> None:
+    """Judge the finished conversations of RESULTS (a results.json) again, without talking to the agent."""
+
+    def go() -> int:
+        from agentest.app import judge_again
+        from agentest.prepare import prepare
+
+        root = _root(cwd)
+        return judge_again(prepare(_request(root, **given)), root / results)
+
+    _exit(go)
 
 
 @cli.command("show-prompts")
@@ -87,7 +148,7 @@ def _request(root: Path, config: Path | None, **given: Any) -> Any:
     from agentest.plan import Options
     from agentest.prepare import Request
 
-    reporters, verbose = given.pop("reporters"), given.pop("verbose")
+    reporters, verbose = given.pop("reporters", ()), given.pop("verbose", False)
     return Request(root, root / config if config else None, Options(**given), reporters, verbose)
 
 
@@ -109,6 +170,16 @@ def _list(request: Any) -> ExitCode:
     for entry in problems:
         click.echo(f"{entry.file}:{entry.line}: {entry.verdict.reasons[0].message}", err=True)
     return ExitCode.ERRORED if problems else ExitCode.PASSED
+
+
+def _exit(command: Callable[[], int]) -> NoReturn:
+    """End with the command's exit status; what the user got wrong is told in one message."""
+    try:
+        sys.exit(command())
+    except UsageError as error:
+        _fail(error)
+    except KeyboardInterrupt:
+        sys.exit(ExitCode.INTERRUPTED)
 
 
 def _fail(error: object) -> NoReturn:

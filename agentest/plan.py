@@ -32,6 +32,8 @@ class Options:
     fail_fast: bool = False
     offline: bool = False
     model: str | None = None
+    metrics: tuple[str, ...] = ()
+    """Judge only these built-in metrics, whatever is configured."""
 
     @property
     def filtered(self) -> bool:
@@ -72,6 +74,7 @@ def make_plan(config: Config, found: Discovered, options: Options, root: Path) -
     custom = load_custom_metrics(config.custom_metrics, root)
     names = {metric.name for metric in custom}
     check_metrics(config.metrics or (), names)
+    check_metrics(options.metrics, names)
     check_thresholds(config.thresholds, names)
     default, agents = _agents(config, options.agent)
     entries: list[Unit | ScenarioResult] = [_broken(b, root) for b in found.broken]
@@ -134,8 +137,10 @@ def _unit(
 ) -> Unit:
     configured = 1 if scenario.scripted else config.conversations_per_scenario
     metrics = scenario.metrics if scenario.metrics is not None else config.metrics
+    metrics = list(options.metrics) if options.metrics else metrics
     chosen = tuple(BUILTIN) if metrics is None else tuple(m for m in BUILTIN if m in metrics)
     judged = {*(chosen if scenario.goal else ()), *custom, PASS_RATE}
+    own = {n: least for n, least in scenario.thresholds.items() if n in judged or not options.metrics}
     return Unit(
         scenario=scenario,
         agent=agent,
@@ -149,7 +154,7 @@ def _unit(
         # A threshold of the configuration is for the scenarios in which its metric is judged at all.
         thresholds={
             **{name: least for name, least in config.thresholds.items() if name in judged},
-            **scenario.thresholds,
+            **own,
         },
     )
 

@@ -48,6 +48,8 @@ LAYERS: dict[str, int] = {
     "prepare": 6,
     "execute": 6,
     "watch": 6,
+    "chat": 6,
+    "rejudge": 6,
     "cli": 6,
     "__main__": 6,
     "testing": 6,

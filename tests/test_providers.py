@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from agentest.app import Request, prepare
 from agentest.config import Config
 from agentest.errors import ConfigError
 from agentest.llm.providers import ModelSpec, resolve
 from agentest.plan import Options
+from agentest.prepare import Request, prepare
 
 KEYS = {
     "OPENAI_API_KEY": "sk-openai",

@@ -28,7 +28,6 @@ from agentest.llm.port import Answered, Answers, CallKey, Ledger, Question
 from agentest.llm.schema import answer_schema
 from agentest.redact import Redactor
 from agentest.results import ModelUsage
-from agentest.transcript import Usage
 
 VERSION = 1
 _HASH_CHARS = 16
@@ -174,6 +173,11 @@ class Cassettes:
         self._cassettes: dict[str, _Cassette] = {}
         self._times: Counter[tuple[CallKey, int]] = Counter()
 
+    def check(self, scopes: Iterable[str]) -> None:
+        """Read the cassettes of these scopes, as far as there are any. Raises CassetteError for damaged ones."""
+        for scope in scopes:
+            self._load(scope)
+
     def asked(self, question: Question, model: str, parameters: Mapping[str, Any]) -> Asked:
         """The question as a request of this run. To be called once for every time it is asked."""
         time = self._times[question.key, question.repair]
@@ -184,7 +188,7 @@ class Cassettes:
 
     def find(self, asked: Asked) -> Entry | None:
         """What is recorded for the request; None where that is nothing, or would not be its answer."""
-        cassette = self.load(asked.key.scope)
+        cassette = self._load(asked.key.scope)
         for entries in (cassette.fresh, cassette.recorded):
             entry = entries.get(asked.slot)
             if entry and entry.asked.hash == asked.hash:
@@ -195,7 +199,7 @@ class Cassettes:
         """Record the answer; back comes what a replay will give: without secrets."""
         entry = replace(entry, content=self._redact(entry.content))
         scope = entry.asked.key.scope
-        cassette = self.load(scope)
+        cassette = self._load(scope)
         line = _dump(_to_json(entry))
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -223,14 +227,12 @@ class Cassettes:
 
     def missing(self, asked: Asked) -> CassetteError:
         """The error that says what of the request is not recorded, and what to do."""
-        cassette = self.load(asked.key.scope)
+        cassette = self._load(asked.key.scope)
         found = cassette.recorded.get(asked.slot)
         if not cassette.recorded:
             why = f"nothing is recorded for it in {cassette.path}"
         elif found is None:
-            why = (
-                f"{cassette.path} has no such answer: the conversation went further or another way than then"
-            )
+            why = f"{cassette.path} has no such answer: the conversation went on longer or another way"
         elif found.asked.model != asked.model:
             why = f"{cassette.path} holds the answer of {found.asked.model}, and {asked.model} is asked"
         else:
@@ -240,7 +242,7 @@ class Cassettes:
             why += f"; an unfinished recording is beside it, which --{Mode.FILL} completes"
         return self._failed(f"nothing to replay for {asked}: {why}", asked.key.scope)
 
-    def load(self, scope: str) -> _Cassette:
+    def _load(self, scope: str) -> _Cassette:
         """The scope's cassette, read when it is first needed. Raises CassetteError when it is damaged."""
         if scope not in self._cassettes:
             cassette = _Cassette(cassette_path(self._folder, scope))
@@ -250,7 +252,7 @@ class Cassettes:
                     if self._mode is Mode.FILL:
                         cassette.fresh, cassette.begun = _salvage(cassette.partial, scope), True
                 except (OSError, ValueError) as error:
-                    raise self._failed(f"{error}. Restore the file, or record it anew", scope) from None
+                    raise self._failed(f"{error} (restore the file if you can)", scope) from None
             self._cassettes[scope] = cassette
         return self._cassettes[scope]
 
@@ -258,7 +260,7 @@ class Cassettes:
         if scope is not None:
             name = self._names.get(scope, scope)
             command = f"agentest run --{Mode.RECORD} --scenario {shlex.quote(name)}"
-            message = f"scenario {name!r}: {message}. To record it again: {command}"
+            message = f"scenario {name!r}: {message}. Record it again: {command}"
         error = CassetteError(message)
         self._on_failure(error)
         return error
@@ -288,7 +290,8 @@ class Recorder:
             raise
         kind: Literal["text", "refusal"] = "refusal" if answered.refusal else "text"
         content, used = answered.refusal or answered.text, self._ledger.taken(asked.key)
-        return self._cassettes.keep(Entry(asked, answered.model, kind, content, used)).answered()
+        answered_by = answered.model.encode(errors="replace").decode()
+        return self._cassettes.keep(Entry(asked, answered_by, kind, content, used)).answered()
 
 
 class Replay:

@@ -10,17 +10,17 @@ from agentest.events import Event, Reporter
 
 
 def make_reporters(
-    names: Sequence[str], root: Path, output_dir: Path, environ: Mapping[str, str], *, verbose: bool
+    names: Sequence[str], root: Path, results: Path, environ: Mapping[str, str], *, verbose: bool
 ) -> list[Reporter]:
-    """The reporters of these names, each once."""
-    return [_reporter(name, root, output_dir, environ, verbose) for name in dict.fromkeys(names)]
+    """The reporters of these names, each once. `results` is the file that the JSON reporter writes."""
+    return [_reporter(name, root, results, environ, verbose) for name in dict.fromkeys(names)]
 
 
-def _reporter(name: str, root: Path, output_dir: Path, environ: Mapping[str, str], verbose: bool) -> Reporter:
+def _reporter(name: str, root: Path, results: Path, environ: Mapping[str, str], verbose: bool) -> Reporter:
     if name == "json":
         from agentest.report.json_report import JsonReporter
 
-        return JsonReporter(output_dir / "results.json")
+        return JsonReporter(results)
     if name == "github-actions":
         from agentest.report.github import GitHubReporter
 
