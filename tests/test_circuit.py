@@ -57,8 +57,8 @@ def test_a_success_between_starts_the_count_again(circuit: Circuit) -> None:
     for _ in range(3):
         for _ in range(4):
             circuit.failed("503", permanent=False)
+        assert not circuit.is_open
         circuit.succeeded()
-    assert not circuit.is_open
 
 
 def test_a_permanent_failure_opens_it_at_once(circuit: Circuit) -> None:

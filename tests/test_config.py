@@ -377,7 +377,7 @@ def test_allowed_headers(folder: Folder) -> None:
         ),
         (AGENT + "a: \0\n", "FILE: the YAML does not parse: "),
         ("agent: &a\n  x: *a\n", "FILE: is nested too deeply, or a part of it contains itself"),
-        ("a: " + "[" * 5000, "FILE: is nested too deeply"),
+        ("a: " + "[" * 1200, "FILE: is nested too deeply"),
         (
             AGENT + "max_turns: 1\nmax_turns: 2\n",
             "FILE:4: the key `max_turns` is given twice, first on line 3",

@@ -364,6 +364,18 @@ def test_a_round_of_successes_gives_one_place_back() -> None:
     run(use)
 
 
+def test_a_429_starts_the_round_again() -> None:
+    """Successes before a 429 do not count towards the next place."""
+
+    async def use() -> None:
+        limiter = Limiter(8)
+        for outcome in (too_many, ok, ok, ok, too_many, ok):
+            await Requests(limiter).make(then=outcome)
+        assert limiter.places == 2
+
+    run(use)
+
+
 def test_old_successes_give_no_place_back() -> None:
     """The success of a request that was sent before a 429 says nothing of the places after it."""
 

@@ -174,7 +174,7 @@ class Cassettes:
         self._times: Counter[tuple[CallKey, int]] = Counter()
 
     def check(self, scopes: Iterable[str]) -> None:
-        """Read the cassettes of these scopes, as far as there are any. Raises CassetteError for damaged ones."""
+        """Read what is recorded of these scopes, before the run. Raises CassetteError for damaged files."""
         for scope in scopes:
             self._load(scope)
 

@@ -200,7 +200,7 @@ class _Bucket:
     def take(self, amount: int) -> None:
         """Use an amount, or give a negative one back."""
         self._refill()
-        self._level = min(self._level - amount, self._burst)
+        self._level -= amount
 
     def _refill(self) -> None:
         now = self._clock()

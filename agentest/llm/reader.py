@@ -94,16 +94,17 @@ def _objects(text: str) -> Iterator[str]:
     closing = _closing_braces(text)
     at = text.find("{")
     while at >= 0:
+        if not _BEGINS_OBJECT.match(text, at):
+            at = text.find("{", at + 1)
+            continue
         end = _end_of_object(text, at)
         if end is not None:
             yield text[at:end]
-        elif _BEGINS_OBJECT.match(text, at):
+        else:
             end = max(closing.get(at, len(text)), _closing_brace(text, at)) + 1
             if end > len(text):
                 yield text[at:]
                 return
-        else:
-            end = at + 1
         at = text.find("{", end)
 
 
