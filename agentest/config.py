@@ -194,7 +194,12 @@ class ModelSettings(Section):
     max_tokens: AtLeastOne | None = None
     timeout_ms: AtLeastOne = 120_000
     """One request to the model, from connect to the last byte."""
+    deadline_ms: AtLeastOne = 600_000
+    """One answer with all its retries and waiting."""
     retries: NotNegative = 4
+    max_concurrency: AtLeastOne | None = None
+    requests_per_minute: AtLeastOne | None = None
+    tokens_per_minute: AtLeastOne | None = None
 
 
 class JudgeSettings(ModelSettings):
@@ -237,6 +242,8 @@ class Config(Section):
     exclude: list[str] = Field(default_factory=lambda: [".venv/**", "venv/**", "node_modules/**", ".git/**"])
     reporters: list[str] = Field(default_factory=lambda: ["console"])
     output_dir: str = ".agentest"
+    cassettes: str | None = None
+    """Folder of recorded model answers; None: `cassettes` in `output_dir`."""
     unmocked_tools: Literal["error", "passthrough"] = "error"
     fail_on_error_severity: Literal["low", "medium", "high", "critical"] = "critical"
 

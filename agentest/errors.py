@@ -11,7 +11,9 @@
     ├── MockError                 the scenario's own mock is broken: the scenario is errored
     └── ModelError                a model could not be asked: the scenario is errored
         ├── ModelUnavailable      still no answer after the retries
-        └── InvalidAnswer         an answer, but never one of the shape that was asked for
+        ├── InvalidAnswer         an answer, but never one of the shape that was asked for
+        ├── BudgetExhausted       not asked: the run has spent what it may (`llm/budget`)
+        └── CassetteError         not recorded, or the recording is damaged (`llm/cassette`)
 
 What ends one conversation is kept in its transcript as a value (`transcript.Failure`), never passed on
 as an exception.
@@ -72,7 +74,11 @@ class ModelError(AgentestError):
 
 
 class ModelUnavailable(ModelError):
-    """No answer from the model after all retries."""
+    """No answer from the model after all retries. `permanent`: no other question will get one either."""
+
+    def __init__(self, message: str, *, permanent: bool = False) -> None:
+        super().__init__(message)
+        self.permanent = permanent
 
 
 class InvalidAnswer(ModelError):

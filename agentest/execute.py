@@ -11,12 +11,14 @@ from dataclasses import dataclass, field
 import anyio
 from anyio.abc import TaskGroup
 
-from agentest.errors import ExitCode, UsageError
+from agentest.config import Server
+from agentest.errors import ConfigError, ExitCode, UsageError
 from agentest.holding import FinishedHolder, Holder, LiveHolder, PickUser
 from agentest.http import AddressGuard, open_client
-from agentest.llm.open import Models, open_models
-from agentest.llm.port import Ledger
-from agentest.prepare import Prepared
+from agentest.llm.budget import Budget
+from agentest.llm.cassette import CassetteError, Cassettes, Mode
+from agentest.llm.open import Models, Tape, Terms, open_models
+from agentest.prepare import Prepared, cassette_folder
 from agentest.results import RunResult
 from agentest.runner import Emit, Ports, Settings, Stop, run
 from agentest.simulate.agents import Agent
@@ -54,7 +56,7 @@ async def execute(
             async with AsyncExitStack() as stack:
                 ports: Ports | None = None
                 with starting:
-                    ports = await _open_ports(prepared, stack, tasks, outcome.notes.append, finished)
+                    ports = await _open_ports(prepared, stack, tasks, stop, outcome.notes.append, finished)
                 if ports is not None:
                     outcome.result = await run(prepared.plan, settings(prepared), ports, emit, stop)
         except UsageError as error:  # kept: a task group would wrap it
@@ -79,15 +81,64 @@ async def _open_ports(
     prepared: Prepared,
     stack: AsyncExitStack,
     tasks: TaskGroup,
+    stop: Stop,
     on_note: Callable[[str], None],
     finished: Mapping[str, Sequence[Conversation]] | None,
 ) -> Ports:
     """Everything the run talks to, open and answering; closed again by the stack."""
-    ledger = Ledger()
+    terms = _terms(prepared, stop, on_note)
     agents = {} if finished is not None else await open_agents(prepared, stack, tasks, on_note)
-    models = await _open_models(prepared, stack, ledger)
+    models = Models()
+    if prepared.user or prepared.judge:
+        stack.callback(_close_tape, terms.tape, stop, on_note)
+        models = await stack.enter_async_context(open_models(prepared.user, prepared.judge, terms))
     holder: Holder = live_holder(prepared, agents, models) if finished is None else FinishedHolder(finished)
-    return Ports(holder, models, ledger, prepared.loaded.redact)
+    return Ports(holder, models, terms.ledger, prepared.loaded.redact)
+
+
+def _terms(prepared: Prepared, stop: Stop, on_note: Callable[[str], None]) -> Terms:
+    """Limits, budget and recordings of a run. Raises UsageError for a damaged recording."""
+    options = prepared.request.options
+    at_once = max(_LEAST_MODEL_CALLS, _MODEL_CALLS_PER_CONVERSATION * concurrency(prepared))
+
+    def no_more(why: str) -> None:
+        on_note(why)
+        stop(why)
+
+    budget = None
+    if options.max_cost is not None or options.max_llm_calls is not None:
+        budget = Budget(options.max_cost, options.max_llm_calls, no_more)
+    return Terms(at_once, budget, _tape(prepared, no_more))
+
+
+def _tape(prepared: Prepared, no_more: Callable[[str], None]) -> Tape | None:
+    options, config = prepared.request.options, prepared.loaded.config
+    if options.tape is None:
+        return None
+    models = {"user": prepared.user, "judge": prepared.judge}
+    units = prepared.plan.units
+    cassettes = Cassettes(
+        cassette_folder(config, options, prepared.request.root),
+        Mode(options.tape),
+        prepared.loaded.redact,
+        names={unit.scope: unit.scenario.name for unit in units},
+        models={role: spec.name for role, spec in models.items() if spec},
+        on_failure=lambda error: no_more(str(error)),
+    )
+    try:
+        cassettes.check(unit.scope for unit in units)
+    except CassetteError as error:
+        raise ConfigError(str(error)) from None
+    return Tape(Mode(options.tape), cassettes)
+
+
+def _close_tape(tape: Tape | None, stop: Stop, on_note: Callable[[str], None]) -> None:
+    if tape is None:
+        return
+    try:
+        tape.cassettes.close(finished=stop.reason is None)
+    except CassetteError as error:
+        on_note(str(error))
 
 
 async def open_agents(
@@ -97,20 +148,16 @@ async def open_agents(
     config, redact = prepared.loaded.config, prepared.loaded.redact
     root, agents, guard = prepared.request.root, prepared.plan.agents, AddressGuard()
     client = await stack.enter_async_context(open_client(guard))
+    servers: list[Server] = []
     for agent in agents.values():
-        if agent.server:
+        # Agents that differ only in what they are sent live on one server.
+        if agent.server and agent.server not in servers:
+            servers.append(agent.server)
             server = running_server(agent.server, root, client, tasks, redact, on_note)
             await stack.enter_async_context(server)
     for name, agent in agents.items():
         await check_reachable(name, agent, guard)
     return make_agents(agents, client, config.request_timeout_ms / 1000, concurrency(prepared), root)
-
-
-async def _open_models(prepared: Prepared, stack: AsyncExitStack, ledger: Ledger) -> Models:
-    if not prepared.user and not prepared.judge:
-        return Models()
-    calls = max(_LEAST_MODEL_CALLS, _MODEL_CALLS_PER_CONVERSATION * concurrency(prepared))
-    return await stack.enter_async_context(open_models(prepared.user, prepared.judge, ledger, calls))
 
 
 def live_holder(

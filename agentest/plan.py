@@ -34,6 +34,11 @@ class Options:
     model: str | None = None
     metrics: tuple[str, ...] = ()
     """Judge only these built-in metrics, whatever is configured."""
+    max_cost: float | None = None
+    max_llm_calls: int | None = None
+    tape: str | None = None
+    """What is done with recorded answers: record, replay or replay-or-record."""
+    cassettes: str | None = None
 
     @property
     def filtered(self) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agentest.config import REPORTERS, check_name
+from agentest.config import REPORTERS, Config, check_name
 from agentest.config_file import LoadedConfig, find, load
 from agentest.discovery import Discovered, discover
 from agentest.errors import ConfigError, UsageError
@@ -57,7 +57,8 @@ def prepare(request: Request, environ: MutableMapping[str, str] = os.environ) ->
     found = discover(request.root, config.include, config.exclude, options.files)
     plan = make_plan(config, found, options, request.root)
     _check_anything(plan, request.root, config.include, options.filtered)
-    user, judge = _model_specs(loaded, options, environ)
+    folder = cassette_folder(config, options, request.root)
+    user, judge = _model_specs(loaded, options, folder, environ)
     return Prepared(request, loaded, found, plan, request.reporters or tuple(config.reporters), user, judge)
 
 
@@ -75,15 +76,48 @@ def _check_anything(plan: Plan, root: Path, include: list[str], filtered: bool) 
 
 
 def _model_specs(
-    loaded: LoadedConfig, options: Options, environ: MutableMapping[str, str]
+    loaded: LoadedConfig, options: Options, folder: Path, environ: MutableMapping[str, str]
 ) -> tuple[ModelSpec | None, ModelSpec | None]:
     if options.offline:
         return None, None
-    from agentest.llm.providers import resolve
-
     override = options.model or environ.get(MODEL_VARIABLE) or None
     config = loaded.config
+    if options.tape == "replay":
+        return _recorded_specs(config, override, folder)
+    from agentest.llm.providers import resolve
+
+    specs = resolve(config, config.user, environ, override), resolve(config, config.judge, environ, override)
+    if options.tape and not any(specs):
+        raise ConfigError(f"--{options.tape} needs a model; configure `model`, or name one with --model")
+    if options.max_cost is not None:
+        from agentest.llm.budget import check_prices
+
+        unpriced = [s.name for s in specs if s and not s.priced]
+        check_prices([s.name for s in specs if s], options.max_cost, unpriced=unpriced)
+    return specs
+
+
+def _recorded_specs(
+    config: Config, override: str | None, folder: Path
+) -> tuple[ModelSpec | None, ModelSpec | None]:
+    """The models that were recorded; a configured one counts, so that a change of model is noticed."""
+    from agentest.llm.cassette import CassetteError, recorded_models
+    from agentest.llm.providers import model_name, recorded
+
+    try:
+        on_tape = recorded_models(folder)
+    except CassetteError as error:
+        raise ConfigError(f"--replay: {error}") from None
+    if not on_tape:
+        raise ConfigError(f"--replay: nothing is recorded in {folder}; record it with agentest run --record")
+    user = model_name(config, config.user, override) or on_tape.get("user")
+    judge = model_name(config, config.judge, override) or on_tape.get("judge")
     return (
-        resolve(config, config.user, environ, override),
-        resolve(config, config.judge, environ, override),
+        recorded(user, config.user) if user else None,
+        recorded(judge, config.judge) if judge else None,
     )
+
+
+def cassette_folder(config: Config, options: Options, root: Path) -> Path:
+    """Where recorded answers are."""
+    return root / (options.cassettes or config.cassettes or f"{config.output_dir}/cassettes")

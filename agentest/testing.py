@@ -25,10 +25,9 @@ from agentest.discovery import Discovered
 from agentest.events import Event
 from agentest.holding import LiveHolder
 from agentest.http import AddressGuard, open_client
-from agentest.llm.live import LiveAnswers
-from agentest.llm.open import Models
+from agentest.llm.live import Patience
+from agentest.llm.open import Models, scripted
 from agentest.llm.port import ChatModel, ChatReply, ChatRequest, Ledger
-from agentest.llm.structured import StructuredModel
 from agentest.metric_names import BUILTIN, LABELS, Kind
 from agentest.plan import Options, make_plan
 from agentest.results import NO_FAILURE, RunResult
@@ -289,9 +288,7 @@ async def arun_scenarios(
         clients = make_agents(plan.agents, client, checked.request_timeout_ms / 1000, concurrency, Path.cwd())
         models = Models()
         if model is not None:
-            asked = StructuredModel(
-                LiveAnswers(model, ledger, anyio.CapacityLimiter(256), retries=checked.judge.retries)
-            )
+            asked = scripted(model, ledger, Patience(retries=checked.judge.retries))
             models = Models(asked, asked)
         settings = Settings(
             concurrency=concurrency,

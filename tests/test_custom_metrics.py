@@ -15,7 +15,8 @@ from agentest import ConversationMetric, QualitativeMetric, QuantitativeMetric, 
 from agentest.errors import ConfigError, ModelError
 from agentest.evaluate.context import ConversationInput, TurnInput
 from agentest.evaluate.custom import Metric, evaluate_metric
-from agentest.llm.live import LiveAnswers
+from agentest.llm.limits import Limiter
+from agentest.llm.live import LiveAnswers, Patience
 from agentest.llm.port import CallKey, ChatRequest, Ledger, TransientError
 from agentest.llm.structured import StructuredModel
 from agentest.results import NO_MODEL, MetricResult, Score, Skipped, Status, Unscored
@@ -29,7 +30,7 @@ TALK = ConversationInput("goal", "profile", ("fact",), ())
 def evaluated(metric: Metric, model: ScriptedModel | None = None, given: Any = TURN) -> MetricResult:
     async def go() -> MetricResult:
         port = (
-            StructuredModel(LiveAnswers(model, Ledger(), anyio.CapacityLimiter(4), retries=0))
+            StructuredModel(LiveAnswers(model, Ledger(), Limiter(4), patience=Patience(retries=0)))
             if model
             else None
         )

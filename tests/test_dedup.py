@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from agentest import scenario
 from agentest.evaluate.dedup import Group, deduplicate, group_by_label, settle
 from agentest.evaluate.evaluation import labelled_failures
-from agentest.llm.live import LiveAnswers
+from agentest.llm.limits import Limiter
+from agentest.llm.live import LiveAnswers, Patience
 from agentest.llm.port import ChatRequest, Ledger, TransientError
 from agentest.llm.structured import StructuredModel
 from agentest.results import (
@@ -48,7 +49,7 @@ def failure(id: str, label: str = "repetition", metric: str = "agent_behavior_fa
 def asked(model: ScriptedModel | None, failures: Sequence[LabelledFailure]) -> Deduplication:
     async def go() -> Deduplication:
         port = (
-            StructuredModel(LiveAnswers(model, Ledger(), anyio.CapacityLimiter(4), retries=0))
+            StructuredModel(LiveAnswers(model, Ledger(), Limiter(4), patience=Patience(retries=0)))
             if model
             else None
         )

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from agentest import scenario
 from agentest.evaluate.judge import Judge, majority_label
-from agentest.llm.live import LiveAnswers
+from agentest.llm.limits import Limiter
+from agentest.llm.live import LiveAnswers, Patience
 from agentest.llm.port import CallKey, ChatRequest, Ledger, TransientError
 from agentest.llm.structured import StructuredModel
 from agentest.metric_names import BUILTIN, LABELS
@@ -27,10 +28,10 @@ DOWN = object()
 
 def ask(model: ScriptedModel, metric: str, samples: int = 1) -> MetricResult:
     async def go() -> MetricResult:
-        limiter = anyio.CapacityLimiter(8)
-        return await Judge(StructuredModel(LiveAnswers(model, Ledger(), limiter, retries=0)), samples).score(
-            metric, "context", KEY
-        )
+        limiter = Limiter(8)
+        return await Judge(
+            StructuredModel(LiveAnswers(model, Ledger(), limiter, patience=Patience(retries=0))), samples
+        ).score(metric, "context", KEY)
 
     return anyio.run(go)
 

@@ -15,7 +15,8 @@ from pydantic import BaseModel
 
 from agentest.errors import InvalidAnswer, ModelUnavailable
 from agentest.http import MAX_RETRY_AFTER_S, open_client
-from agentest.llm.live import LiveAnswers
+from agentest.llm.limits import Limiter
+from agentest.llm.live import LiveAnswers, Patience
 from agentest.llm.openai_http import OpenAIChatModel
 from agentest.llm.port import CallKey, Ledger
 from agentest.llm.providers import ModelSpec
@@ -56,11 +57,11 @@ class Asking:
         return anyio.run(self._run, use)
 
     async def _run(self, use: Callable[[StructuredModel], Awaitable[Any]]) -> Any:
-        limiter = anyio.CapacityLimiter(self.places)
+        limiter = Limiter(self.places)
 
         async def sleep(seconds: float) -> None:
             self.pauses.append(seconds)
-            self.taken_while_pausing.append(limiter.borrowed_tokens)
+            self.taken_while_pausing.append(limiter.taken)
 
         spec = ModelSpec("openai/m", "m", self.server.base_url, **self.parameters)
         async with open_client() as client:
@@ -69,9 +70,7 @@ class Asking:
                     OpenAIChatModel(spec, client),
                     self.ledger,
                     limiter,
-                    timeout_s=self.timeout_s,
-                    retries=self.retries,
-                    sleep=sleep,
+                    patience=Patience(timeout_s=self.timeout_s, retries=self.retries, sleep=sleep),
                 )
             )
             return await use(model)
@@ -233,7 +232,7 @@ def test_a_refusal_to_answer() -> None:
         with pytest.raises(InvalidAnswer, match="model openai/m refused to answer: I will not"):
             asking.ask()
     assert len(server.received) == 1
-    assert asking.used == ModelUsage(1, Usage(10, 5))
+    assert asking.used == ModelUsage(1, Usage(10, 5), cost=None)
 
 
 # Retries
@@ -289,7 +288,7 @@ def test_a_model_that_does_not_answer() -> None:
             """Not waited for."""
 
         model = StructuredModel(
-            LiveAnswers(silent, ledger, anyio.CapacityLimiter(1), timeout_s=0.01, retries=2, sleep=sleep)
+            LiveAnswers(silent, ledger, Limiter(1), patience=Patience(timeout_s=0.01, retries=2, sleep=sleep))
         )
         with pytest.raises(ModelUnavailable, match=r"no answer within 0\.01 s \(tried 3 times\)"):
             await model.ask(ASKED, Rating, KEY)
@@ -297,7 +296,7 @@ def test_a_model_that_does_not_answer() -> None:
 
     silent, ledger = anyio.run(use)
     assert silent.asked == 3
-    assert ledger.of("scenario")["judge"] == ModelUsage(3, retries=2)
+    assert ledger.of("scenario")["judge"] == ModelUsage(3, retries=2, cost=None)
 
 
 @pytest.mark.parametrize("retries", [0, 1, 4])
@@ -379,7 +378,7 @@ def test_places_bound_what_is_under_way() -> None:
 
     async def use() -> int:
         counting = Counting()
-        model = StructuredModel(LiveAnswers(counting, Ledger(), anyio.CapacityLimiter(3)))
+        model = StructuredModel(LiveAnswers(counting, Ledger(), Limiter(3)))
 
         async def ask() -> None:
             with pytest.raises(ModelUnavailable):
@@ -402,7 +401,7 @@ def test_every_attempt_is_counted() -> None:
         asking = Asking(server)
         asking.ask()
     assert len(server.received) == 5
-    assert asking.used == ModelUsage(5, Usage(14, 4, 8), retries=2)
+    assert asking.used == ModelUsage(5, Usage(14, 4, 8), retries=2, cost=None)
 
 
 def test_a_call_that_is_cancelled_is_counted() -> None:
@@ -419,7 +418,7 @@ def test_a_call_that_is_cancelled_is_counted() -> None:
                 started.set()
                 await anyio.sleep_forever()
 
-        model = StructuredModel(LiveAnswers(Silent(), ledger, anyio.CapacityLimiter(1)))
+        model = StructuredModel(LiveAnswers(Silent(), ledger, Limiter(1)))
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(model.ask, ASKED, Rating, KEY)
             await started.wait()

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from agentest import scenario
 from agentest.errors import InvalidAnswer, ModelUnavailable
-from agentest.llm.live import LiveAnswers
+from agentest.llm.limits import Limiter
+from agentest.llm.live import LiveAnswers, Patience
 from agentest.llm.port import ChatRequest, Ledger, TransientError
 from agentest.llm.structured import StructuredModel
 from agentest.scenarios import Scenario
@@ -132,7 +133,7 @@ def simulated(
 ) -> tuple[SimulatedUser, ScriptedModel]:
     """A user played by a scripted model."""
     chat = ScriptedModel(answer=answer, **options)
-    model = StructuredModel(LiveAnswers(chat, Ledger(), anyio.CapacityLimiter(1), retries=0))
+    model = StructuredModel(LiveAnswers(chat, Ledger(), Limiter(1), patience=Patience(retries=0)))
     return SimulatedUser(model, salon(), "s", 1), chat
 
 
@@ -166,7 +167,7 @@ def test_the_prompt() -> None:
     own = scenario(
         "s", goal="{{profile}}", profile="A pirate.", user_prompt_template="Be {{profile}} {{goal}}"
     )
-    model = StructuredModel(LiveAnswers(chat, Ledger(), anyio.CapacityLimiter(1)))
+    model = StructuredModel(LiveAnswers(chat, Ledger(), Limiter(1)))
     said(SimulatedUser(model, own, "s", 1))
     assert chat.requests[1].messages[0]["content"].startswith("Be A pirate. {{profile}}\n")
 

@@ -61,11 +61,12 @@ def check_prices(
     models: Iterable[str],
     max_cost: float | None,
     price_of: Callable[[str], Price | None] = price_of,
+    unpriced: Iterable[str] = (),
 ) -> None:
     """Raise ConfigError if a cost is to be kept to and the price of a model to be asked is not known."""
     if max_cost is None:
         return
-    unknown = sorted({model for model in models if price_of(model) is None})
+    unknown = sorted({*unpriced, *(model for model in models if price_of(model) is None)})
     if unknown:
         raise ConfigError(
             f"--max-cost cannot be kept to: the price of {', '.join(unknown)} is not known; "

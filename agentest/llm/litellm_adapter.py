@@ -11,7 +11,7 @@ import anyio.to_thread
 
 from agentest.errors import ModelError, ModelUnavailable
 from agentest.http import retry_after
-from agentest.llm.openai_http import REFUSED, TRANSIENT, response_format, secrets_of, usage_of
+from agentest.llm.openai_http import HOPELESS, REFUSED, TRANSIENT, response_format, secrets_of, usage_of
 from agentest.llm.port import ChatReply, ChatRequest, Message, RequestRefused, TransientError, joined
 from agentest.llm.providers import ModelSpec
 from agentest.redact import Redactor
@@ -101,10 +101,10 @@ def _translated(error: Exception, redact: Redactor) -> ModelError:
     if status in REFUSED:
         return RequestRefused(text)
     if status in TRANSIENT or (isinstance(status, int) and status >= 500):
-        return TransientError(text, _retry_after(error))
+        return TransientError(text, _retry_after(error), throttled=status == 429)
     if isinstance(error, TimeoutError | ConnectionError):
         return TransientError(text)
-    return ModelUnavailable(text)
+    return ModelUnavailable(text, permanent=status in HOPELESS)
 
 
 def _retry_after(error: Exception) -> float | None:

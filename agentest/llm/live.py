@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import anyio
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt
 
 from agentest.errors import ModelUnavailable
 from agentest.http import pause_before_retry
+from agentest.llm.budget import Budget
+from agentest.llm.circuit import Circuit
+from agentest.llm.limits import Limiter, Place, estimate_tokens
 from agentest.llm.port import (
     Answered,
     ChatModel,
@@ -23,9 +26,24 @@ from agentest.llm.port import (
     RequestRefused,
     TransientError,
 )
+from agentest.llm.prices import Price
 from agentest.llm.schema import answer_schema
 from agentest.results import ModelUsage
 from agentest.transcript import Usage
+
+DEFAULT_CONCURRENCY = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a model is waited for, and how often it is asked again."""
+
+    timeout_s: float = 120.0
+    """One attempt, from connect to the last byte."""
+    deadline_s: float = 600.0
+    """One answer with all its attempts, waiting for places and pauses."""
+    retries: int = 4
+    sleep: Callable[[float], Awaitable[None]] = anyio.sleep
 
 
 class LiveAnswers:
@@ -33,32 +51,43 @@ class LiveAnswers:
 
     First with the JSON Schema as the answer's format; where the model refuses that, in JSON mode, then with
     the schema in the prompt alone. The level that worked is remembered. Every attempt is counted in the
-    ledger.
+    ledger and the budget. A model that is plainly down is not asked any more for a while.
     """
 
     def __init__(
         self,
         chat: ChatModel,
         ledger: Ledger,
-        limiter: anyio.CapacityLimiter,
+        limiter: Limiter | None = None,
         *,
-        timeout_s: float = 120.0,
-        retries: int = 4,
-        sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
+        patience: Patience = Patience(),
+        circuit: Circuit | None = None,
+        budget: Budget | None = None,
+        price: Price | None = None,
         parameters: Mapping[str, Any] | None = None,
     ) -> None:
         self.name = chat.name
         self.parameters: Mapping[str, Any] = dict(parameters or {})
         self._chat = chat
         self._ledger = ledger
-        self._limiter = limiter
-        self._timeout_s = timeout_s
-        self._retries = retries
-        self._sleep = sleep
+        self._limiter = limiter or Limiter(DEFAULT_CONCURRENCY)
+        self._patience = patience
+        self._circuit = circuit or Circuit(chat.name)
+        self._budget = budget
+        self._price = price
         self._level = Level.SCHEMA
 
     async def answer(self, question: Question) -> Answered:
         """The answer at the strictest level that the model takes. Raises ModelUnavailable."""
+        self._circuit.check()
+        try:
+            with anyio.fail_after(self._patience.deadline_s):
+                return await self._at_best_level(question)
+        except TimeoutError:
+            problem = f"no answer within {self._patience.deadline_s:g} s, all attempts together"
+            raise self._given_up(problem) from None
+
+    async def _at_best_level(self, question: Question) -> Answered:
         name, schema = question.answer.__name__, answer_schema(question.answer)
         level = self._level
         while True:
@@ -79,43 +108,70 @@ class LiveAnswers:
             return Answered(reply.text, reply.refusal, reply.model)
 
     async def _with_retries(self, request: ChatRequest) -> ChatReply:
-        attempts = AsyncRetrying(
-            retry=retry_if_exception_type(TransientError),
-            stop=stop_after_attempt(self._retries + 1),
-            wait=_pause,
-            sleep=self._sleep,
-            reraise=True,
-        )
-        try:
-            async for attempt in attempts:
-                with attempt:
-                    return await self._once(request, retry=attempt.retry_state.attempt_number > 1)
-        except TransientError as error:
-            tries = "" if self._retries == 0 else f" (tried {self._retries + 1} times)"
-            raise ModelUnavailable(f"model {self.name}: {error}{tries}") from None
-        except ModelUnavailable as error:
-            raise ModelUnavailable(f"model {self.name}: {error}") from None
-        raise AssertionError("unreachable: tenacity either returns or raises")
+        retries = self._patience.retries
+        for attempt in range(1, retries + 2):
+            try:
+                return await self._once(request, retry=attempt > 1)
+            except TransientError as error:
+                if attempt > retries:
+                    raise self._given_up(f"{error}{_tries(attempt)}", down=not error.throttled) from None
+                pause = pause_before_retry(attempt, error.retry_after)
+            except ModelUnavailable as error:
+                if not error.permanent:
+                    raise
+                raise self._given_up(str(error), permanent=True) from None
+            # No place is held meanwhile.
+            await self._patience.sleep(pause)
+        raise AssertionError("unreachable: the last attempt either answers or raises")
+
+    def _given_up(self, problem: str, *, permanent: bool = False, down: bool = True) -> ModelUnavailable:
+        if down:
+            self._circuit.failed(problem, permanent=permanent)
+        return ModelUnavailable(f"model {self.name}: {problem}", permanent=permanent)
 
     async def _once(self, request: ChatRequest, *, retry: bool) -> ChatReply:
-        # The place in the limiter is held for one attempt, never while waiting to try again.
-        async with self._limiter:
-            used = Usage()
+        async with self._limiter.place(estimate_tokens(request.messages)) as place:
+            if self._circuit.is_open:
+                self._circuit.check()
+            if self._budget:
+                self._budget.reserve()
+            reply: ChatReply | None = None
             try:
-                with anyio.fail_after(self._timeout_s):
+                with anyio.fail_after(self._patience.timeout_s):
                     reply = await self._chat.complete(request)
-                used = reply.usage
-                return reply
             except TimeoutError:
-                raise TransientError(f"no answer within {self._timeout_s:g} s") from None
+                problem = f"no answer within {self._patience.timeout_s:g} s"
+                self._circuit.attempt_failed(problem)
+                raise TransientError(problem) from None
+            except TransientError as error:
+                self._failed(error, place)
+                raise
             finally:  # whatever becomes of it, even when the run is stopped meanwhile: it may have to be paid
-                self._ledger.add(request.key, ModelUsage(1, used, int(retry)))
+                self._count(request, reply, retry)
+            self._circuit.succeeded()
+            place.succeeded(reply.usage.total_tokens)
+            self._limiter.hold(reply.hold_s or 0.0)
+            return reply
+
+    def _failed(self, error: TransientError, place: Place) -> None:
+        if error.throttled:
+            place.throttled(error.retry_after)
+        else:
+            self._circuit.attempt_failed(str(error))
+
+    def _count(self, request: ChatRequest, reply: ChatReply | None, retry: bool) -> None:
+        cost = None if self._price is None else 0.0
+        if reply is not None and self._price is not None:
+            # A server that reports no tokens leaves the cost unknown, not 0.
+            cost = self._price.cost(reply.usage) if reply.usage.total_tokens else None
+        used = ModelUsage(1, reply.usage if reply else Usage(), int(retry), cost)
+        self._ledger.add(request.key, used)
+        if self._budget:
+            self._budget.spent(cost)
 
 
-def _pause(state: RetryCallState) -> float:
-    error = state.outcome.exception() if state.outcome else None
-    asked_for = error.retry_after if isinstance(error, TransientError) else None
-    return pause_before_retry(state.attempt_number, asked_for)
+def _tries(attempts: int) -> str:
+    return f" (tried {attempts} times)" if attempts > 1 else ""
 
 
 def _with_schema(messages: Sequence[Message], schema: Any) -> list[Message]:

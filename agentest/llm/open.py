@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
-
-import anyio
+from dataclasses import dataclass, field
 
 from agentest.http import open_client, proxy_for
 from agentest.llm import litellm_adapter
-from agentest.llm.live import LiveAnswers
+from agentest.llm.budget import Budget
+from agentest.llm.cassette import Cassettes, MeasuringLedger, Mode, Recorder, Replay
+from agentest.llm.circuit import Circuit
+from agentest.llm.limits import Limiter
+from agentest.llm.live import DEFAULT_CONCURRENCY, LiveAnswers, Patience
 from agentest.llm.openai_http import OpenAIChatModel
-from agentest.llm.port import ChatModel, Ledger, Model
-from agentest.llm.providers import ModelSpec
+from agentest.llm.port import Answers, ChatModel, Ledger, Model
+from agentest.llm.prices import price_of
+from agentest.llm.providers import ModelSpec, parameters
 from agentest.llm.structured import StructuredModel
 
 
@@ -25,30 +28,81 @@ class Models:
     judge: Model | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Tape:
+    """Recorded answers, and what this run does with them."""
+
+    mode: Mode
+    cassettes: Cassettes
+
+
+@dataclass(slots=True)
+class Terms:
+    """On what terms the models of a run are asked."""
+
+    max_concurrency: int = DEFAULT_CONCURRENCY
+    """Requests under way at once, for a model whose settings name no number."""
+    budget: Budget | None = None
+    tape: Tape | None = None
+    ledger: MeasuringLedger = field(default_factory=MeasuringLedger)
+
+
 @asynccontextmanager
-async def open_models(
-    user: ModelSpec | None, judge: ModelSpec | None, ledger: Ledger, max_calls: int
-) -> AsyncIterator[Models]:
-    """Open the models of the two roles; the same one for both where they are specified alike.
-
-    At most `max_calls` requests are under way at once, both roles together.
-    """
-    limiter = anyio.CapacityLimiter(max_calls)
+async def open_models(user: ModelSpec | None, judge: ModelSpec | None, terms: Terms) -> AsyncIterator[Models]:
+    """Open the models of the two roles; the same one for both where they are specified alike."""
     async with AsyncExitStack() as stack:
-
-        async def opened(spec: ModelSpec) -> Model:
-            chat = await _chat_model(spec, stack)
-            return StructuredModel(
-                LiveAnswers(chat, ledger, limiter, timeout_s=spec.timeout_s, retries=spec.retries)
-            )
-
-        user_model = await opened(user) if user else None
-        judge_model = user_model if judge == user else await opened(judge) if judge else None
+        opener = _Opener(terms, stack)
+        user_model = StructuredModel(await opener.answers(user)) if user else None
+        judge_model = user_model
+        if judge != user:
+            judge_model = StructuredModel(await opener.answers(judge)) if judge else None
         yield Models(user_model, judge_model)
 
 
-async def _chat_model(spec: ModelSpec, stack: AsyncExitStack) -> ChatModel:
-    if not spec.base_url:
-        return litellm_adapter.LiteLLMChatModel(spec, await litellm_adapter.load())
-    client = await stack.enter_async_context(open_client(proxy=proxy_for(spec.base_url)))
-    return OpenAIChatModel(spec, client)
+class _Opener:
+    """Opens models; what is asked by both roles shares its limits."""
+
+    def __init__(self, terms: Terms, stack: AsyncExitStack) -> None:
+        self._terms = terms
+        self._stack = stack
+        self._shared: dict[tuple[str, str], tuple[Limiter, Circuit]] = {}
+
+    async def answers(self, spec: ModelSpec) -> Answers:
+        tape, ledger = self._terms.tape, self._terms.ledger
+        if tape is None:
+            return await self._live(spec)
+        if tape.mode is Mode.REPLAY:
+            return Replay(tape.cassettes, ledger, spec.name, parameters(spec))
+        recorder = Recorder(await self._live(spec), tape.cassettes, ledger)
+        if tape.mode is Mode.RECORD:
+            return recorder
+        return Replay(tape.cassettes, ledger, spec.name, parameters(spec), recorder)
+
+    async def _live(self, spec: ModelSpec) -> LiveAnswers:
+        limiter, circuit = self._limits(spec)
+        return LiveAnswers(
+            await self._chat_model(spec),
+            self._terms.ledger,
+            limiter,
+            patience=Patience(spec.timeout_s, spec.deadline_s, spec.retries),
+            circuit=circuit,
+            budget=self._terms.budget,
+            price=price_of(spec.name) if spec.priced else None,
+            parameters=parameters(spec),
+        )
+
+    def _limits(self, spec: ModelSpec) -> tuple[Limiter, Circuit]:
+        at_once = spec.max_concurrency or self._terms.max_concurrency
+        limiter = Limiter(at_once, spec.requests_per_minute, spec.tokens_per_minute)
+        return self._shared.setdefault((spec.base_url, spec.model), (limiter, Circuit(spec.name)))
+
+    async def _chat_model(self, spec: ModelSpec) -> ChatModel:
+        if not spec.base_url:
+            return litellm_adapter.LiteLLMChatModel(spec, await litellm_adapter.load())
+        client = await self._stack.enter_async_context(open_client(proxy=proxy_for(spec.base_url)))
+        return OpenAIChatModel(spec, client)
+
+
+def scripted(chat: ChatModel, ledger: Ledger, patience: Patience) -> Model:
+    """A model that is no endpoint's: for tests."""
+    return StructuredModel(LiveAnswers(chat, ledger, Limiter(4 * DEFAULT_CONCURRENCY), patience=patience))

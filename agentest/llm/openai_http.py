@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -12,11 +13,15 @@ import httpx
 
 from agentest.errors import ModelUnavailable
 from agentest.http import CONNECTION_ERRORS, describe, retry_after
+from agentest.llm.limits import hold_from_headers
 from agentest.llm.port import ChatReply, ChatRequest, Level, RequestRefused, TransientError, joined
 from agentest.llm.providers import ModelSpec
 from agentest.redact import Redactor
 from agentest.transcript import Usage
 
+HOPELESS = frozenset({401, 402, 403, 404})
+"""No other question will fare better: the key, the account or the model is wrong."""
+_OUT_OF_CREDIT = "insufficient_quota"
 TRANSIENT = frozenset({408, 409, 425, 429})
 REFUSED = frozenset({400, 415, 422, 501})
 MAX_BODY_BYTES = 10_000_000
@@ -46,10 +51,13 @@ class OpenAIChatModel:
         response = await self._post(request, sent)
         status, body = response.status_code, response.text
         if 200 <= status < 300:
-            return self._reply(body)
+            return replace(self._reply(body), hold_s=hold_from_headers(response.headers))
         problem = self._redact(f"{self._url} answered {status}: {_excerpt(body)}")
+        if status in HOPELESS or (status == 429 and _OUT_OF_CREDIT in body):
+            raise ModelUnavailable(problem, permanent=True)
         if status in TRANSIENT or (status >= 500 and status not in REFUSED):
-            raise TransientError(problem, retry_after(response.headers))
+            wait = retry_after(response.headers)
+            raise TransientError(problem, wait, throttled=status == 429)
         if status in REFUSED:
             raise RequestRefused(problem, mended=self._leave_out(sent, body))
         raise ModelUnavailable(problem)

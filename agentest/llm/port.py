@@ -74,14 +74,20 @@ class ChatReply:
     """The model that answered, by its own account."""
     refusal: str = ""
     """Why the model would not answer, in its own words; then there is no text."""
+    hold_s: float | None = None
+    """Seconds for which the server takes no more requests, by its rate-limit headers."""
 
 
 class TransientError(ModelError):
-    """Asking again may help: 408, 409, 429, 5xx, a time-out, a broken connection."""
+    """Asking again may help: 408, 409, 429, 5xx, a time-out, a broken connection.
 
-    def __init__(self, message: str, retry_after: float | None = None) -> None:
+    `throttled`: the model is up, but was asked too much (429).
+    """
+
+    def __init__(self, message: str, retry_after: float | None = None, *, throttled: bool = False) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+        self.throttled = throttled
 
 
 class RequestRefused(ModelError):

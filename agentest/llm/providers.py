@@ -25,7 +25,13 @@ class ModelSpec:
     temperature: float | None = None
     max_tokens: int | None = None
     timeout_s: float = 120.0
+    deadline_s: float = 600.0
     retries: int = 4
+    max_concurrency: int | None = None
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+    priced: bool = True
+    """False where the name says nothing of the price: any server may call its model `gpt-4o`."""
     cache: bool = True
     """Whether to mark what prompts share, for providers that want marks."""
 
@@ -110,6 +116,23 @@ def resolve(
     return _spec(model, provider, options, settings, environ)
 
 
+def recorded(name: str, settings: ModelSettings) -> ModelSpec:
+    """A model that only a recording answers for: it needs no endpoint and no key."""
+    return ModelSpec(name, name, temperature=settings.temperature, max_tokens=settings.max_tokens)
+
+
+def parameters(spec: ModelSpec) -> dict[str, Any]:
+    """What shapes the model's answers besides the question."""
+    given = {"temperature": spec.temperature, "max_tokens": spec.max_tokens}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def model_name(config: Config, settings: ModelSettings, override: str | None = None) -> str | None:
+    """The name of the model for one role, as `resolve` would give it, without asking for its key."""
+    model, provider = _chosen(config, settings, override)
+    return None if model is None and provider is None else _litellm_spelling(model, provider)
+
+
 def _chosen(config: Config, settings: ModelSettings, override: str | None) -> tuple[str | None, str | None]:
     """Model and provider: the role's own, the override or the top level's, the first that is given."""
     if settings.provider:
@@ -165,7 +188,12 @@ def _spec(
         temperature=settings.temperature,
         max_tokens=settings.max_tokens,
         timeout_s=settings.timeout_ms / 1000,
+        deadline_s=settings.deadline_ms / 1000,
         retries=settings.retries,
+        max_concurrency=settings.max_concurrency,
+        requests_per_minute=settings.requests_per_minute,
+        tokens_per_minute=settings.tokens_per_minute,
+        priced=provider != "openai-compatible",
         cache=settings.cache if isinstance(settings, JudgeSettings) else True,
     )
 
