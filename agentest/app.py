@@ -78,6 +78,23 @@ def exit_code(result: RunResult) -> ExitCode:
     return statuses[run_status(result)]
 
 
+def dry_run(prepared: Prepared) -> Iterator[str]:
+    """How many model calls each scenario can make at most, as lines."""
+    from agentest.estimate import estimate, shown
+
+    judge = prepared.loaded.config.judge
+    if not prepared.user and not prepared.judge:
+        yield "offline: no model is configured, so no model is asked"
+    estimates = estimate(
+        prepared.plan.units,
+        user=prepared.user is not None,
+        judge=prepared.judge is not None,
+        samples=judge.samples,
+        batch=judge.batch,
+    )
+    yield from shown(estimates, len(prepared.plan.agents) > 1)
+
+
 def listing(prepared: Prepared) -> Iterator[str]:
     """A line for every scenario that would run, and for every one that would not."""
     for entry in prepared.plan.entries:

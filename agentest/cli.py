@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -67,14 +67,22 @@ _telling = _options(
     "--concurrency", type=click.IntRange(min=1), metavar="N", help="Conversations under way at once."
 )
 @click.option("--fail-fast", is_flag=True, help="Stop at the first scenario that fails.")
+@click.option("--max-cost", type=click.FloatRange(min=0), metavar="USD", help="Stop before models cost more.")
+@click.option("--max-llm-calls", type=click.IntRange(min=0), metavar="N", help="Make no more model calls.")
+@click.option("--record", is_flag=True, help="Keep every model's answer in a cassette.")
+@click.option("--replay", is_flag=True, help="Take models' answers from cassettes: no model, no key.")
+@click.option("--replay-or-record", is_flag=True, help="Replay what is recorded, ask and record the rest.")
+@click.option("--cassettes", metavar="DIR", help="Where cassettes are (default: cassettes in output_dir).")
+@click.option("--dry-run", is_flag=True, help="Show how many model calls there can be, and run nothing.")
 @click.option("--list", "list_only", is_flag=True, help="List the scenarios and run nothing.")
-def run(cwd: Path | None, watch: bool, list_only: bool, **given: Any) -> None:
+def run(cwd: Path | None, watch: bool, list_only: bool, dry_run: bool, **given: Any) -> None:
     """Run the scenarios (*.sim.py) against the agent.
 
     Exit status: 0 all passed, 1 a scenario failed, 2 something errored or could not be run, 130 interrupted.
     """
-    if watch and list_only:
-        raise click.UsageError("--watch and --list exclude each other")
+    if watch + list_only + dry_run > 1:
+        raise click.UsageError("--watch, --list and --dry-run exclude each other")
+    given["tape"] = _tape(given)
 
     def go() -> int:
         request = _request(_root(cwd), **given)
@@ -82,6 +90,8 @@ def run(cwd: Path | None, watch: bool, list_only: bool, **given: Any) -> None:
             from agentest.watch import run_and_watch
 
             return run_and_watch(request)
+        if dry_run:
+            return _dry_run(request)
         return _list(request) if list_only else _run(request)
 
     _exit(go)
@@ -152,6 +162,30 @@ def _request(root: Path, config: Path | None, **given: Any) -> Any:
     return Request(root, root / config if config else None, Options(**given), reporters, verbose)
 
 
+def _tape(given: dict[str, Any]) -> str | None:
+    """What is done with recorded answers; takes the flags out of the options."""
+    chosen = [mode for mode in ("record", "replay", "replay-or-record") if given.pop(mode.replace("-", "_"))]
+    if len(chosen) > 1:
+        raise click.UsageError(" and ".join(f"--{mode}" for mode in chosen) + " exclude each other")
+    return chosen[0] if chosen else None
+
+
+def _dry_run(request: Any) -> ExitCode:
+    from agentest.app import broken, dry_run
+    from agentest.prepare import prepare
+
+    prepared = prepare(request)
+    for line in dry_run(prepared):
+        click.echo(line)
+    return _tell_broken(broken(prepared))
+
+
+def _tell_broken(problems: Sequence[Any]) -> ExitCode:
+    for entry in problems:
+        click.echo(f"{entry.file}:{entry.line}: {entry.verdict.reasons[0].message}", err=True)
+    return ExitCode.ERRORED if problems else ExitCode.PASSED
+
+
 def _run(request: Any) -> ExitCode:
     from agentest.app import run_once
     from agentest.prepare import prepare
@@ -166,10 +200,7 @@ def _list(request: Any) -> ExitCode:
     prepared = prepare(request)
     for line in listing(prepared):
         click.echo(line)
-    problems = broken(prepared)
-    for entry in problems:
-        click.echo(f"{entry.file}:{entry.line}: {entry.verdict.reasons[0].message}", err=True)
-    return ExitCode.ERRORED if problems else ExitCode.PASSED
+    return _tell_broken(broken(prepared))
 
 
 def _exit(command: Callable[[], int]) -> NoReturn:

@@ -14,6 +14,8 @@ from agentest.transcript import Conversation, Usage
 
 NO_FAILURE = "no failure"
 NO_MODEL = "no model configured"
+ROLES = ("user", "judge", "dedup")
+"""What models are asked to be, in the order in which they are told of."""
 
 
 class Status(StrEnum):
@@ -239,6 +241,14 @@ class RunResult:
     @property
     def usage(self) -> ModelUsage:
         return sum((u for s in self.scenarios for u in s.usage.values()), ModelUsage())
+
+    @property
+    def usage_by_role(self) -> dict[str, ModelUsage]:
+        found: dict[str, ModelUsage] = {}
+        for scenario in self.scenarios:
+            for role, used in scenario.usage.items():
+                found[role] = found.get(role, ModelUsage()) + used
+        return {role: found[role] for role in ROLES if role in found}
 
     @property
     def agent_calls(self) -> int:

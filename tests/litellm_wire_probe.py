@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import sys
 import tempfile
 import threading
@@ -103,6 +104,32 @@ def slow_down(**headers: str) -> Answer:
     return anthropic_error(429, "Number of requests has exceeded your limit", "rate_limit_error", headers)
 
 
+def refusing() -> Answer:
+    """What Claude answers to what it will not."""
+    body = {
+        "id": "msg_2",
+        "type": "message",
+        "role": "assistant",
+        "model": "claude-wire",
+        "content": [],
+        "stop_reason": "refusal",
+        "stop_sequence": None,
+        "usage": {"input_tokens": 10, "output_tokens": 1},
+    }
+    return Answer(json.dumps(body).encode())
+
+
+def blocked() -> Answer:
+    """What Gemini answers to what it will not."""
+    usage = {"promptTokenCount": 9, "totalTokenCount": 9}
+    body = {
+        "promptFeedback": {"blockReason": "SAFETY"},
+        "usageMetadata": usage,
+        "modelVersion": "gemini-wire",
+    }
+    return Answer(json.dumps(body).encode())
+
+
 async def questions() -> dict[str, Any]:
     """Every case that is a question to one model."""
     overloaded = anthropic_error(529, "Overloaded", "overloaded_error")
@@ -122,6 +149,9 @@ async def questions() -> dict[str, Any]:
         "claude 529 for ever": await asked(CLAUDE, Anthropic([overloaded] * 9), retries=1),
         "claude 401": await asked(CLAUDE, Anthropic(), key="a-wrong-key-9876543210"),
         "claude hangs": await asked(CLAUDE, hanging, timeout_ms=400, retries=1),
+        "claude refuses": await asked(CLAUDE, Anthropic([refusing()])),
+        "claude nonsense": await asked(CLAUDE, Anthropic([Answer(b"{}")] * 9), retries=0),
+        "gemini blocks": await asked(GEMINI, Gemini([blocked()]), **beta),
         "gemini": await asked(GEMINI, Gemini(), questions=two, **beta),
         "gemini ladder": await asked(GEMINI, Gemini(without_schemas=True), questions=two, **beta),
         "gemini 429": await asked(GEMINI, Gemini([exhausted]), **beta),
@@ -160,7 +190,7 @@ def whole_run() -> dict[str, Any]:
         )
         out, sys.stdout = sys.stdout, sys.stderr
         try:
-            cli.main(["run"], standalone_mode=True)
+            cli.main(["run"])
         except SystemExit as ended:
             status = ended.code
         finally:
@@ -185,8 +215,6 @@ def main() -> None:
     told["warnings"] = sorted({str(warning.message)[:200] for warning in warned})
     told["abroad"] = list(ABROAD)
     try:
-        import socket
-
         socket.create_connection(("192.0.2.1", 443), timeout=1)
         told["guard"] = "open"
     except OSError as error:

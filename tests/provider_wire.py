@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from model_server import Answer, Received
@@ -86,12 +87,12 @@ def _need(holds: object, message: str, status: int = 400) -> None:
 def _check_roles(roles: Sequence[str], answering: str) -> None:
     _need(roles and roles[0] == "user", "the first message must use the user role")
     _need(set(roles) <= {"user", answering}, f"unknown role among {roles}")
-    _need(all(a != b for a, b in zip(roles, roles[1:], strict=False)), "roles must alternate")
+    _need(all(a != b for a, b in pairwise(roles)), "roles must alternate")
 
 
 @dataclass(slots=True)
 class Anthropic:
-    """`POST /v1/messages`. Gives `failures` first, one a request; `without_formats` knows no `output_format`."""
+    """`POST /v1/messages`. Gives `failures` first, one a request; `without_formats` has no `output_format`."""
 
     failures: Sequence[Answer] = ()
     without_formats: bool = False
@@ -113,9 +114,9 @@ class Anthropic:
         _need(received.path == "/v1/messages", f"no such path: {received.path}", 404)
         _need(headers.get("x-api-key") == KEY, f"invalid x-api-key: {headers.get('x-api-key')}", 401)
         _need(headers.get("anthropic-version"), "anthropic-version: header is required")
-        unknown = body.keys() - _ANTHROPIC_KEYS - ({"output_format"} if self.without_formats else set())
+        unknown = body.keys() - _ANTHROPIC_KEYS
+        unknown |= body.keys() & {"output_format"} if self.without_formats else set()
         _need(not unknown, f"{', '.join(sorted(unknown))}: Extra inputs are not permitted")
-        _need(not (self.without_formats and "output_format" in body), "output_format: Extra inputs")
         _need(isinstance(body.get("max_tokens"), int), "max_tokens: Field required")
         _check_roles([message["role"] for message in body["messages"]], "assistant")
         blocks = [*_blocks(body.get("system", [])), *_blocks(m["content"] for m in body["messages"])]

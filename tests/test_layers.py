@@ -40,6 +40,7 @@ LAYERS: dict[str, int] = {
     # 4: order
     "plan": 4,
     "holding": 4,
+    "estimate": 4,
     "runner": 4,
     # 5: telling
     "report": 5,

@@ -215,6 +215,7 @@ def test_counts() -> None:
             "completionTokens": 220,
             "cachedTokens": 100,
             "totalTokens": 2220,
+            "cost": 0.0,
             "byRole": {
                 "user": {
                     "calls": 4,
@@ -222,6 +223,7 @@ def test_counts() -> None:
                     "promptTokens": 200,
                     "completionTokens": 40,
                     "cachedTokens": 0,
+                    "cost": 0.0,
                 },
                 "judge": {
                     "calls": 16,
@@ -229,6 +231,7 @@ def test_counts() -> None:
                     "promptTokens": 1800,
                     "completionTokens": 180,
                     "cachedTokens": 100,
+                    "cost": 0.0,
                 },
             },
         },

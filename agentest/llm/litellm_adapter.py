@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +16,9 @@ from agentest.llm.openai_http import HOPELESS, REFUSED, TRANSIENT, response_form
 from agentest.llm.port import ChatReply, ChatRequest, Message, RequestRefused, TransientError, joined
 from agentest.llm.providers import ModelSpec
 from agentest.redact import Redactor
+
+# Gemini says in the body, not in a header, when to come back.
+_GEMINI_RETRY = re.compile(r'"retryDelay":\s*"(\d+(?:\.\d+)?)s"')
 
 
 async def load() -> Any:
@@ -59,7 +63,7 @@ class LiteLLMChatModel:
                 )
                 if value or value == 0
             },
-            **spec.body,
+            **_with_api_base(spec),
         }
 
     def _messages(self, messages: Sequence[Message]) -> list[dict[str, Any]]:
@@ -73,13 +77,29 @@ class LiteLLMChatModel:
             response = await self._litellm.acompletion(
                 messages=self._messages(request.messages), **response_format(request), **self._arguments
             )
-            message = response.choices[0].message
+            choice = response.choices[0]
+            message = choice.message
             usage = response.usage.model_dump() if getattr(response, "usage", None) else None
         except Exception as error:  # noqa: BLE001 - litellm raises its own, openai's, httpx's and plain errors
             raise _translated(error, self._redact) from None
-        refusal = getattr(message, "refusal", None)
-        refused = str(refusal) if refusal and not message.content else ""
+        refused = "" if message.content else _refusal(choice)
         return ChatReply(message.content or "", usage_of(usage), str(response.model or ""), refused)
+
+
+def _refusal(choice: Any) -> str:
+    """Why there is no text; empty where nobody refused."""
+    said = getattr(choice.message, "refusal", None)
+    # What Claude's `refusal` and Gemini's `SAFETY` come back as.
+    filtered = "its provider's content filter stopped it" if choice.finish_reason == "content_filter" else ""
+    return str(said) if said else filtered
+
+
+def _with_api_base(spec: ModelSpec) -> dict[str, Any]:
+    """The body's keys, `api_base` as litellm wants it: it adds `/v1/messages` for Claude by itself."""
+    base = spec.body.get("api_base")
+    if isinstance(base, str) and spec.model.startswith("anthropic/"):
+        return {**spec.body, "api_base": base.rstrip("/").removesuffix("/v1")}
+    return dict(spec.body)
 
 
 def _with_cache_marks(messages: Sequence[Message]) -> list[dict[str, Any]]:
@@ -97,7 +117,8 @@ def _with_cache_marks(messages: Sequence[Message]) -> list[dict[str, Any]]:
 
 def _translated(error: Exception, redact: Redactor) -> ModelError:
     status = getattr(error, "status_code", None)
-    text = redact(str(error) or type(error).__name__)
+    # What litellm stumbles over, it reports with a traceback and a link to its bug tracker.
+    text = redact.error(str(error).partition("\nTraceback ")[0] or type(error).__name__)
     if status in REFUSED:
         return RequestRefused(text)
     if status in TRANSIENT or (isinstance(status, int) and status >= 500):
@@ -111,4 +132,7 @@ def _retry_after(error: Exception) -> float | None:
     # The response of most of litellm's errors is one it made up; the real one's headers are kept apart.
     made_up = getattr(getattr(error, "response", None), "headers", None)
     headers = getattr(error, "litellm_response_headers", None) or made_up
-    return retry_after(headers) if headers is not None else None
+    asked_for = retry_after(headers) if headers is not None else None
+    if asked_for is None and (found := _GEMINI_RETRY.search(str(error))):
+        return float(found[1])
+    return asked_for

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar, get_args
 
 from pydantic import BaseModel
 
@@ -166,4 +166,5 @@ class Ledger:
         self._entries[key.scope, key.role] += used
 
     def of(self, scope: str) -> dict[str, ModelUsage]:
-        return {role: used for (entry_scope, role), used in self._entries.items() if entry_scope == scope}
+        """What a scope used, by role."""
+        return {role: self._entries[scope, role] for role in get_args(Role) if (scope, role) in self._entries}

@@ -23,7 +23,7 @@ from agentest.report.console_text import (
     duration,
     line,
 )
-from agentest.results import ModelUsage, RunResult, ScenarioResult, Status
+from agentest.results import RunResult, ScenarioResult, Status
 from agentest.transcript import Turn, Usage
 from agentest.verdict import run_status
 
@@ -135,17 +135,23 @@ def _calls(result: RunResult) -> Iterator[Line]:
     if not result.agent_calls:
         return
     yield _fact("agent", ", ".join(_agent_calls(result, turns)))
-    roles: dict[str, ModelUsage] = {}
-    for scenario in result.scenarios:
-        for role, usage in scenario.usage.items():
-            roles[role] = roles.get(role, ModelUsage()) + usage
-    for role, usage in roles.items():
+    for role, usage in result.usage_by_role.items():
         if usage.calls:
             again = f" ({usage.retries:,} asked again)" if usage.retries else ""
             yield _fact(
-                role, ", ".join([f"{count(usage.calls, 'model call')}{again}", *_tokens(usage.tokens)])
+                role,
+                ", ".join(
+                    [f"{count(usage.calls, 'model call')}{again}", *_tokens(usage.tokens), *_cost(usage.cost)]
+                ),
             )
     yield BLANK
+
+
+def _cost(cost: float | None) -> Iterator[str]:
+    if cost is None:
+        yield "cost unknown"
+    elif cost > 0:
+        yield f"{cost:.4f} USD"
 
 
 def _agent_calls(result: RunResult, turns: list[Turn]) -> Iterator[str]:
@@ -182,6 +188,11 @@ def _recap(result: RunResult, look: Look) -> Iterator[Line]:
 def _totals(result: RunResult) -> Iterator[Line]:
     if result.interrupted:
         yield line(0, ("Interrupted: only what had finished is reported.", "bold yellow"))
+    elif result.stopped:
+        yield line(
+            0,
+            (f"Ended before its end ({result.stopped}): only what had finished is reported.", "bold yellow"),
+        )
     if result.scenarios and not result.with_status(Status.PASSED):
         all_skipped = len(result.with_status(Status.SKIPPED)) == len(result.scenarios)
         why = "Every scenario was skipped" if all_skipped else "No scenario passed"

@@ -60,6 +60,7 @@ def to_json(result: RunResult) -> Json:
         "version": result.version,
         "startedAt": result.started_at,
         "interrupted": result.interrupted,
+        "stopped": result.stopped,
         "models": dict(result.models),
         "agents": list(result.agents),
         "summary": _summary(result),
@@ -142,16 +143,22 @@ def _of_agent(result: RunResult, agent: str) -> RunResult:
 
 def _run_usage(result: RunResult) -> Json:
     tokens = result.usage.tokens
-    by_role: dict[str, ModelUsage] = {}
-    for scenario in result.scenarios:
-        for role, usage in scenario.usage.items():
-            by_role[role] = by_role.get(role, ModelUsage()) + usage
-    return {**_tokens(tokens), "totalTokens": tokens.total_tokens, "byRole": _by_role(by_role)}
+    return {
+        **_tokens(tokens),
+        "totalTokens": tokens.total_tokens,
+        "cost": _cost(result.usage),
+        "byRole": _by_role(result.usage_by_role),
+    }
+
+
+def _cost(usage: ModelUsage) -> float | None:
+    # Rounded, as the sum depends on the order in which answers came.
+    return None if usage.cost is None else round(usage.cost, 6)
 
 
 def _by_role(usage: Mapping[str, ModelUsage]) -> Json:
     return {
-        role: {"calls": used.calls, "retries": used.retries, **_tokens(used.tokens)}
+        role: {"calls": used.calls, "retries": used.retries, **_tokens(used.tokens), "cost": _cost(used)}
         for role, used in usage.items()
     }
 
