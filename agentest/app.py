@@ -41,7 +41,7 @@ def run_once(
     outcome = anyio.run(execute, prepared, broadcast, finished)
     for note in (*outcome.notes, *broadcast.problems):
         sys.stderr.write(f"agentest: {prepared.loaded.redact(note)}\n")
-    if outcome.result is None:
+    if outcome.result is None or outcome.interrupted:
         return ExitCode.INTERRUPTED
     code = exit_code(outcome.result)
     return ExitCode.ERRORED if code is ExitCode.PASSED and broadcast.problems else code

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
 
 import anyio
@@ -34,6 +35,8 @@ class Outcome:
     """What became of a run: no result when it was interrupted before it began."""
 
     result: RunResult | None = None
+    interrupted: bool = False
+    """Whether a signal came, be it too late to stop anything."""
     notes: list[str] = field(default_factory=list)
     """What the user should know besides the result."""
 
@@ -50,31 +53,53 @@ async def execute(
     """
     outcome, stop, starting = Outcome(), Stop(), anyio.CancelScope()
     problem: UsageError | None = None
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_stop_on_signal, starting, stop)
-        try:
-            async with AsyncExitStack() as stack:
-                ports: Ports | None = None
-                with starting:
-                    ports = await _open_ports(prepared, stack, tasks, stop, outcome.notes.append, finished)
-                if ports is not None:
-                    outcome.result = await run(prepared.plan, settings(prepared), ports, emit, stop)
-        except UsageError as error:  # kept: a task group would wrap it
-            problem = error
-        tasks.cancel_scope.cancel()
+
+    def interrupt() -> None:
+        starting.cancel()
+        stop.interrupt()
+
+    with _signals(interrupt) as signals:
+        async with anyio.create_task_group() as tasks:
+            try:
+                async with AsyncExitStack() as stack:
+                    ports: Ports | None = None
+                    with starting:
+                        ports = await _open_ports(
+                            prepared, stack, tasks, stop, outcome.notes.append, finished
+                        )
+                    if ports is not None:
+                        outcome.result = await run(prepared.plan, settings(prepared), ports, emit, stop)
+            except UsageError as error:  # kept: a task group would wrap it
+                problem = error
+            tasks.cancel_scope.cancel()
+        outcome.interrupted = bool(signals)
     if problem:
         raise type(problem)(prepared.loaded.redact(str(problem)))
     return outcome
 
 
-async def _stop_on_signal(starting: anyio.CancelScope, stop: Stop) -> None:
-    """The first signal stops the run and lets the reports be written; a second one ends it at once."""
-    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        async for _ in signals:
-            if stop.interrupted:
-                os._exit(ExitCode.INTERRUPTED)
-            starting.cancel()
-            stop.interrupt()
+@contextmanager
+def _signals(on_first: Callable[[], None]) -> Iterator[list[int]]:
+    """Call `on_first` in the event loop at the first SIGINT or SIGTERM, and end at once at the second.
+
+    Yields the signals received so far. Plain handlers, not the loop's: the loop drops a signal that comes in
+    its last moments.
+    """
+    received: list[int] = []
+    loop = asyncio.get_running_loop()
+
+    def note(number: int, _: object) -> None:
+        if received:
+            os._exit(ExitCode.INTERRUPTED)
+        received.append(number)
+        loop.call_soon_threadsafe(on_first)
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 async def _open_ports(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from pathlib import Path
 
@@ -19,7 +20,11 @@ def run_and_watch(request: Request) -> ExitCode:
     """Run, wait for a change, run again, until interrupted: while waiting or during a run."""
     logging.getLogger("watchfiles").setLevel(logging.ERROR)
     known: frozenset[Path] = frozenset()
+    environ = dict(os.environ)
     while True:
+        # What the last run took from `.env` must not hide what stands there now.
+        os.environ.clear()
+        os.environ.update(environ)
         prepared = _prepared(request)
         if prepared:
             known = _files(prepared)

@@ -38,6 +38,9 @@ def test_ctrl_c_writes_what_had_finished(project: Project) -> None:
         project.config(agent.endpoint)
         process = project.start()
         assert hanging.wait(DEADLINE_S)
+        assert process.stdout is not None
+        while "quick" not in process.stdout.readline():
+            pass  # its line is printed when it has finished
         code, out, err = interrupt(process)
     assert code == 130, out + err
     assert "Traceback" not in err
