@@ -211,7 +211,11 @@ class ScriptedModel:
             return self._line(request.key.turn or 0)
         if request.key.role == "dedup":
             return {"groups": self._groups if self._groups is not None else [_one_group(request)]}
-        metric = request.key.metric or ""
+        if request.key.metric == "batch":
+            return {metric: self._judged(metric, request) for metric in request.schema["properties"]}
+        return self._judged(request.key.metric or "", request)
+
+    def _judged(self, metric: str, request: ChatRequest) -> dict[str, Any]:
         value = self._scores.get(metric, _best(metric))
         return {"reason": "scripted", "value": value(request) if callable(value) else value}
 

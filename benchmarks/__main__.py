@@ -6,7 +6,14 @@ import argparse
 import sys
 from collections.abc import Callable
 
-from benchmarks import cpu_section, memory_section, profile_section, run_section, startup_section
+from benchmarks import (
+    cpu_section,
+    memory_section,
+    models_section,
+    profile_section,
+    run_section,
+    startup_section,
+)
 from benchmarks.options import Options
 from benchmarks.page import write
 from benchmarks.process import Failed
@@ -15,6 +22,7 @@ from benchmarks.workload import Workload
 WRITTEN: dict[str, Callable[[Options], str]] = {
     "run": run_section.section,
     "cpu": cpu_section.section,
+    "models": models_section.section,
     "startup": startup_section.section,
     "memory": memory_section.section,
 }

@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.workload import LINE, TOOL
 
-_REPLY = (
+REPLY = (
     "On Tuesday there are two openings in the morning, at 09:00 and at 10:30. Both leave enough time for a "
     "haircut before eleven. Which of the two shall I book, and under which name? You will get the booking "
     "number as soon as it is done, and can cancel free of charge until the evening before."
@@ -34,7 +34,7 @@ def _tool_call() -> bytes:
 
 
 _TOOL_CALL = _tool_call()
-_TEXT = _completion({"role": "assistant", "content": _REPLY}, "stop")
+_TEXT = _completion({"role": "assistant", "content": REPLY}, "stop")
 
 
 def agent_answer(body: bytes) -> bytes:

@@ -98,8 +98,8 @@ async def laddered(adapter: Any) -> dict[str, Any]:
     """A whole question with everything above the adapter, through `open_models`."""
     from agentest.config import Config
     from agentest.evaluate.judge import ScaleAnswer
-    from agentest.llm.open import open_models
-    from agentest.llm.port import CallKey, Ledger
+    from agentest.llm.open import Terms, open_models
+    from agentest.llm.port import CallKey
     from agentest.llm.providers import resolve
 
     def script(received: Received) -> Answer:
@@ -116,14 +116,14 @@ async def laddered(adapter: Any) -> dict[str, Any]:
                 "provider_options": options,
             }
         )
-        spec, ledger = resolve(config, config.judge, {}), Ledger()
-        async with open_models(None, spec, ledger, 4) as models:
+        spec, terms = resolve(config, config.judge, {}), Terms(4)
+        async with open_models(None, spec, terms) as models:
             assert models.judge is not None
             asked = [{"role": "user", "content": "How was it?"}]
             answer = await models.judge.ask(asked, ScaleAnswer, CallKey("judge", "s"))
         return {
             "value": answer.value,
-            "calls": ledger.of("s")["judge"].calls,
+            "calls": terms.ledger.of("s")["judge"].calls,
             "requests": len(server.received),
         }
 

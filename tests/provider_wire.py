@@ -92,7 +92,7 @@ def _check_roles(roles: Sequence[str], answering: str) -> None:
 
 @dataclass(slots=True)
 class Anthropic:
-    """`POST /v1/messages`. Gives `failures` first, one a request; `without_formats` has no `output_format`."""
+    """`POST /v1/messages`. Gives `failures` first, one a request; `without_formats`: no `output_format`."""
 
     failures: Sequence[Answer] = ()
     without_formats: bool = False

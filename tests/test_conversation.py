@@ -18,6 +18,7 @@ from agentest import scenario, sequence
 from agentest.errors import AgentError, AgentestError
 from agentest.llm.port import ChatRequest, TransientError
 from agentest.results import RunResult
+from agentest.runner import Stop
 from agentest.testing import Raw, ScriptedAgent, ScriptedModel, arun_scenarios, run_scenarios, tool_call
 from agentest.transcript import Blame, Conversation, Ending, Failure, ToolCall, UnfinishedTurn, Usage
 
@@ -449,15 +450,15 @@ def test_a_cancelled_run() -> None:
     made = [scenario("good", turns=["go"]), scenario("bad", turns=["hang"])]
 
     async def go() -> RunResult:
-        scope = anyio.CancelScope()
+        stop = Stop()
 
         async def handler(messages: list[dict[str, Any]], ctx: Any) -> str:
             if messages[0]["content"] == "hang":
-                scope.cancel()
+                stop.interrupt()
                 await anyio.sleep_forever()
             return "Fine."
 
-        return await arun_scenarios(made, agent=handler, scope=scope, concurrency=1)
+        return await arun_scenarios(made, agent=handler, stop=stop, concurrency=1)
 
     good, bad = anyio.run(go).scenarios
     assert [t.agent_message for t in good.conversations[0].conversation.turns] == ["Fine."]

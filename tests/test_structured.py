@@ -57,11 +57,18 @@ class Asking:
         return anyio.run(self._run, use)
 
     async def _run(self, use: Callable[[StructuredModel], Awaitable[Any]]) -> Any:
-        limiter = Limiter(self.places)
+        now = 0.0
+
+        async def pass_time(seconds: float) -> None:
+            nonlocal now
+            now += seconds
+
+        limiter = Limiter(self.places, clock=lambda: now, sleep=pass_time)
 
         async def sleep(seconds: float) -> None:
             self.pauses.append(seconds)
             self.taken_while_pausing.append(limiter.taken)
+            await pass_time(seconds)
 
         spec = ModelSpec("openai/m", "m", self.server.base_url, **self.parameters)
         async with open_client() as client:

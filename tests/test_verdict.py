@@ -32,6 +32,7 @@ from agentest.results import (
     Unscored,
     Verdict,
 )
+from agentest.runner import Stop
 from agentest.testing import Raw, ScriptedAgent, ScriptedModel, arun_scenarios, run_scenarios
 from agentest.transcript import Blame, Conversation, Ending, Failure, Turn, UnfinishedTurn
 from agentest.verdict import averages, conversation_passed, decide, run_status, skipped_metrics
@@ -310,14 +311,14 @@ def test_an_interrupted_scenario_has_not_passed() -> None:
     """A run that is stopped says so, and a scenario of which nothing finished is errored."""
 
     async def go() -> RunResult:
-        scope = anyio.CancelScope()
+        stop = Stop()
 
         async def handler(messages: Any, ctx: Any) -> str:
-            scope.cancel()
+            stop.interrupt()
             await anyio.lowlevel.checkpoint()
             return "too late"
 
-        return await arun_scenarios([scenario("s", turns=["hi"])], agent=handler, scope=scope)
+        return await arun_scenarios([scenario("s", turns=["hi"])], agent=handler, stop=stop)
 
     result = anyio.run(go)
     assert result.interrupted
