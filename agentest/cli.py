@@ -94,6 +94,7 @@ def run(cwd: Path | None, watch: bool, list_only: bool, dry_run: bool, **given: 
             return _dry_run(request)
         return _list(request) if list_only else _run(request)
 
+    given["offline"] = given["offline"] or list_only  # a list needs no model, nor its key
     _exit(go)
 
 

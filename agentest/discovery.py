@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -32,6 +32,11 @@ class Discovered:
     scenarios: tuple[Scenario, ...] = ()
     broken: tuple[BrokenFile, ...] = ()
     files: frozenset[Path] = frozenset()
+
+    def redacted(self, redact: Callable[[str], str]) -> Discovered:
+        """The same with secrets hidden in what is told of broken files."""
+        broken = tuple(replace(file, message=redact(file.message)) for file in self.broken)
+        return replace(self, broken=broken)
 
 
 def discover(

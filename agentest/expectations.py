@@ -72,7 +72,7 @@ def parse_trajectory(given: Any, key: str = "trajectory") -> Trajectory:
     if mode not in MATCH_MODES:
         raise ValueError(f"{key}.match_mode: found {mode!r}; {_one_of(mode, MATCH_MODES)}")
     expected = options.get("expected")
-    if expected is None and "match_mode" in options:
+    if expected is None and options.keys() == {"match_mode"}:
         raise ValueError(f"{key}.expected: is missing; write the calls that `match_mode` is about")
     return Trajectory(
         mode,

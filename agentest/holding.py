@@ -46,6 +46,7 @@ class LiveHolder:
             conversation_id=conversation_id,
             unmocked_tools=self.unmocked_tools,
             timeout_s=self.mock_timeout_s,
+            redact=self.redact,
         )
         loop = TurnLoop(
             conversation_id,

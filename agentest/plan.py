@@ -81,6 +81,7 @@ def make_plan(config: Config, found: Discovered, options: Options, root: Path) -
     check_metrics(config.metrics or (), names)
     check_metrics(options.metrics, names)
     check_thresholds(config.thresholds, names)
+    _check_judged(config)
     default, agents = _agents(config, options.agent)
     entries: list[Unit | ScenarioResult] = [_broken(b, root) for b in found.broken]
     for scenario in _selected(found.scenarios, options):
@@ -169,6 +170,12 @@ def _check_scenario(scenario: Scenario, agents: Mapping[str, AgentConfig], custo
         raise ConfigError(f"there is no agent {scenario.agent!r}; {did_you_mean(scenario.agent, agents)}")
     check_metrics(scenario.metrics or (), custom)
     check_thresholds(scenario.thresholds, custom)
+
+
+def _check_judged(config: Config) -> None:
+    for name in config.thresholds:
+        if config.metrics is not None and name in BUILTIN and name not in config.metrics:
+            raise ConfigError(f"thresholds.{name}: `metrics` leaves {name} out, so it would never be checked")
 
 
 def check_metrics(names: Sequence[str], custom: set[str]) -> None:

@@ -54,7 +54,7 @@ def prepare(request: Request, environ: MutableMapping[str, str] = os.environ) ->
             check_name(name, REPORTERS, "reporter")
         except ValueError as error:
             raise ConfigError(f"--reporter: {error}") from None
-    found = discover(request.root, config.include, config.exclude, options.files)
+    found = discover(request.root, config.include, config.exclude, options.files).redacted(loaded.redact)
     plan = make_plan(config, found, options, request.root)
     _check_anything(plan, request.root, config.include, options.filtered)
     folder = cassette_folder(config, options, request.root)

@@ -9,8 +9,10 @@ MAX_ERROR_CHARS = 500
 HIDDEN = "[redacted]"
 
 _LOOKS_SECRET = re.compile(
-    r"(API_?KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|AUTHORIZATION)(_|$)"
-    r"|(^|_)(KEY|PASS|PWD|AUTH|COOKIE|JWT|PAT)(_|$)",
+    r"(SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|CRED|AUTHORIZATION|COOKIE)S?\d*(_|$)"
+    # Not MAX_TOKENS, and not MONKEY.
+    r"|TOKEN\d*(_|$)|(^|_|API|ACCESS|SECRET|PRIVATE|AI)KEYS?\d*(_|$)"
+    r"|(^|_)(PASS|PWD|AUTH|JWT|PAT|DSN)\d*(_|$)",
     re.I,
 )
 # What is in `keep` stays, so that the reader still sees what was hidden.

@@ -64,7 +64,11 @@ def _conversation(data: Mapping[str, Any]) -> Conversation:
     unfinished = None
     if open_turn:
         unfinished = UnfinishedTurn(
-            open_turn["turnIndex"], open_turn["userMessage"], _calls(open_turn["toolCalls"])
+            open_turn["turnIndex"],
+            open_turn["userMessage"],
+            _calls(open_turn["toolCalls"]),
+            open_turn["retries"],
+            open_turn["requests"],
         )
     turns = tuple(_turn(turn) for turn in data["turns"])
     return Conversation(data["conversationId"], turns, Ending(data["endedBy"]), failure, unfinished)

@@ -122,3 +122,33 @@ def test_secrets_are_never_shown(project: Project) -> None:
     results = (project.root / ".agentest" / "results.json").read_text()
     assert secret not in done.stdout + done.stderr + results
     assert "bad key" in done.stdout
+
+
+def test_secrets_of_scenarios_and_mocks_are_never_shown(project: Project) -> None:
+    """A secret in a broken file's error, a mock's error or far into an agent's answer is redacted, uncut."""
+    from agentest.testing import Raw, tool_call
+
+    secret = "zq-very-secret-value-91"
+    project.scenario(f'raise RuntimeError("{secret}")', name="broken.sim.py")
+    project.scenario(
+        'def fails(args):\n    raise RuntimeError("Bearer " + "abcdefghijklmnop" + " and ' + secret + '")\n'
+        'scenario("mock", turns=["x"], tools={"t": fails})\nscenario("cut", turns=["cut"])'
+    )
+
+    def answer(body: dict) -> object:
+        last = body["messages"][-1]
+        if last["content"] == "cut":
+            return Raw(b"z" * 190 + secret.encode())
+        return tool_call("t") if last["role"] == "user" else "done"
+
+    with ScriptedAgent(answer) as agent:
+        project.write(
+            "agentest.config.yaml",
+            f"agent: {{endpoint: '{agent.endpoint}', headers: {{x-foo: '${{BOT_SECRET}}'}}}}\n"
+            "reporters: [console, json, github-actions]\n",
+        )
+        done = project.run("--verbose", env={"BOT_SECRET": secret})
+        assert any(secret in str(body) for body in agent.requests)  # the agent gets what the mock said
+    shown = done.stdout + done.stderr + (project.root / ".agentest" / "results.json").read_text()
+    assert "zq-very" not in shown
+    assert "abcdefghijklmnop" not in shown

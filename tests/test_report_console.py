@@ -584,7 +584,7 @@ def test_skipped_metrics_are_said_once() -> None:
     metrics = {"helpfulness": Skipped("no model configured"), "coherence": Skipped("no model configured")}
     results = [scenario(conversation(metrics=metrics), name=name) for name in "abc"]
     text = tell(console(80), *results)
-    assert text.count("Metrics skipped: helpfulness, coherence (no model configured)") == 1
+    assert text.count("Metrics skipped: no model configured (helpfulness, coherence)") == 1
     assert text.count("no model configured") == 1
 
 

@@ -52,7 +52,7 @@ class OpenAIChatModel:
         status, body = response.status_code, response.text
         if 200 <= status < 300:
             return replace(self._reply(body), hold_s=hold_from_headers(response.headers))
-        problem = self._redact(f"{self._url} answered {status}: {_excerpt(body)}")
+        problem = f"{self._url} answered {status}: {_excerpt(self._redact(body))}"
         if status in HOPELESS or (status == 429 and _OUT_OF_CREDIT in body):
             raise ModelUnavailable(problem, permanent=True)
         if status in TRANSIENT or (status >= 500 and status not in REFUSED):
@@ -103,11 +103,11 @@ class OpenAIChatModel:
             content, refusal = message.get("content"), message.get("refusal")
         except (LookupError, TypeError, AttributeError):
             # A gateway's HTML page or a cut body with status 200: another attempt usually helps.
-            problem = f"{self._url}: the answer is not a chat completion: {_excerpt(body)}"
-            raise TransientError(self._redact(problem)) from None
+            problem = f"{self._url}: the answer is not a chat completion: {_excerpt(self._redact(body))}"
+            raise TransientError(problem) from None
         usage, model = usage_of(data.get("usage")), str(data.get("model") or "")
         if refusal and not content:
-            return ChatReply("", usage, model, self._redact(_shortened(str(refusal))))
+            return ChatReply("", usage, model, _shortened(self._redact(str(refusal))))
         return ChatReply(_text(content), usage, model)
 
 

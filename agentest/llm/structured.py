@@ -9,7 +9,7 @@ from agentest.llm.port import Answer, Answers, CallKey, Message, Question
 from agentest.llm.reader import Unreadable, read
 
 MAX_REPAIRS = 2
-_SHOWN_ANSWER_CHARS = 200
+_SHOWN_ANSWER_CHARS = 10_000
 
 
 class StructuredModel:

@@ -103,7 +103,7 @@ def _skipped_metrics(result: RunResult) -> Iterator[Line]:
             if name not in found:
                 found.append(name)
     for why, found in names.items():
-        yield line(0, (f"{', '.join(found)} ({why})", "yellow"), lead=(("Metrics skipped: ", "yellow"),))
+        yield line(0, (f"{why} ({', '.join(found)})", "yellow"), lead=(("Metrics skipped: ", "yellow"),))
     if names:
         yield BLANK
 

@@ -260,6 +260,8 @@ def _unfinished_turn(turn: UnfinishedTurn) -> Json:
         "turnIndex": turn.turn_index,
         "userMessage": turn.user_message,
         "toolCalls": [_tool_call(call) for call in turn.tool_calls],
+        "retries": turn.retries,
+        "requests": turn.requests,
     }
 
 

@@ -16,6 +16,7 @@ from agentest.config import ChatCompletionsAgent, check_url
 from agentest.errors import AgentError
 from agentest.http import (
     CONNECTION_ERRORS,
+    AddressGuard,
     RefusedAddress,
     describe,
     pause_before_retry,
@@ -29,7 +30,7 @@ from agentest.simulate.sse import events
 MAX_BODY_BYTES = 10 * 1024 * 1024
 MAX_REDIRECTS = 5
 _RETRIED = {429, 502, 503, 504}
-_SHOWN_BODY_BYTES = 2000
+_SHOWN_BODY_BYTES = 10_000
 # Of the codings that could be decoded only those whose pieces stay small: brotli and zstd unpack a few bytes
 # to gigabytes before anything can be counted.
 _ENCODINGS = ("gzip", "deflate")
@@ -157,6 +158,7 @@ class ChatCompletionsClient:
         status = response.status_code
         if 300 <= status < 400:
             target = response.headers.get("location", "nowhere")
+            AddressGuard().check_literal(urlsplit(urljoin(str(response.url), target)).hostname or "")
             return (
                 f"{response.url} answered {status} and points to {target}: set the endpoint to that address"
             )

@@ -10,7 +10,8 @@ from agentest.errors import AgentError
 from agentest.simulate.agents import AgentReply, ToolRequest
 from agentest.transcript import Usage
 
-_SHOWN_CHARS = 200
+_SHOWN_CHARS = 10_000
+"""Of what an agent sent; the message is cut where it is shown, once secrets have been hidden in it."""
 
 
 def read_completion(body: bytes) -> AgentReply:
@@ -126,16 +127,31 @@ async def read_stream(events: AsyncIterator[str]) -> AgentReply:
     """
     parts = _Deltas()
     async for data in events:
-        if data.strip() == "[DONE]":
-            return parts.reply()
-        if data.strip():  # some servers keep the connection alive with empty events
-            parts.add(_event(data))
+        for piece in _pieces(data):
+            if piece == "[DONE]":
+                return parts.reply()
+            if piece:  # some servers keep the connection alive with empty events
+                parts.add(_event(piece))
     if parts.finished:
         return parts.reply()
     raise AgentError(
         "the agent's stream was cut: it ended without [DONE] and without a finish_reason"
         + ("" if parts.received else ", and without any data")
     )
+
+
+def _pieces(data: str) -> list[str]:
+    """The event; its lines one by one where careless servers leave out the empty line between events."""
+    lines = [line.strip() for line in data.split("\n")]
+    careless = len(lines) > 1 and all(_is_whole(line) for line in lines if line)
+    return lines if careless else [data.strip()]
+
+
+def _is_whole(line: str) -> bool:
+    try:
+        return line == "[DONE]" or isinstance(json.loads(line), Mapping)
+    except (ValueError, RecursionError):
+        return False
 
 
 def _event(data: str) -> Mapping[str, Any]:

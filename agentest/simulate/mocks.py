@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -46,12 +46,14 @@ class MockResolver:
         conversation_id: str,
         unmocked_tools: Literal["error", "passthrough"] = "error",
         timeout_s: float = 30.0,
+        redact: Callable[[str], str] = str,
     ) -> None:
         self._tools = tools
         self._scenario = scenario
         self._conversation_id = conversation_id
         self._passthrough = unmocked_tools == "passthrough"
         self._timeout_s = timeout_s
+        self._redact = redact
         self._calls: Counter[str] = Counter()
         self._state: dict[str, Any] = {}
         self._records: list[ToolCall] = []
@@ -86,14 +88,16 @@ class MockResolver:
         except InvalidArguments as error:
             return self._refuse(call, f"invalid arguments: {error}")
         except AgentestError as error:
-            self._finish(call, None, error=str(error))
+            self._finish(call, None, error=self._redact(str(error)))
             raise
         except BaseException as error:
             if ends_the_run(error):
                 raise
             # A mock that raises is a tool that fails (contract, section 4).
             message = str(error) or type(error).__name__
-            return self._finish(call, {"error": message}, error=message)
+            shown = self._redact(message)
+            self._finish(call, {"error": shown}, error=shown)
+            return {"error": message}
         return self._finish(call, result)
 
     def _begin(self, name: str, args: Any, turn_index: int) -> int:
