@@ -378,3 +378,25 @@ def test_requests_under_way_together() -> None:
     with ModelServer(error(400, "no 'temperature' here")) as server:
         anyio.run(lambda: with_model(server, use, temperature=0.2))
     assert refusals == [True] * 5
+
+
+def test_azures_key_header() -> None:
+    """A key goes into the header that the endpoint wants; a version in the base URL stays in the query."""
+    with ModelServer(completion("{}")) as server:
+        spec = ModelSpec(
+            "azure/m", "m", f"{server.base_url}?api-version=1", api_key="k-123456", key_header="api-key"
+        )
+
+        async def go() -> None:
+            async with open_client() as client:
+                await OpenAIChatModel(spec, client).complete(
+                    ChatRequest(
+                        [{"role": "user", "content": "x"}], "A", {}, Level.PROMPT, CallKey("judge", "s")
+                    )
+                )
+
+        anyio.run(go)
+    (received,) = server.received
+    assert received.headers["api-key"] == "k-123456"
+    assert "authorization" not in received.headers
+    assert received.path.endswith("/chat/completions?api-version=1")

@@ -350,3 +350,18 @@ def test_precedence(
     assert [spec and spec.name for spec in (prepared.user, prepared.judge)] == [name, name]
     offline = prepare(Request(tmp_path, options=Options(model=flag, offline=True)), environ)
     assert (offline.user, offline.judge) == (None, None)
+
+
+AZURE = {"AZURE_API_BASE": "https://r.openai.azure.com", "AZURE_API_KEY": "az-key-123"}
+
+
+def test_azure() -> None:
+    """Azure's deployments are asked directly: at their own URL with a version, or at the newer `/openai/v1`."""
+    spec = resolved(AZURE, model="azure/mine")
+    assert spec.base_url.startswith("https://r.openai.azure.com/openai/deployments/mine?api-version=")
+    assert (spec.key_header, spec.api_key, spec.model) == ("api-key", "az-key-123", "mine")
+    newer = "https://r.openai.azure.com/openai/v1"
+    assert resolved({**AZURE, "AZURE_API_BASE": newer}, model="azure/mine").base_url == newer
+    for variable in AZURE:
+        with pytest.raises(ConfigError, match=variable):
+            resolved({k: v for k, v in AZURE.items() if k != variable}, model="azure/mine")

@@ -126,7 +126,8 @@ def secrets_of(spec: ModelSpec) -> list[str]:
 def _headers(spec: ModelSpec) -> dict[bytes, bytes]:
     headers = {"content-type": "application/json"}
     if spec.api_key:
-        headers["authorization"] = f"Bearer {spec.api_key}"
+        bearer = spec.key_header == "authorization"
+        headers[spec.key_header] = f"Bearer {spec.api_key}" if bearer else spec.api_key
     headers |= {name.lower(): value for name, value in spec.headers.items()}
     # httpx would take text for ASCII.
     return {name.encode(): value.encode() for name, value in headers.items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 from agentest.config import Config, JudgeSettings, ModelSettings, ProviderOptions, check_headers, check_url
 from agentest.errors import ConfigError
@@ -20,6 +21,7 @@ class ModelSpec:
     """As the endpoint knows it (direct), or in LiteLLM spelling (through litellm)."""
     base_url: str = ""
     api_key: str | None = None
+    key_header: str = "authorization"
     headers: Mapping[str, str] = field(default_factory=dict)
     body: Mapping[str, Any] = field(default_factory=dict)
     temperature: float | None = None
@@ -63,6 +65,9 @@ _DIRECT: dict[str, _Direct] = {
     "mistral": _Direct("https://api.mistral.ai/v1", ("MISTRAL_API_BASE",), "MISTRAL_API_KEY"),
     "xai": _Direct("https://api.x.ai/v1", ("XAI_API_BASE",), "XAI_API_KEY"),
 }
+
+_AZURE_VERSION = "2024-10-21"
+"""The newest that is not a preview and takes a JSON Schema as response format."""
 
 _DEFAULT_MODEL = {
     "openai": "openai/gpt-5-mini",
@@ -174,6 +179,8 @@ def _spec(
             )
         prefix, rest = "", name
         base_url, api_key = options.base_url, _key(name, options, environ, ())
+    elif prefix == "azure" and provider != "litellm":
+        base_url, api_key = _azure(rest, name, options, environ)
     elif prefix in _DIRECT and provider != "litellm":
         base_url, api_key = _direct(prefix, name, options, environ)
     else:
@@ -193,6 +200,7 @@ def _spec(
         max_concurrency=settings.max_concurrency,
         requests_per_minute=settings.requests_per_minute,
         tokens_per_minute=settings.tokens_per_minute,
+        key_header="api-key" if prefix == "azure" else "authorization",
         priced=provider != "openai-compatible",
         cache=settings.cache if isinstance(settings, JudgeSettings) else True,
     )
@@ -238,6 +246,24 @@ def _direct(
     if provider.key_required and not api_key and base_url.rstrip("/") == provider.base_url:
         raise ConfigError(_missing_key(name, provider.key_variable or ""))
     return base_url, api_key
+
+
+def _azure(
+    deployment: str, name: str, options: ProviderOptions, environ: Mapping[str, str]
+) -> tuple[str, str]:
+    """Azure's OpenAI-shaped endpoints: `…/openai/v1` as it is, else the deployment's own, with a version."""
+    base_url = options.base_url or _base_url_from(environ, ("AZURE_API_BASE",))
+    api_key = _key(name, options, environ, ("AZURE_API_KEY",))
+    if not base_url:
+        raise ConfigError(
+            f"model {name} needs the resource's URL: set AZURE_API_BASE or provider_options.base_url"
+        )
+    if not api_key:
+        raise ConfigError(_missing_key(name, "AZURE_API_KEY"))
+    if "/openai/" in urlsplit(base_url).path:
+        return base_url, api_key
+    version = environ.get("AZURE_API_VERSION") or _AZURE_VERSION
+    return f"{base_url.rstrip('/')}/openai/deployments/{deployment}?api-version={version}", api_key
 
 
 def _base_url_from(environ: Mapping[str, str], variables: tuple[str, ...]) -> str | None:
