@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from agentest.errors import ExitCode, UsageError
+from agentest.errors import ConfigError, ExitCode, UsageError
 from agentest.plan import Unit
 from agentest.prepare import Prepared
 from agentest.results import RunResult, ScenarioResult, Status
@@ -36,8 +37,12 @@ def run_once(
 
     request = prepared.request
     results = output_dir(prepared) / ("results.json" if finished is None else JUDGED)
+    if "json" in prepared.reporters:
+        _make_way_for(results)
     reporters = make_reporters(prepared.reporters, request.root, results, environ, verbose=request.verbose)
     broadcast = Broadcast(reporters)
+    for note in prepared.notes:
+        sys.stderr.write(f"agentest: {note}\n")
     outcome = anyio.run(execute, prepared, broadcast, finished)
     for note in (*outcome.notes, *broadcast.problems):
         sys.stderr.write(f"agentest: {prepared.loaded.redact(note)}\n")
@@ -45,6 +50,19 @@ def run_once(
         return ExitCode.INTERRUPTED
     code = exit_code(outcome.result)
     return ExitCode.ERRORED if code is ExitCode.PASSED and broadcast.problems else code
+
+
+def _make_way_for(results: Path) -> None:
+    """Remove the last run's results, which must not pass for this one's; see that new ones can be written."""
+    try:
+        results.parent.mkdir(parents=True, exist_ok=True)
+        results.unlink(missing_ok=True)
+        with tempfile.TemporaryFile(dir=results.parent):
+            pass
+    except OSError as error:
+        raise ConfigError(
+            f"output_dir: {results.parent} cannot be written to ({error.strerror}); set another `output_dir`"
+        ) from None
 
 
 def judge_again(prepared: Prepared, path: Path) -> ExitCode:
@@ -103,11 +121,17 @@ def listing(prepared: Prepared) -> Iterator[str]:
             kind = "scripted" if scenario.scripted else "simulated"
             tags = f"  [{', '.join(scenario.tags)}]" if scenario.tags else ""
             agent = f"  {entry.agent}" if len(prepared.plan.agents) > 1 else ""
-            yield (
+            yield _one_line(
                 f"{entry.file}:{scenario.line}  {scenario.name}{agent}  {kind} × {entry.conversations}{tags}"
             )
         elif entry.verdict.status is Status.SKIPPED:
-            yield f"{entry.file}:{entry.line}  {entry.name}  skipped: {entry.verdict.reasons[0].message}"
+            why = entry.verdict.reasons[0].message
+            yield _one_line(f"{entry.file}:{entry.line}  {entry.name}  skipped: {why}")
+
+
+def _one_line(text: str) -> str:
+    """The text with what would steer a terminal, or end the line, shown as an escape."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def broken(prepared: Prepared) -> list[ScenarioResult]:

@@ -9,12 +9,12 @@ from contextlib import AsyncExitStack
 
 import anyio
 
+from agentest.calling import in_thread
 from agentest.errors import ExitCode, UsageError
 from agentest.execute import live_holder, open_agents
 from agentest.llm.open import Models
 from agentest.plan import Unit
 from agentest.prepare import Prepared
-from agentest.simulate.calling import in_thread
 from agentest.simulate.users import Said
 from agentest.transcript import Conversation, Ending, Turn, call_text
 

@@ -75,12 +75,12 @@ _telling = _options(
 @click.option("--cassettes", metavar="DIR", help="Where cassettes are (default: cassettes in output_dir).")
 @click.option("--dry-run", is_flag=True, help="Show how many model calls there can be, and run nothing.")
 @click.option("--list", "list_only", is_flag=True, help="List the scenarios and run nothing.")
-def run(cwd: Path | None, watch: bool, list_only: bool, dry_run: bool, **given: Any) -> None:
+def run(cwd: Path | None, watch: bool, list_only: bool, **given: Any) -> None:
     """Run the scenarios (*.sim.py) against the agent.
 
     Exit status: 0 all passed, 1 a scenario failed, 2 something errored or could not be run, 130 interrupted.
     """
-    if watch + list_only + dry_run > 1:
+    if watch + list_only + given["dry_run"] > 1:
         raise click.UsageError("--watch, --list and --dry-run exclude each other")
     given["tape"] = _tape(given)
 
@@ -90,7 +90,7 @@ def run(cwd: Path | None, watch: bool, list_only: bool, dry_run: bool, **given: 
             from agentest.watch import run_and_watch
 
             return run_and_watch(request)
-        if dry_run:
+        if request.options.dry_run:
             return _dry_run(request)
         return _list(request) if list_only else _run(request)
 
@@ -199,6 +199,8 @@ def _list(request: Any) -> ExitCode:
     from agentest.prepare import prepare
 
     prepared = prepare(request)
+    for note in prepared.notes:
+        click.echo(f"agentest: {note}", err=True)
     for line in listing(prepared):
         click.echo(line)
     return _tell_broken(broken(prepared))
@@ -221,4 +223,7 @@ def _fail(error: object) -> NoReturn:
 
 def main() -> None:
     """Entry point of the `agentest` command."""
+    for stream in ("stdout", "stderr"):
+        if getattr(sys, stream) is None:  # closed by whoever started us
+            setattr(sys, stream, open(os.devnull, "w"))  # noqa: SIM115 - open for as long as we live
     cli(prog_name="agentest")

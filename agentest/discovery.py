@@ -32,6 +32,8 @@ class Discovered:
     scenarios: tuple[Scenario, ...] = ()
     broken: tuple[BrokenFile, ...] = ()
     files: frozenset[Path] = frozenset()
+    empty: tuple[str, ...] = ()
+    """Files that define no scenario."""
 
     def redacted(self, redact: Callable[[str], str]) -> Discovered:
         """The same with secrets hidden in what is told of broken files."""
@@ -50,6 +52,7 @@ def discover(
     """
     scenarios: list[Scenario] = []
     broken: list[BrokenFile] = []
+    empty: list[str] = []
     # What the configuration imported may be imported by scenarios as well.
     files = set(imported_files({}))
     for path in find_files(root, include, exclude):
@@ -58,14 +61,16 @@ def discover(
         before = dict(sys.modules)
         files.add(path)
         try:
-            scenarios += _load(path)
+            defined = _load(path)
+            scenarios += defined
+            empty += [] if defined else [shown_path(path, root)]
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 - a user's module may raise anything, sys.exit() too
             broken.append(_broken(error, path))
         files |= imported_files(before)
     unique, duplicates = _without_duplicates(scenarios)
-    return Discovered(tuple(unique), (*broken, *duplicates), frozenset(files))
+    return Discovered(tuple(unique), (*broken, *duplicates), frozenset(files), tuple(empty))
 
 
 def _load(path: Path) -> list[Scenario]:

@@ -27,6 +27,7 @@ from agentest.simulate.open import check_reachable, make_agents
 from agentest.simulate.server import running_server
 from agentest.transcript import Conversation
 
+_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 _LEAST_MODEL_CALLS, _MODEL_CALLS_PER_CONVERSATION = 64, 10
 
 
@@ -92,9 +93,11 @@ def _signals(on_first: Callable[[], None]) -> Iterator[list[int]]:
         if received:
             os._exit(ExitCode.INTERRUPTED)
         received.append(number)
+        # Straight to the file: whatever is blocking may hold the lock of sys.stderr.
+        os.write(2, b"\nagentest: stopping; once more ends at once\n")
         loop.call_soon_threadsafe(on_first)
 
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, note) for number in _SIGNALS}
     try:
         yield received
     finally:

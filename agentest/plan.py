@@ -39,6 +39,7 @@ class Options:
     tape: str | None = None
     """What is done with recorded answers: record, replay or replay-or-record."""
     cassettes: str | None = None
+    dry_run: bool = False
 
     @property
     def filtered(self) -> bool:

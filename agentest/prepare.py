@@ -43,6 +43,11 @@ class Prepared:
     user: ModelSpec | None = None
     judge: ModelSpec | None = None
 
+    @property
+    def notes(self) -> list[str]:
+        """What the user should know before the run."""
+        return [f"{file} defines no scenario: it never calls scenario(…)" for file in self.found.empty]
+
 
 def prepare(request: Request, environ: MutableMapping[str, str] = os.environ) -> Prepared:
     """Load configuration and scenarios and plan the run. Raises UsageError."""
@@ -84,6 +89,8 @@ def _model_specs(
     config = loaded.config
     if options.tape == "replay":
         return _recorded_specs(config, override, folder)
+    if options.dry_run:
+        return _named_specs(config, override)
     from agentest.llm.providers import resolve
 
     specs = resolve(config, config.user, environ, override), resolve(config, config.judge, environ, override)
@@ -95,6 +102,15 @@ def _model_specs(
         unpriced = [s.name for s in specs if s and not s.priced]
         check_prices([s.name for s in specs if s], options.max_cost, unpriced=unpriced)
     return specs
+
+
+def _named_specs(config: Config, override: str | None) -> tuple[ModelSpec | None, ModelSpec | None]:
+    """The models by name alone: who asks nobody needs no key."""
+    from agentest.llm.providers import model_name, recorded
+
+    user = model_name(config, config.user, override)
+    judge = model_name(config, config.judge, override)
+    return recorded(user, config.user) if user else None, recorded(judge, config.judge) if judge else None
 
 
 def _recorded_specs(

@@ -243,3 +243,45 @@ def test_prompts_are_shown(project: Project) -> None:
     wrong = project.agentest("show-prompts", "--metric", "helpfulnes")
     assert wrong.returncode == 2
     assert "helpfulness" in wrong.stderr
+
+
+def test_old_results_never_pass_for_new_ones(project: Project) -> None:
+    """A run that cannot begin leaves no results.json of an earlier one; an output_dir is tried beforehand."""
+    project.scenario('scenario("s", turns=["x"])')
+    with ScriptedAgent(["y"]) as agent:
+        project.config(agent.endpoint)
+        assert project.run().returncode == 0
+    assert project.run().returncode == 2  # nobody listens any more
+    assert not (project.root / ".agentest" / "results.json").exists()
+    project.write("file", "")
+    with ScriptedAgent(["y"]) as agent:
+        project.config(agent.endpoint, output_dir="file/inside")
+        done = project.run()
+        assert (done.returncode, len(agent.requests)) == (2, 0)
+    assert "output_dir" in done.stderr
+
+
+def test_files_without_scenarios_and_reused_servers_are_mentioned(project: Project) -> None:
+    """An empty scenario file and a server that was there before are mentioned; names cannot forge lines."""
+    project.scenario('scenario("a\\n::error::forged", turns=["x"])')
+    project.write("empty.sim.py", "x = 1\n")
+    with ScriptedAgent(["y"]) as agent:
+        project.write(
+            "agentest.config.yaml",
+            f"agent: {{endpoint: '{agent.endpoint}', server: {{command: 'exit 3', ready: '{agent.endpoint}'}}}}\n",
+        )
+        done = project.run()
+        listed = project.run("--list").stdout
+    assert done.returncode == 0
+    assert "empty.sim.py defines no scenario" in done.stderr
+    assert "was running already" in done.stderr
+    assert not any(line.startswith("::") for line in (done.stdout + listed).splitlines())
+
+
+def test_a_dry_run_needs_no_key(project: Project) -> None:
+    """--dry-run and --list work without the model's key."""
+    project.scenario('scenario("s", goal="g")')
+    project.config("http://127.0.0.1:9/", model="openai/gpt-5-mini")
+    assert project.run("--dry-run").returncode == 0
+    assert project.run("--list").returncode == 0
+    assert "OPENAI_API_KEY" in project.run().stderr

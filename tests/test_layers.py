@@ -25,6 +25,7 @@ LAYERS: dict[str, int] = {
     "config": 1,
     "config_file": 1,
     "importing": 1,
+    "calling": 1,
     "expectations": 1,
     "mock_binding": 1,
     "scenarios": 1,

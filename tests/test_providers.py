@@ -356,7 +356,7 @@ AZURE = {"AZURE_API_BASE": "https://r.openai.azure.com", "AZURE_API_KEY": "az-ke
 
 
 def test_azure() -> None:
-    """Azure's deployments are asked directly: at their own URL with a version, or at the newer `/openai/v1`."""
+    """Azure's deployments are asked directly: at their own URL with a version, or at `/openai/v1`."""
     spec = resolved(AZURE, model="azure/mine")
     assert spec.base_url.startswith("https://r.openai.azure.com/openai/deployments/mine?api-version=")
     assert (spec.key_header, spec.api_key, spec.model) == ("api-key", "az-key-123", "mine")

@@ -319,3 +319,51 @@ def test_argument_matchers_reach_the_verdict() -> None:
             agent=server,
         )
     assert result.scenarios[0].verdict.status is Status.FAILED
+
+
+class Exiting(QuantitativeMetric):
+    """A metric that tries to end the program."""
+
+    def score(self, input: Any) -> float:
+        raise SystemExit(0)
+
+
+def test_user_code_cannot_end_the_run() -> None:
+    """sys.exit() in a metric, or KeyboardInterrupt in a predicate, errs or fails that scenario alone."""
+
+    def interrupts(value: Any) -> bool:
+        raise KeyboardInterrupt
+
+    with ScriptedAgent([tool_call("t", a=1), "ok"]) as server:
+        result = run_scenarios(
+            [
+                scenario(
+                    "predicate",
+                    turns=["x"],
+                    tools={"t": 1},
+                    trajectory={"match_mode": "strict", "expected": [call("t", a=interrupts)]},
+                )
+            ],
+            agent=server,
+        )
+        assert result.scenarios[0].verdict.status is Status.FAILED
+        result = run_scenarios(
+            [scenario("s", turns=["x"], tools={"t": 1})], agent=server, custom_metrics=[Exiting]
+        )
+    assert result.scenarios[0].verdict.status is Status.ERRORED
+
+
+def test_a_hanging_mock_is_not_held_against_a_handler() -> None:
+    """A mock that never answers a handler's call is the scenario's fault, as it is over HTTP."""
+
+    async def hangs(args: dict[str, Any]) -> None:
+        await anyio.sleep_forever()
+
+    async def handler(messages: list[dict[str, Any]], ctx: Any) -> str:
+        return str(await ctx.resolve_tool("search", {}))
+
+    result = run_scenarios(
+        [scenario("s", turns=["x"], tools={"search": hangs})], agent=handler, request_timeout_ms=50
+    )
+    assert result.scenarios[0].verdict.status is Status.ERRORED
+    assert "search" in result.scenarios[0].verdict.reasons[0].message

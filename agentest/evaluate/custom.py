@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import anyio
 from pydantic import BaseModel
 
+from agentest.calling import ends_the_run
 from agentest.errors import ModelError
 from agentest.evaluate.context import ConversationInput, TurnInput
 from agentest.llm.port import CallKey, Model
@@ -109,7 +110,9 @@ async def evaluate_metric(
             found = method(given)
             return _score(metric, await found if inspect.isawaitable(found) else found)
         return Unscored(f"the metric gave no value within {_TIMEOUT_S:g} s")
-    except Exception as error:  # noqa: BLE001 - the user's metric may raise anything; it becomes a record
+    except BaseException as error:
+        if ends_the_run(error):
+            raise
         # A task group or a wrapper may have hidden NoModel, so what was asked counts, not what was raised.
         return Skipped(NO_MODEL) if llm.refused else Unscored(f"{type(error).__name__}: {error}")
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from numbers import Number
 from typing import Any
 
+from agentest.calling import ends_the_run
 from agentest.jsonvalue import safe_repr
 
 _FUNCTIONS = (
@@ -48,7 +49,9 @@ def equal(expected: Any, actual: Any) -> bool:
         return False
     try:
         return bool(_answer(expected, actual))
-    except Exception as error:
+    except BaseException as error:
+        if ends_the_run(error):
+            raise
         raise PredicateFailed(f"{shown(expected)} raised {type(error).__name__}: {error}") from error
 
 

@@ -133,13 +133,17 @@ class TurnLoop:
 
     async def _ask(self, turn: _Progress) -> AgentReply:
         ended: list[AgentestError] = []
+        waiting: list[str] = []
 
         async def resolve_tool(name: str, args: Any = None) -> Any:
+            waiting.append(name)
             try:
-                return await self._mocks.resolve(name, {} if args is None else args, turn.turn_index)
+                result = await self._mocks.resolve(name, {} if args is None else args, turn.turn_index)
             except AgentestError as error:
                 ended.append(error)
                 raise
+            waiting.remove(name)
+            return result
 
         turn.requests += 1
         try:
@@ -148,6 +152,10 @@ class TurnLoop:
             )
         except NoReply as error:
             turn.count_retries(error.retries)
+            raise
+        except AgentError as error:
+            if waiting and not ended:  # the handler could not answer, as a mock had not answered it
+                raise MockError(f"the mock of tool {waiting[0]!r} did not answer: {error}") from error
             raise
         if ended:  # a handler may have caught it, but what ends a conversation ends it
             raise ended[0]

@@ -10,9 +10,9 @@ from typing import Any
 
 import anyio
 
+from agentest.calling import ends_the_run, from_anywhere, in_thread
 from agentest.errors import AgentError, AgentestError
 from agentest.simulate.agents import AgentReply, Message, TurnContext
-from agentest.simulate.calling import ends_the_run, from_anywhere, in_thread
 from agentest.simulate.completion import read_message
 
 
@@ -34,6 +34,8 @@ class CustomAgentClient:
         started = perf_counter()
         ctx = replace(ctx, resolve_tool=from_anywhere(ctx.resolve_tool))
         answer = await self._in_time([dict(m) for m in messages], ctx)
+        if perf_counter() - started > self._timeout_s:  # it blocked the event loop, and so its own time-out
+            raise self._too_late()
         reply = AgentReply(answer) if isinstance(answer, str) else read_message(answer)
         return replace(reply, latency_ms=(perf_counter() - started) * 1000)
 
@@ -48,7 +50,10 @@ class CustomAgentClient:
                 raise
             raise AgentError(f"the handler raised {type(error).__name__}: {error}") from error
         assert scope.cancelled_caught
-        raise AgentError(f"the handler of agent {self.name!r} did not answer within {self._timeout_s:g} s")
+        raise self._too_late()
+
+    def _too_late(self) -> AgentError:
+        return AgentError(f"the handler of agent {self.name!r} did not answer within {self._timeout_s:g} s")
 
     async def _call(self, messages: list[Message], ctx: TurnContext) -> Any:
         if self._is_async:

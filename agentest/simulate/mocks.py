@@ -12,10 +12,10 @@ from typing import Any, Literal
 
 import anyio
 
+from agentest.calling import ends_the_run
 from agentest.errors import AgentestError, MockError, UnmockedToolError
 from agentest.jsonvalue import NotJson, json_text
 from agentest.mock_binding import BoundFunction, InvalidArguments, Mock, MockSequence
-from agentest.simulate.calling import ends_the_run
 from agentest.transcript import ToolCall
 
 _SHOWN_ARGS_CHARS = 80

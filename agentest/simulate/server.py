@@ -40,7 +40,7 @@ async def running_server(
     client: httpx.AsyncClient,
     tasks: TaskGroup,
     redact: Callable[[str], str],
-    on_death: Callable[[str], None],
+    on_note: Callable[[str], None],
     grace_s: float = 5.0,
 ) -> AsyncIterator[None]:
     """Have the server running meanwhile. One that is ready already is used as it is (`reuse`).
@@ -48,11 +48,12 @@ async def running_server(
     Its output is read by a task of `tasks`, which ends with the server. After `grace_s` seconds a server that
     does not end when it is asked to is killed.
 
-    Raises ServerError with the tail of its output when it dies or does not get ready in time. `on_death` is
-    told when it dies later, while the run goes on.
+    Raises ServerError with the tail of its output when it dies or does not get ready in time. `on_note` is
+    told when it was running before, and when it dies while the run goes on.
     """
     if await _problem(config.ready, client) is None:
         if config.reuse:
+            on_note(f"what answers at {config.ready} was running already: used as it is, not started")
             yield
             return
         raise ServerError(
@@ -64,7 +65,7 @@ async def running_server(
         reaper = _start_reaper(server.process.pid)
         tasks.start_soon(server.read)
         await _until_ready(config, server, client, redact)
-        tasks.start_soon(server.watch, lambda problem: on_death(redact(problem)))
+        tasks.start_soon(server.watch, lambda problem: on_note(redact(problem)))
         yield
     finally:
         server.ending = True

@@ -11,15 +11,15 @@ from typing import Any
 
 
 def ends_the_run(error: BaseException) -> bool:
-    """Whether what a user's function raised is meant for the run: it is being cancelled or interrupted.
+    """Whether what a user's function raised is meant for the run: it is being cancelled.
 
-    A function may also raise SystemExit, or the CancelledError of something that it waited for; passed on,
-    that would end the other conversations without a word.
+    A function may also raise SystemExit, KeyboardInterrupt (signals do not come that way), pytest's own, or
+    the CancelledError of something that it waited for; passed on, that would end the other conversations.
     """
     if isinstance(error, asyncio.CancelledError):
         task = asyncio.current_task()
         return task is None or task.cancelling() > 0
-    return not isinstance(error, Exception | SystemExit)
+    return isinstance(error, GeneratorExit)
 
 
 async def in_thread(function: Callable[..., Any], *args: Any) -> Any:
