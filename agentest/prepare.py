@@ -63,7 +63,8 @@ def prepare(request: Request, environ: MutableMapping[str, str] = os.environ) ->
     plan = make_plan(config, found, options, request.root)
     _check_anything(plan, request.root, config.include, options.filtered)
     folder = cassette_folder(config, options, request.root)
-    user, judge = _model_specs(loaded, options, folder, environ)
+    scopes = [unit.scope for unit in plan.units]
+    user, judge = _model_specs(loaded, options, folder, scopes, environ)
     return Prepared(request, loaded, found, plan, request.reporters or tuple(config.reporters), user, judge)
 
 
@@ -81,14 +82,18 @@ def _check_anything(plan: Plan, root: Path, include: list[str], filtered: bool) 
 
 
 def _model_specs(
-    loaded: LoadedConfig, options: Options, folder: Path, environ: MutableMapping[str, str]
+    loaded: LoadedConfig,
+    options: Options,
+    folder: Path,
+    scopes: list[str],
+    environ: MutableMapping[str, str],
 ) -> tuple[ModelSpec | None, ModelSpec | None]:
     if options.offline:
         return None, None
     override = options.model or environ.get(MODEL_VARIABLE) or None
     config = loaded.config
     if options.tape == "replay":
-        return _recorded_specs(config, override, folder)
+        return _recorded_specs(config, override, folder, scopes)
     if options.dry_run:
         return _named_specs(config, override)
     from agentest.llm.providers import resolve
@@ -114,14 +119,14 @@ def _named_specs(config: Config, override: str | None) -> tuple[ModelSpec | None
 
 
 def _recorded_specs(
-    config: Config, override: str | None, folder: Path
+    config: Config, override: str | None, folder: Path, scopes: list[str]
 ) -> tuple[ModelSpec | None, ModelSpec | None]:
     """The models that were recorded; a configured one counts, so that a change of model is noticed."""
     from agentest.llm.cassette import CassetteError, recorded_models
     from agentest.llm.providers import model_name, recorded
 
     try:
-        on_tape = recorded_models(folder)
+        on_tape = recorded_models(folder, scopes)
     except CassetteError as error:
         raise ConfigError(f"--replay: {error}") from None
     if not on_tape:

@@ -24,10 +24,9 @@ from agentest.llm.cassette import (
     Mode,
     Recorder,
     Replay,
-    _digest,
-    cassette_path,
     recorded_models,
 )
+from agentest.llm.cassette_file import cassette_path, digest
 from agentest.llm.port import Answered, Answers, CallKey, Ledger, Question
 from agentest.redact import Redactor
 from agentest.results import ModelUsage
@@ -748,7 +747,7 @@ def test_a_forged_checksum_does_not_help(tape: Tape) -> None:
         ({"used": {"calls": None}}, "`calls`"),
     ):
         forged = {**line, **change}
-        text = json.dumps({**forged, "sum": _digest(forged, 8)}).encode()
+        text = json.dumps({**forged, "sum": digest(forged, 8)}).encode()
         tape.edit(lambda lines, text=text: lines.__setitem__(1, text))  # type: ignore[misc]
         assert what in miss(tape, question())
 

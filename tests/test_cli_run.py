@@ -268,7 +268,8 @@ def test_files_without_scenarios_and_reused_servers_are_mentioned(project: Proje
     with ScriptedAgent(["y"]) as agent:
         project.write(
             "agentest.config.yaml",
-            f"agent: {{endpoint: '{agent.endpoint}', server: {{command: 'exit 3', ready: '{agent.endpoint}'}}}}\n",
+            f"agent:\n  endpoint: {agent.endpoint}\n"
+            f"  server: {{command: 'exit 3', ready: '{agent.endpoint}'}}\n",
         )
         done = project.run()
         listed = project.run("--list").stdout

@@ -8,32 +8,39 @@ While a run lasts, answers are added to `<name>.jsonl.partial`: whatever kills i
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
-import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal
 
 from anyio.lowlevel import checkpoint
-from pydantic import TypeAdapter, ValidationError
 
 from agentest.errors import ModelError, ModelUnavailable
+from agentest.llm.cassette_file import (
+    VERSION,
+    Asked,
+    Entries,
+    Entry,
+    cassette_path,
+    digest,
+    dump,
+    parse,
+    read,
+    read_header,
+    salvage,
+    to_entry,
+    to_json,
+    write,
+)
 from agentest.llm.port import Answered, Answers, CallKey, Ledger, Question
 from agentest.llm.schema import answer_schema
 from agentest.redact import Redactor
 from agentest.results import ModelUsage
 
-VERSION = 1
 _HASH_CHARS = 16
-_SUM_CHARS = 8
-_SURROGATE = re.compile("[\ud800-\udfff]")
-_KINDS = ("text", "refusal", "error")
 
 
 class CassetteError(ModelError):
@@ -65,68 +72,6 @@ class MeasuringLedger(Ledger):
     def taken(self, key: CallKey) -> ModelUsage:
         """What was added for this key since `watch`."""
         return self._watched.pop(key, ModelUsage())
-
-
-Slot = tuple[CallKey, int, int]
-"""Key, repair, again: which request of a run it is, whatever was asked."""
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """One request of a run. `again` counts the requests with the same key and repair before it."""
-
-    key: CallKey
-    repair: int
-    again: int
-    hash: str
-    model: str
-
-    @property
-    def slot(self) -> Slot:
-        return self.key, self.repair, self.again
-
-    @property
-    def order(self) -> tuple[Any, ...]:
-        """Its place in a file: as the conversations went, what follows all of them last."""
-        key = self.key
-        turn = (key.turn is None, key.turn or 0, key.role != "user")
-        metric = (key.metric is not None, key.metric or "", key.sample)
-        return key.role == "dedup", key.conversation, *turn, *metric, self.repair, self.again
-
-    def __str__(self) -> str:
-        key = self.key
-        turn = f", turn {key.turn}" if key.turn is not None else ""
-        metric = f", metric {key.metric}" if key.metric is not None else ""
-        sample = f", sample {key.sample}" if key.sample else ""
-        repair = f", repair {self.repair}" if self.repair else ""
-        return f"{key.role}, conversation {key.conversation}{turn}{metric}{sample}{repair}"
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A request and what came of it."""
-
-    asked: Asked
-    answered_by: str
-    kind: Literal["text", "refusal", "error"]
-    content: str
-    used: ModelUsage
-
-    @property
-    def part(self) -> str:
-        """Whose model was asked: the `user` one or the `judge`, who also sorts failures."""
-        return "user" if self.asked.key.role == "user" else "judge"
-
-    def answered(self) -> Answered:
-        """The answer, as the model gave it. Raises ModelUnavailable where there was none."""
-        if self.kind == "error":
-            raise ModelUnavailable(self.content)
-        text, refusal = (self.content, "") if self.kind == "text" else ("", self.content)
-        return Answered(text, refusal, self.answered_by, self.used)
-
-
-_ENTRY = TypeAdapter(Entry)
-Entries = dict[Slot, Entry]
 
 
 @dataclass(slots=True)
@@ -184,7 +129,7 @@ class Cassettes:
         self._times[question.key, question.repair] += 1
         messages = [dict(message) for message in question.messages]
         request = [model, dict(parameters), messages, answer_schema(question.answer)]
-        return Asked(question.key, question.repair, time, _digest(request, _HASH_CHARS), model)
+        return Asked(question.key, question.repair, time, digest(request, _HASH_CHARS), model)
 
     def find(self, asked: Asked) -> Entry | None:
         """What is recorded for the request; None where that is nothing, or would not be its answer."""
@@ -200,7 +145,7 @@ class Cassettes:
         entry = replace(entry, content=self._redact(entry.content))
         scope = entry.asked.key.scope
         cassette = self._load(scope)
-        line = _dump(_to_json(entry))
+        line = dump(to_json(entry))
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             # The newline comes first: what is left of a line that was cut off spoils no other.
@@ -209,7 +154,7 @@ class Cassettes:
         except OSError as error:
             raise self._failed(f"the recording cannot be written: {error}") from None
         cassette.begun = True
-        entry = _to_entry(_json(line), scope)
+        entry = to_entry(parse(line), scope)
         cassette.fresh[entry.asked.slot] = entry
         return entry
 
@@ -220,7 +165,7 @@ class Cassettes:
         for scope, cassette in self._cassettes.items():
             if cassette.fresh:
                 try:
-                    _write(cassette.path, _document(scope, cassette, self._models))
+                    write(cassette.path, _document(scope, cassette, self._models))
                     cassette.partial.unlink(missing_ok=True)
                 except OSError as error:
                     raise self._failed(f"the recording cannot be written: {error}") from None
@@ -248,9 +193,9 @@ class Cassettes:
             cassette = _Cassette(cassette_path(self._folder, scope))
             if self._mode is not Mode.RECORD:
                 try:
-                    cassette.models, cassette.recorded = _read(cassette.path, scope)
+                    cassette.models, cassette.recorded = read(cassette.path, scope)
                     if self._mode is Mode.FILL:
-                        cassette.fresh, cassette.begun = _salvage(cassette.partial, scope), True
+                        cassette.fresh, cassette.begun = salvage(cassette.partial, scope), True
                 except (OSError, ValueError) as error:
                     raise self._failed(f"{error} (restore the file if you can)", scope) from None
             self._cassettes[scope] = cassette
@@ -324,12 +269,6 @@ class Replay:
         raise self._cassettes.missing(asked)
 
 
-def cassette_path(folder: Path, scope: str) -> Path:
-    """Where a scope's cassette is: a name to read, and a few characters that make it the scope's own."""
-    words = "-".join(re.findall(r"\w+", scope.lower()))[:48].strip("-")
-    return folder / f"{words or 'scenario'}-{_digest(scope, 8)}.jsonl"
-
-
 def recorded_models(folder: Path, scopes: Iterable[str] | None = None) -> dict[str, str]:
     """Part (`user`, `judge`) → the model that was recorded; all cassettes, or those of these scopes.
 
@@ -354,13 +293,10 @@ def recorded_models(folder: Path, scopes: Iterable[str] | None = None) -> dict[s
 def _models_of(path: Path) -> dict[str, str]:
     try:
         with path.open("rb") as file:
-            return _header(file.readline())[1]
+            return read_header(file.readline())[1]
     except (OSError, ValueError) as error:
         advice = f"Restore the file, or record it again: agentest run --{Mode.RECORD}"
         raise CassetteError(f"{path}:1: {error}. {advice}") from None
-
-
-# The file's form
 
 
 def _document(scope: str, cassette: _Cassette, configured: Mapping[str, str]) -> bytes:
@@ -370,137 +306,6 @@ def _document(scope: str, cassette: _Cassette, configured: Mapping[str, str]) ->
     merged = {**cassette.recorded, **cassette.fresh}.values()
     entries = [entry for entry in merged if entry.asked.model == models[entry.part]]
     header = {"cassette": VERSION, "scenario": scope, "models": dict(sorted(models.items()))}
-    answers = [_to_json(entry) for entry in sorted(entries, key=lambda entry: entry.asked.order)]
+    answers = [to_json(entry) for entry in sorted(entries, key=lambda entry: entry.asked.order)]
     end = {"end": True, "answers": len(answers)}
-    return b"".join(_dump(line) + b"\n" for line in (header, *answers, end))
-
-
-def _write(path: Path, content: bytes) -> None:
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_bytes(content)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _read(path: Path, scope: str) -> tuple[dict[str, str], Entries]:
-    """Models and answers of a file; none where there is no file. ValueError says where it is damaged."""
-    try:
-        lines = path.read_bytes().rstrip(b"\r\n").split(b"\n")
-    except FileNotFoundError:
-        return {}, {}
-    number, ended, entries = 1, False, Entries()
-    try:
-        found, models = _header(lines[0])
-        if found != scope:
-            raise ValueError(f"this is the cassette of {found}, not of {scope}: the file was renamed")
-        for number, line in enumerate(lines[1:], 2):  # noqa: B007 - the handler below names it
-            if ended:
-                raise ValueError(
-                    "something follows the end line: the file was edited by hand or badly merged"
-                )
-            data = _json(line)
-            ended = "end" in data
-            if ended:
-                _check_end(data, len(entries))
-            else:
-                _add(entries, _to_entry(data, scope), models)
-        if not ended:
-            raise ValueError(
-                f"the file ends after {len(entries)} answers without its end line: it was cut off"
-            )
-    except ValueError as error:
-        raise ValueError(f"{path}:{number}: {error}") from None
-    return models, entries
-
-
-def _add(entries: Entries, entry: Entry, models: Mapping[str, str]) -> None:
-    if entry.asked.slot in entries:
-        raise ValueError(f"a second answer to {entry.asked}: the file was edited by hand or badly merged")
-    model = models.get(entry.part)
-    if entry.asked.model != model:
-        raise ValueError(f"this answer is of {entry.asked.model}, the header says {model}")
-    entries[entry.asked.slot] = entry
-
-
-def _salvage(path: Path, scope: str) -> Entries:
-    """Every sound answer of a file that a run may have left behind in the middle of a line."""
-    found = {}
-    for line in path.read_bytes().split(b"\n") if path.exists() else ():
-        try:
-            entry = _to_entry(_json(line), scope)
-        except ValueError:
-            continue
-        found[entry.asked.slot] = entry
-    return found
-
-
-def _header(line: bytes) -> tuple[str, dict[str, str]]:
-    header = _json(line)
-    if "cassette" not in header:
-        raise ValueError("this is no cassette: its first line is not a cassette's header")
-    if header["cassette"] != VERSION:
-        raise ValueError(
-            f"this is a cassette of version {header['cassette']!r}, and this Agentest knows {VERSION}"
-        )
-    scenario, models = header.get("scenario"), header.get("models")
-    if not isinstance(scenario, str) or not isinstance(models, dict):
-        raise ValueError("the header lacks the scenario or the models: it was edited by hand")
-    return scenario, models
-
-
-def _check_end(end: Mapping[str, Any], answers: int) -> None:
-    if end.get("answers") != answers:
-        raise ValueError(
-            f"the end line counts {end.get('answers')!r} answers, the file holds {answers}: "
-            "lines were taken out or put in"
-        )
-
-
-def _to_json(entry: Entry) -> dict[str, Any]:
-    asked = asdict(entry.asked)
-    key = asked.pop("key")
-    del key["scope"]  # the header has it
-    said = {"answered_by": entry.answered_by, entry.kind: entry.content, "used": asdict(entry.used)}
-    line = {**key, **asked, **said}
-    return {**line, "sum": _digest(line, _SUM_CHARS)}
-
-
-def _to_entry(line: Mapping[str, Any], scope: str) -> Entry:
-    data = dict(line)
-    if data.pop("sum", None) != _digest(data, _SUM_CHARS):
-        raise ValueError("the checksum of this answer is wrong: the line was edited by hand")
-    kind = next((kind for kind in _KINDS if kind in data), None)
-    content = data.get(kind or "")
-    if not isinstance(content, str):
-        raise ValueError("this answer has no text: the line was edited by hand")
-    asked = {**data, "key": {**data, "scope": scope}}
-    try:
-        # pydantic takes no text with lone surrogates, which models do write.
-        entry = _ENTRY.validate_python({**data, "asked": asked, "kind": kind, "content": ""})
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise ValueError(f"`{first['loc'][-1]}`: {first['msg']}: the line was edited by hand") from None
-    return replace(entry, content=content)
-
-
-def _json(line: bytes) -> dict[str, Any]:
-    try:
-        data = json.loads(line.decode())
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"not a line of JSON ({error}): the file was cut off or edited by hand") from None
-    if not isinstance(data, dict):
-        raise ValueError("expected a JSON object: the file was cut off or edited by hand")
-    return data
-
-
-def _dump(line: Mapping[str, Any]) -> bytes:
-    """A line as people read it; what UTF-8 cannot hold is escaped."""
-    text = json.dumps(line, ensure_ascii=False)
-    return _SURROGATE.sub(lambda half: f"\\u{ord(half[0]):04x}", text).encode()
-
-
-def _digest(value: Any, chars: int) -> str:
-    canonical = json.dumps(value, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode()).hexdigest()[:chars]
+    return b"".join(dump(line) + b"\n" for line in (header, *answers, end))

@@ -198,7 +198,17 @@ def _headline(result: RunResult) -> str:
     found = ", ".join(f"{count} {status}" for count, status in counts if count) or "no scenario ran"
     icon = _ICONS[run_status(result)]
     interrupted = "\n**Interrupted: only what had finished is here.**\n" if result.interrupted else ""
-    return f"## {icon} Agentest: {found}\n{interrupted}\nIn {_seconds(result.duration_ms)}.\n"
+    return (
+        f"## {icon} Agentest: {found}\n{interrupted}\nIn {_seconds(result.duration_ms)}.{_models(result)}\n"
+    )
+
+
+def _models(result: RunResult) -> str:
+    used = result.usage
+    if not used.calls:
+        return ""
+    cost = "cost unknown" if used.cost is None else f"{used.cost:.4f} USD"
+    return f" {used.calls:,} model calls, {used.tokens.total_tokens:,} tokens, {cost}."
 
 
 def _table_head(several: bool) -> str:
