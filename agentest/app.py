@@ -49,7 +49,8 @@ def run_once(
     if outcome.result is None or outcome.interrupted:
         return ExitCode.INTERRUPTED
     code = exit_code(outcome.result)
-    return ExitCode.ERRORED if code is ExitCode.PASSED and broadcast.problems else code
+    incomplete = broadcast.problems or outcome.incomplete
+    return ExitCode.ERRORED if code is ExitCode.PASSED and incomplete else code
 
 
 def _make_way_for(results: Path) -> None:
@@ -71,8 +72,12 @@ def judge_again(prepared: Prepared, path: Path) -> ExitCode:
 
     conversations = read_conversations(path)
     selected = {unit.scenario.name for unit in prepared.plan.units}
-    if prepared.request.options.filtered:
-        conversations = {key: held for key, held in conversations.items() if key[0] in selected}
+    options = prepared.request.options
+    conversations = {
+        (name, agent): held
+        for (name, agent), held in conversations.items()
+        if (name in selected or not options.filtered) and options.agent in (None, agent)
+    }
     plan, finished = for_finished(prepared.plan, conversations)
     if not finished:
         raise UsageError(f"{path} holds no conversation of the selected scenarios")

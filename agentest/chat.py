@@ -108,6 +108,8 @@ def _typed() -> ReadLine:
 
     What comes from a file or a pipe is echoed, as a terminal does with what is typed.
     """
+    if sys.stdin is None:
+        raise UsageError("chat reads what you type from the standard input, which is closed")
     rest = b""
     echo = not sys.stdin.isatty()
 

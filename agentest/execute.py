@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 
 import anyio
@@ -38,6 +38,8 @@ class Outcome:
     result: RunResult | None = None
     interrupted: bool = False
     """Whether a signal came, be it too late to stop anything."""
+    incomplete: bool = False
+    """Whether something failed after the result was made: the recording could not be written."""
     notes: list[str] = field(default_factory=list)
     """What the user should know besides the result."""
 
@@ -74,6 +76,7 @@ async def execute(
                 problem = error
             tasks.cancel_scope.cancel()
         outcome.interrupted = bool(signals)
+        outcome.incomplete = stop.reason is not None and not (outcome.result and outcome.result.stopped)
     if problem:
         raise type(problem)(prepared.loaded.redact(str(problem)))
     return outcome
@@ -97,7 +100,9 @@ def _signals(on_first: Callable[[], None]) -> Iterator[list[int]]:
         os.write(2, b"\nagentest: stopping; once more ends at once\n")
         loop.call_soon_threadsafe(on_first)
 
-    before = {number: signal.signal(number, note) for number in _SIGNALS}
+    # A hang-up that is ignored (nohup) stays ignored.
+    heard = [n for n in _SIGNALS if n == signal.SIGINT or signal.getsignal(n) != signal.SIG_IGN]
+    before = {number: signal.signal(number, note) for number in heard}
     try:
         yield received
     finally:
@@ -118,7 +123,7 @@ async def _open_ports(
     agents = {} if finished is not None else await open_agents(prepared, stack, tasks, on_note)
     models = Models()
     if prepared.user or prepared.judge:
-        stack.callback(_close_tape, terms.tape, stop, on_note)
+        stack.callback(_close_tape, terms.tape, stop)
         models = await stack.enter_async_context(open_models(prepared.user, prepared.judge, terms))
     holder: Holder = live_holder(prepared, agents, models) if finished is None else FinishedHolder(finished)
     return Ports(holder, models, terms.ledger, prepared.loaded.redact)
@@ -160,13 +165,10 @@ def _tape(prepared: Prepared, no_more: Callable[[str], None]) -> Tape | None:
     return Tape(Mode(options.tape), cassettes)
 
 
-def _close_tape(tape: Tape | None, stop: Stop, on_note: Callable[[str], None]) -> None:
-    if tape is None:
-        return
-    try:
-        tape.cassettes.close(finished=stop.reason is None)
-    except CassetteError as error:
-        on_note(str(error))
+def _close_tape(tape: Tape | None, stop: Stop) -> None:
+    if tape:
+        with suppress(CassetteError):  # told by its `on_failure`
+            tape.cassettes.close(finished=stop.reason is None)
 
 
 async def open_agents(

@@ -88,6 +88,8 @@ def _model_specs(
     scopes: list[str],
     environ: MutableMapping[str, str],
 ) -> tuple[ModelSpec | None, ModelSpec | None]:
+    if options.offline and options.tape:
+        raise ConfigError(f"--offline and --{options.tape} exclude each other: offline, no model answers")
     if options.offline:
         return None, None
     override = options.model or environ.get(MODEL_VARIABLE) or None

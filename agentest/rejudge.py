@@ -123,7 +123,8 @@ def for_finished(
         else:
             by_scope[entry.scope] = found
             entries.append(replace(entry, conversations=len(found)))
-    entries += [_unknown(name, agent) for name, agent in left]
+    told = {entry.name for entry in entries if isinstance(entry, ScenarioResult)}
+    entries += [_unknown(name, agent) for name, agent in left if name not in told]
     units = tuple(entry for entry in entries if isinstance(entry, Unit))
     return replace(plan, entries=tuple(entries), units=units), by_scope
 

@@ -6,7 +6,7 @@ conversation's own task group but outside its place in the limiter: a slow judge
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from time import perf_counter
@@ -29,6 +29,7 @@ from agentest.events import (
 from agentest.holding import Holder
 from agentest.llm.open import Models
 from agentest.llm.port import Ledger
+from agentest.metric_names import PASS_RATE
 from agentest.plan import Plan, Unit, endpoint
 from agentest.redact import Redactor
 from agentest.results import (
@@ -232,7 +233,8 @@ class _Run:
     ) -> ScenarioResult:
         unit = state.unit
         conversations = tuple(state.finished[n] for n in sorted(state.finished))
-        verdict = decide(conversations, deduplication, unit.thresholds, self._settings.fail_on)
+        thresholds = _of_a_part(unit.thresholds) if stopped else unit.thresholds
+        verdict = decide(conversations, deduplication, thresholds, self._settings.fail_on)
         return ScenarioResult(
             name=unit.scenario.name,
             agent=unit.agent,
@@ -258,6 +260,12 @@ class _Run:
         # Groups would cost another call to the model: the failures keep their labels, at medium severity.
         failures = [failure for found in state.finished.values() for failure in found.failures]
         return self._judged(state, group_by_label(failures), stopped)
+
+
+def _of_a_part(thresholds: Mapping[str, float]) -> dict[str, float]:
+    """Thresholds for a part of a scenario: none, as the rest might have met them; nor does one failed
+    conversation decide where some may fail."""
+    return {PASS_RATE: 0.0} if PASS_RATE in thresholds else {}
 
 
 def _cut_short(verdict: Verdict, stopped: Reason) -> Verdict:

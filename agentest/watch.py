@@ -12,7 +12,7 @@ from watchfiles import Change, watch
 from agentest.app import run_once
 from agentest.discovery import matches
 from agentest.errors import ExitCode, UsageError
-from agentest.importing import forget_modules
+from agentest.importing import forget_modules, imported_files
 from agentest.prepare import Prepared, Request, prepare
 
 
@@ -26,14 +26,25 @@ def run_and_watch(request: Request) -> ExitCode:
         os.environ.clear()
         os.environ.update(environ)
         prepared = _prepared(request)
-        if prepared:
-            known = _files(prepared)
-            if _run(prepared) is ExitCode.INTERRUPTED:
-                return ExitCode.INTERRUPTED
+        known = _files(prepared, known)
+        before = _stamps(known)
+        if prepared and _run(prepared) is ExitCode.INTERRUPTED:
+            return ExitCode.INTERRUPTED
+        # What the run itself imported (handlers, code inside mocks) counts from now on.
+        before |= {
+            file: stamp for file, stamp in _stamps(_files(prepared, known)).items() if file not in before
+        }
+        known = frozenset(before)
         sys.stderr.write("agentest: waiting for changes (Ctrl-C ends)\n")
-        if not _changed(request, prepared, known):
+        # A change during the run came before anybody was looking.
+        if _stamps(known) == before and not _changed(request, prepared, known):
             return ExitCode.INTERRUPTED
         forget_modules(known)
+
+
+def _stamps(files: frozenset[Path]) -> dict[Path, int]:
+    """When each file was last written; 0 where it is not there."""
+    return {file: file.stat().st_mtime_ns if file.exists() else 0 for file in files}
 
 
 def _prepared(request: Request) -> Prepared | None:
@@ -53,9 +64,12 @@ def _run(prepared: Prepared) -> ExitCode:
         return ExitCode.ERRORED
 
 
-def _files(prepared: Prepared) -> frozenset[Path]:
+def _files(prepared: Prepared | None, known: frozenset[Path]) -> frozenset[Path]:
+    """What the run is made of; where it could not be prepared, what was known, and what was imported."""
+    if prepared is None:
+        return known | imported_files({})
     config = prepared.loaded.path.resolve()
-    return frozenset({*prepared.found.files, config, config.parent / ".env"})
+    return frozenset({*prepared.found.files, config, config.parent / ".env"}) | imported_files({})
 
 
 def _changed(request: Request, prepared: Prepared | None, files: frozenset[Path]) -> bool:

@@ -250,7 +250,9 @@ def test_summary_parts() -> None:
 def test_summary_of_a_good_run() -> None:
     """A run without trouble has a headline and a table, and no empty parts."""
     text = summary(run_result(), PLENTY)
-    assert text.startswith("## ✅ Agentest: 1 passed\n\nIn 3.2 s. 10 model calls, 1,110 tokens, 0.0000 USD.\n")
+    assert text.startswith(
+        "## ✅ Agentest: 1 passed\n\nIn 3.2 s. 10 model calls, 1,110 tokens, 0.0000 USD.\n"
+    )
     assert "###" not in text
     assert "left out" not in text
 

@@ -62,7 +62,7 @@ class Judge:
     async def score(
         self, metric: str, context: str, key: CallKey, *, first_turn: bool = False
     ) -> MetricResult:
-        """The value of a built-in metric; Unscored where fewer than half of the samples could be had."""
+        """The value of a built-in metric; Unscored unless more than half of the samples could be had."""
         messages = judge_messages(context, question(metric, first_turn=first_turn))
         answers, problem = await self._sample(messages, _ANSWERS.get(metric, ScaleAnswer), key, metric)
         return _combined(answers, self.samples) if answers else Unscored(problem)

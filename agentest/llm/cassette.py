@@ -162,13 +162,16 @@ class Cassettes:
         """Bring what was recorded into the files; a recording that did not finish replaces none."""
         if self._mode is Mode.REPLAY or (self._mode is Mode.RECORD and not finished):
             return
+        problem: OSError | None = None
         for scope, cassette in self._cassettes.items():
             if cassette.fresh:
                 try:
                     write(cassette.path, _document(scope, cassette, self._models))
                     cassette.partial.unlink(missing_ok=True)
                 except OSError as error:
-                    raise self._failed(f"the recording cannot be written: {error}") from None
+                    problem = error
+        if problem:
+            raise self._failed(f"the recording cannot be written: {problem}")
 
     def missing(self, asked: Asked) -> CassetteError:
         """The error that says what of the request is not recorded, and what to do."""

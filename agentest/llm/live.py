@@ -85,7 +85,8 @@ class LiveAnswers:
                 return await self._at_best_level(question)
         except TimeoutError:
             problem = f"no answer within {self._patience.deadline_s:g} s, all attempts together"
-            raise self._given_up(problem) from None
+            # Most of it may have been spent waiting for a place: that says nothing of the model.
+            raise self._given_up(problem, down=False) from None
 
     async def _at_best_level(self, question: Question) -> Answered:
         name, schema = question.answer.__name__, answer_schema(question.answer)

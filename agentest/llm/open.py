@@ -60,12 +60,13 @@ async def open_models(user: ModelSpec | None, judge: ModelSpec | None, terms: Te
 
 
 class _Opener:
-    """Opens models; what is asked by both roles shares its limits."""
+    """Opens models. Roles that ask the same model on the same terms share its limits."""
 
     def __init__(self, terms: Terms, stack: AsyncExitStack) -> None:
         self._terms = terms
         self._stack = stack
-        self._shared: dict[tuple[str, str], tuple[Limiter, Circuit]] = {}
+        self._limiters: dict[tuple[object, ...], Limiter] = {}
+        self._circuits: dict[tuple[object, ...], Circuit] = {}
 
     async def answers(self, spec: ModelSpec) -> Answers:
         tape, ledger = self._terms.tape, self._terms.ledger
@@ -93,8 +94,10 @@ class _Opener:
 
     def _limits(self, spec: ModelSpec) -> tuple[Limiter, Circuit]:
         at_once = spec.max_concurrency or self._terms.max_concurrency
-        limiter = Limiter(at_once, spec.requests_per_minute, spec.tokens_per_minute)
-        return self._shared.setdefault((spec.base_url, spec.model), (limiter, Circuit(spec.name)))
+        limits = (at_once, spec.requests_per_minute, spec.tokens_per_minute)
+        endpoint = (spec.base_url, spec.model, spec.api_key)
+        limiter = self._limiters.setdefault((*endpoint, *limits), Limiter(*limits))
+        return limiter, self._circuits.setdefault(endpoint, Circuit(spec.name))
 
     async def _chat_model(self, spec: ModelSpec) -> ChatModel:
         if not spec.base_url:
