@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
@@ -388,8 +387,3 @@ def override(agent: Any, entry: Any, key: str = "compare") -> Any:
     if isinstance(base.get("body"), Mapping) and isinstance(entry.get("body"), Mapping):
         merged["body"] = {**base["body"], **entry["body"]}
     return merged
-
-
-def working_path(root: Path, path: str) -> Path:
-    """A path of the configuration, relative ones taken from the working directory."""
-    return root / path

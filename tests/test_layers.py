@@ -19,6 +19,7 @@ LAYERS: dict[str, int] = {
     "spelling": 0,
     "redact": 0,
     "jsonvalue": 0,
+    "files": 0,
     "templates": 0,
     "reaper": 0,
     # 1: inputs
@@ -67,6 +68,7 @@ TELLING_MAY_IMPORT = {
     "verdict",
     "metric_names",
     "jsonvalue",
+    "files",
 }
 
 

@@ -19,6 +19,7 @@ from typing import Any, Literal
 from anyio.lowlevel import checkpoint
 
 from agentest.errors import ModelError, ModelUnavailable
+from agentest.files import write_atomically
 from agentest.llm.cassette_file import (
     VERSION,
     Asked,
@@ -33,7 +34,6 @@ from agentest.llm.cassette_file import (
     salvage,
     to_entry,
     to_json,
-    write,
 )
 from agentest.llm.port import Answered, Answers, CallKey, Ledger, Question
 from agentest.llm.schema import answer_schema
@@ -166,7 +166,7 @@ class Cassettes:
         for scope, cassette in self._cassettes.items():
             if cassette.fresh:
                 try:
-                    write(cassette.path, _document(scope, cassette, self._models))
+                    write_atomically(cassette.path, _document(scope, cassette, self._models))
                     cassette.partial.unlink(missing_ok=True)
                 except OSError as error:
                     problem = error

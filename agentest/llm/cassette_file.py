@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -88,15 +87,6 @@ def cassette_path(folder: Path, scope: str) -> Path:
     """Where a scope's cassette is: a name to read, and a few characters that make it the scope's own."""
     words = "-".join(re.findall(r"\w+", scope.lower()))[:48].strip("-")
     return folder / f"{words or 'scenario'}-{digest(scope, 8)}.jsonl"
-
-
-def write(path: Path, content: bytes) -> None:
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_bytes(content)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def read(path: Path, scope: str) -> tuple[dict[str, str], Entries]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from agentest.events import Event, RunFinished
+from agentest.files import write_atomically
 from agentest.results import (
     CheckResult,
     ConversationResult,
@@ -48,7 +48,7 @@ class JsonReporter:
 
     def on_event(self, event: Event) -> None:
         if isinstance(event, RunFinished):
-            write_atomically(self._path, json_document(to_json(event.result)))
+            write_atomically(self._path, json_document(to_json(event.result)).encode())
 
 
 def to_json(result: RunResult) -> Json:
@@ -83,17 +83,6 @@ def well_formed(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return text
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write UTF-8 so that a reader finds the old file or the new one, never half of one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_bytes(text.encode())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def plain(value: Any, inside: tuple[int, ...] = ()) -> Any:
