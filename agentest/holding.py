@@ -55,6 +55,7 @@ class LiveHolder:
             (self.pick_user or self._user)(unit, number),
             mocks,
             max_turns=unit.max_turns,
+            session=scenario.session,
             on_turn=on_turn,
             redact=self.redact.error,
         )

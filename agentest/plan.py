@@ -12,6 +12,7 @@ from agentest.config import AgentConfig, ChatCompletionsAgent, Config
 from agentest.discovery import BrokenFile, Discovered, contains_any, shown_path
 from agentest.errors import ConfigError
 from agentest.evaluate.custom import Metric
+from agentest.evaluate.grading import Grader
 from agentest.importing import import_object
 from agentest.metric_names import BUILTIN, PASS_RATE, THRESHOLD_RANGE, Kind
 from agentest.results import Reason, ReasonKind, ScenarioResult, Status, Verdict
@@ -61,6 +62,8 @@ class Unit:
     max_turns: int
     metrics: tuple[str, ...]
     thresholds: Mapping[str, float]
+    graders: tuple[Grader, ...] = ()
+    """What grades a case of an evaluation set."""
 
 
 @dataclass(frozen=True, slots=True)

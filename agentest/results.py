@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
+from typing import Any
 
 from agentest.transcript import Conversation, Usage
 
@@ -43,6 +44,15 @@ class Severity(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class RubricScore:
+    """The judges' answer to one rubric: 1 yes, 0 no, None where no answer could be had."""
+
+    rubric_id: str
+    score: float | None
+    rationale: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Score:
     """A metric's value: a number, or a label for a qualitative metric.
 
@@ -52,6 +62,8 @@ class Score:
     value: float | str
     reason: str
     samples: tuple[float | str, ...] = ()
+    rubrics: tuple[RubricScore, ...] = ()
+    """What the value was made of, for a metric that asks several rubrics."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +105,38 @@ class CheckResult:
 
 
 @dataclass(frozen=True, slots=True)
+class Reference:
+    """What a turn was expected to be, by an evaluation set. None stands for what the set does not say."""
+
+    text: str | None
+    tool_calls: tuple[ExpectedCall, ...] | None
+    invocation: Mapping[str, Any]
+    """The invocation in ADK's JSON form, camelCase."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedCall:
+    """A call that an evaluation set expects; `args` is None where it names none."""
+
+    name: str
+    args: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class CaseId:
+    """Which case of which evaluation set a scenario is."""
+
+    eval_set_id: str
+    eval_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class TurnEvaluation:
     turn_index: int
     metrics: Mapping[str, MetricResult] = field(default_factory=dict)
     trajectory: TrajectoryResult | None = None
     checks: tuple[CheckResult, ...] = ()
+    reference: Reference | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +256,8 @@ class ScenarioResult:
     duration_ms: float = 0.0
     usage: Mapping[str, ModelUsage] = field(default_factory=dict)
     """By role: user, judge, dedup."""
+    case: CaseId | None = None
+    """Set for a case of an evaluation set."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -217,7 +217,13 @@ class _Run:
 
     def _evaluator(self, unit: Unit) -> Evaluator:
         return Evaluator(
-            unit.scenario, unit.scope, unit.metrics, self._plan.custom, self._judge, self._ports.redact.error
+            unit.scenario,
+            unit.scope,
+            unit.metrics,
+            self._plan.custom,
+            unit.graders,
+            self._judge,
+            self._ports.redact.error,
         )
 
     async def _deduplicate(self, state: _UnitState) -> Deduplication:
@@ -249,6 +255,7 @@ class _Run:
             tags=unit.scenario.tags,
             duration_ms=(perf_counter() - state.started) * 1000 if state.started else 0.0,
             usage=self._ports.ledger.of(unit.scope),
+            case=unit.scenario.case,
         )
 
     def _result_of(self, state: _UnitState) -> ScenarioResult:

@@ -20,6 +20,7 @@ from agentest.expectations import Expect, Trajectory, known_keys, parse_expect, 
 from agentest.expectations import call as call
 from agentest.jsonvalue import NotJson, json_text
 from agentest.mock_binding import BoundFunction, Mock, MockSequence, bind
+from agentest.results import CaseId, Reference
 from agentest.spelling import did_you_mean, snake_keys
 
 
@@ -30,6 +31,31 @@ class ScriptedTurn:
     user_message: str
     trajectory: Trajectory | None = None
     expect: Expect | None = None
+    reference: Reference | None = None
+    """What the turn should be, for a case of an evaluation set."""
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """The session in which an agent that keeps sessions holds the conversation."""
+
+    app_name: str = ""
+    user_id: str = ""
+    state: Mapping[str, Any] = field(default_factory=dict)
+    session_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationPlan:
+    """What a simulated user of an evaluation set says first, and how it goes on."""
+
+    starting_prompt: str
+    plan: str
+    persona: str = ""
+    """Who the user is, in words; "" for nobody in particular."""
+    instructions: str = ""
+    """A prompt of the configuration's own, in place of ours; "" for ours."""
+    stop_signal: str = "</finished>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +81,10 @@ class Scenario:
     tags: tuple[str, ...] = ()
     skip: str | None = None
     """Why the scenario is not run; None when it is."""
+    case: CaseId | None = None
+    """Which case of an evaluation set it is; None for a scenario of a `*.sim.py`."""
+    session: Session | None = None
+    plan: ConversationPlan | None = None
 
     @property
     def scripted(self) -> bool:

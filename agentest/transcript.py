@@ -56,6 +56,14 @@ def call_text(call: ToolCall) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Remark:
+    """What the agent, or an agent that works for it, said on the way to its reply."""
+
+    author: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Turn:
     """One user message and the agent's text reply to it, with the tool calls in between."""
 
@@ -68,6 +76,7 @@ class Turn:
     usage: Usage = field(default_factory=Usage)
     retries: int = 0
     requests: int = 1
+    remarks: tuple[Remark, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

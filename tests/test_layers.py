@@ -20,6 +20,7 @@ LAYERS: dict[str, int] = {
     "redact": 0,
     "jsonvalue": 0,
     "files": 0,
+    "invocations": 0,
     "templates": 0,
     "reaper": 0,
     # 1: inputs
@@ -53,6 +54,9 @@ LAYERS: dict[str, int] = {
     "watch": 6,
     "chat": 6,
     "rejudge": 6,
+    "evalset": 6,
+    "export": 6,
+    "coverage": 6,
     "cli": 6,
     "__main__": 6,
     "testing": 6,
@@ -69,6 +73,7 @@ TELLING_MAY_IMPORT = {
     "metric_names",
     "jsonvalue",
     "files",
+    "invocations",
 }
 
 

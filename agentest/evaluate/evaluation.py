@@ -10,6 +10,7 @@ import anyio
 from agentest.evaluate.checks import check_reply
 from agentest.evaluate.context import ConversationInput, TurnInput
 from agentest.evaluate.custom import ConversationMetric, Metric, evaluate_metric
+from agentest.evaluate.grading import Graded, Grader, graded
 from agentest.evaluate.judge import Judge
 from agentest.evaluate.prompts import conversation_context, turn_context
 from agentest.evaluate.trajectory import match_trajectory
@@ -47,6 +48,7 @@ class Evaluator:
     metrics: Sequence[str] = ()
     """Built-in metrics to judge."""
     custom: Sequence[Metric] = ()
+    graders: Sequence[Grader] = ()
     judge: Judge | None = None
     redact: Callable[[str], str] = field(default=str)
 
@@ -62,6 +64,7 @@ class Evaluator:
             if scripted and scripted.trajectory
             else None,
             checks=check_reply(scripted.expect, turn) if scripted and scripted.expect else (),
+            reference=scripted.reference if scripted else None,
         )
 
     async def evaluate_conversation(
@@ -69,6 +72,22 @@ class Evaluator:
     ) -> Mapping[str, MetricResult]:
         """The metrics of a conversation as a whole. Never raises."""
         return await self._gather(self._conversation_metrics(conversation, number))
+
+    async def grade(self, conversation: Conversation, number: int) -> Mapping[str, Graded]:
+        """What the graders of an evaluation set's case say of a finished conversation. Never raises."""
+        if conversation.failure or not conversation.turns:
+            return {}
+        found: dict[str, Graded] = {}
+        model = self.judge.model if self.judge else None
+
+        async def grade(grader: Grader) -> None:
+            key = CallKey("judge", self.scope, number, metric=grader.name)
+            found[grader.name] = await graded(grader, conversation, model, key, self.redact)
+
+        async with anyio.create_task_group() as tasks:
+            for grader in self.graders:
+                tasks.start_soon(grade, grader)
+        return {grader.name: found[grader.name] for grader in self.graders}
 
     def trajectory(self, conversation: Conversation) -> TrajectoryResult | None:
         """The scenario's own trajectory against the whole conversation."""
@@ -166,6 +185,14 @@ class Evaluator:
         return {name: found[name] for names in pending for name in names}
 
 
+def with_grades(turn: TurnEvaluation, grades: Mapping[str, Graded]) -> TurnEvaluation:
+    """The turn's evaluation with what the graders say of it."""
+    own = {
+        name: grade.turns[turn.turn_index] for name, grade in grades.items() if turn.turn_index in grade.turns
+    }
+    return replace(turn, metrics={**turn.metrics, **own}) if own else turn
+
+
 def _answering(result: Mapping[str, MetricResult]) -> Asking:
     async def ask() -> Mapping[str, MetricResult]:
         return result
@@ -185,6 +212,7 @@ class OngoingEvaluation:
         self._number = number
         self._turns: dict[int, TurnEvaluation] = {}
         self._metrics: Mapping[str, MetricResult] = {}
+        self._grades: Mapping[str, Graded] = {}
         self._problem: str | None = None
 
     async def add_turn(self, turns: tuple[Turn, ...]) -> None:
@@ -198,6 +226,7 @@ class OngoingEvaluation:
         """Evaluate the conversation as a whole."""
         try:
             self._metrics = await self._evaluator.evaluate_conversation(conversation, self._number)
+            self._grades = await self._evaluator.grade(conversation, self._number)
         except Exception as error:  # noqa: BLE001 - as above
             self._note(error)
 
@@ -210,9 +239,10 @@ class OngoingEvaluation:
             self._note(error)
         if self._problem and not conversation.failure:
             conversation = replace(conversation, failure=Failure(Blame.INTERNAL, self._problem))
-        turns = tuple(self._turns[index] for index in sorted(self._turns))
+        turns = tuple(with_grades(self._turns[index], self._grades) for index in sorted(self._turns))
         failures = labelled_failures(conversation.conversation_id, turns)
-        return ConversationResult(conversation, turns, self._metrics, trajectory, failures)
+        whole = {name: grade.whole for name, grade in self._grades.items() if grade.whole}
+        return ConversationResult(conversation, turns, {**self._metrics, **whole}, trajectory, failures)
 
     def _note(self, error: Exception) -> None:
         text = f"the conversation could not be evaluated: {type(error).__name__}: {error}"

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from agentest.errors import AgentError
-from agentest.transcript import Usage
+from agentest.scenarios import Session
+from agentest.transcript import Remark, ToolCall, Usage
 
 Message = dict[str, Any]
 """A chat-completions message as it goes over the wire."""
@@ -31,6 +32,10 @@ class AgentReply:
     usage: Usage = field(default_factory=Usage)
     latency_ms: float = 0.0
     retries: int = 0
+    observed: tuple[ToolCall, ...] = ()
+    """Calls that the agent has made and answered itself, where its protocol tells of them."""
+    remarks: tuple[Remark, ...] = ()
+    """What it said on the way to the text."""
 
 
 class NoReply(AgentError):
@@ -56,6 +61,7 @@ class TurnContext:
     scenario: str
     turn_index: int
     resolve_tool: ResolveTool
+    session: Session | None = None
 
 
 class Agent(Protocol):

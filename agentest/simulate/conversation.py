@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agentest.errors import AgentError, AgentestError, MockError, ModelError
+from agentest.scenarios import Session
 from agentest.simulate.agents import Agent, AgentReply, Message, NoReply, ToolRequest, TurnContext
 from agentest.simulate.mocks import MockResolver
 from agentest.simulate.users import User
@@ -15,6 +16,7 @@ from agentest.transcript import (
     Conversation,
     Ending,
     Failure,
+    Remark,
     ToolCall,
     Turn,
     UnfinishedTurn,
@@ -37,10 +39,17 @@ class _Progress:
     usage: Usage = field(default_factory=Usage)
     retries: int = 0
     requests: int = 0
+    remarks: list[Remark] = field(default_factory=list)
 
     def count_retries(self, retries: int) -> None:
         self.retries += retries
         self.requests += retries
+
+    def note_remarks(self, reply: AgentReply, author: str) -> None:
+        """Keep what was said on the way; text beside tool requests is no reply yet."""
+        self.remarks += reply.remarks
+        if reply.tool_requests and reply.text and reply.text.strip():
+            self.remarks.append(Remark(author, reply.text))
 
     def closed(self, text: str, calls: tuple[ToolCall, ...]) -> Turn:
         return Turn(
@@ -52,6 +61,7 @@ class _Progress:
             self.usage,
             self.retries,
             self.requests,
+            tuple(self.remarks),
         )
 
     def unfinished(self, calls: tuple[ToolCall, ...]) -> UnfinishedTurn:
@@ -70,6 +80,7 @@ class TurnLoop:
         mocks: MockResolver,
         *,
         max_turns: int,
+        session: Session | None = None,
         on_turn: OnTurn = lambda _: None,
         redact: Callable[[str], str] = str,
     ) -> None:
@@ -79,6 +90,7 @@ class TurnLoop:
         self._user = user
         self._mocks = mocks
         self._max_turns = max_turns
+        self._session = session
         self._on_turn = on_turn
         self._redact = redact
         self._turns: tuple[Turn, ...] = ()
@@ -148,7 +160,8 @@ class TurnLoop:
         turn.requests += 1
         try:
             reply = await self._agent.reply(
-                self._messages, TurnContext(self._id, self._scenario, turn.turn_index, resolve_tool)
+                self._messages,
+                TurnContext(self._id, self._scenario, turn.turn_index, resolve_tool, self._session),
             )
         except NoReply as error:
             turn.count_retries(error.retries)
@@ -159,6 +172,8 @@ class TurnLoop:
             raise
         if ended:  # a handler may have caught it, but what ends a conversation ends it
             raise ended[0]
+        self._mocks.observe(reply.observed)
+        turn.note_remarks(reply, self._agent.name)
         turn.latency_ms += reply.latency_ms
         turn.usage += reply.usage
         turn.count_retries(reply.retries)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -61,6 +61,10 @@ class MockResolver:
     def calls_of(self, turn_index: int) -> tuple[ToolCall, ...]:
         """The calls of a turn, in the order in which they were made; one that ended the conversation too."""
         return tuple(call for call in self._records if call.turn_index == turn_index)
+
+    def observe(self, calls: Sequence[ToolCall]) -> None:
+        """Record calls that the agent answered itself."""
+        self._records.extend(calls)
 
     async def resolve_json(self, name: str, arguments: str, turn_index: int) -> str:
         """Answer a call whose arguments are JSON text. Returns the text of the tool message.

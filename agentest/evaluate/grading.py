@@ -1,0 +1,66 @@
+"""Graders: they look at a finished conversation and give every turn its score.
+
+A case of an evaluation set brings its own, one for each criterion; they know what the case expects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from agentest.calling import ends_the_run
+from agentest.llm.port import CallKey, Model
+from agentest.results import MetricResult, Unscored
+from agentest.transcript import Conversation
+
+
+@dataclass(frozen=True, slots=True)
+class Graded:
+    """A grader's results: by turn, and of the conversation as a whole.
+
+    Scores of turns are averaged over all turns of all conversations. A turn that the grader has nothing to
+    say about is left out. Where it could score no turn at all, `whole` says why (Skipped).
+    """
+
+    turns: Mapping[int, MetricResult] = field(default_factory=dict)
+    whole: MetricResult | None = None
+
+
+class Grader(Protocol):
+    """Scores the turns of a finished conversation. Holds nothing of any conversation."""
+
+    @property
+    def name(self) -> str:
+        """The metric's name: the key of its criterion."""
+        ...
+
+    async def grade(self, conversation: Conversation, model: Model | None, key: CallKey) -> Graded:
+        """The scores. `model` is the judges' model, None in an offline run.
+
+        `key` says whose calls these are; a grader that asks more than once makes each key its own
+        (`replace(key, turn=…, sample=…)`).
+        """
+        ...
+
+
+async def graded(
+    grader: Grader,
+    conversation: Conversation,
+    model: Model | None,
+    key: CallKey,
+    redact: Callable[[str], str] = str,
+) -> Graded:
+    """What the grader says. Whatever its code raises makes the conversation Unscored."""
+    try:
+        found = await grader.grade(conversation, model, key)
+    except BaseException as error:
+        if ends_the_run(error):
+            raise
+        return Graded(whole=Unscored(redact(f"{type(error).__name__}: {error}")))
+    turns = {index: _redacted(result, redact) for index, result in found.turns.items()}
+    return Graded(turns, _redacted(found.whole, redact) if found.whole else None)
+
+
+def _redacted(result: MetricResult, redact: Callable[[str], str]) -> MetricResult:
+    return replace(result, error=redact(result.error)) if isinstance(result, Unscored) else result
