@@ -14,11 +14,16 @@ from typing import Annotated, Any, Self
 from pydantic import BeforeValidator, ConfigDict, Discriminator, Tag, TypeAdapter, model_validator
 from pydantic.alias_generators import to_camel
 from pydantic.dataclasses import dataclass
+from pydantic_core import from_json
 
 from agentest.evalset.personas import UserPersona, persona
 
-_CLOSED = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid")
-_OPEN = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore")
+# Infinity and NaN are no JSON: refused where a number is expected, and never written as null.
+_JSON = ConfigDict(
+    alias_generator=to_camel, populate_by_name=True, allow_inf_nan=False, ser_json_inf_nan="constants"
+)
+_CLOSED: ConfigDict = {**_JSON, "extra": "forbid"}
+_OPEN: ConfigDict = {**_JSON, "extra": "ignore"}
 
 
 @dataclass(slots=True, frozen=True, config=_CLOSED)
@@ -197,12 +202,33 @@ class EvalSet:
 
 
 EVAL_SET = TypeAdapter(EvalSet)
+EVAL_CASE = TypeAdapter(EvalCase)
 _INVOCATION = TypeAdapter(Invocation)
 
 
 def eval_set_json(eval_set: EvalSet) -> bytes:
-    """The set as a file: snake_case, two spaces, without what is not given."""
-    return EVAL_SET.dump_json(eval_set, indent=2, by_alias=False, exclude_none=True) + b"\n"
+    """The set as a file: snake_case, two spaces, without what is not given.
+
+    Nulls that stand in arguments, responses and states are kept. Reading it again gives the same set.
+    Raises ValueError for what JSON cannot hold: Infinity and NaN, half of a surrogate pair.
+    """
+    found = EVAL_SET.dump_json(eval_set, indent=2, by_alias=False, exclude_none=True) + b"\n"
+    if not finite(found):
+        raise ValueError(
+            f"the set {eval_set.eval_set_id!r} holds Infinity or NaN, which JSON has no form for"
+        )
+    return found
+
+
+def finite(document: bytes) -> bool:
+    """Whether the document is free of the constants Infinity and NaN, which are no JSON."""
+    if b"NaN" not in document and b"Infinity" not in document:
+        return True
+    try:
+        from_json(document, allow_inf_nan=False)
+    except ValueError:
+        return False
+    return True
 
 
 def invocation_json(invocation: Invocation) -> dict[str, Any]:
