@@ -12,6 +12,7 @@ from agentest.redact import Redactor
 from agentest.simulate.agents import Agent
 from agentest.simulate.conversation import OnTurn, TurnLoop
 from agentest.simulate.mocks import MockResolver
+from agentest.simulate.plan_user import PlanUser
 from agentest.simulate.users import OfflineUser, ScriptedUser, SimulatedUser, User
 from agentest.transcript import Conversation
 
@@ -45,6 +46,7 @@ class LiveHolder:
             scenario=scenario.name,
             conversation_id=conversation_id,
             unmocked_tools=self.unmocked_tools,
+            recorded=scenario.recorded,
             timeout_s=self.mock_timeout_s,
             redact=self.redact,
         )
@@ -66,6 +68,8 @@ class LiveHolder:
             return ScriptedUser([turn.user_message for turn in unit.scenario.turns])
         if self.user_model is None:
             return OfflineUser(unit.scenario)
+        if unit.scenario.plan:
+            return PlanUser(self.user_model, unit.scenario.plan, unit.scope, number)
         return SimulatedUser(self.user_model, unit.scenario, unit.scope, number)
 
 
