@@ -105,14 +105,12 @@ class Server(Section):
         return value
 
 
-class ChatCompletionsAgent(Section):
-    """An agent that speaks OpenAI's chat completions over HTTP."""
+class HttpAgent(Section):
+    """What every agent over HTTP has."""
 
-    type: Literal["chat_completions"] = "chat_completions"
     name: str = Field(default="agent", min_length=1)
     endpoint: str
     headers: dict[str, str] = {}
-    body: dict[str, Any] = {}
     streaming: bool = False
     retries: NotNegative = 2
     server: Server | None = None
@@ -127,12 +125,45 @@ class ChatCompletionsAgent(Section):
     def _valid_headers(cls, value: dict[str, str]) -> dict[str, str]:
         return check_headers(value)
 
+
+class ChatCompletionsAgent(HttpAgent):
+    """An agent that speaks OpenAI's chat completions over HTTP."""
+
+    type: Literal["chat_completions"] = "chat_completions"
+    body: dict[str, Any] = {}
+    send_session_state: bool = False
+    """Send the state of a case's session as `metadata.session_state`."""
+
     @field_validator("body")
     @classmethod
     def _messages_are_a_list(cls, value: dict[str, Any]) -> dict[str, Any]:
         messages = value.get("messages", [])
         if not isinstance(messages, list) or not all(isinstance(m, Mapping) for m in messages):
             raise ValueError("`messages` is put before the conversation and must be a list of messages")
+        return value
+
+    @model_validator(mode="after")
+    def _state_has_a_place(self) -> Self:
+        if self.send_session_state and not isinstance(self.body.get("metadata", {}), Mapping):
+            raise ValueError("body.metadata must be an object: send_session_state puts session_state into it")
+        return self
+
+
+class AdkAgent(HttpAgent):
+    """An agent of Google's ADK behind its own server (`adk api_server`)."""
+
+    type: Literal["adk"]
+    app_name: str | None = Field(default=None, min_length=1)
+    """None: the one that the case's session names."""
+    user_id: str | None = Field(default=None, min_length=1)
+    """None: the one that the case's session names, else `agentest`."""
+
+    @field_validator("endpoint")
+    @classmethod
+    def _root_of_the_server(cls, value: str) -> str:
+        parts = urlsplit(value)
+        if parts.query or parts.fragment or parts.path.rstrip("/").endswith(("/run", "/run_sse")):
+            raise ValueError("is the address of the ADK server alone, like http://localhost:8000")
         return value
 
 
@@ -152,10 +183,16 @@ def _agent_type(value: Any) -> str:
 
 
 AgentConfig = Annotated[
-    Annotated[ChatCompletionsAgent, Tag("chat_completions")] | Annotated[CustomAgent, Tag("custom")],
+    Annotated[ChatCompletionsAgent, Tag("chat_completions")]
+    | Annotated[AdkAgent, Tag("adk")]
+    | Annotated[CustomAgent, Tag("custom")],
     Discriminator(_agent_type),
 ]
-AGENT_TYPES = ("chat_completions", "custom")
+AGENT_TYPES = ("chat_completions", "adk", "custom")
+AGENT_KEYS = frozenset(
+    {*ChatCompletionsAgent.model_fields, *AdkAgent.model_fields, *CustomAgent.model_fields}
+)
+"""The keys of every type together."""
 
 
 class ProviderOptions(Section):
@@ -375,14 +412,14 @@ def override(agent: Any, entry: Any, key: str = "compare") -> Any:
     """
     if not isinstance(entry, Mapping):
         return entry
-    entry = snake_keys(entry, ChatCompletionsAgent.model_fields)
+    entry = snake_keys(entry, AGENT_KEYS)
     if not entry.get("name"):
         raise ValueError(f"{key}: needs a `name`; names tell the results apart")
     if "type" in entry:
         return entry
     if isinstance(agent, BaseModel):
         agent = agent.model_dump(exclude_unset=True)
-    base = snake_keys(agent, ChatCompletionsAgent.model_fields) if isinstance(agent, Mapping) else {}
+    base = snake_keys(agent, AGENT_KEYS) if isinstance(agent, Mapping) else {}
     merged = {**base, **entry}
     if isinstance(base.get("body"), Mapping) and isinstance(entry.get("body"), Mapping):
         merged["body"] = {**base["body"], **entry["body"]}

@@ -13,7 +13,7 @@ import yaml
 from dotenv import dotenv_values
 from pydantic import BaseModel, ValidationError
 
-from agentest.config import AGENT_TYPES, ChatCompletionsAgent, Config, CustomAgent, Section
+from agentest.config import AGENT_KEYS, AGENT_TYPES, ChatCompletionsAgent, Config, HttpAgent, Section
 from agentest.errors import ConfigError
 from agentest.importing import import_file, user_traceback
 from agentest.redact import HIDDEN, Redactor, looks_secret
@@ -201,7 +201,7 @@ def _secrets(used: Mapping[str, str], config: Config | None) -> list[str]:
     if config is None:
         return secrets
     for agent in (config.agent, *config.agents.values(), *config.compare):
-        if isinstance(agent, ChatCompletionsAgent):
+        if isinstance(agent, HttpAgent):
             secrets += _secret_headers(agent.headers)
     for options in (config.provider_options, config.user.provider_options, config.judge.provider_options):
         secrets += _secret_headers(options.headers)
@@ -268,8 +268,7 @@ def _keys_at(at: Path_) -> list[str]:
     for part in parts:
         info = section.model_fields.get(str(part))
         section = _section_of(info.annotation if info else None) or section
-    keys = set(section.model_fields)
-    return sorted(keys | set(CustomAgent.model_fields) if section is ChatCompletionsAgent else keys)
+    return sorted(AGENT_KEYS if section is ChatCompletionsAgent else section.model_fields)
 
 
 def _section_of(annotation: Any) -> type[Section] | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from agentest.config import AgentConfig, ChatCompletionsAgent, Config
+from agentest.config import AgentConfig, Config, HttpAgent
 from agentest.discovery import BrokenFile, Discovered, contains_any, shown_path
 from agentest.errors import ConfigError
 from agentest.evaluate.custom import Metric
@@ -86,17 +86,17 @@ def make_plan(config: Config, found: Discovered, options: Options, root: Path) -
     check_metrics(options.metrics, names)
     check_thresholds(config.thresholds, names)
     _check_judged(config)
-    default, agents = _agents(config, options.agent)
+    default, agents = agents_under_test(config, options.agent)
     entries: list[Unit | ScenarioResult] = [_broken(b, root) for b in found.broken]
     for scenario in _selected(found.scenarios, options):
         entries += _entries(scenario, config, options, default, agents, names, root)
-    entries = _with_slugs(sorted(entries, key=_position))
+    entries = with_slugs(sorted(entries, key=_position))
     units = tuple(entry for entry in entries if isinstance(entry, Unit))
     used = {unit.agent: agents[unit.agent] for unit in units}
     return Plan(tuple(entries), used, len(default) > 1, custom, units)
 
 
-def _agents(config: Config, wanted: str | None) -> tuple[tuple[str, ...], dict[str, AgentConfig]]:
+def agents_under_test(config: Config, wanted: str | None) -> tuple[tuple[str, ...], dict[str, AgentConfig]]:
     """The names of the agents under test, and all agents by name."""
     under_test = (config.agent, *config.compare)
     # An agent of `agents` is known by its key; the agents under test by their own names.
@@ -240,7 +240,7 @@ def _position(entry: Unit | ScenarioResult) -> tuple[str, int]:
     return (entry.file, entry.scenario.line if isinstance(entry, Unit) else entry.line)
 
 
-def _with_slugs(entries: Sequence[Unit | ScenarioResult]) -> list[Unit | ScenarioResult]:
+def with_slugs(entries: Sequence[Unit | ScenarioResult]) -> list[Unit | ScenarioResult]:
     """Give every unit a short name of its own for the ids of its conversations."""
     taken: set[str] = set()
     named: list[Unit | ScenarioResult] = []
@@ -283,4 +283,4 @@ def _not_run(scenario: Scenario, agent: str, file: str, status: Status, why: str
 
 def endpoint(agent: AgentConfig) -> str:
     """Where an agent is, for people."""
-    return agent.endpoint if isinstance(agent, ChatCompletionsAgent) else "python handler"
+    return agent.endpoint if isinstance(agent, HttpAgent) else "python handler"

@@ -39,11 +39,12 @@ class AgentReply:
 
 
 class NoReply(AgentError):
-    """The agent has no answer, after `retries` further attempts."""
+    """The agent has no answer, after `retries` further attempts and the calls that were `observed`."""
 
-    def __init__(self, message: str, retries: int = 0) -> None:
+    def __init__(self, message: str, retries: int = 0, observed: tuple[ToolCall, ...] = ()) -> None:
         super().__init__(message)
         self.retries = retries
+        self.observed = observed
 
 
 ResolveTool = Callable[[str, Any], Any]

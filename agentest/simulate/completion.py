@@ -8,21 +8,19 @@ from typing import Any
 
 from agentest.errors import AgentError
 from agentest.simulate.agents import AgentReply, ToolRequest
+from agentest.simulate.answers import read_json, shown
 from agentest.transcript import Usage
-
-_SHOWN_CHARS = 10_000
-"""Of what an agent sent; the message is cut where it is shown, once secrets have been hidden in it."""
 
 
 def read_completion(body: bytes) -> AgentReply:
     """The reply in the body of a chat completion. Raises AgentError that says what is wrong with it."""
-    data = _json(body)
+    data = read_json(body)
     if not isinstance(data, Mapping):
-        raise AgentError(f"the agent's answer is not a JSON object: {_shown(data)}")
+        raise AgentError(f"the agent's answer is not a JSON object: {shown(data)}")
     choices = data.get("choices")
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], Mapping):
         error = data.get("error")
-        problem = f"an error: {_shown(error)}" if error else f"no `choices`: {_shown(data)}"
+        problem = f"an error: {shown(error)}" if error else f"no `choices`: {shown(data)}"
         raise AgentError(f"the agent answered with {problem}")
     return read_message(choices[0].get("message"), read_usage(data.get("usage")))
 
@@ -30,7 +28,7 @@ def read_completion(body: bytes) -> AgentReply:
 def read_message(message: Any, usage: Usage = Usage()) -> AgentReply:  # noqa: B008 - frozen
     """The reply in an assistant message. Raises AgentError that says what is wrong with it."""
     if not isinstance(message, Mapping):
-        raise AgentError(f"the agent's `message` is not an object: {_shown(message)}")
+        raise AgentError(f"the agent's `message` is not an object: {shown(message)}")
     requests = _tool_requests(message.get("tool_calls"))
     text = _text(message.get("content"))
     if text is None and isinstance(message.get("refusal"), str):
@@ -38,35 +36,25 @@ def read_message(message: Any, usage: Usage = Usage()) -> AgentReply:  # noqa: B
     return AgentReply(text, requests, usage)
 
 
-def _json(body: bytes) -> Any:
-    if not body.strip():
-        raise AgentError("the agent's answer is empty")
-    try:
-        return json.loads(body)
-    except (ValueError, RecursionError):
-        shown = body[:_SHOWN_CHARS].decode("utf-8", errors="replace")
-        raise AgentError(f"the agent's answer is not JSON: {shown!r}") from None
-
-
 def _text(content: Any) -> str | None:
     if content is None or isinstance(content, str):
         return content
     if isinstance(content, list):
         return "".join(_part(part) for part in content)
-    raise AgentError(f"the agent's `content` is neither text, a list of parts nor null: {_shown(content)}")
+    raise AgentError(f"the agent's `content` is neither text, a list of parts nor null: {shown(content)}")
 
 
 def _part(part: Any) -> str:
     if isinstance(part, str):
         return part
     if not isinstance(part, Mapping):
-        raise AgentError(f"a part of the agent's `content` is not an object: {_shown(part)}")
+        raise AgentError(f"a part of the agent's `content` is not an object: {shown(part)}")
     text = part.get("text", part.get("refusal"))
     if isinstance(text, str):
         return text
     kind = part.get("type")
     if kind in ("text", "output_text"):
-        raise AgentError(f"a text part of the agent's `content` has no text: {_shown(part)}")
+        raise AgentError(f"a text part of the agent's `content` has no text: {shown(part)}")
     return f"[{kind if isinstance(kind, str) else 'unknown part'}]"
 
 
@@ -74,7 +62,7 @@ def _tool_requests(given: Any) -> tuple[ToolRequest, ...]:
     if given is None:
         return ()
     if not isinstance(given, list):
-        raise AgentError(f"the agent's `tool_calls` is not a list: {_shown(given)}")
+        raise AgentError(f"the agent's `tool_calls` is not a list: {shown(given)}")
     return tuple(_tool_request(item) for item in given)
 
 
@@ -82,7 +70,7 @@ def _tool_request(item: Any) -> ToolRequest:
     function = item.get("function") if isinstance(item, Mapping) else None
     name = function.get("name") if isinstance(function, Mapping) else None
     if not isinstance(function, Mapping) or not isinstance(name, str) or not name:
-        raise AgentError(f"a tool call of the agent has no function name: {_shown(item)}")
+        raise AgentError(f"a tool call of the agent has no function name: {shown(item)}")
     identifier = item.get("id")
     return ToolRequest(
         identifier if isinstance(identifier, str) else "", name, _arguments(function.get("arguments"))
@@ -96,7 +84,7 @@ def _arguments(given: Any) -> str:
     try:
         return json.dumps(given)
     except (TypeError, ValueError, RecursionError):
-        raise AgentError(f"the arguments of a tool call are not JSON: {_shown(given)}") from None
+        raise AgentError(f"the arguments of a tool call are not JSON: {shown(given)}") from None
 
 
 def read_usage(reported: Any) -> Usage:
@@ -109,14 +97,6 @@ def read_usage(reported: Any) -> Usage:
         return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
 
     return Usage(count("prompt_tokens"), count("completion_tokens"))
-
-
-def _shown(value: Any) -> str:
-    try:
-        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=repr)
-    except (TypeError, ValueError, RecursionError):
-        text = f"a {type(value).__name__} that is not JSON"
-    return text if len(text) <= _SHOWN_CHARS else text[:_SHOWN_CHARS] + "…"
 
 
 async def read_stream(events: AsyncIterator[str]) -> AgentReply:
@@ -158,11 +138,11 @@ def _event(data: str) -> Mapping[str, Any]:
     try:
         event = json.loads(data)
     except (ValueError, RecursionError):
-        raise AgentError(f"an event of the agent's stream is not JSON: {_shown(data)!r}") from None
+        raise AgentError(f"an event of the agent's stream is not JSON: {shown(data)!r}") from None
     if not isinstance(event, Mapping):
-        raise AgentError(f"an event of the agent's stream is not a JSON object: {_shown(event)}")
+        raise AgentError(f"an event of the agent's stream is not a JSON object: {shown(event)}")
     if event.get("error"):
-        raise AgentError(f"the agent's stream reports an error: {_shown(event['error'])}")
+        raise AgentError(f"the agent's stream reports an error: {shown(event['error'])}")
     return event
 
 
@@ -184,12 +164,12 @@ class _Deltas:
         if not choices:
             return  # the usage comes in an event without choices
         if not isinstance(choices, list) or not isinstance(choices[0], Mapping):
-            raise AgentError(f"`choices` in the agent's stream is not a list of objects: {_shown(choices)}")
+            raise AgentError(f"`choices` in the agent's stream is not a list of objects: {shown(choices)}")
         choice = choices[0]
         self.finished = self.finished or bool(choice.get("finish_reason"))
         delta = choice.get("delta", choice.get("message")) or {}
         if not isinstance(delta, Mapping):
-            raise AgentError(f"a `delta` in the agent's stream is not an object: {_shown(delta)}")
+            raise AgentError(f"a `delta` in the agent's stream is not an object: {shown(delta)}")
         text = _text(delta.get("content"))
         if text is None and isinstance(delta.get("refusal"), str):
             text = delta["refusal"]
@@ -207,7 +187,7 @@ class _Deltas:
         call = self._calls.setdefault(index, {"id": None, "name": "", "arguments": []})
         function = piece.get("function") or {}
         if not isinstance(function, Mapping):
-            raise AgentError(f"a tool call in the agent's stream has no function: {_shown(piece)}")
+            raise AgentError(f"a tool call in the agent's stream has no function: {shown(piece)}")
         call["id"] = call["id"] or piece.get("id")
         if isinstance(function.get("name"), str) and function["name"] != call["name"]:
             call["name"] += function["name"]  # most send it whole, some in pieces, some with every piece
@@ -227,5 +207,5 @@ def _list_of_calls(given: Any) -> list[Mapping[str, Any]]:
     if given is None:
         return []
     if not isinstance(given, list) or not all(isinstance(piece, Mapping) for piece in given):
-        raise AgentError(f"`tool_calls` in the agent's stream is not a list of objects: {_shown(given)}")
+        raise AgentError(f"`tool_calls` in the agent's stream is not a list of objects: {shown(given)}")
     return given

@@ -165,6 +165,7 @@ class TurnLoop:
             )
         except NoReply as error:
             turn.count_retries(error.retries)
+            self._mocks.observe(error.observed)
             raise
         except AgentError as error:
             if waiting and not ended:  # the handler could not answer, as a mock had not answered it

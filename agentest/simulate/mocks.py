@@ -15,7 +15,7 @@ import anyio
 from agentest.calling import ends_the_run
 from agentest.errors import AgentestError, MockError, UnmockedToolError
 from agentest.jsonvalue import NotJson, json_text
-from agentest.mock_binding import BoundFunction, InvalidArguments, Mock, MockSequence
+from agentest.mock_binding import BoundFunction, InvalidArguments, Mock, MockSequence, RecordedAnswer
 from agentest.transcript import ToolCall
 
 _SHOWN_ARGS_CHARS = 80
@@ -44,11 +44,14 @@ class MockResolver:
         *,
         scenario: str,
         conversation_id: str,
+        recorded: Sequence[RecordedAnswer] | None = None,
         unmocked_tools: Literal["error", "passthrough"] = "error",
         timeout_s: float = 30.0,
         redact: Callable[[str], str] = str,
     ) -> None:
         self._tools = tools
+        self._recorded = recorded or ()
+        self._of_a_case = recorded is not None
         self._scenario = scenario
         self._conversation_id = conversation_id
         self._passthrough = unmocked_tools == "passthrough"
@@ -86,7 +89,7 @@ class MockResolver:
         if not isinstance(args, Mapping):
             return self._refuse(call, f"the arguments are not a JSON object but {_shown(args)}")
         if name not in self._tools:
-            return self._finish(call, None)
+            return self._finish(call, self._as_recorded(name, args))
         try:
             result = self._as_sent(name, await self._answer(name, dict(args), turn_index))
         except InvalidArguments as error:
@@ -107,20 +110,31 @@ class MockResolver:
     def _begin(self, name: str, args: Any, turn_index: int) -> int:
         """Record a call before its answer, which may never come. Returns its place in the record."""
         args = dict(args) if isinstance(args, Mapping) else args
-        mocked = name in self._tools
+        mocked = name in self._tools or bool(self._recorded_for(name, args))
         self._records.append(
             ToolCall(name, args, None, mocked, turn_index, error="cancelled before it answered")
         )
         call = len(self._records) - 1
         if not mocked and not self._passthrough:
             self._finish(call, None, error="no mock")
-            raise UnmockedToolError(
-                f"the agent called tool {name!r}, which has no mock (scenario {self._scenario!r}, "
-                f"conversation {self._conversation_id}, turn {turn_index}). "
-                f'Either add a mock to the scenario: tools={{"{name}": …}}, '
+            raise UnmockedToolError(self._unmocked(name, turn_index))
+        return call
+
+    def _unmocked(self, name: str, turn_index: int) -> str:
+        where = f"scenario {self._scenario!r}, conversation {self._conversation_id}, turn {turn_index}"
+        if self._of_a_case:
+            known = sum(answer.name == name for answer in self._recorded)
+            recorded = f"answers to {known} calls of it with other arguments" if known else "no answer of it"
+            return (
+                f"the agent called tool {name!r}, which has no mock ({where}), and the evaluation set "
+                f'recorded {recorded}. Either add a mock: --mocks FILE with tools = {{"{name}": …}}, '
                 "or let unknown tools answer null: unmocked_tools: passthrough in the configuration."
             )
-        return call
+        return (
+            f"the agent called tool {name!r}, which has no mock ({where}). "
+            f'Either add a mock to the scenario: tools={{"{name}": …}}, '
+            "or let unknown tools answer null: unmocked_tools: passthrough in the configuration."
+        )
 
     def _finish(
         self, call: int, result: Any, *, error: str | None = None, invalid_arguments: str | None = None
@@ -132,6 +146,17 @@ class MockResolver:
 
     def _refuse(self, call: int, problem: str) -> Any:
         return self._finish(call, {"error": problem}, invalid_arguments=problem)
+
+    def _recorded_for(self, name: str, args: Any) -> list[Any]:
+        return [answer.result for answer in self._recorded if answer.name == name and answer.args == args]
+
+    def _as_recorded(self, name: str, args: Any) -> Any:
+        """What was recorded for the call, in order and the last again and again; None where nothing was."""
+        answers = self._recorded_for(name, args)
+        if not answers:
+            return None
+        before = sum(call.name == name and call.args == args for call in self._records) - 1
+        return answers[min(before, len(answers) - 1)]
 
     async def _answer(self, name: str, args: dict[str, Any], turn_index: int) -> Any:
         ctx = MockContext(self._calls[name], turn_index, self._conversation_id, self._scenario, self._state)

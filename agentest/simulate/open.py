@@ -7,12 +7,12 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import anyio
-import httpx
 
-from agentest.config import AgentConfig, ChatCompletionsAgent
+from agentest.config import AdkAgent, AgentConfig, ChatCompletionsAgent, HttpAgent
 from agentest.errors import AgentUnreachable, ConfigError
-from agentest.http import AddressGuard, RefusedAddress, describe, pause_before_retry
+from agentest.http import AddressGuard, Client, RefusedAddress, describe, pause_before_retry
 from agentest.importing import import_object
+from agentest.simulate.adk import AdkClient
 from agentest.simulate.agents import Agent
 from agentest.simulate.chat_completions import ChatCompletionsClient
 from agentest.simulate.custom import CustomAgentClient
@@ -22,7 +22,7 @@ _CONNECT_TIMEOUT_S = 10.0
 
 def make_agents(
     configs: Mapping[str, AgentConfig],
-    client: httpx.AsyncClient,
+    client: Client,
     timeout_s: float,
     concurrency: int,
     root: Path,
@@ -35,13 +35,15 @@ def make_agents(
 def _agent(
     name: str,
     config: AgentConfig,
-    client: httpx.AsyncClient,
+    client: Client,
     timeout_s: float,
     threads: anyio.CapacityLimiter,
     root: Path,
 ) -> Agent:
     if isinstance(config, ChatCompletionsAgent):
         return ChatCompletionsClient(config, client, timeout_s)
+    if isinstance(config, AdkAgent):
+        return AdkClient(config, client, timeout_s)
     handler = config.handler
     if isinstance(handler, str):
         try:
@@ -58,7 +60,7 @@ async def check_reachable(name: str, config: AgentConfig, guard: AddressGuard) -
 
     One clear message before the first conversation, instead of one failure for each of them.
     """
-    if not isinstance(config, ChatCompletionsAgent):
+    if not isinstance(config, HttpAgent):
         return
     parts = urlsplit(config.endpoint)
     host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)

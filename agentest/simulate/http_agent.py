@@ -1,0 +1,266 @@
+"""Sending requests to an agent over HTTP: again where that is safe, within bounds of time and size."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from codecs import BOM_UTF8
+from collections.abc import AsyncIterator, Awaitable, Callable, Container, Mapping
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any, Generic, TypeVar
+from urllib.parse import urljoin, urlsplit
+
+import anyio
+import httpx
+
+from agentest.config import HttpAgent, check_url
+from agentest.errors import AgentError
+from agentest.http import (
+    CONNECTION_ERRORS,
+    AddressGuard,
+    Client,
+    Headers,
+    RefusedAddress,
+    describe,
+    pause_before_retry,
+    retry_after,
+    was_refused,
+)
+from agentest.simulate.agents import NoReply
+from agentest.simulate.sse import events
+
+MAX_BODY_BYTES = 10 * 1024 * 1024
+MAX_REDIRECTS = 5
+_RETRIED = {429, 502, 503, 504}
+_SHOWN_BODY_BYTES = 10_000
+# Of the codings that could be decoded only those whose pieces stay small: brotli and zstd unpack a few bytes
+# to gigabytes before anything can be counted.
+_ENCODINGS = ("gzip", "deflate")
+_OURS = ("accept", "accept-encoding", "content-type")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Answered(Generic[T]):
+    """What an agent answered, how long its last attempt took, and how many came before."""
+
+    value: T
+    latency_ms: float
+    retries: int
+
+
+class _TryAgain(Exception):
+    """This attempt failed in a way that is not yet the agent's answer."""
+
+    def __init__(self, problem: str, wait: float | None = None) -> None:
+        super().__init__(problem)
+        self.wait = wait
+
+
+class HttpSender:
+    """Posts JSON to an agent. Holds nothing of any conversation."""
+
+    def __init__(self, config: HttpAgent, client: Client, timeout_s: float) -> None:
+        self._retries = config.retries
+        self._client = client
+        self._timeout_s = timeout_s
+        headers = {
+            "accept": "text/event-stream" if config.streaming else "application/json",
+            "accept-encoding": ", ".join(_ENCODINGS),
+            "content-type": "application/json",
+            **{name.lower(): value for name, value in config.headers.items()},
+        }
+        self._headers: Headers = list(headers.items())
+
+    async def post(
+        self,
+        url: str,
+        payload: Mapping[str, Any],
+        read: Callable[[httpx.Response], Awaitable[T]],
+        also: Container[int] = (),
+    ) -> Answered[T]:
+        """What `read` makes of the answer.
+
+        Args:
+            read: gets a response of status 2xx, or one of `also`, whose body has not been read yet.
+
+        Raises:
+            NoReply: for every other answer, and for none; each attempt has the whole time-out.
+        """
+        content = json.dumps(payload).encode()
+        for attempt in range(1, self._retries + 2):
+            started = perf_counter()
+            try:
+                value = await self._attempt(url, content, read, also)
+            except _TryAgain as error:
+                if attempt > self._retries:
+                    tries = f" ({attempt} attempts)" if attempt > 1 else ""
+                    raise NoReply(f"{error}{tries}", attempt - 1) from None
+                await anyio.sleep(pause_before_retry(attempt, error.wait))
+                continue
+            except AgentError as error:
+                raise NoReply(str(error), attempt - 1) from None
+            return Answered(value, (perf_counter() - started) * 1000, attempt - 1)
+        raise AssertionError("unreachable: the last attempt either answers or raises")
+
+    async def _attempt(
+        self,
+        url: str,
+        content: bytes,
+        read: Callable[[httpx.Response], Awaitable[T]],
+        also: Container[int],
+    ) -> T:
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await self._send(url, content, read, also)
+        except TimeoutError:
+            raise AgentError(
+                f"{url}: no complete answer within {self._timeout_s:g} s (request_timeout_ms)"
+            ) from None
+        except RefusedAddress as error:
+            raise AgentError(str(error)) from None
+
+    async def _send(
+        self,
+        url: str,
+        content: bytes,
+        read: Callable[[httpx.Response], Awaitable[T]],
+        also: Container[int],
+    ) -> T:
+        target, headers = url, self._headers
+        for _ in range(MAX_REDIRECTS + 1):
+            response = await self._request(target, headers, content)
+            try:
+                if response.status_code not in (307, 308):
+                    return await _read(response, read, also)
+                target, headers = _redirected(target, headers, response)
+            finally:
+                await response.aclose()
+        raise AgentError(f"{url}: more than {MAX_REDIRECTS} redirects")
+
+    async def _request(self, url: str, headers: Headers, content: bytes) -> httpx.Response:
+        try:
+            return await self._client.post_direct(url, headers, content)
+        except CONNECTION_ERRORS as error:
+            problem = f"{url}: {describe(error)}"
+            if was_refused(error):
+                # Nothing of an answer has come: sending it again cannot make the agent answer twice.
+                raise _TryAgain(problem) from None
+            raise AgentError(problem) from None
+
+
+def _redirected(url: str, headers: Headers, response: httpx.Response) -> tuple[str, Headers]:
+    location = response.headers.get("location", "")
+    if not location:
+        raise AgentError(f"{url} answered {response.status_code} without a location to go to")
+    try:
+        target = check_url(_joined(url, location))
+    except ValueError as error:
+        raise AgentError(f"{url} redirects to an address that {error}") from None
+    if urlsplit(target)[:2] != urlsplit(url)[:2]:
+        # The configured headers may be credentials; another origin does not get them.
+        headers = [header for header in headers if header[0] in _OURS]
+    return target, headers
+
+
+def _joined(url: str, location: str) -> str:
+    try:
+        return urljoin(url, location)
+    except ValueError as error:
+        raise ValueError(f"is not a URL: {error}") from None
+
+
+async def _read(
+    response: httpx.Response, read: Callable[[httpx.Response], Awaitable[T]], also: Container[int]
+) -> T:
+    status = response.status_code
+    if status in _RETRIED:
+        raise _TryAgain(await _problem(response), retry_after(response.headers))
+    if not (200 <= status < 300 or status in also):
+        raise AgentError(await _problem(response))
+    try:
+        return await read(response)
+    except CONNECTION_ERRORS as error:
+        raise AgentError(f"{response.url}: the answer was cut: {describe(error)}") from None
+
+
+async def read_body(
+    response: httpx.Response,
+    streaming: bool,
+    whole: Callable[[bytes], T],
+    stream: Callable[[AsyncIterator[str]], Awaitable[T]],
+) -> T:
+    """The body read by `whole`, or by `stream` where it is server-sent events.
+
+    Args:
+        streaming: whether events were asked for: a body of unknown type is taken for them then.
+    """
+    pieces = _bounded(response)
+    beginning = await _first_piece(pieces)
+    content_type = response.headers.get("content-type", "")
+    streamed = "event-stream" in content_type or (streaming and "json" not in content_type)
+    # JSON is an answer, whatever the header calls it: not every server can stream.
+    if streamed and not beginning.removeprefix(BOM_UTF8).lstrip().startswith((b"{", b"[")):
+        return await stream(events(_again(beginning, pieces)))
+    return whole(b"".join([piece async for piece in _again(beginning, pieces)]))
+
+
+async def _problem(response: httpx.Response) -> str:
+    status = response.status_code
+    if 300 <= status < 400:
+        target = response.headers.get("location", "nowhere")
+        try:
+            host = urlsplit(_joined(str(response.url), target)).hostname or ""
+        except ValueError as error:
+            return f"{response.url} answered {status} and points to an address that {error}"
+        AddressGuard().check_literal(host)
+        return f"{response.url} answered {status} and points to {target}: set the endpoint to that address"
+    shown = " ".join((await _beginning(response)).decode("utf-8", errors="replace").split())
+    return f"{response.url} answered {status}: {shown or '(empty body)'}"
+
+
+async def _bounded(response: httpx.Response) -> AsyncIterator[bytes]:
+    """The decoded body, refused while reading once it is larger than 10 MB."""
+    encoding = response.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in (*_ENCODINGS, "identity", ""):
+        raise AgentError(
+            f"{response.url}: the answer's content-encoding is {encoding!r}; the request allows "
+            f"{' and '.join(_ENCODINGS)}"
+        )
+    size = 0
+    async for piece in response.aiter_bytes():
+        size += len(piece)
+        if size > MAX_BODY_BYTES:
+            raise AgentError(f"{response.url}: the answer is larger than {MAX_BODY_BYTES // 2**20} MB")
+        yield piece
+
+
+async def _first_piece(pieces: AsyncIterator[bytes]) -> bytes:
+    """What comes first, up to something more than white space."""
+    read: list[bytes] = []
+    async for piece in pieces:
+        read.append(piece)
+        if piece.removeprefix(BOM_UTF8).strip():
+            break
+    return b"".join(read)
+
+
+async def _again(beginning: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield beginning
+    async for piece in rest:
+        yield piece
+
+
+async def _beginning(response: httpx.Response) -> bytes:
+    """Enough of the body for a message, even if the rest never comes whole."""
+    read = b""
+    try:
+        async for piece in _bounded(response):
+            read += piece
+            if len(read) >= _SHOWN_BODY_BYTES:
+                break
+    except (*CONNECTION_ERRORS, AgentError):
+        pass  # what has come is enough: the status already says that this is an error
+    return read[:_SHOWN_BODY_BYTES]
