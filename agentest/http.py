@@ -10,14 +10,11 @@ from __future__ import annotations
 import ipaddress
 import os
 import socket
-import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from email.utils import parsedate_to_datetime
-from functools import cache
 from math import isnan
 from random import uniform
 from time import time
-from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -25,13 +22,14 @@ import aiohttp
 import httpx
 from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.http_exceptions import HttpProcessingError
-from httpx_aiohttp import AiohttpTransport
 
 ALLOW_METADATA = "AGENTEST_ALLOW_METADATA_ENDPOINTS"
 MAX_RETRY_AFTER_S = 30.0
 _FIRST_PAUSE_S = 0.25
 _LONGEST_PAUSE_S = 8.0
 _KEEPALIVE_S = 15.0
+_NO_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=None)
+Headers = Sequence[tuple[str, str]]
 
 # Addresses at which clouds tell a machine its credentials, besides all link-local ones.
 _METADATA = tuple(
@@ -131,45 +129,115 @@ class _GuardedResolver(AbstractResolver):
         await self._resolver.close()
 
 
-class _GuardedTransport(AiohttpTransport):
-    """Checks hosts that are addresses themselves; names are checked when they are resolved."""
+class _Body(httpx.AsyncByteStream):
+    """The body of an answer, as it comes."""
 
-    def __init__(self, guard: AddressGuard, **options: Any) -> None:
-        super().__init__(**options)
+    def __init__(self, raw: aiohttp.ClientResponse) -> None:
+        self._raw = raw
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for piece in self._raw.content.iter_any():
+            yield piece
+
+    async def aclose(self) -> None:
+        self._raw.release()  # closes the connection where the body was not read to its end
+
+
+class _Sender:
+    """Sends requests over aiohttp's connections; errors are aiohttp's own."""
+
+    def __init__(self, session: aiohttp.ClientSession, guard: AddressGuard | None, proxy: str | None) -> None:
+        self.session = session
         self._guard = guard
+        self._proxy = proxy
+        self._normal: dict[str, str] = {}
+
+    async def send(
+        self, method: str, url: str, headers: Headers, content: bytes | None
+    ) -> aiohttp.ClientResponse:
+        """The answer's head; the body is still to come. Raises RefusedAddress, httpx.InvalidURL."""
+        if url not in self._normal:
+            self._normal[url] = self._checked(httpx.URL(url))
+        return await self.session.request(
+            method,
+            self._normal[url],
+            headers=headers,
+            data=content,
+            allow_redirects=False,
+            proxy=self._proxy,
+        )
+
+    def _checked(self, url: httpx.URL) -> str:
+        if self._guard:  # names are checked when they are resolved
+            self._guard.check_literal(url.host)
+        return str(url)
+
+
+class _Transport(httpx.AsyncBaseTransport):
+    """aiohttp's connections under httpx's interface."""
+
+    def __init__(self, sender: _Sender) -> None:
+        self._sender = sender
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        self._guard.check_literal(request.url.host)
-        return await super().handle_async_request(request)
+        headers = [(name.decode(), value.decode()) for name, value in request.headers.raw]
+        raw = await self._sender.send(request.method, str(request.url), headers, request.content)
+        return httpx.Response(raw.status, headers=list(raw.raw_headers), stream=_Body(raw), request=request)
+
+    async def aclose(self) -> None:
+        await self._sender.session.close()
+
+
+class DirectResponse(httpx.Response):
+    """The answer to a request that was sent without an httpx.Request."""
+
+    def __init__(self, raw: aiohttp.ClientResponse) -> None:
+        super().__init__(raw.status, headers=list(raw.raw_headers), stream=_Body(raw))
+        self._raw_url = raw.url
+
+    @property
+    def url(self) -> httpx.URL:
+        return httpx.URL(str(self._raw_url))
+
+
+class Client(httpx.AsyncClient):
+    """httpx's client, and a short way past it for those who need none of its services."""
+
+    def __init__(self, sender: _Sender) -> None:
+        # `verify=False` spares a TLS context: the session has its own.
+        super().__init__(transport=_Transport(sender), timeout=None, verify=False)
+        self._sender = sender
+
+    async def post_direct(self, url: str, headers: Headers, content: bytes) -> httpx.Response:
+        """Post without redirects, cookies, authentication and logging, which cost more than the rest.
+
+        The body is to be read, and the response to be closed. Raises CONNECTION_ERRORS, RefusedAddress.
+        """
+        return DirectResponse(await self._sender.send("POST", url, headers, content))
 
 
 def open_client(
     guard: AddressGuard | None = None,
     resolver: AbstractResolver | None = None,
     proxy: str | None = None,
-) -> httpx.AsyncClient:
+) -> Client:
     """A client without a limit on connections, without time-outs and without redirects.
 
     With a guard it never connects to an address that the guard refuses, and uses no proxy: the proxy would
     do the resolving. `resolver` (default: the system's) resolves the names of a guarded client. `proxy`
     (see `proxy_for`) serves an unguarded one. Must be opened inside the running event loop.
     """
-
-    def session() -> aiohttp.ClientSession:
-        connector = aiohttp.TCPConnector(
-            limit=0,
-            ssl=_tls(),
-            keepalive_timeout=_KEEPALIVE_S,
-            resolver=_GuardedResolver(guard, resolver or aiohttp.ThreadedResolver()) if guard else None,
-        )
-        # Not `trust_env`: with it, aiohttp reads ~/.netrc in a thread for every single request.
-        return aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
-
-    # `verify=False` only spares the transport a second TLS context: the session's own is the one in use.
-    options: dict[str, Any] = {"client": session, "verify": False}
-    through = httpx.Proxy(proxy) if proxy else None
-    transport = _GuardedTransport(guard, **options) if guard else AiohttpTransport(proxy=through, **options)
-    return httpx.AsyncClient(transport=transport, timeout=None)
+    guarded = _GuardedResolver(guard, resolver or aiohttp.ThreadedResolver()) if guard else None
+    connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE_S, resolver=guarded)
+    # Not `trust_env`: with it, aiohttp reads ~/.netrc in a thread for every single request.
+    session = aiohttp.ClientSession(
+        connector=connector,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        timeout=_NO_TIMEOUT,
+        auto_decompress=False,
+        skip_auto_headers=("accept", "accept-encoding", "user-agent"),
+    )
+    return Client(_Sender(session, guard, None if guard else proxy))
 
 
 def proxy_for(url: str) -> str | None:
@@ -179,11 +247,6 @@ def proxy_for(url: str) -> str | None:
         return None
     proxies = getproxies()
     return proxies.get(parts.scheme) or proxies.get("all")
-
-
-@cache
-def _tls() -> ssl.SSLContext:
-    return ssl.create_default_context()  # reads all the system's certificates: 30 ms
 
 
 def pause_before_retry(attempt: int, retry_after: float | None = None) -> float:

@@ -447,7 +447,7 @@ def test_other_redirects(status: str) -> None:
         ("http://[::ffff:a9fe:a9fe]/", "link-local or cloud-metadata"),
         ("file:///etc/passwd", "http:// or https://"),
         ("ftp://127.0.0.1/", "http:// or https://"),
-        ("http://[::1", "Invalid URL in location header"),
+        ("http://[::1", "is not a URL"),
         ("http://127.0.0.1:99999/", "Invalid URL|not a URL"),
         ("", "without a location"),
     ],

@@ -97,9 +97,12 @@ class Judge:
             except Exception as error:  # noqa: BLE001 - a model's defect costs its answer, not the run
                 problems.append(f"internal error: {type(error).__name__}: {error}")
 
-        async with anyio.create_task_group() as tasks:
-            for n in range(self.samples):
-                tasks.start_soon(sample, n)
+        if self.samples == 1:  # a task of its own would cost more than all else here
+            await sample(0)
+        else:
+            async with anyio.create_task_group() as tasks:
+                for n in range(self.samples):
+                    tasks.start_soon(sample, n)
         given = [answer for answer in answers if answer is not None]
         enough = 2 * len(given) > self.samples
         return (given if enough else []), (problems[0] if problems else "")

@@ -223,6 +223,7 @@ _ALLOWANCES = (
     "anthropic-ratelimit-input-tokens-{}",
     "anthropic-ratelimit-output-tokens-{}",
 )
+_RATE_LIMIT = "ratelimit"  # a part of all of them
 _HEADERS = tuple((name.format("remaining"), name.format("reset")) for name in _ALLOWANCES)
 _UNITS_S = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 _PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|us|µs|ns|[dhms])")
@@ -236,6 +237,8 @@ def hold_from_headers(headers: Mapping[str, str], now: datetime | None = None) -
         headers: of an answer, with names in lower case or a mapping that does not mind.
         now: by which to read points in time; default: the present.
     """
+    if not any(_RATE_LIMIT in name for name in headers):
+        return None
     holds = [
         _seconds_until(headers.get(reset, ""), now)
         for remaining, reset in _HEADERS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -81,7 +82,7 @@ class LiveAnswers:
         """The answer at the strictest level that the model takes. Raises ModelUnavailable."""
         self._circuit.check()
         try:
-            with anyio.fail_after(self._patience.deadline_s):
+            async with asyncio.timeout(self._patience.deadline_s):
                 return await self._at_best_level(question)
         except TimeoutError:
             problem = f"no answer within {self._patience.deadline_s:g} s, all attempts together"
@@ -138,7 +139,7 @@ class LiveAnswers:
                 self._budget.reserve()
             reply: ChatReply | None = None
             try:
-                with anyio.fail_after(self._patience.timeout_s):
+                async with asyncio.timeout(self._patience.timeout_s):
                     reply = await self._chat.complete(request)
             except TimeoutError:
                 problem = f"no answer within {self._patience.timeout_s:g} s"

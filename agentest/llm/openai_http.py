@@ -11,8 +11,9 @@ from urllib.parse import urlsplit, urlunsplit
 
 import httpx
 
+from agentest import __version__
 from agentest.errors import ModelUnavailable
-from agentest.http import CONNECTION_ERRORS, describe, retry_after
+from agentest.http import CONNECTION_ERRORS, Client, Headers, describe, retry_after
 from agentest.llm.limits import hold_from_headers
 from agentest.llm.port import ChatReply, ChatRequest, Level, RequestRefused, TransientError, joined
 from agentest.llm.providers import ModelSpec
@@ -32,7 +33,7 @@ _SHOWN_BODY_CHARS = 300
 class OpenAIChatModel:
     """One model at one base URL. A parameter that the model does not take is left out from then on."""
 
-    def __init__(self, spec: ModelSpec, client: httpx.AsyncClient) -> None:
+    def __init__(self, spec: ModelSpec, client: Client) -> None:
         self.name = spec.name
         self._spec = spec
         self._client = client
@@ -48,8 +49,8 @@ class OpenAIChatModel:
     async def complete(self, request: ChatRequest) -> ChatReply:
         """One attempt. Raises TransientError, RequestRefused or ModelUnavailable."""
         sent = dict(self._parameters)
-        response = await self._post(request, sent)
-        status, body = response.status_code, response.text
+        response, body = await self._post(request, sent)
+        status = response.status_code
         if 200 <= status < 300:
             return replace(self._reply(body), hold_s=hold_from_headers(response.headers))
         problem = f"{self._url} answered {status}: {_excerpt(self._redact(body))}"
@@ -62,7 +63,7 @@ class OpenAIChatModel:
             raise RequestRefused(problem, mended=self._leave_out(sent, body))
         raise ModelUnavailable(problem)
 
-    async def _post(self, request: ChatRequest, parameters: Mapping[str, Any]) -> httpx.Response:
+    async def _post(self, request: ChatRequest, parameters: Mapping[str, Any]) -> tuple[httpx.Response, str]:
         payload = {
             **self._spec.body,
             "model": self._spec.model,
@@ -73,10 +74,9 @@ class OpenAIChatModel:
         # Half a surrogate pair, which an agent can send as an escape, has no UTF-8 form.
         content = json.dumps(payload, ensure_ascii=False).encode(errors="replace")
         try:
-            post = self._client.build_request("POST", self._url, content=content, headers=self._headers)
-            response = await self._client.send(post, stream=True)
+            response = await self._client.post_direct(self._url, self._headers, content)
             try:
-                return await _bounded(response)
+                return response, await _body(response)
             finally:
                 await response.aclose()
         except CONNECTION_ERRORS as error:
@@ -123,25 +123,27 @@ def secrets_of(spec: ModelSpec) -> list[str]:
     return [spec.api_key] if spec.api_key else []
 
 
-def _headers(spec: ModelSpec) -> dict[bytes, bytes]:
-    headers = {"content-type": "application/json"}
+def _headers(spec: ModelSpec) -> Headers:
+    headers = {
+        "accept": "application/json",
+        "accept-encoding": "gzip, deflate",
+        "content-type": "application/json",
+        "user-agent": f"agentest/{__version__}",
+    }
     if spec.api_key:
         bearer = spec.key_header == "authorization"
         headers[spec.key_header] = f"Bearer {spec.api_key}" if bearer else spec.api_key
     headers |= {name.lower(): value for name, value in spec.headers.items()}
-    # httpx would take text for ASCII.
-    return {name.encode(): value.encode() for name, value in headers.items()}
+    return list(headers.items())
 
 
-async def _bounded(response: httpx.Response) -> httpx.Response:
-    """The response with its body read."""
+async def _body(response: httpx.Response) -> str:
     body = bytearray()
     async for piece in response.aiter_bytes():
         body += piece
         if len(body) > MAX_BODY_BYTES:
             raise ModelUnavailable(f"{response.url} sent more than {MAX_BODY_BYTES // 1_000_000} MB")
-    kept = {k: v for k, v in response.headers.items() if k in ("content-type", "retry-after")}
-    return httpx.Response(response.status_code, headers=kept, content=bytes(body))
+    return body.decode("utf-8", errors="replace")
 
 
 def response_format(request: ChatRequest) -> dict[str, Any]:
