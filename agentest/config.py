@@ -48,7 +48,8 @@ Number = Annotated[float, BeforeValidator(_no_bool)]
 class Section(BaseModel):
     """A part of the configuration: keys in either spelling, unknown keys refused, values frozen."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+    # Built when first used: the configuration as a whole, and not each of its parts before it.
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True, defer_build=True)
 
     @model_validator(mode="before")
     @classmethod
@@ -225,7 +226,7 @@ class ModelSettings(Section):
 
     model: str | None = Field(default=None, min_length=1)
     provider: Literal[PROVIDERS] | None = None  # type: ignore[valid-type]
-    provider_options: ProviderOptions = ProviderOptions()
+    provider_options: ProviderOptions = Field(default_factory=ProviderOptions)
     temperature: Annotated[float, BeforeValidator(_no_bool), Field(ge=0, allow_inf_nan=False)] | None = None
     max_tokens: AtLeastOne | None = None
     timeout_ms: AtLeastOne = 120_000
@@ -263,9 +264,9 @@ class Config(Section):
     compare: list[AgentConfig] = Field(default_factory=list)
     model: str | None = Field(default=None, min_length=1)
     provider: Literal[PROVIDERS] | None = None  # type: ignore[valid-type]
-    provider_options: ProviderOptions = ProviderOptions()
-    user: ModelSettings = ModelSettings()
-    judge: JudgeSettings = JudgeSettings()
+    provider_options: ProviderOptions = Field(default_factory=ProviderOptions)
+    user: ModelSettings = Field(default_factory=ModelSettings)
+    judge: JudgeSettings = Field(default_factory=JudgeSettings)
     conversations_per_scenario: AtLeastOne = 3
     max_turns: AtLeastOne = 8
     request_timeout_ms: AtLeastOne = 30_000

@@ -193,11 +193,17 @@ class DirectResponse(httpx.Response):
 
     def __init__(self, raw: aiohttp.ClientResponse) -> None:
         super().__init__(raw.status, headers=list(raw.raw_headers), stream=_Body(raw))
-        self._raw_url = raw.url
+        self._raw = raw
 
     @property
     def url(self) -> httpx.URL:
-        return httpx.URL(str(self._raw_url))
+        return httpx.URL(str(self._raw.url))
+
+    def pieces(self) -> AsyncIterator[bytes]:
+        """The decoded body as it comes. Raises CONNECTION_ERRORS."""
+        if "content-encoding" in self._raw.headers:
+            return self.aiter_bytes()
+        return self._raw.content.iter_any()  # what httpx does with each piece would cost more than the piece
 
 
 class Client(httpx.AsyncClient):
@@ -208,7 +214,7 @@ class Client(httpx.AsyncClient):
         super().__init__(transport=_Transport(sender), timeout=None, verify=False)
         self._sender = sender
 
-    async def post_direct(self, url: str, headers: Headers, content: bytes) -> httpx.Response:
+    async def post_direct(self, url: str, headers: Headers, content: bytes) -> DirectResponse:
         """Post without redirects, cookies, authentication and logging, which cost more than the rest.
 
         The body is to be read, and the response to be closed. Raises CONNECTION_ERRORS, RefusedAddress.

@@ -63,6 +63,11 @@ class Limiter:
         """How many are under way. More than `places` only just after a decrease."""
         return self._taken
 
+    @property
+    def counts_tokens(self) -> bool:
+        """Whether places need an estimate of tokens."""
+        return self._tokens is not None
+
     def place(self, tokens_estimate: int = 0) -> Place:
         """A place for one request, to be entered with `async with` once."""
         return Place(self, tokens_estimate)

@@ -132,7 +132,8 @@ class LiveAnswers:
         return ModelUnavailable(f"model {self.name}: {problem}", permanent=permanent)
 
     async def _once(self, request: ChatRequest, *, retry: bool) -> ChatReply:
-        async with self._limiter.place(estimate_tokens(request.messages)) as place:
+        tokens = estimate_tokens(request.messages) if self._limiter.counts_tokens else 0
+        async with self._limiter.place(tokens) as place:
             if self._circuit.is_open:
                 self._circuit.check()
             if self._budget:

@@ -9,11 +9,11 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-import httpx
+from pydantic_core import PydanticSerializationError, to_json
 
 from agentest import __version__
 from agentest.errors import ModelUnavailable
-from agentest.http import CONNECTION_ERRORS, Client, Headers, describe, retry_after
+from agentest.http import CONNECTION_ERRORS, Client, DirectResponse, Headers, describe, retry_after
 from agentest.llm.limits import hold_from_headers
 from agentest.llm.port import ChatReply, ChatRequest, Level, RequestRefused, TransientError, joined
 from agentest.llm.providers import ModelSpec
@@ -63,7 +63,7 @@ class OpenAIChatModel:
             raise RequestRefused(problem, mended=self._leave_out(sent, body))
         raise ModelUnavailable(problem)
 
-    async def _post(self, request: ChatRequest, parameters: Mapping[str, Any]) -> tuple[httpx.Response, str]:
+    async def _post(self, request: ChatRequest, parameters: Mapping[str, Any]) -> tuple[DirectResponse, str]:
         payload = {
             **self._spec.body,
             "model": self._spec.model,
@@ -71,8 +71,7 @@ class OpenAIChatModel:
             **parameters,
             **response_format(request),
         }
-        # Half a surrogate pair, which an agent can send as an escape, has no UTF-8 form.
-        content = json.dumps(payload, ensure_ascii=False).encode(errors="replace")
+        content = _encoded(payload)
         try:
             response = await self._client.post_direct(self._url, self._headers, content)
             try:
@@ -137,9 +136,17 @@ def _headers(spec: ModelSpec) -> Headers:
     return list(headers.items())
 
 
-async def _body(response: httpx.Response) -> str:
+def _encoded(payload: Mapping[str, Any]) -> bytes:
+    try:
+        return to_json(payload)
+    except PydanticSerializationError:
+        # Half a surrogate pair, which an agent can send as an escape, has no UTF-8 form.
+        return json.dumps(payload, ensure_ascii=False).encode(errors="replace")
+
+
+async def _body(response: DirectResponse) -> str:
     body = bytearray()
-    async for piece in response.aiter_bytes():
+    async for piece in response.pieces():
         body += piece
         if len(body) > MAX_BODY_BYTES:
             raise ModelUnavailable(f"{response.url} sent more than {MAX_BODY_BYTES // 1_000_000} MB")

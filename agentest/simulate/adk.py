@@ -13,11 +13,9 @@ from secrets import token_hex
 from typing import Any
 from urllib.parse import quote
 
-import httpx
-
 from agentest.config import AdkAgent
 from agentest.errors import AgentError
-from agentest.http import Client
+from agentest.http import Client, DirectResponse
 from agentest.scenarios import Session
 from agentest.simulate.adk_events import read_event_list, read_event_stream, read_run
 from agentest.simulate.agents import AgentReply, Message, NoReply, TurnContext
@@ -98,7 +96,7 @@ class AdkClient:
             "streaming": self._streaming,
         }
 
-    def _read(self, response: httpx.Response) -> Awaitable[list[Any]]:
+    def _read(self, response: DirectResponse) -> Awaitable[list[Any]]:
         return read_body(response, self._streaming, read_event_list, read_event_stream)
 
     async def _open_session(self, place: _Place, session: Session | None) -> int:
@@ -141,7 +139,7 @@ def _is_another(created: _Created, place: _Place) -> bool:
     return isinstance(session, dict) and "id" in session and session["id"] != place.session_id
 
 
-async def _read_created(response: httpx.Response) -> _Created:
+async def _read_created(response: DirectResponse) -> _Created:
     if response.status_code in (_EXISTS, *_OTHER_FORM):
         return _Created(response.status_code, None)
     return _Created(response.status_code, await read_body(response, False, read_json, _no_stream))

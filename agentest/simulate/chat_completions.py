@@ -6,10 +6,8 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import httpx
-
 from agentest.config import ChatCompletionsAgent
-from agentest.http import Client
+from agentest.http import Client, DirectResponse
 from agentest.scenarios import Session
 from agentest.simulate.agents import AgentReply, Message, TurnContext
 from agentest.simulate.completion import read_completion, read_stream
@@ -41,5 +39,5 @@ class ChatCompletionsClient:
     def _metadata(self, session: Session) -> dict[str, Any]:
         return {**self._extra.get("metadata", {}), "session_state": dict(session.state)}
 
-    def _read(self, response: httpx.Response) -> Awaitable[AgentReply]:
+    def _read(self, response: DirectResponse) -> Awaitable[AgentReply]:
         return read_body(response, self._streaming, read_completion, read_stream)

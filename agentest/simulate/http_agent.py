@@ -12,7 +12,6 @@ from typing import Any, Generic, TypeVar
 from urllib.parse import urljoin, urlsplit
 
 import anyio
-import httpx
 
 from agentest.config import HttpAgent, check_url
 from agentest.errors import AgentError
@@ -20,6 +19,7 @@ from agentest.http import (
     CONNECTION_ERRORS,
     AddressGuard,
     Client,
+    DirectResponse,
     Headers,
     RefusedAddress,
     describe,
@@ -78,7 +78,7 @@ class HttpSender:
         self,
         url: str,
         payload: Mapping[str, Any],
-        read: Callable[[httpx.Response], Awaitable[T]],
+        read: Callable[[DirectResponse], Awaitable[T]],
         also: Container[int] = (),
     ) -> Answered[T]:
         """What `read` makes of the answer.
@@ -109,7 +109,7 @@ class HttpSender:
         self,
         url: str,
         content: bytes,
-        read: Callable[[httpx.Response], Awaitable[T]],
+        read: Callable[[DirectResponse], Awaitable[T]],
         also: Container[int],
     ) -> T:
         try:
@@ -126,7 +126,7 @@ class HttpSender:
         self,
         url: str,
         content: bytes,
-        read: Callable[[httpx.Response], Awaitable[T]],
+        read: Callable[[DirectResponse], Awaitable[T]],
         also: Container[int],
     ) -> T:
         target, headers = url, self._headers
@@ -140,7 +140,7 @@ class HttpSender:
                 await response.aclose()
         raise AgentError(f"{url}: more than {MAX_REDIRECTS} redirects")
 
-    async def _request(self, url: str, headers: Headers, content: bytes) -> httpx.Response:
+    async def _request(self, url: str, headers: Headers, content: bytes) -> DirectResponse:
         try:
             return await self._client.post_direct(url, headers, content)
         except CONNECTION_ERRORS as error:
@@ -151,7 +151,7 @@ class HttpSender:
             raise AgentError(problem) from None
 
 
-def _redirected(url: str, headers: Headers, response: httpx.Response) -> tuple[str, Headers]:
+def _redirected(url: str, headers: Headers, response: DirectResponse) -> tuple[str, Headers]:
     location = response.headers.get("location", "")
     if not location:
         raise AgentError(f"{url} answered {response.status_code} without a location to go to")
@@ -173,7 +173,7 @@ def _joined(url: str, location: str) -> str:
 
 
 async def _read(
-    response: httpx.Response, read: Callable[[httpx.Response], Awaitable[T]], also: Container[int]
+    response: DirectResponse, read: Callable[[DirectResponse], Awaitable[T]], also: Container[int]
 ) -> T:
     status = response.status_code
     if status in _RETRIED:
@@ -187,7 +187,7 @@ async def _read(
 
 
 async def read_body(
-    response: httpx.Response,
+    response: DirectResponse,
     streaming: bool,
     whole: Callable[[bytes], T],
     stream: Callable[[AsyncIterator[str]], Awaitable[T]],
@@ -207,7 +207,7 @@ async def read_body(
     return whole(b"".join([piece async for piece in _again(beginning, pieces)]))
 
 
-async def _problem(response: httpx.Response) -> str:
+async def _problem(response: DirectResponse) -> str:
     status = response.status_code
     if 300 <= status < 400:
         target = response.headers.get("location", "nowhere")
@@ -221,7 +221,7 @@ async def _problem(response: httpx.Response) -> str:
     return f"{response.url} answered {status}: {shown or '(empty body)'}"
 
 
-async def _bounded(response: httpx.Response) -> AsyncIterator[bytes]:
+async def _bounded(response: DirectResponse) -> AsyncIterator[bytes]:
     """The decoded body, refused while reading once it is larger than 10 MB."""
     encoding = response.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in (*_ENCODINGS, "identity", ""):
@@ -230,7 +230,7 @@ async def _bounded(response: httpx.Response) -> AsyncIterator[bytes]:
             f"{' and '.join(_ENCODINGS)}"
         )
     size = 0
-    async for piece in response.aiter_bytes():
+    async for piece in response.pieces():
         size += len(piece)
         if size > MAX_BODY_BYTES:
             raise AgentError(f"{response.url}: the answer is larger than {MAX_BODY_BYTES // 2**20} MB")
@@ -253,7 +253,7 @@ async def _again(beginning: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[
         yield piece
 
 
-async def _beginning(response: httpx.Response) -> bytes:
+async def _beginning(response: DirectResponse) -> bytes:
     """Enough of the body for a message, even if the rest never comes whole."""
     read = b""
     try:
