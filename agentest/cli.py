@@ -53,6 +53,60 @@ _telling = _options(
 )
 
 
+_EVAL_FILES = ("criteria", "mocks", "initial_session")
+
+
+def _path(flag: str, name: str, about: str) -> Callable[[Command], Command]:
+    """An option that names a file."""
+    return click.option(flag, name, type=click.Path(path_type=Path), metavar="PATH", help=about)
+
+
+def _with_dashes(option: str) -> str:
+    """ADK's own command line spells its options with underscores."""
+    return option.replace("_", "-")
+
+
+def _workers(_: click.Context, param: click.Parameter, value: str) -> int | str:
+    """A number of processes, or `auto`."""
+    if value == "auto":
+        return value
+    if not value.isdecimal() or int(value) < 1:
+        raise click.BadParameter(f"{value!r} is neither a whole number of at least 1 nor auto", param=param)
+    return int(value)
+
+
+_limits = _options(
+    click.option("--offline", is_flag=True, help="Ask no model, whatever is configured."),
+    click.option(
+        "--concurrency", type=click.IntRange(min=1), metavar="N", help="Conversations under way at once."
+    ),
+    click.option(
+        "--workers",
+        default="1",
+        callback=_workers,
+        metavar="N",
+        help="Spread over N processes; auto: all cores.",
+    ),
+    click.option("--fail-fast", is_flag=True, help="Stop at the first scenario that fails."),
+    click.option(
+        "--max-cost", type=click.FloatRange(min=0), metavar="USD", help="Stop before models cost more."
+    ),
+    click.option(
+        "--max-llm-calls", type=click.IntRange(min=0), metavar="N", help="Make no more model calls."
+    ),
+)
+_recording = _options(
+    click.option("--record", is_flag=True, help="Keep every model's answer in a cassette."),
+    click.option("--replay", is_flag=True, help="Take models' answers from cassettes: no model, no key."),
+    click.option(
+        "--replay-or-record", is_flag=True, help="Replay what is recorded, ask and record the rest."
+    ),
+    click.option(
+        "--cassettes", metavar="DIR", help="Where cassettes are (default: cassettes in output_dir)."
+    ),
+)
+
+
 @cli.command()
 @_where
 @_which
@@ -61,18 +115,9 @@ _telling = _options(
 @click.option(
     "--watch", is_flag=True, help="Run again when scenarios, their imports or the configuration change."
 )
-@click.option("--offline", is_flag=True, help="Ask no model, whatever is configured.")
 @click.option("--conversations", type=click.IntRange(min=1), metavar="N", help="Conversations per scenario.")
-@click.option(
-    "--concurrency", type=click.IntRange(min=1), metavar="N", help="Conversations under way at once."
-)
-@click.option("--fail-fast", is_flag=True, help="Stop at the first scenario that fails.")
-@click.option("--max-cost", type=click.FloatRange(min=0), metavar="USD", help="Stop before models cost more.")
-@click.option("--max-llm-calls", type=click.IntRange(min=0), metavar="N", help="Make no more model calls.")
-@click.option("--record", is_flag=True, help="Keep every model's answer in a cassette.")
-@click.option("--replay", is_flag=True, help="Take models' answers from cassettes: no model, no key.")
-@click.option("--replay-or-record", is_flag=True, help="Replay what is recorded, ask and record the rest.")
-@click.option("--cassettes", metavar="DIR", help="Where cassettes are (default: cassettes in output_dir).")
+@_limits
+@_recording
 @click.option("--dry-run", is_flag=True, help="Show how many model calls there can be, and run nothing.")
 @click.option("--list", "list_only", is_flag=True, help="List the scenarios and run nothing.")
 def run(cwd: Path | None, watch: bool, list_only: bool, **given: Any) -> None:
@@ -133,6 +178,60 @@ def judge(results: Path, cwd: Path | None, **given: Any) -> None:
     _exit(go)
 
 
+@cli.command("eval", context_settings={"token_normalize_func": _with_dashes})
+@click.argument("targets", nargs=-1, required=True, metavar="FILE_OR_DIR[:CASE,…]…")
+@_where
+@click.option("--agent", metavar="NAME", help="Test this agent of the configuration, or the one at a URL.")
+@_path("--config-file-path", "criteria", "Criteria for all files (default: test_config.json beside each).")
+@click.option("--num-runs", type=click.IntRange(min=1), default=1, metavar="N", help="Runs of each case.")
+@_path("--mocks", "mocks", "Python file with a dict `tools` of mocks.")
+@_path("--initial-session-file", "initial_session", "Session for cases that have none of their own.")
+@click.option(
+    "--print-detailed-results",
+    "detailed",
+    is_flag=True,
+    help="Show every invocation beside what was expected.",
+)
+@_telling
+@_model
+@_limits
+@_recording
+def evaluate(cwd: Path | None, targets: tuple[str, ...], **given: Any) -> None:
+    """Run ADK evaluation sets (*.test.json, *.evalset.json) against the agent.
+
+    Exit status as of run: 0 all passed, 1 a case failed, 2 something errored or could not be evaluated.
+    """
+    given["tape"] = _tape(given)
+
+    def go() -> int:
+        from agentest.app import run_once
+        from agentest.evalset.command import EvalRequest, prepare_eval
+
+        root = _root(cwd)
+        files = {key: root / path if (path := given.pop(key)) else None for key in _EVAL_FILES}
+        runs = given.pop("num_runs")
+        return run_once(prepare_eval(EvalRequest(_request(root, **given), targets, num_runs=runs, **files)))
+
+    _exit(go)
+
+
+@cli.command()
+@click.argument("old", type=click.Path(path_type=Path))
+@click.argument("new", type=click.Path(path_type=Path))
+@_path("--initial-session-file", "initial_session", "Session for cases that have none of their own.")
+def migrate(old: Path, new: Path, initial_session: Path | None) -> None:
+    """Convert OLD, an evaluation set of any form, to the EvalSet form, and write it to NEW."""
+
+    def go() -> int:
+        from agentest.evalset.migrate import migrate
+
+        for note in migrate(old, new, initial_session):
+            click.echo(f"agentest: {note}", err=True)
+        return ExitCode.PASSED
+
+    _exit(go)
+
+
 @cli.command("show-prompts")
 @click.option("--metric", metavar="NAME", help="Only this metric.")
 def show_prompts(metric: str | None) -> None:
@@ -144,6 +243,86 @@ def show_prompts(metric: str | None) -> None:
     if metric is not None and snake_case(metric) not in BUILTIN:
         _fail(f"there is no metric {metric!r}; {did_you_mean(metric, BUILTIN)}")
     click.echo(shown_prompts(snake_case(metric) if metric else None))
+
+
+@cli.command()
+@click.argument("results", type=click.Path(path_type=Path))
+@click.option(
+    "--to", "form", type=click.Choice(["evalset", "scenario"]), required=True, help="What to write."
+)
+@click.option("--scenario", "scenarios", multiple=True, metavar="TEXT", help="Only names with TEXT.")
+@click.option(
+    "--conversation", "ids", multiple=True, metavar="ID", help="Only the conversation with this id."
+)
+@_path("--output", "output", "File to write (default: standard output).")
+@click.option("--force", is_flag=True, help="Replace the file if it is there.")
+def export(results: Path, output: Path | None, force: bool, **given: Any) -> None:
+    """Turn the finished conversations of RESULTS (a results.json) into test cases.
+
+    As an evaluation set of ADK, or as scripted scenarios with the observed tools as mocks.
+    """
+
+    def go() -> int:
+        from agentest.export.command import export, write
+
+        exported = export(results, output=output, **given)
+        for note in exported.notes:
+            click.echo(f"agentest: {note}", err=True)
+        if output is None:
+            click.echo(exported.content, nl=False)
+        else:
+            write(exported, output, force=force)
+            click.echo(f"{output}: {exported.told}")
+        return ExitCode.PASSED
+
+    _exit(go)
+
+
+@cli.command()
+@_where
+@_which
+@click.option(
+    "--results",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="Results to count, one or several times (default: the last run's).",
+)
+@click.option(
+    "--fail-under",
+    type=click.FloatRange(0, 100),
+    metavar="PERCENT",
+    help="Fail when fewer cells have a scenario, or fewer tools were called.",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json", "markdown"]),
+    default="text",
+    show_default=True,
+    help="How to tell it.",
+)
+def coverage(cwd: Path | None, fail_under: float | None, form: Any, **given: Any) -> None:
+    """Show which paths of which tasks have scenarios, and which tools were called and failed.
+
+    Scenarios are placed by their tags, task:NAME and path:NAME. Nothing is run.
+
+    Exit status: 0, 1 below --fail-under, 2 when something could not be loaded.
+    """
+
+    def go() -> int:
+        from agentest.app import broken
+        from agentest.coverage.command import covered, enough, tell
+        from agentest.prepare import prepare
+
+        root = _root(cwd)
+        results = [root / path for path in given.pop("results")]
+        prepared = prepare(_request(root, offline=True, **given))
+        found = covered(prepared, results)
+        tell(found, form, sys.stdout)
+        return _tell_broken(broken(prepared)) or enough(found, fail_under)
+
+    _exit(go)
 
 
 def _root(cwd: Path | None) -> Path:
@@ -159,8 +338,8 @@ def _request(root: Path, config: Path | None, **given: Any) -> Any:
     from agentest.plan import Options
     from agentest.prepare import Request
 
-    reporters, verbose = given.pop("reporters", ()), given.pop("verbose", False)
-    return Request(root, root / config if config else None, Options(**given), reporters, verbose)
+    telling = {name: given.pop(name) for name in ("reporters", "verbose", "detailed") if name in given}
+    return Request(root, root / config if config else None, Options(**given), **telling)
 
 
 def _tape(given: dict[str, Any]) -> str | None:

@@ -25,6 +25,15 @@ class MockSequence:
     steps: tuple[Any, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class RecordedAnswer:
+    """What a tool answered to a call with exactly these arguments when an evaluation set was recorded."""
+
+    name: str
+    args: Mapping[str, Any]
+    result: Any
+
+
 class InvalidArguments(ValueError):
     """The agent's arguments do not fit the function's parameters."""
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import MutableMapping
+from collections.abc import Iterable, MutableMapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentest.config import REPORTERS, Config, check_name
 from agentest.config_file import LoadedConfig, find, load
-from agentest.discovery import Discovered, discover
+from agentest.discovery import discover
 from agentest.errors import ConfigError, UsageError
 from agentest.plan import Options, Plan, make_plan
 
@@ -29,6 +29,8 @@ class Request:
     options: Options = field(default_factory=Options)
     reporters: tuple[str, ...] = ()
     verbose: bool = False
+    detailed: bool = False
+    """Whether the console shows every invocation of an evaluation set beside what was expected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +39,14 @@ class Prepared:
 
     request: Request
     loaded: LoadedConfig
-    found: Discovered
     plan: Plan
     reporters: tuple[str, ...]
     user: ModelSpec | None = None
     judge: ModelSpec | None = None
-
-    @property
-    def notes(self) -> list[str]:
-        """What the user should know before the run."""
-        return [f"{file} defines no scenario: it never calls scenario(…)" for file in self.found.empty]
+    notes: tuple[str, ...] = ()
+    """What the user should know before the run."""
+    files: frozenset[Path] = frozenset()
+    """The scenario files and everything of the user's that they imported."""
 
 
 def prepare(request: Request, environ: MutableMapping[str, str] = os.environ) -> Prepared:
@@ -54,18 +54,37 @@ def prepare(request: Request, environ: MutableMapping[str, str] = os.environ) ->
     options = request.options
     loaded = load(request.config or find(request.root), environ)
     config = loaded.config
-    for name in request.reporters:
+    check_reporters(request.reporters)
+    found = discover(request.root, config.include, config.exclude, options.files).redacted(loaded.redact)
+    plan = make_plan(config, found, options, request.root)
+    _check_anything(plan, request.root, config.include, options.filtered)
+    notes = [f"{file} defines no scenario: it never calls scenario(…)" for file in found.empty]
+    return prepared_for(request, loaded, plan, notes, environ, found.files)
+
+
+def check_reporters(names: Iterable[str]) -> None:
+    """Raise ConfigError for a reporter that does not exist."""
+    for name in names:
         try:
             check_name(name, REPORTERS, "reporter")
         except ValueError as error:
             raise ConfigError(f"--reporter: {error}") from None
-    found = discover(request.root, config.include, config.exclude, options.files).redacted(loaded.redact)
-    plan = make_plan(config, found, options, request.root)
-    _check_anything(plan, request.root, config.include, options.filtered)
-    folder = cassette_folder(config, options, request.root)
+
+
+def prepared_for(
+    request: Request,
+    loaded: LoadedConfig,
+    plan: Plan,
+    notes: Iterable[str] = (),
+    environ: MutableMapping[str, str] = os.environ,
+    files: frozenset[Path] = frozenset(),
+) -> Prepared:
+    """What a plan needs besides itself: its models, its reporters. Raises UsageError."""
+    folder = cassette_folder(loaded.config, request.options, request.root)
     scopes = [unit.scope for unit in plan.units]
-    user, judge = _model_specs(loaded, options, folder, scopes, environ)
-    return Prepared(request, loaded, found, plan, request.reporters or tuple(config.reporters), user, judge)
+    user, judge = _model_specs(loaded, request.options, folder, scopes, environ)
+    reporters = request.reporters or tuple(loaded.config.reporters)
+    return Prepared(request, loaded, plan, reporters, user, judge, tuple(notes), files)
 
 
 def _check_anything(plan: Plan, root: Path, include: list[str], filtered: bool) -> None:

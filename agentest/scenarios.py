@@ -19,7 +19,7 @@ from agentest.errors import ScenarioError
 from agentest.expectations import Expect, Trajectory, known_keys, parse_expect, parse_trajectory
 from agentest.expectations import call as call
 from agentest.jsonvalue import NotJson, json_text
-from agentest.mock_binding import BoundFunction, Mock, MockSequence, bind
+from agentest.mock_binding import BoundFunction, Mock, MockSequence, RecordedAnswer, bind
 from agentest.results import CaseId, Reference
 from agentest.spelling import did_you_mean, snake_keys
 
@@ -85,6 +85,8 @@ class Scenario:
     """Which case of an evaluation set it is; None for a scenario of a `*.sim.py`."""
     session: Session | None = None
     plan: ConversationPlan | None = None
+    recorded: tuple[RecordedAnswer, ...] | None = None
+    """What tools answered when the case of an evaluation set was recorded: for calls that no mock answers."""
 
     @property
     def scripted(self) -> bool:
@@ -215,7 +217,7 @@ def _make(options: dict[str, Any], file: str, line: int) -> Scenario:
         max_turns=max_turns,
         agent=_required_text(options["agent"], "agent") if "agent" in options else None,
         turns=turns,
-        tools=_tools(options),
+        tools=parse_tools(options),
         trajectory=_trajectory(options),
         thresholds=_thresholds(options.get("thresholds", {})),
         metrics=_metrics(options.get("metrics")),
@@ -309,7 +311,8 @@ def _trajectory(options: Mapping[str, Any], prefix: str = "") -> Trajectory | No
     return parse_trajectory(given["trajectory"], f"{prefix}trajectory") if given else None
 
 
-def _tools(options: Mapping[str, Any]) -> dict[str, Mock]:
+def parse_tools(options: Mapping[str, Any]) -> dict[str, Mock]:
+    """The mocks under `tools`, or under `mocks.tools`, checked. Raises ValueError."""
     if "mocks" in options and "tools" in options:
         raise ValueError("tools: is given twice, as `tools` and as `mocks`")
     if "mocks" in options:

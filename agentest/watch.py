@@ -69,7 +69,7 @@ def _files(prepared: Prepared | None, known: frozenset[Path]) -> frozenset[Path]
     if prepared is None:
         return known | imported_files({})
     config = prepared.loaded.path.resolve()
-    return frozenset({*prepared.found.files, config, config.parent / ".env"}) | imported_files({})
+    return frozenset({*prepared.files, config, config.parent / ".env"}) | imported_files({})
 
 
 def _changed(request: Request, prepared: Prepared | None, files: frozenset[Path]) -> bool:

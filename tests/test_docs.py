@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Iterator
@@ -15,6 +16,8 @@ import yaml
 from agentest.cli import cli
 from agentest.config import Config
 from agentest.config_file import load
+from agentest.evalset.criteria import parse_criteria
+from agentest.evalset.reading import read_eval_set
 from agentest.scenarios import collecting
 
 ROOT = Path(__file__).parent.parent
@@ -46,7 +49,7 @@ def test_python_blocks_run(code: str) -> None:
     """A Python block runs as it stands; the scenarios and configurations in it are valid."""
     names: dict[str, Any] = {"__name__": "documentation"}
     with collecting():
-        exec(compile(code, "<documentation>", "exec"), names)
+        exec(compile(code, "<documentation>", "exec", dont_inherit=True), names)
     if "config" in names:
         Config.model_validate(names["config"])
 
@@ -58,6 +61,18 @@ def test_yaml_blocks_are_configurations(text: str, tmp_path: Path) -> None:
         path = tmp_path / "agentest.config.yaml"
         path.write_text(text, encoding="utf-8")
         load(path, {})
+
+
+@pytest.mark.parametrize("text", blocks("json"))
+def test_json_blocks_are_evaluation_files(text: str, tmp_path: Path) -> None:
+    """A JSON block is an evaluation set, in either spelling, or a criteria file."""
+    document = json.loads(text)
+    if document.keys() & {"eval_set_id", "evalSetId"}:
+        path = tmp_path / "a.test.json"
+        path.write_text(text, encoding="utf-8")
+        assert read_eval_set(path).eval_set.eval_cases
+    else:
+        assert parse_criteria(document, "documentation").criteria
 
 
 @pytest.mark.parametrize("text", blocks("console"))
@@ -72,7 +87,7 @@ def test_commands_exist(text: str) -> None:
 
 def test_blocks_have_a_language_that_is_checked() -> None:
     """No block escapes the checks by naming another language, or none."""
-    known = {"python", "yaml", "console", "text"}
+    known = {"python", "yaml", "json", "console", "text"}
     found = {match[1] for page in PAGES for match in _BLOCK.finditer(page.read_text(encoding="utf-8"))}
     assert found <= known
 

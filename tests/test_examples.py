@@ -51,9 +51,9 @@ def test_the_agents_behave_alike(command: list[str]) -> None:
             assert given == case["expect"], case["name"]
 
 
-def agentest(*arguments: str) -> subprocess.CompletedProcess[str]:
+def agentest(*arguments: str, command: str = "run") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*COMMAND, "run", *arguments],
+        [*COMMAND, command, *arguments],
         cwd=ROOT,
         env=clean_environment(),
         capture_output=True,
@@ -82,6 +82,13 @@ def test_the_same_scenarios_pass_against_the_other_language(tmp_path: Path) -> N
     """The agent in JavaScript passes the same scenarios: nothing knows what an agent is written in."""
     config = at_port(tmp_path, "agentest.config.yaml", free_port())
     done = agentest("--config", config, "--agent", "booking-js")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_evaluation_set_passes(tmp_path: Path) -> None:
+    """The first command of the guide to evaluation sets: recorded responses answer the agent's calls."""
+    config = at_port(tmp_path, "agentest.config.yaml", free_port())
+    done = agentest("examples/evaluation", "--config", config, command="eval")
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -123,8 +123,8 @@ class MockResolver:
     def _unmocked(self, name: str, turn_index: int) -> str:
         where = f"scenario {self._scenario!r}, conversation {self._conversation_id}, turn {turn_index}"
         if self._of_a_case:
-            known = sum(answer.name == name for answer in self._recorded)
-            recorded = f"answers to {known} calls of it with other arguments" if known else "no answer of it"
+            known = any(answer.name == name for answer in self._recorded)
+            recorded = "answers to calls with other arguments alone" if known else "no answer of it"
             return (
                 f"the agent called tool {name!r}, which has no mock ({where}), and the evaluation set "
                 f'recorded {recorded}. Either add a mock: --mocks FILE with tools = {{"{name}": …}}, '

@@ -1,0 +1,226 @@
+"""From an evaluation set's cases to what the runner runs: scenarios with references and graders."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from agentest.discovery import shown_path
+from agentest.evalset.criteria import Criteria, Criterion
+from agentest.evalset.evaluators import Code
+from agentest.evalset.graders import make_grader
+from agentest.evalset.model import (
+    ConversationScenario,
+    EvalCase,
+    Invocation,
+    invocation_json,
+    text_of,
+    tool_calls,
+    tool_responses,
+)
+from agentest.evalset.personas import persona_text
+from agentest.evalset.reading import ReadSet
+from agentest.mock_binding import Mock, RecordedAnswer
+from agentest.plan import Unit
+from agentest.results import (
+    CaseId,
+    ExpectedCall,
+    Reason,
+    ReasonKind,
+    Reference,
+    ScenarioResult,
+    Status,
+    Verdict,
+)
+from agentest.scenarios import ConversationPlan, Scenario, ScriptedTurn, Session
+from agentest.simulate.plan_user import check_instructions
+
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
+
+
+@dataclass(frozen=True, slots=True)
+class CaseSet:
+    """An evaluation set, what it is held to, and what answers its tools."""
+
+    read: ReadSet
+    criteria: Criteria
+    tools: Mapping[str, Mock] = field(default_factory=dict)
+    evaluators: Mapping[str, Code] = field(default_factory=dict)
+    """Metric → what scores it, for metrics of the user's own."""
+    graded: bool = True
+    """False holds the conversations and grades nothing."""
+
+
+class NothingToEvaluate(ValueError):
+    """A case of which no metric could ever be scored: it is not run."""
+
+
+def case_entries(
+    sets: Sequence[CaseSet], agents: Sequence[str], num_runs: int, root: Path
+) -> list[Unit | ScenarioResult]:
+    """What there is to run: a unit for every case and agent, in the order of the files.
+
+    Raises UsageError for criteria that contradict a case.
+    """
+    placed = [(chosen, shown_path(chosen.read.path, root)) for chosen in sets]
+    cases = [(*at, case) for at in placed for case in at[0].read.eval_set.eval_cases]
+    names = _names([(case.eval_id, chosen.read.eval_set.eval_set_id, file) for chosen, file, case in cases])
+    return [
+        entry
+        for (chosen, file, case), name in zip(cases, names, strict=True)
+        for entry in _entries(case, chosen, name, file, agents, num_runs)
+    ]
+
+
+def _names(cases: Sequence[tuple[str, str, str]]) -> list[str]:
+    """The scenarios' names: a case's id, with its set's id or file before it where that tells it apart.
+
+    Of each case are given: its id, its set's id, its file.
+    """
+    forms = [(eval_id, f"{set_id}/{eval_id}", f"{file}/{eval_id}") for eval_id, set_id, file in cases]
+    taken = [0] * len(forms)
+    alike: Sequence[int] = range(len(forms))
+    while alike:
+        times = Counter(form[n] for form, n in zip(forms, taken, strict=True))
+        alike = [i for i, n in enumerate(taken) if times[forms[i][n]] > 1 and n < len(forms[i]) - 1]
+        for i in alike:
+            taken[i] += 1
+    return [form[n] for form, n in zip(forms, taken, strict=True)]
+
+
+def _entries(
+    case: EvalCase, chosen: CaseSet, name: str, file: str, agents: Sequence[str], num_runs: int
+) -> Iterator[Unit | ScenarioResult]:
+    line = chosen.read.lines.get(case.eval_id, 0)
+    try:
+        scenario = _scenario(case, chosen, name, line)
+        criteria = applicable(case, chosen.criteria) if chosen.graded else ()
+    except NothingToEvaluate as problem:
+        reason = Reason(Status.ERRORED, ReasonKind.UNSCORED, str(problem))
+        verdict = Verdict(Status.ERRORED, (reason,))
+        case_id = CaseId(chosen.read.eval_set.eval_set_id, case.eval_id)
+        yield from (ScenarioResult(name, agent, file, line, verdict, case=case_id) for agent in agents)
+        return
+    graders = tuple(make_grader(case, criterion, chosen.evaluators) for criterion in criteria)
+    most = len(scenario.turns) + 1 if scenario.scripted else chosen.criteria.user.max_allowed_invocations
+    thresholds = {criterion.metric: criterion.threshold for criterion in criteria}
+    for agent in agents:
+        scope = f"{name!r} @ {agent!r}"
+        yield Unit(scenario, agent, file, scope, "", num_runs, most, (), thresholds, graders)
+
+
+def applicable(case: EvalCase, criteria: Criteria) -> tuple[Criterion, ...]:
+    """The criteria that a case is held to. Raises NothingToEvaluate when there is none."""
+    if not criteria.criteria:
+        raise NothingToEvaluate("not evaluated: the criteria name no metric")
+    if not criteria.adapts:
+        return criteria.criteria
+    turns = case.conversation or ()
+    has = {
+        "tool_trajectory_avg_score": any(turn.intermediate_data is not None for turn in turns),
+        "response_match_score": any(turn.final_response is not None for turn in turns),
+    }
+    found = tuple(criterion for criterion in criteria.criteria if has.get(criterion.metric, True))
+    if found:
+        return found
+    raise NothingToEvaluate(
+        "not evaluated: the default criteria compare with expected tool calls and responses, and the case "
+        "has neither; name criteria in a test_config.json beside the file, or with --config-file-path"
+    )
+
+
+def _scenario(case: EvalCase, chosen: CaseSet, name: str, line: int) -> Scenario:
+    scenario = Scenario(
+        name=name,
+        file=str(chosen.read.path),
+        line=line,
+        tools=chosen.tools,
+        case=CaseId(chosen.read.eval_set.eval_set_id, case.eval_id),
+        session=_session(case),
+        recorded=recorded_answers(case),
+    )
+    if case.conversation is not None:
+        return replace(scenario, turns=_turns(case.conversation))
+    given = case.conversation_scenario
+    assert given is not None, "a case has a conversation or a scenario"
+    return replace(
+        scenario,
+        # An offline user says the goal and then what it knows: the plan, sentence by sentence.
+        goal=given.starting_prompt,
+        knowledge=tuple(_SENTENCE_END.split(given.conversation_plan.strip())),
+        plan=_plan(given, chosen.criteria),
+    )
+
+
+def _plan(given: ConversationScenario, criteria: Criteria) -> ConversationPlan:
+    """What leads the simulated user. Raises ConfigError for instructions that cannot be filled in."""
+    instructions, persona, stop_signal = (
+        criteria.user.custom_instructions,
+        given.user_persona,
+        _stop_signal(criteria),
+    )
+    if instructions:
+        check_instructions(instructions, persona=persona is not None)
+    who = persona_text(persona, stop_signal) if persona else ""
+    return ConversationPlan(given.starting_prompt, given.conversation_plan, who, instructions, stop_signal)
+
+
+def _session(case: EvalCase) -> Session | None:
+    given = case.session_input
+    return Session(given.app_name, given.user_id, given.state, given.session_id) if given else None
+
+
+def _stop_signal(criteria: Criteria) -> str:
+    """The signal that the criterion of the user's quality names; the default's where there is none."""
+    signals = [c.stop_signal for c in criteria.criteria if c.metric == "per_turn_user_simulator_quality_v1"]
+    return signals[0] if signals else ConversationPlan("", "").stop_signal
+
+
+def _turns(conversation: Sequence[Invocation]) -> tuple[ScriptedTurn, ...]:
+    if not conversation:
+        raise NothingToEvaluate("not evaluated: the conversation has no invocation")
+    return tuple(_turn(invocation, n) for n, invocation in enumerate(conversation, start=1))
+
+
+def _turn(invocation: Invocation, number: int) -> ScriptedTurn:
+    text = text_of(invocation.user_content)
+    if not text:
+        raise NothingToEvaluate(
+            f"not evaluated: user_content of invocation {invocation.invocation_id or number} has no text, "
+            "and nothing else can be sent to the agent"
+        )
+    return ScriptedTurn(text, reference=reference(invocation))
+
+
+def reference(invocation: Invocation) -> Reference:
+    """What the invocation expects of the agent."""
+    response, data = invocation.final_response, invocation.intermediate_data
+    calls = tuple(ExpectedCall(call.name or "", call.args) for call in tool_calls(data))
+    return Reference(
+        None if response is None else text_of(response),
+        None if data is None else calls,
+        invocation_json(invocation),
+    )
+
+
+def recorded_answers(case: EvalCase) -> tuple[RecordedAnswer, ...]:
+    """The case's recorded tool responses, each with the call that it answered.
+
+    A response belongs to the call of its id; without ids, the first response of a name to the first call.
+    """
+    return tuple(answer for turn in case.conversation or () for answer in _answers(turn))
+
+
+def _answers(turn: Invocation) -> Iterator[RecordedAnswer]:
+    left = list(tool_responses(turn.intermediate_data))
+    for call in tool_calls(turn.intermediate_data):
+        named = [r for r in left if r.name in (None, call.name)]
+        response = next((r for r in left if r.id is not None and r.id == call.id), None) or next(
+            (r for r in named if r.id is None or call.id is None), None
+        )
+        if response is not None:
+            left.remove(response)
+            yield RecordedAnswer(call.name or "", call.args or {}, response.response)
