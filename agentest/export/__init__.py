@@ -1,0 +1,1 @@
+"""`agentest export`: finished conversations as evaluation sets, or as scripted scenarios."""

@@ -1,0 +1,167 @@
+"""Python source of plain values, laid out as `ruff format` and black lay it out.
+
+What does not fit into a line is opened: one item a line, with a comma after the last. Formatters keep that
+whatever their line length, so the source stays as it is in any project whose lines are 88 columns or more.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+_WIDTH = 88
+_LONGEST_LINE = 110
+"""A text is written in pieces where its line would be longer: formatters join pieces that fit into one."""
+_LEAST_PIECE = 40
+_QUOTES = 2
+_INDENT = 4
+_SPECIAL = re.compile(r"[^ -~]|\\")
+_WORD = re.compile(r"\S+\s*|\s+")
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A string literal."""
+
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Items between brackets: a list, a dict or a call."""
+
+    opening: str
+    items: tuple[Item, ...]
+    closing: str
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A part of a group; `lead` is what stands before it: a dict's key, an argument's name."""
+
+    node: Node
+    lead: str = ""
+
+
+Node = str | Text | Group
+"""An atom is a str: a number, None, an empty list."""
+
+
+def node(value: Any) -> Node:
+    """A JSON value."""
+    if isinstance(value, str):
+        return Text(value)
+    if isinstance(value, Mapping):
+        return mapping((key, node(item)) for key, item in value.items())
+    if isinstance(value, list | tuple):
+        return bracketed("[", (Item(node(item)) for item in value), "]")
+    return _number(value) if isinstance(value, float) else repr(value)
+
+
+def mapping(items: Iterator[tuple[str, Node]] | Sequence[tuple[str, Node]]) -> Node:
+    """A dict of nodes."""
+    return bracketed("{", (Item(item, f"{literal(key)}: ") for key, item in items), "}")
+
+
+def bracketed(opening: str, items: Iterator[Item] | Sequence[Item], closing: str) -> Node:
+    """A group, or an atom where nothing is in it."""
+    found = tuple(items)
+    return Group(opening, found, closing) if found else opening + closing
+
+
+def opened(group: Group) -> str:
+    """The group's source at the margin, one item a line."""
+    return "\n".join(_open(group, 0, "", ""))
+
+
+def literal(text: str) -> str:
+    """A string literal in one line, in the quotes that need fewer escapes."""
+    quote = "'" if text.count('"') > text.count("'") else '"'
+    return quote + _body(text).replace(quote, "\\" + quote) + quote
+
+
+def _body(text: str) -> str:
+    """The text with everything but quotes escaped; repr knows which characters cannot be seen."""
+    return _SPECIAL.sub(lambda found: repr(found[0])[1:-1], text)
+
+
+def _number(value: float) -> str:
+    if not math.isfinite(value):
+        raise ValueError(f"{value} has no form in JSON")
+    return repr(value).replace("e+", "e")
+
+
+def _lines(item: Item, indent: int, tail: str) -> Iterator[str]:
+    """The item at this indentation, with what stands after it."""
+    flat = _flat(item.node)
+    fits = indent + _columns(item.lead + flat + tail) <= _WIDTH
+    if isinstance(item.node, Group) and not fits:
+        yield from _open(item.node, indent, item.lead, tail)
+    elif isinstance(item.node, Text) and not fits:
+        yield from _text(item.node.value, indent, item.lead, tail)
+    else:
+        yield " " * indent + item.lead + flat + tail
+
+
+def _open(group: Group, indent: int, lead: str, tail: str) -> Iterator[str]:
+    yield " " * indent + lead + group.opening
+    for item in group.items:
+        yield from _lines(item, indent + _INDENT, ",")
+    yield " " * indent + group.closing + tail
+
+
+def _text(value: str, indent: int, lead: str, tail: str) -> Iterator[str]:
+    whole = " " * indent + lead + literal(value) + tail
+    pieces = list(_pieces(value, max(_WIDTH - indent - _INDENT, _LEAST_PIECE)))
+    if _columns(whole) <= _LONGEST_LINE or len(pieces) < 2:
+        yield whole
+        return
+    yield " " * indent + lead + "("
+    for piece in pieces:
+        yield " " * (indent + _INDENT) + literal(piece)
+    yield " " * indent + ")" + tail
+
+
+def _pieces(text: str, width: int) -> Iterator[str]:
+    """The text in pieces whose literals have at most this many columns, cut between words where possible."""
+    piece, used = "", _QUOTES
+    for word in _words(text, width - _QUOTES):
+        columns = _most_columns(word)
+        if piece and used + columns > width:
+            yield piece
+            piece, used = "", _QUOTES
+        piece += word
+        used += columns
+    if piece:
+        yield piece
+
+
+def _words(text: str, width: int) -> Iterator[str]:
+    """The words with the space after them; single characters of a word that is wider than this."""
+    for found in _WORD.finditer(text):
+        word = found[0]
+        yield from (word,) if _most_columns(word) <= width else word
+
+
+def _most_columns(text: str) -> int:
+    """How wide the text is in a literal of either quotes."""
+    return _columns(_body(text)) + max(text.count('"'), text.count("'"))
+
+
+def _flat(node: Node) -> str:
+    if isinstance(node, str):
+        return node
+    if isinstance(node, Text):
+        return literal(node.value)
+    return node.opening + ", ".join(item.lead + _flat(item.node) for item in node.items) + node.closing
+
+
+def _columns(text: str) -> int:
+    """How wide the text is in an editor: East Asian wide characters take two columns."""
+    if text.isascii():
+        return len(text)
+    return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
