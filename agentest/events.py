@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from agentest.results import ConversationResult, RunResult, ScenarioResult
+from agentest.results import CaseId, ConversationResult, RunResult, ScenarioResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +22,8 @@ class RunStarted:
     models: Mapping[str, str | None] = field(default_factory=dict)
     """Role (user, judge) → model; None is offline."""
     comparison: bool = False
+    started_at: str = ""
+    """ISO 8601, UTC."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,12 @@ class ConversationFinished:
 
     name: str
     agent: str
-    result: ConversationResult
+    result: ConversationResult | bytes
+    """Its JSON, as in results.json, where a worker has written it already."""
+    number: int = 1
+    """Which of the scenario's conversations it is."""
+    case: CaseId | None = None
+    thresholds: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agentest.errors import UsageError
 from agentest.plan import Plan, Unit
@@ -17,45 +17,78 @@ from agentest.transcript import (
     Conversation,
     Ending,
     Failure,
+    Remark,
     ToolCall,
     Turn,
     UnfinishedTurn,
     Usage,
 )
 
+if TYPE_CHECKING:
+    from jsonschema import ValidationError
 
-def read_conversations(path: Path) -> dict[tuple[str, str], tuple[Conversation, ...]]:
-    """The conversations of a results.json by scenario and agent.
+
+def read_results(path: Path) -> dict[str, Any]:
+    """A results.json, or a journal in its shape.
 
     Raises UsageError that says where the file is not what Agentest writes.
     """
+    from agentest.report.journal_reading import completed, is_journal, journal_document
+
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        content = path.read_bytes()
+        if is_journal(content):
+            return completed(_checked(journal_document(content), path))
+        return _checked(json.loads(content.decode()), path)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not JSON: {error}") from None
-    _check(data, path)
-    entries = data["scenarios"]
+
+
+def scenario_entries(data: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Each scenario with each agent, as a results.json tells of it."""
+    entries: list[Mapping[str, Any]] = data["scenarios"]
     if data["mode"] == "comparison":
-        entries = [agent for scenario in entries for agent in scenario["agents"]]
+        return [agent for scenario in entries for agent in scenario["agents"]]
+    return entries
+
+
+def conversations_of(data: Mapping[str, Any]) -> dict[tuple[str, str], tuple[Conversation, ...]]:
+    """The conversations of a results.json by scenario and agent."""
     return {
         (entry["name"], entry["agent"]): tuple(_conversation(c) for c in entry["conversations"])
-        for entry in entries
+        for entry in scenario_entries(data)
         if entry["conversations"]
     }
 
 
-def _check(data: Any, path: Path) -> None:
+def read_conversations(path: Path) -> dict[tuple[str, str], tuple[Conversation, ...]]:
+    """The conversations of a results.json by scenario and agent. Raises UsageError."""
+    return conversations_of(read_results(path))
+
+
+def _checked(data: Any, path: Path) -> dict[str, Any]:
+    """The data, which the schema describes. Raises UsageError."""
     from jsonschema.validators import validator_for  # a tenth of a second: only for who uses it
 
     schema = json.loads(files("agentest").joinpath("schemas/results.schema.json").read_text("utf-8"))
     problem = next(iter(validator_for(schema)(schema).iter_errors(data)), None)
     if problem:
+        problem = _cause(problem)
         raise UsageError(
-            f"{path} is not a results.json of this version of Agentest: "
+            f"{path} is not a results.json or a journal of this version of Agentest: "
             f"{problem.json_path}: {problem.message[:200]}"
         )
+    found: dict[str, Any] = data
+    return found
+
+
+def _cause(problem: ValidationError) -> ValidationError:
+    """What is wrong in the form that the document's mode chooses, or else the problem itself."""
+    alternatives = problem.context or ()
+    other = {each.schema_path[0] for each in alternatives if list(each.path) == ["mode"]}
+    return next((each for each in alternatives if each.schema_path[0] not in other), problem)
 
 
 def _conversation(data: Mapping[str, Any]) -> Conversation:
@@ -85,6 +118,7 @@ def _turn(data: Mapping[str, Any]) -> Turn:
         Usage(usage["promptTokens"], usage["completionTokens"], usage["cachedTokens"]),
         data["retries"],
         data["requests"],
+        tuple(Remark(remark["author"], remark["text"]) for remark in data.get("remarks", ())),
     )
 
 

@@ -6,12 +6,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
+from heapq import nlargest
 from typing import Any
 
-from agentest.transcript import Conversation, Usage
+from agentest.transcript import Conversation, TimeSpent, Usage
 
 NO_FAILURE = "no failure"
 NO_MODEL = "no model configured"
@@ -161,6 +162,7 @@ class ConversationResult:
     """Metrics of the conversation as a whole, `goal_completion` among them."""
     trajectory: TrajectoryResult | None = None
     failures: tuple[LabelledFailure, ...] = ()
+    time: TimeSpent = field(default_factory=TimeSpent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,8 +240,38 @@ class ModelUsage:
 
 
 @dataclass(frozen=True, slots=True)
+class SlowTurn:
+    """A turn for which the agent took long."""
+
+    latency_ms: float
+    conversation_id: str
+    turn_index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """A scenario's conversations in numbers: what is left of them when they have been let go."""
+
+    conversations: int = 0
+    passed: int = 0
+    turns: int = 0
+    """Started ones, closed or not."""
+    tool_calls: int = 0
+    agent_calls: int = 0
+    """Requests to the agent, those that were sent again included."""
+    agent_retries: int = 0
+    agent_tokens: Usage = field(default_factory=Usage)
+    slowest: tuple[SlowTurn, ...] = ()
+    """The slowest turns, the slowest first."""
+    time: TimeSpent = field(default_factory=TimeSpent)
+
+
+@dataclass(frozen=True, slots=True)
 class ScenarioResult:
-    """One scenario against one agent. A file that did not load is one too: errored, without conversations."""
+    """One scenario against one agent. A file that did not load is one too: errored, without conversations.
+
+    `conversations` may have been let go when the scenario was finished; `totals` stay.
+    """
 
     name: str
     agent: str
@@ -247,7 +279,7 @@ class ScenarioResult:
     """Relative to the working directory where possible, with forward slashes."""
     line: int
     verdict: Verdict
-    conversations: tuple[ConversationResult, ...] = ()
+    conversations: Sequence[ConversationResult] = ()
     averages: Mapping[str, float] = field(default_factory=dict)
     thresholds: Mapping[str, float] = field(default_factory=dict)
     errors: tuple[ErrorGroup, ...] = ()
@@ -258,6 +290,7 @@ class ScenarioResult:
     """By role: user, judge, dedup."""
     case: CaseId | None = None
     """Set for a case of an evaluation set."""
+    totals: Totals = field(default_factory=Totals)
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,9 +326,18 @@ class RunResult:
 
     @property
     def agent_calls(self) -> int:
-        return sum(
-            sum(turn.requests for turn in c.conversation.turns)
-            + (c.conversation.unfinished.requests if c.conversation.unfinished else 0)
-            for s in self.scenarios
-            for c in s.conversations
-        )
+        return sum(scenario.totals.agent_calls for scenario in self.scenarios)
+
+    @property
+    def conversations(self) -> int:
+        """How many were held."""
+        return sum(scenario.totals.conversations for scenario in self.scenarios)
+
+    @property
+    def time(self) -> TimeSpent:
+        return sum((scenario.totals.time for scenario in self.scenarios), TimeSpent())
+
+    def slowest_turns(self, count: int) -> list[tuple[ScenarioResult, SlowTurn]]:
+        """The turns for which agents took longest, the slowest first; at most five of each scenario."""
+        turns = ((scenario, turn) for scenario in self.scenarios for turn in scenario.totals.slowest)
+        return nlargest(count, turns, key=lambda found: found[1].latency_ms)

@@ -90,6 +90,35 @@ class UnfinishedTurn:
     requests: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class TimeSpent:
+    """Where the time of a conversation went, in milliseconds. What is left of `total_ms` is our own."""
+
+    total_ms: float = 0.0
+    """From the first message until everything is judged."""
+    agent_ms: float = 0.0
+    """Waiting for the agent, pauses between retries included."""
+    user_ms: float = 0.0
+    """Waiting for the simulated user."""
+    tools_ms: float = 0.0
+    """Waiting for mocks."""
+    judges_ms: float = 0.0
+    """Waiting for judges after the last turn; they work while the conversation goes on, too."""
+
+    @property
+    def own_ms(self) -> float:
+        return max(0.0, self.total_ms - self.agent_ms - self.user_ms - self.tools_ms - self.judges_ms)
+
+    def __add__(self, other: TimeSpent) -> TimeSpent:
+        return TimeSpent(
+            self.total_ms + other.total_ms,
+            self.agent_ms + other.agent_ms,
+            self.user_ms + other.user_ms,
+            self.tools_ms + other.tools_ms,
+            self.judges_ms + other.judges_ms,
+        )
+
+
 class Blame(StrEnum):
     """Who ended a conversation early. Only the agent's own doing makes a scenario fail."""
 
@@ -125,6 +154,7 @@ class Conversation:
     ending: Ending
     failure: Failure | None = None
     unfinished: UnfinishedTurn | None = None
+    time: TimeSpent = field(default_factory=TimeSpent)
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:

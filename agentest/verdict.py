@@ -6,7 +6,7 @@ Pure functions of what was found out.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from math import fsum
+from statistics import mean
 
 from agentest.metric_names import PASS_RATE
 from agentest.results import (
@@ -26,7 +26,7 @@ from agentest.results import (
 from agentest.transcript import Blame
 
 _TOLERANCE = 1e-9
-"""An average of 0.7 must not miss a threshold of 0.7 by a rounding error."""
+"""A threshold that was computed, as 0.1 + 0.2, must not be missed by a rounding error."""
 
 
 def averages(conversations: Sequence[ConversationResult]) -> dict[str, float]:
@@ -35,7 +35,8 @@ def averages(conversations: Sequence[ConversationResult]) -> dict[str, float]:
     for name, result in _results(conversations):
         if isinstance(result, Score) and not isinstance(result.value, str):
             values.setdefault(name, []).append(result.value)
-    return {name: fsum(found) / len(found) for name, found in values.items()}
+    # Exact, then rounded once: 4.2 must not miss a threshold of 4.2 by a rounding error of the sum.
+    return {name: float(mean(found)) for name, found in values.items()}
 
 
 def skipped_metrics(conversations: Sequence[ConversationResult]) -> dict[str, str]:
@@ -48,8 +49,14 @@ def decide(
     deduplication: Deduplication,
     thresholds: Mapping[str, float],
     fail_on: Severity,
+    *,
+    exact: bool = False,
 ) -> Verdict:
-    """The verdict on a scenario, with every reason why it did not pass; the failing ones first."""
+    """The verdict on a scenario, with every reason why it did not pass; the failing ones first.
+
+    Args:
+        exact: compare averages with thresholds to the last digit, as ADK does.
+    """
     by_conversation = [list(_conversation_reasons(c)) for c in conversations]
     rate = thresholds.get(PASS_RATE)
     reasons = [reason for found in by_conversation for reason in found]
@@ -58,7 +65,7 @@ def decide(
         # With a rate, single conversations may fail; their reasons count only when too many do.
         reasons = [*missed, *reasons] if missed else [r for r in reasons if r.status is Status.ERRORED]
     reasons += _error_reasons(deduplication, fail_on)
-    reasons += _threshold_reasons(conversations, thresholds)
+    reasons += _threshold_reasons(conversations, thresholds, 0.0 if exact else _TOLERANCE)
     reasons += _unscored_reasons(conversations)
     if not conversations:
         reasons.append(Reason(Status.ERRORED, ReasonKind.INTERRUPTED, "no conversation was finished"))
@@ -141,14 +148,14 @@ def _error_reasons(deduplication: Deduplication, fail_on: Severity) -> Iterator[
 
 
 def _threshold_reasons(
-    conversations: Sequence[ConversationResult], thresholds: Mapping[str, float]
+    conversations: Sequence[ConversationResult], thresholds: Mapping[str, float], tolerance: float
 ) -> Iterator[Reason]:
     found = averages(conversations)
     skipped = skipped_metrics(conversations)
     for name, least in thresholds.items():
         if name == PASS_RATE:
             continue
-        if name in found and found[name] < least - _TOLERANCE:
+        if name in found and found[name] < least - tolerance:
             message = f"{name}: average {found[name]:.2f} is below the threshold {least:g}"
             yield Reason(Status.FAILED, ReasonKind.THRESHOLD, message)
         elif name not in found or name in skipped:

@@ -5,9 +5,11 @@ Verdicts, averages and skipped metrics are the program's own unless a test gives
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from agentest.events import ConversationFinished, Event, RunFinished, RunStarted, ScenarioFinished
 from agentest.results import (
     ConversationResult,
     Deduplication,
@@ -26,9 +28,22 @@ from agentest.results import (
     TurnEvaluation,
     Verdict,
 )
-from agentest.transcript import Blame, Conversation, Ending, Failure, ToolCall, Turn, UnfinishedTurn, Usage
+from agentest.totals import totals_of
+from agentest.transcript import (
+    Blame,
+    Conversation,
+    Ending,
+    Failure,
+    TimeSpent,
+    ToolCall,
+    Turn,
+    UnfinishedTurn,
+    Usage,
+)
 from agentest.verdict import averages, decide, skipped_metrics
 
+TIME = TimeSpent(total_ms=1000.0, agent_ms=120.5, user_ms=200.0, tools_ms=1.5, judges_ms=600.0)
+"""Where the time of a conversation went; 78 ms were our own."""
 MATCHED = TrajectoryResult(True, "1 tool call, as expected (contains)")
 MISSED = TrajectoryResult(
     False,
@@ -96,7 +111,8 @@ def conversation_result(
 ) -> ConversationResult:
     """A conversation that achieved its goal in one turn; `held` is its transcript."""
     metrics = {"goal_completion": scored(1)} if metrics is None else metrics
-    return ConversationResult(held or conversation(id), tuple(turns), metrics, trajectory, tuple(failures))
+    held = held or conversation(id)
+    return ConversationResult(held, tuple(turns), metrics, trajectory, tuple(failures), TIME)
 
 
 def failing_conversation(id: str = "c1") -> ConversationResult:
@@ -132,6 +148,7 @@ def scenario_result(
         "verdict": decide(conversations, Deduplication(tuple(errors)), thresholds or {}, fail_on),
         "averages": averages(conversations),
         "skipped_metrics": skipped_metrics(conversations),
+        "totals": totals_of(conversations),
         "tags": ("booking",),
         "duration_ms": 1500.25,
         "usage": {"user": ModelUsage(2, Usage(100, 20)), "judge": ModelUsage(8, Usage(900, 90, 50), 1)},
@@ -164,3 +181,30 @@ def run_result(*scenarios: ScenarioResult, **more: Any) -> RunResult:
         **more,
     }
     return RunResult(scenarios or (scenario_result(),), **given)
+
+
+def let_go(result: RunResult) -> RunResult:
+    """The run without its conversations, as a run of the command line ends."""
+    return replace(result, scenarios=tuple(replace(s, conversations=()) for s in result.scenarios))
+
+
+def events(result: RunResult) -> Iterator[Event]:
+    """What a run with this result emits that reporters keep; every conversation before its scenario's end."""
+    agents = dict.fromkeys(result.agents, "http://127.0.0.1:8080/")
+    yield RunStarted(
+        result.version,
+        agents,
+        len(result.scenarios),
+        result.conversations,
+        20,
+        result.models,
+        result.comparison,
+        result.started_at,
+    )
+    for scenario in result.scenarios:
+        for number, found in enumerate(scenario.conversations, start=1):
+            yield ConversationFinished(
+                scenario.name, scenario.agent, found, number, scenario.case, scenario.thresholds
+            )
+        yield ScenarioFinished(scenario)
+    yield RunFinished(let_go(result))

@@ -44,7 +44,18 @@ from agentest.results import (
     Unscored,
     Verdict,
 )
-from agentest.transcript import Blame, Conversation, Ending, Failure, ToolCall, Turn, UnfinishedTurn, Usage
+from agentest.totals import totals_of
+from agentest.transcript import (
+    Blame,
+    Conversation,
+    Ending,
+    Failure,
+    TimeSpent,
+    ToolCall,
+    Turn,
+    UnfinishedTurn,
+    Usage,
+)
 from agentest.verdict import averages, decide, skipped_metrics
 
 ENDPOINT = "http://127.0.0.1:8080/v1/chat/completions"
@@ -113,6 +124,7 @@ def scenario(
         skipped_metrics=skipped_metrics(conversations),
         duration_ms=1234.0,
         usage=usage or {},
+        totals=totals_of(conversations),
     )
 
 
@@ -621,6 +633,7 @@ def test_an_interrupted_run_tells_what_never_came_to_its_end() -> None:
     result = replace(scenario(conversation()), verdict=Verdict(Status.ERRORED, (reason,)))
     reporter.on_event(RunStarted("1.2.3", {"booking": ENDPOINT}, 1, 3, 20))
     run = RunResult((result,), ("booking",), False, "", 1.0, "1.2.3", interrupted=True)
+    reporter.on_event(ScenarioFinished(result))
     reporter.on_event(RunFinished(run))
     text = written(to)
     assert "    ! interrupted after 1 of 3 conversations\n" in text
@@ -674,6 +687,16 @@ def test_the_slowest_turns_are_named() -> None:
     turns = [turn(n, latency_ms=1000.0 * n) for n in range(5)]
     text = tell(console(80), scenario(conversation("slot-1", *turns)))
     assert re.findall(r"([\d,]+) ms  turn (\d)", text) == [("4,000", "4"), ("3,000", "3"), ("2,000", "2")]
+
+
+def test_what_conversations_waited_for_is_told() -> None:
+    """The end says how long a conversation took and whom it waited for; what is nothing is left out."""
+    spent = TimeSpent(total_ms=2000.0, agent_ms=1000.0, user_ms=500.0, tools_ms=1.0, judges_ms=300.0)
+    held = [replace(conversation(f"slot-{n}"), time=spent) for n in (1, 2)]
+    assert (
+        "Time spent  2.0 s a conversation: agent 50%, user 25%, judges 15%, Agentest itself 10%\n"
+    ) in tell(console(120), scenario(*held))
+    assert "Time spent" not in tell(console(120), skipped())
 
 
 def test_calls_retries_and_tokens_are_totalled() -> None:

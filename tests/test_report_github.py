@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from builders import (
     failing_conversation,
     failure,
     labelled_failure,
+    let_go,
     run_result,
     scenario_result,
     scored,
@@ -31,17 +33,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentest.events import RunFinished, ScenarioFinished
+from agentest.report import github
 from agentest.report.github import (
     SUMMARY_LIMIT,
     GitHubReporter,
+    Transcripts,
     annotation,
     annotation_lines,
     append_summary,
     repository_path,
-    summary,
 )
 from agentest.report.json_report import well_formed
 from agentest.results import Reason, ReasonKind, RunResult, Severity, Status, Verdict
+from agentest.transcript import Blame
 
 PLENTY = SUMMARY_LIMIT
 texts = st.text(st.characters(categories=["L", "M", "N", "P", "S", "Z", "C", "Cs"])) | st.sampled_from(
@@ -52,6 +56,19 @@ COMMAND = re.compile(r"::(\w+) file=([^,:]*),line=(\d+),title=([^,:\r\n]*)::([^\
 
 def lines(result: RunResult) -> list[str]:
     return list(annotation_lines(result, lambda file: file))
+
+
+def transcripts(result: RunResult) -> Transcripts:
+    """What a reporter has kept when the run is over."""
+    found = Transcripts()
+    for scenario in result.scenarios:
+        found.add(scenario)
+    return found
+
+
+def summary(result: RunResult, room: int) -> str:
+    """The summary of a run that has let its conversations go."""
+    return github.summary(let_go(result), transcripts(result), room)
 
 
 def unescaped(text: str) -> str:
@@ -207,9 +224,11 @@ def test_reporter(tmp_path: Path) -> None:
     reporter = GitHubReporter(said.append, tmp_path, path)
     reporter.on_event(ScenarioFinished(failing()))
     assert (said, path.read_text(encoding="utf-8")) == ([], "# Build")
-    reporter.on_event(RunFinished(run_result(failing())))
+    reporter.on_event(RunFinished(let_go(run_result(failing()))))
     assert [line.count("\n") for line in said] == [1]
-    assert path.read_text(encoding="utf-8").startswith("# Build\n## ❌ Agentest: 1 failed\n")
+    text = path.read_text(encoding="utf-8")
+    assert text.startswith("# Build\n## ❌ Agentest: 1 failed\n")
+    assert "<summary>no slot: c1</summary>" in text
 
 
 def test_no_summary_asked_for(tmp_path: Path) -> None:
@@ -350,6 +369,23 @@ def test_summary_stays_in_its_room(names: list[str], room: int) -> None:
     assert text == whole or "left out: GitHub takes at most 1 MiB." in text or not text
 
 
+def test_what_errored_takes_no_room_from_what_failed() -> None:
+    """However much errored scenarios have to tell before, the transcripts of failed ones come first."""
+    held = conversation(turns=[turn(i, agent="x" * 4000) for i in range(9)], failure=failure(Blame.MODEL))
+    errored = [scenario_result(f"e{i}", [conversation_result(held=held)] * 10) for i in range(10)]
+    text = summary(run_result(*errored, failing("late")), PLENTY)
+    assert re.findall("<summary>(.*)</summary>", text)[:2] == ["late: c1", "e0: c1"]
+    told = text.count("<details>")
+    assert 20 < told < 101
+    assert f"_{101 - told} of 101 transcripts left out" in text
+
+
+def test_a_name_that_is_taken_tells_no_story() -> None:
+    """A file whose scenario has a name that is taken has none of the other's transcripts."""
+    other = replace(broken_file(), name="no slot", agent="booking")
+    assert summary(run_result(failing(), other), PLENTY).count("<details>") == 1
+
+
 def test_transcripts_go_first() -> None:
     """Transcripts are left out before errors, and errors before rows of the table; each time it says so."""
     result = run_result(*(failing(f"s{i}", errors=[error_group()]) for i in range(12)))
@@ -369,7 +405,8 @@ def test_file_stays_in_its_limit(before: int, tmp_path: Path) -> None:
     path.write_bytes(b"x" * before)
     talks = [failing_conversation(f"c{i}") for i in range(20)]
     big = [scenario_result(f"ä{i}", talks) for i in range(200)]
-    append_summary(run_result(*big), path)
+    result = run_result(*big)
+    append_summary(let_go(result), transcripts(result), path)
     content = path.read_bytes()
     assert len(content) <= SUMMARY_LIMIT
     assert content[:before] == b"x" * before
@@ -383,7 +420,8 @@ def test_big_run_is_quick(tmp_path: Path) -> None:
     result = conversation_result(held=held)
     path = tmp_path / "summary.md"
     start = time.perf_counter()
-    append_summary(run_result(*(scenario_result(f"s{i}", [result] * 20) for i in range(200))), path)
+    run = run_result(*(scenario_result(f"s{i}", [result] * 20) for i in range(200)))
+    append_summary(let_go(run), transcripts(run), path)
     assert time.perf_counter() - start < 5
     content = path.read_text(encoding="utf-8")
     assert SUMMARY_LIMIT * 0.8 < path.stat().st_size <= SUMMARY_LIMIT

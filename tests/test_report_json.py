@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,7 @@ from agentest.results import (
     Unscored,
     Verdict,
 )
-from agentest.transcript import Blame, Ending
+from agentest.transcript import Blame, Ending, TimeSpent
 
 SCHEMA = json.loads(files("agentest").joinpath("schemas/results.schema.json").read_text(encoding="utf-8"))
 METRIC_FORMS: dict[str, MetricResult] = {
@@ -236,7 +237,47 @@ def test_counts() -> None:
                 },
             },
         },
+        "time": {
+            "totalMs": 2000.0,
+            "agentMs": 241.0,
+            "userMs": 400.0,
+            "toolsMs": 3.0,
+            "judgesMs": 1200.0,
+            "ownMs": 156.0,
+        },
+        "slowestTurns": [
+            {"latencyMs": 120.5, "scenario": name, "agent": "booking", "conversationId": "c1", "turnIndex": 0}
+            for name in "ab"
+        ],
     }
+
+
+def test_slowest_turns() -> None:
+    """The five slowest turns of the run are named, the slowest first, with whose they are."""
+    slow = conversation_result(
+        "c2", held=conversation("c2", [turn(i, latency_ms=10.0 * i) for i in range(9)])
+    )
+    result = run_result(scenario_result("a"), scenario_result("b", [slow], agent="other"))
+    found = written(result)["summary"]["slowestTurns"]
+    assert [(each["latencyMs"], each["turnIndex"]) for each in found] == [
+        (120.5, 0),
+        (80.0, 8),
+        (70.0, 7),
+        (60.0, 6),
+        (50.0, 5),
+    ]
+    expected = {"scenario": "b", "agent": "other", "conversationId": "c2"}
+    assert {key: found[1][key] for key in expected} == expected
+
+
+def test_time_of_a_conversation() -> None:
+    """A conversation says what it waited for; what is left is our own, and never less than nothing."""
+    over = TimeSpent(total_ms=100.0, agent_ms=99.9999, judges_ms=0.5)
+    held = [conversation_result("c1"), replace(conversation_result("c2"), time=over)]
+    [result] = written(run_result(scenario_result("s", held)))["scenarios"]
+    first, second = (talk["time"] for talk in result["conversations"])
+    assert (first["agentMs"], first["userMs"], first["ownMs"]) == (120.5, 200.0, 78.0)
+    assert (second["agentMs"], second["ownMs"]) == (100.0, 0.0)
 
 
 def test_passed_is_the_verdict() -> None:
@@ -388,6 +429,16 @@ def test_file(tmp_path: Path) -> None:
     assert "größer".encode() in content
     assert b'\n  "schemaVersion": 1' in content
     assert [p.name for p in path.parent.iterdir()] == ["results.json"]
+
+
+@pytest.mark.parametrize("comparison", [False, True])
+def test_file_is_the_document(comparison: bool, tmp_path: Path) -> None:
+    """The file, which is written piece by piece, is the document; each conversation is a line of it."""
+    result = run_result(*everything(), comparison=comparison)
+    JsonReporter(tmp_path / "results.json").on_event(RunFinished(result))
+    content = (tmp_path / "results.json").read_text(encoding="utf-8")
+    assert json.loads(content) == written(result)
+    assert sum(line.startswith('{"conversationId": "c1"') for line in content.splitlines()) == 3
 
 
 def test_file_is_replaced_whole(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from agentest.events import (
     ScenarioStarted,
     TurnFinished,
 )
+from agentest.report.console_case import detail_tables
 from agentest.report.console_scenario import scenario_lines
 from agentest.report.console_summary import closing_lines, comparison_table, header_lines
 from agentest.report.console_text import BLANK, STYLES, Line, Look, Part, Printer, count, duration, line
@@ -33,20 +34,26 @@ _REFRESHES_PER_SECOND = 8
 
 
 def make_console_reporter(
-    environ: Mapping[str, str], verbose: bool = False, file: TextIO | None = None
+    environ: Mapping[str, str], verbose: bool = False, file: TextIO | None = None, *, detailed: bool = False
 ) -> ConsoleReporter:
-    """A reporter on standard output as the environment wants it.
-
-    `NO_COLOR` takes colours away, `FORCE_COLOR` gives them to a pipe, `CI` stops what moves. Off a terminal
-    lines are neither wrapped nor cut.
-    """
+    """A reporter on standard output as the environment wants it. `CI` stops what moves."""
     stream = file or sys.stdout
+    live = stream.isatty() and environ.get("TERM") != "dumb" and environ.get("CI", "") in ("", "0", "false")
+    console = open_console(environ, stream, live=live)
+    return ConsoleReporter(console, verbose=verbose, live=live, detailed=detailed)
+
+
+def open_console(environ: Mapping[str, str], stream: TextIO, *, live: bool = False) -> Console:
+    """A console as the environment wants it.
+
+    `NO_COLOR` takes colours away, `FORCE_COLOR` gives them to a pipe. Off a terminal lines are neither
+    wrapped nor cut.
+    """
     terminal = stream.isatty()
     forced = environ.get("FORCE_COLOR")
     colourless = bool(environ.get("NO_COLOR")) or forced in ("0", "false") or environ.get("TERM") == "dumb"
-    live = terminal and environ.get("TERM") != "dumb" and environ.get("CI", "") in ("", "0", "false")
     colours: Literal["auto"] | None = None if colourless else "auto"
-    console = _Console(
+    return _Console(
         file=stream,
         color_system=colours,
         force_terminal=terminal or (bool(forced) and not colourless),
@@ -54,7 +61,6 @@ def make_console_reporter(
         force_jupyter=False,
         soft_wrap=not terminal,
     )
-    return ConsoleReporter(console, verbose=verbose, live=live)
 
 
 class _Console(Console):
@@ -71,17 +77,20 @@ class ConsoleReporter:
 
     Args:
         live: show progress that moves; by default on a terminal.
+        detailed: show every invocation of an evaluation set beside what was expected.
     """
 
     name = "console"
 
-    def __init__(self, console: Console, *, verbose: bool = False, live: bool | None = None) -> None:
+    def __init__(
+        self, console: Console, *, verbose: bool = False, live: bool | None = None, detailed: bool = False
+    ) -> None:
         self._console = console
+        self._detailed = detailed
         self._printer = Printer(console)
         self._look = Look(self._printer.glyphs, verbose)
         moving = console.is_terminal and not console.is_dumb_terminal if live is None else live
         self._live = _LiveArea(self._printer) if moving else None
-        self._told: set[tuple[str, str, str, int]] = set()
 
     def on_event(self, event: Event) -> None:
         """Show an event. If that fails, the terminal is left in order."""
@@ -104,14 +113,14 @@ class ConsoleReporter:
             self._finish(event.result)
 
     def _tell(self, result: ScenarioResult) -> None:
-        self._told.add(_place(result))
         self._printer.write(scenario_lines(result, self._look))
+        for part in detail_tables(result, self._look, self._printer) if self._detailed else ():
+            if isinstance(part, Line):
+                self._printer.write([part])
+            else:
+                self._printer.write_table(part)
 
     def _finish(self, result: RunResult) -> None:
-        # An interrupted run has results of scenarios that never came to their end.
-        for scenario in result.scenarios:
-            if _place(scenario) not in self._told:
-                self._tell(scenario)
         self._printer.write([BLANK])
         if result.comparison and result.scenarios:
             self._printer.write_table(comparison_table(result, self._look, self._printer))
@@ -206,7 +215,3 @@ class Progress:
             yield Line((f"  {held}/{total}  ",), (((f"{name}{of}", "dim"),),), cut=True)
         if len(running) > _SHOWN_RUNNING:
             yield line(2, (f"and {len(running) - _SHOWN_RUNNING} more", "dim"))
-
-
-def _place(result: ScenarioResult) -> tuple[str, str, str, int]:
-    return result.name, result.agent, result.file, result.line

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from agentest.metric_names import PASS_RATE
+from agentest.report.console_case import shortfall_lines
 from agentest.report.console_text import (
     BLANK,
     STYLES,
@@ -52,7 +53,7 @@ def scenario_lines(result: ScenarioResult, look: Look) -> list[Line]:
     findings = [*_error_groups(result, look), *_averages(result)]
     if status is Status.PASSED and not look.verbose:
         return [headline(result, look), *findings]
-    general = _general_reasons(result, look)
+    general = [*_general_reasons(result, look), *shortfall_lines(result, look)]
     return [headline(result, look), *general, *_conversations(result, look), *findings, BLANK]
 
 
@@ -81,19 +82,23 @@ def averages_text(result: ScenarioResult) -> list[Chunk]:
 
 
 def passed_conversations(result: ScenarioResult) -> str:
-    return f"{sum(map(conversation_passed, result.conversations))}/{len(result.conversations)}"
+    return f"{result.totals.passed}/{result.totals.conversations}"
 
 
 def _facts(result: ScenarioResult) -> Iterator[str]:
-    conversations = [found.conversation for found in result.conversations]
-    if conversations:
+    totals = result.totals
+    if totals.conversations and result.case is not None:
+        # Its scores are averaged over all runs: none of them passes or fails by itself.
+        yield count(totals.conversations, "run")
+    elif totals.conversations:
         rate = result.thresholds.get(PASS_RATE)
         least = "" if rate is None else f" ({PASS_RATE} ≥ {rate:g})"
-        noun = "conversation" if len(conversations) == 1 else "conversations"
+        noun = "conversation" if totals.conversations == 1 else "conversations"
         yield f"{passed_conversations(result)} {noun} passed{least}"
-        yield count(sum(c.started_turns for c in conversations), "turn")
-        yield count(sum(len(c.tool_calls) for c in conversations), "tool call")
-    if conversations or result.duration_ms:
+    if totals.conversations:
+        yield count(totals.turns, "turn")
+        yield count(totals.tool_calls, "tool call")
+    if totals.conversations or result.duration_ms:
         yield duration(result.duration_ms)
 
 
@@ -169,6 +174,8 @@ def _conversations(result: ScenarioResult, look: Look) -> Iterator[Line]:
             ids = [other.conversation.conversation_id for other in alike[1:]]
             text = f"and {count(len(ids), 'more conversation')} like it: "
             yield line(8, (text, "yellow"), _ids(ids))
+    if result.case is not None and not look.verbose:
+        return  # the scores that fell short are told already, and speak of all runs
     shown = others if look.verbose else others[:_SHOWN_PASSED]
     for other in shown:
         yield from _conversation(other, [], look)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from heapq import nlargest
 
 from rich import box
 from rich.table import Table
@@ -24,10 +23,11 @@ from agentest.report.console_text import (
     line,
 )
 from agentest.results import RunResult, ScenarioResult, Status
-from agentest.transcript import Turn, Usage
+from agentest.transcript import Usage
 from agentest.verdict import run_status
 
 _SLOWEST = 3
+_TOLD_SHARE = 0.005
 _ORDER = (Status.FAILED, Status.ERRORED, Status.PASSED, Status.SKIPPED)
 
 
@@ -49,6 +49,7 @@ def closing_lines(result: RunResult, look: Look) -> list[Line]:
     return [
         *_skipped_metrics(result),
         *_slowest(result, look),
+        *_waiting(result),
         *_calls(result),
         *_recap(result, look),
         *_totals(result),
@@ -74,7 +75,7 @@ def _cell(result: ScenarioResult | None, look: Look, printer: Printer) -> Text:
     if result is None:
         return Text()
     status: Part = look.glyphs.badges[result.verdict.status], STYLES[result.verdict.status]
-    held = f"  {passed_conversations(result)}" if result.conversations else ""
+    held = f"  {passed_conversations(result)}" if result.totals.conversations else ""
     return Text("\n").join(printer.text(row) for row in [(status, held), *averages_text(result)])
 
 
@@ -109,32 +110,44 @@ def _skipped_metrics(result: RunResult) -> Iterator[Line]:
 
 
 def _slowest(result: RunResult, look: Look) -> Iterator[Line]:
-    turns = [
-        (turn.latency_ms, scenario, found.conversation.conversation_id, turn)
-        for scenario in result.scenarios
-        for found in scenario.conversations
-        for turn in found.conversation.turns
-    ]
-    if len(turns) < 2:
+    found = result.slowest_turns(_SLOWEST)
+    if len(found) < 2:
         return
     yield line(0, ("Slowest agent turns", "bold"))
-    for ms, scenario, conversation, turn in nlargest(_SLOWEST, turns, key=lambda found: found[0]):
+    for scenario, turn in found:
         where = (
             f"turn {turn.turn_index}",
-            conversation,
+            turn.conversation_id,
             *([f"[{scenario.agent}]"] if look.several_agents else []),
         )
         chunks: tuple[tuple[Part, ...], ...] = (*((each,) for each in where), ((scenario.name, "dim"),))
-        yield Line((f"{ms:>9,.0f} ms  ",), chunks, cut=True)
+        yield Line((f"{turn.latency_ms:>9,.0f} ms  ",), chunks, cut=True)
+    yield BLANK
+
+
+def _waiting(result: RunResult) -> Iterator[Line]:
+    """What the conversations waited for, in shares of their time."""
+    time = result.time
+    if time.total_ms <= 0:
+        return
+    parts = (
+        ("agent", time.agent_ms),
+        ("user", time.user_ms),
+        ("tools", time.tools_ms),
+        ("judges", time.judges_ms),
+        ("Agentest itself", time.own_ms),
+    )
+    shown = [f"{who} {ms / time.total_ms:.0%}" for who, ms in parts if ms / time.total_ms >= _TOLD_SHARE]
+    each = duration(time.total_ms / result.conversations)
+    yield line(0, f"{each} a conversation: {', '.join(shown)}", lead=(("Time spent  ", "bold"),))
     yield BLANK
 
 
 def _calls(result: RunResult) -> Iterator[Line]:
     """Calls and tokens: of the agent, and of the model in each of its roles."""
-    turns = [t for s in result.scenarios for c in s.conversations for t in c.conversation.turns]
     if not result.agent_calls:
         return
-    yield _fact("agent", ", ".join(_agent_calls(result, turns)))
+    yield _fact("agent", ", ".join(_agent_calls(result)))
     for role, usage in result.usage_by_role.items():
         if usage.calls:
             again = f" ({usage.retries:,} asked again)" if usage.retries else ""
@@ -154,16 +167,11 @@ def _cost(cost: float | None) -> Iterator[str]:
         yield f"{cost:.4f} USD"
 
 
-def _agent_calls(result: RunResult, turns: list[Turn]) -> Iterator[str]:
-    unfinished = [
-        c.conversation.unfinished
-        for s in result.scenarios
-        for c in s.conversations
-        if c.conversation.unfinished
-    ]
-    retries = sum(turn.retries for turn in turns) + sum(turn.retries for turn in unfinished)
+def _agent_calls(result: RunResult) -> Iterator[str]:
+    totals = [scenario.totals for scenario in result.scenarios]
+    retries = sum(found.agent_retries for found in totals)
     yield count(result.agent_calls, "call") + (f" ({count(retries, 'retry', 'retries')})" if retries else "")
-    yield from _tokens(sum((turn.usage for turn in turns), Usage()))
+    yield from _tokens(sum((found.agent_tokens for found in totals), Usage()))
 
 
 def _tokens(usage: Usage) -> Iterator[str]:
@@ -209,7 +217,7 @@ def _totals(result: RunResult) -> Iterator[Line]:
 
 
 def _extent(result: RunResult) -> str:
-    conversations = count(sum(len(s.conversations) for s in result.scenarios), "conversation")
+    conversations = count(result.conversations, "conversation")
     if not result.comparison:
         return f"{count(len(result.scenarios), 'scenario')}, {conversations}"
     names = len({s.name for s in result.scenarios})

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from agentest.events import Event, RunFinished
+from agentest.events import Event, RunFinished, ScenarioFinished
 from agentest.report.json_report import plain, well_formed
 from agentest.results import (
     ConversationResult,
@@ -71,14 +71,16 @@ class GitHubReporter:
         self._root = root
         self._summary_path = summary_path
         self._workspace = workspace
+        self._transcripts = Transcripts()
 
     def on_event(self, event: Event) -> None:
-        if not isinstance(event, RunFinished):
-            return
-        for line in annotation_lines(event.result, self._locate):
-            self._write(line + "\n")
-        if self._summary_path:
-            append_summary(event.result, self._summary_path)
+        if isinstance(event, ScenarioFinished) and self._summary_path:
+            self._transcripts.add(event.result)
+        elif isinstance(event, RunFinished):
+            for line in annotation_lines(event.result, self._locate):
+                self._write(line + "\n")
+            if self._summary_path:
+                append_summary(event.result, self._transcripts, self._summary_path)
 
     def _locate(self, file: str) -> str:
         return repository_path(file, self._root, self._workspace)
@@ -123,23 +125,59 @@ def annotation_lines(result: RunResult, locate: Callable[[str], str]) -> Iterato
         yield annotation("warning", locate(scenario.file), scenario.line, title, reason.message)
 
 
-def append_summary(result: RunResult, path: Path) -> None:
+@dataclass(frozen=True, slots=True)
+class Story:
+    """The transcript of a conversation that did not pass."""
+
+    conversation_id: str
+    text: str
+
+
+class Transcripts:
+    """The transcripts of conversations that did not pass, as many as any summary can have room for.
+
+    Failed and errored scenarios have their own room: whichever comes first takes none from the others.
+    """
+
+    def __init__(self) -> None:
+        self._stories: dict[tuple[str, str, str], list[Story]] = {}
+        self._room = dict.fromkeys(_UNDONE, SUMMARY_LIMIT)
+        self.left_out = 0
+
+    def add(self, scenario: ScenarioResult) -> None:
+        """Write what the scenario's conversations have to tell; they may be let go afterwards."""
+        status = scenario.verdict.status
+        for found in _to_show(scenario):
+            if self._room[status] <= 0:
+                self.left_out += 1
+                continue
+            text = well_formed(_capped(_story(scenario, found)))
+            self._room[status] -= _size(text)
+            stories = self._stories.setdefault(_key(scenario), [])
+            stories.append(Story(found.conversation.conversation_id, text))
+
+    def of(self, scenario: ScenarioResult) -> Sequence[Story]:
+        """What is told of the scenario."""
+        return self._stories.get(_key(scenario), ())
+
+
+def append_summary(result: RunResult, transcripts: Transcripts, path: Path) -> None:
     """Add the summary to the file, which stays within what GitHub takes."""
     before = path.stat().st_size if path.exists() else 0
     gap = "\n" if before else ""
-    text = summary(result, SUMMARY_LIMIT - before - len(gap))
+    text = summary(result, transcripts, SUMMARY_LIMIT - before - len(gap))
     if text:
         with path.open("ab") as file:
             file.write((gap + text).encode())
 
 
-def summary(result: RunResult, room: int) -> str:
+def summary(result: RunResult, transcripts: Transcripts, room: int) -> str:
     """The Markdown summary in at most `room` bytes of UTF-8.
 
     Transcripts are left out first, then rows from the end of the lists, each time with a line that says so.
     Empty when not even the headline has room.
     """
-    sections = [section for section in _sections(result) if section.pieces]
+    sections = [section for section in _sections(result, transcripts) if section.pieces]
     headline = _headline(result)
     left = room - _size(headline) - _MAX_NOTE_BYTES * len(sections)
     if left < 0:
@@ -158,6 +196,8 @@ class _Section:
     kind: str
     head: str
     pieces: Sequence[Callable[[], str]]
+    left_out: int = 0
+    """How many further pieces are not even here."""
 
 
 def _fitted(section: _Section, room: int) -> tuple[list[str], int]:
@@ -170,10 +210,11 @@ def _fitted(section: _Section, room: int) -> tuple[list[str], int]:
             break
         kept.append(text)
         left -= _size(text)
-    missing = len(section.pieces) - len(kept)
+    total = len(section.pieces) + section.left_out
+    missing = total - len(kept)
     if not missing:
         return [section.head, *kept], left
-    note = f"\n_{missing} of {len(section.pieces)} {section.kind} left out: GitHub takes at most 1 MiB._\n"
+    note = f"\n_{missing} of {total} {section.kind} left out: GitHub takes at most 1 MiB._\n"
     return [*([section.head, *kept] if kept else []), note], 0
 
 
@@ -181,7 +222,7 @@ def _size(text: str) -> int:
     return len(text.encode())
 
 
-def _sections(result: RunResult) -> Iterator[_Section]:
+def _sections(result: RunResult, transcripts: Transcripts) -> Iterator[_Section]:
     several = len(result.agents) > 1
     scenarios = sorted(result.scenarios, key=_badness)
     yield _Section("scenarios", _table_head(several), [partial(_row, s, several) for s in scenarios])
@@ -189,8 +230,8 @@ def _sections(result: RunResult) -> Iterator[_Section]:
     yield _Section("errors", _ERRORS_HEAD, [partial(_error_row, s, e, several) for s, e in errors])
     violations = [partial(_violation, s, r, several) for s, r in _violations(result)]
     yield _Section("threshold violations", "\n### Threshold violations\n\n", violations)
-    transcripts = [partial(_details, s, c, several) for s, c in _to_show(scenarios)]
-    yield _Section("transcripts", "\n### Transcripts of failures\n\n", transcripts)
+    told = [partial(_details, s, story, several) for s in scenarios for story in transcripts.of(s)]
+    yield _Section("transcripts", "\n### Transcripts of failures\n\n", told, transcripts.left_out)
 
 
 def _headline(result: RunResult) -> str:
@@ -218,10 +259,10 @@ def _table_head(several: bool) -> str:
 
 def _row(scenario: ScenarioResult, several: bool) -> str:
     status = scenario.verdict.status
-    passed = sum(map(conversation_passed, scenario.conversations))
+    totals = scenario.totals
     cells = [f"{_ICONS[status]} {status}", _inline(scenario.name)]
     cells += [_inline(scenario.agent)] if several else []
-    cells += [f"{passed} of {len(scenario.conversations)}", _seconds(scenario.duration_ms)]
+    cells += [f"{totals.passed} of {totals.conversations}", _seconds(scenario.duration_ms)]
     return _table_row(cells)
 
 
@@ -244,12 +285,12 @@ def _violation(scenario: ScenarioResult, reason: Reason, several: bool) -> str:
     return f"- {_inline(_label(scenario, several))}: {_inline(reason.message)}\n"
 
 
-def _details(scenario: ScenarioResult, result: ConversationResult, several: bool) -> str:
-    title = f"{_label(scenario, several)}: {result.conversation.conversation_id}"
+def _details(scenario: ScenarioResult, story: Story, several: bool) -> str:
+    title = f"{_label(scenario, several)}: {story.conversation_id}"
     # Without the blank lines, a blank line of the transcript would end the HTML block and start Markdown.
     return (
         f"<details>\n<summary>{_inline(title)}</summary>\n\n"
-        f"<pre>\n{html.escape(_capped(_story(scenario, result)), quote=False)}\n</pre>\n\n</details>\n\n"
+        f"<pre>\n{html.escape(story.text, quote=False)}\n</pre>\n\n</details>\n\n"
     )
 
 
@@ -345,12 +386,14 @@ def _violations(result: RunResult) -> Iterator[tuple[ScenarioResult, Reason]]:
     )
 
 
-def _to_show(scenarios: Iterable[ScenarioResult]) -> Iterator[tuple[ScenarioResult, ConversationResult]]:
+def _to_show(scenario: ScenarioResult) -> Iterator[ConversationResult]:
     """Conversations to look at where a scenario did not pass: those that failed or hold a failure."""
-    return (
-        (scenario, conversation)
-        for scenario in scenarios
-        if scenario.verdict.status in _UNDONE
-        for conversation in scenario.conversations
-        if conversation.failures or not conversation_passed(conversation)
-    )
+    if scenario.verdict.status in _UNDONE:
+        for conversation in scenario.conversations:
+            if conversation.failures or not conversation_passed(conversation):
+                yield conversation
+
+
+def _key(scenario: ScenarioResult) -> tuple[str, str, str]:
+    # A file may define a name that another file has taken.
+    return scenario.name, scenario.agent, scenario.file

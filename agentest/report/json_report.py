@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from agentest.events import Event, RunFinished
-from agentest.files import write_atomically
+from agentest.files import atomic_writer
+from agentest.report.case_json import case_json, invocations_json
 from agentest.results import (
+    CaseId,
     CheckResult,
     ConversationResult,
     ErrorGroup,
@@ -27,33 +29,108 @@ from agentest.results import (
     TrajectoryResult,
     TurnEvaluation,
 )
-from agentest.transcript import Conversation, ToolCall, Turn, UnfinishedTurn, Usage
+from agentest.transcript import Conversation, TimeSpent, ToolCall, Turn, UnfinishedTurn, Usage
 from agentest.verdict import conversation_passed, run_status
 
 SCHEMA_VERSION = 1
 _GOAL_COMPLETION = "goal_completion"
 _MAX_DEPTH = 50
+_SHOWN_SLOWEST = 5
 _ELLIPSIS = "…"
 
 Json = dict[str, Any]
+T = TypeVar("T")
+Conversations = Callable[[ScenarioResult], Iterable[bytes]]
+"""A scenario's conversations in their order, each as JSON."""
+
+
+def kept_conversations(scenario: ScenarioResult) -> Iterator[bytes]:
+    """The conversations that the scenario's result holds."""
+    return (encoded(of_scenario(scenario, found)) for found in scenario.conversations)
 
 
 class JsonReporter:
-    """Writes `results.json` when the run is over."""
+    """Writes `results.json` when the run is over.
+
+    Args:
+        conversations: where they are found; `Journal.conversations` where results let them go.
+    """
 
     name = "json"
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, conversations: Conversations = kept_conversations) -> None:
         self._path = path
+        self._conversations = conversations
 
     def on_event(self, event: Event) -> None:
         if isinstance(event, RunFinished):
-            write_atomically(self._path, json_document(to_json(event.result)).encode())
+            with atomic_writer(self._path) as file:
+                file.writelines(document(event.result, self._conversations))
+
+
+def document(result: RunResult, conversations: Conversations) -> Iterator[bytes]:
+    """The run as a file, piece by piece: a run of many conversations has no place in memory.
+
+    One scenario a line, and one conversation a line.
+    """
+    head = json.dumps(head_json(result), ensure_ascii=False, indent=2, allow_nan=False)
+    yield well_formed(head).encode().removesuffix(b"\n}") + b',\n  "scenarios": ['
+    if result.comparison:
+        groups = by_name(result.scenarios, lambda scenario: scenario.name)
+        yield from _separated(_compared(name, found, conversations) for name, found in groups.items())
+    else:
+        yield from _separated(_streamed(scenario, conversations) for scenario in result.scenarios)
+    yield b"\n  ]\n}\n"
+
+
+def _compared(
+    name: str, scenarios: Sequence[ScenarioResult], conversations: Conversations
+) -> Iterator[bytes]:
+    yield b'{"name": ' + encoded(name) + b', "agents": ['
+    yield from _separated(_streamed(scenario, conversations) for scenario in scenarios)
+    yield b"]}"
+
+
+def _streamed(scenario: ScenarioResult, conversations: Conversations) -> Iterator[bytes]:
+    yield encoded(scenario_json(scenario)).removesuffix(b"}") + b', "conversations": ['
+    yield from _separated((piece,) for piece in conversations(scenario))
+    yield b"]}"
+
+
+def _separated(items: Iterable[Iterable[bytes]]) -> Iterator[bytes]:
+    """The items, each on a line of its own."""
+    for n, item in enumerate(items):
+        yield b",\n" if n else b"\n"
+        yield from item
 
 
 def to_json(result: RunResult) -> Json:
-    """The whole run in JSON types, as the schema describes it."""
-    scenarios = [_scenario(s) for s in result.scenarios]
+    """The whole run in JSON types, as the schema describes it. It must still have its conversations."""
+    scenarios = [
+        {**scenario_json(s), "conversations": [of_scenario(s, c) for c in s.conversations]}
+        for s in result.scenarios
+    ]
+    return {**head_json(result), "scenarios": placed(scenarios, result.comparison)}
+
+
+def placed(scenarios: Sequence[Json], comparison: bool) -> list[Json]:
+    """`scenarios` of the document: as they are, or in a comparison `[{name, agents: [scenario]}]`."""
+    if not comparison:
+        return list(scenarios)
+    groups = by_name(scenarios, lambda scenario: str(scenario["name"]))
+    return [{"name": name, "agents": agents} for name, agents in groups.items()]
+
+
+def by_name(scenarios: Iterable[T], name_of: Callable[[T], str]) -> dict[str, list[T]]:
+    """Scenarios of one name together; names and scenarios in the order in which they came."""
+    groups: dict[str, list[T]] = {}
+    for scenario in scenarios:
+        groups.setdefault(name_of(scenario), []).append(scenario)
+    return groups
+
+
+def head_json(result: RunResult) -> Json:
+    """The run in JSON types, without its scenarios."""
     return {
         "schemaVersion": SCHEMA_VERSION,
         "mode": "comparison" if result.comparison else "single",
@@ -64,8 +141,28 @@ def to_json(result: RunResult) -> Json:
         "models": dict(result.models),
         "agents": list(result.agents),
         "summary": _summary(result),
-        "scenarios": _by_name(scenarios) if result.comparison else scenarios,
     }
+
+
+def of_scenario(scenario: ScenarioResult, found: ConversationResult) -> Json:
+    """A conversation of a scenario in JSON types."""
+    return conversation_json(found, scenario.case, scenario.thresholds)
+
+
+def conversation_json(
+    found: ConversationResult, case: CaseId | None, thresholds: Mapping[str, float]
+) -> Json:
+    """A conversation in JSON types."""
+    return {**_conversation(found), **plain(invocations_json(case, thresholds, found))}
+
+
+def encoded(value: Any) -> bytes:
+    """A JSON value on one line."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return well_formed(text).encode()
 
 
 def json_document(value: Json) -> str:
@@ -110,10 +207,36 @@ def _summary(result: RunResult) -> Json:
         **_counts(result),
         "durationMs": _milliseconds(result.duration_ms),
         "usage": _run_usage(result),
+        "time": _time(result.time),
+        "slowestTurns": _slowest(result),
     }
     if result.comparison:
         summary["perAgent"] = {agent: _counts(_of_agent(result, agent)) for agent in result.agents}
     return summary
+
+
+def _time(time: TimeSpent) -> Json:
+    return {
+        "totalMs": _milliseconds(time.total_ms),
+        "agentMs": _milliseconds(time.agent_ms),
+        "userMs": _milliseconds(time.user_ms),
+        "toolsMs": _milliseconds(time.tools_ms),
+        "judgesMs": _milliseconds(time.judges_ms),
+        "ownMs": _milliseconds(time.own_ms),
+    }
+
+
+def _slowest(result: RunResult) -> list[Json]:
+    return [
+        {
+            "latencyMs": _milliseconds(turn.latency_ms),
+            "scenario": scenario.name,
+            "agent": scenario.agent,
+            "conversationId": turn.conversation_id,
+            "turnIndex": turn.turn_index,
+        }
+        for scenario, turn in result.slowest_turns(_SHOWN_SLOWEST)
+    ]
 
 
 def _counts(result: RunResult) -> Json:
@@ -160,15 +283,8 @@ def _tokens(usage: Usage) -> Json:
     }
 
 
-def _by_name(scenarios: Iterable[Json]) -> list[Json]:
-    """`[{name, agents: [scenario]}]`, names and agents in the order in which they came."""
-    groups: dict[str, list[Json]] = {}
-    for scenario in scenarios:
-        groups.setdefault(scenario["name"], []).append(scenario)
-    return [{"name": name, "agents": agents} for name, agents in groups.items()]
-
-
-def _scenario(result: ScenarioResult) -> Json:
+def scenario_json(result: ScenarioResult) -> Json:
+    """A scenario in JSON types, without its conversations."""
     return {
         "agent": result.agent,
         "name": result.name,
@@ -178,13 +294,13 @@ def _scenario(result: ScenarioResult) -> Json:
         "status": result.verdict.status.value,
         "passed": result.verdict.passed,
         "durationMs": _milliseconds(result.duration_ms),
-        "conversations": [_conversation(c) for c in result.conversations],
         "averages": plain(result.averages),
         "thresholds": plain(result.thresholds),
         "skippedMetrics": dict(result.skipped_metrics),
         "errors": [_error_group(e) for e in result.errors],
         "failures": _failures(result.verdict.reasons),
         "usage": _by_role(result.usage),
+        **case_json(result),
     }
 
 
@@ -220,6 +336,7 @@ def _conversation(result: ConversationResult) -> Json:
             if turn.trajectory
         ],
         "labelledFailures": [_labelled_failure(f) for f in result.failures],
+        "time": _time(result.time),
     }
 
 
@@ -241,6 +358,7 @@ def _turn(turn: Turn) -> Json:
         "retries": turn.retries,
         "requests": turn.requests,
         "usage": _tokens(turn.usage),
+        "remarks": [{"author": remark.author, "text": remark.text} for remark in turn.remarks],
     }
 
 

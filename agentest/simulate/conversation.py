@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from time import perf_counter
 from typing import Any
 
 from agentest.errors import AgentError, AgentestError, MockError, ModelError
@@ -17,6 +19,7 @@ from agentest.transcript import (
     Ending,
     Failure,
     Remark,
+    TimeSpent,
     ToolCall,
     Turn,
     UnfinishedTurn,
@@ -96,21 +99,35 @@ class TurnLoop:
         self._turns: tuple[Turn, ...] = ()
         self._messages: list[Message] = []
         self._current: _Progress | None = None
+        self._waited: dict[str, float] = {"agent": 0.0, "user": 0.0, "tools": 0.0}
 
     async def run(self) -> Conversation:
         """Hold the conversation to its end. Never raises but for cancellation."""
         try:
             ending = await self._talk()
-            return Conversation(self._id, self._turns, ending)
+            return Conversation(self._id, self._turns, ending, time=self._time())
         except Exception as error:  # noqa: BLE001 - the boundary of the stage: every error becomes a record
             failure = Failure(_blame(error), self._redact(_message(error)))
         current = self._current
         unfinished = current.unfinished(self._mocks.calls_of(current.turn_index)) if current else None
-        return Conversation(self._id, self._turns, Ending.ERROR, failure, unfinished)
+        return Conversation(self._id, self._turns, Ending.ERROR, failure, unfinished, self._time())
+
+    def _time(self) -> TimeSpent:
+        waited = {f"{who}_ms": seconds * 1000 for who, seconds in self._waited.items()}
+        return TimeSpent(total_ms=sum(waited.values()), **waited)
+
+    @contextmanager
+    def _waiting_for(self, who: str) -> Iterator[None]:
+        began = perf_counter()
+        try:
+            yield
+        finally:
+            self._waited[who] += perf_counter() - began
 
     async def _talk(self) -> Ending:
         while len(self._turns) < self._max_turns:
-            said = await self._user.next_message(self._turns)
+            with self._waiting_for("user"):
+                said = await self._user.next_message(self._turns)
             if said is None:
                 return self._user.ending
             await self._take_turn(said.text)
@@ -159,10 +176,9 @@ class TurnLoop:
 
         turn.requests += 1
         try:
-            reply = await self._agent.reply(
-                self._messages,
-                TurnContext(self._id, self._scenario, turn.turn_index, resolve_tool, self._session),
-            )
+            ctx = TurnContext(self._id, self._scenario, turn.turn_index, resolve_tool, self._session)
+            with self._waiting_for("agent"):
+                reply = await self._agent.reply(self._messages, ctx)
         except NoReply as error:
             turn.count_retries(error.retries)
             self._mocks.observe(error.observed)
@@ -184,7 +200,8 @@ class TurnLoop:
         requests = _with_ids(reply.tool_requests, turn)
         results: list[Message] = []
         for request in requests:
-            text = await self._mocks.resolve_json(request.name, request.arguments, turn.turn_index)
+            with self._waiting_for("tools"):
+                text = await self._mocks.resolve_json(request.name, request.arguments, turn.turn_index)
             results.append({"role": "tool", "tool_call_id": request.id, "content": text})
         self._messages.append(_assistant_message(reply.text, requests))
         self._messages.extend(results)

@@ -1,0 +1,98 @@
+"""The journal: every finished conversation as a line of a file, at once.
+
+A run that is killed has lost none of them, and a long run need not keep them in memory. One JSON object a
+line: `{"type": "run", …}` first; then `{"type": "conversation", "scenario", "agent", "number",
+"conversation"}` and `{"type": "scenario", "scenario": {…}}`, both in the shapes of results.json, in the order
+in which they came; `{"type": "end", "run": {…}}` last, unless the run was killed.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from contextlib import ExitStack
+from io import FileIO
+from pathlib import Path
+from typing import Any
+
+from agentest.events import ConversationFinished, Event, RunFinished, RunStarted, ScenarioFinished
+from agentest.report.json_report import SCHEMA_VERSION, conversation_json, encoded, head_json, scenario_json
+from agentest.results import ScenarioResult
+
+
+class Journal:
+    """Writes the journal, and finds conversations in it until it is closed."""
+
+    name = "journal"
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._opened = ExitStack()
+        self._file: FileIO
+        self._end = 0
+        self._places: dict[tuple[str, str], array[int]] = {}
+        """Scenario and agent → number, start and length of each conversation, one after the other: plain
+        numbers, as it is all that grows with a run."""
+
+    def on_event(self, event: Event) -> None:
+        """Write what is to be kept. Raises OSError."""
+        match event:
+            case RunStarted():
+                self._begin(event)
+            case ConversationFinished():
+                self._keep(event)
+            case ScenarioFinished():
+                self._write({"type": "scenario", "scenario": scenario_json(event.result)})
+            case RunFinished():
+                self._write({"type": "end", "run": head_json(event.result)})
+
+    def conversations(self, scenario: ScenarioResult) -> Iterator[bytes]:
+        """The scenario's conversations in their order, as JSON. Raises OSError, also where one is missing."""
+        flat = self._places.get((scenario.name, scenario.agent), array("q"))
+        places = sorted(zip(flat[::3], flat[1::3], flat[2::3], strict=True))
+        held = scenario.totals.conversations
+        if held and len(places) != held:
+            raise OSError(f"{self._path} holds {len(places)} of {held} conversations of {scenario.name!r}")
+        for _, start, length in places if held else ():
+            self._file.seek(start)
+            yield self._file.read(length)
+
+    def close(self) -> None:
+        """Close the file. Conversations are not found any more."""
+        self._opened.close()
+
+    def _begin(self, event: RunStarted) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        # Removed, not emptied: another run may still write to the old file, and read from it.
+        self._path.unlink(missing_ok=True)
+        # Without a buffer: what a buffer holds is lost with the process.
+        self._file = self._opened.enter_context(open(self._path, "a+b", buffering=0))  # noqa: SIM115
+        run = {
+            "schemaVersion": SCHEMA_VERSION,
+            "version": event.version,
+            "startedAt": event.started_at,
+            "agents": list(event.agents),
+            "models": dict(event.models),
+            "mode": "comparison" if event.comparison else "single",
+        }
+        self._write({"type": "run", **run})
+
+    def _keep(self, event: ConversationFinished) -> None:
+        body = event.result
+        if not isinstance(body, bytes):
+            body = encoded(conversation_json(body, event.case, event.thresholds))
+        about = {"type": "conversation", "scenario": event.name, "agent": event.agent, "number": event.number}
+        head = encoded(about).removesuffix(b"}") + b', "conversation": '
+        start = self._end + len(head)
+        self._append(head + body + b"}\n")
+        places = self._places.setdefault((event.name, event.agent), array("q"))
+        places.extend((event.number, start, len(body)))
+
+    def _write(self, line: dict[str, Any]) -> None:
+        self._append(encoded(line) + b"\n")
+
+    def _append(self, line: bytes) -> None:
+        view = memoryview(line)
+        while view:
+            view = view[self._file.write(view) :]
+        self._end += len(line)

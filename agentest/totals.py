@@ -1,0 +1,68 @@
+"""A scenario's conversations in numbers, and what of one need not be kept until its scenario ends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from heapq import nlargest
+
+from agentest.results import ConversationResult, MetricResult, Score, SlowTurn, Totals
+from agentest.transcript import TimeSpent, Turn, UnfinishedTurn, Usage
+from agentest.verdict import conversation_passed
+
+KEPT_SLOWEST = 5
+
+
+def totals_of(conversations: Sequence[ConversationResult]) -> Totals:
+    """The numbers that are told of a run when its conversations have been let go."""
+    held = [result.conversation for result in conversations]
+    turns = [turn for conversation in held for turn in conversation.turns]
+    started: list[Turn | UnfinishedTurn] = [*turns, *(c.unfinished for c in held if c.unfinished)]
+    return Totals(
+        conversations=len(held),
+        passed=sum(map(conversation_passed, conversations)),
+        turns=len(started),
+        tool_calls=sum(len(turn.tool_calls) for turn in started),
+        agent_calls=sum(turn.requests for turn in started),
+        agent_retries=sum(turn.retries for turn in started),
+        agent_tokens=sum((turn.usage for turn in turns), Usage()),
+        slowest=_slowest(conversations),
+        time=sum((result.time for result in conversations), TimeSpent()),
+    )
+
+
+def _slowest(conversations: Sequence[ConversationResult]) -> tuple[SlowTurn, ...]:
+    turns = (
+        SlowTurn(turn.latency_ms, result.conversation.conversation_id, turn.turn_index)
+        for result in conversations
+        for turn in result.conversation.turns
+    )
+    return tuple(nlargest(KEPT_SLOWEST, turns, key=lambda turn: turn.latency_ms))
+
+
+def slimmed(result: ConversationResult) -> ConversationResult:
+    """A conversation that passed without what nobody asks for any more: texts, arguments, reasons.
+
+    One that something speaks against stays whole: it is shown when its scenario ends.
+    """
+    if result.failures or not conversation_passed(result):
+        return result
+    turns = tuple(_slim_turn(turn) for turn in result.conversation.turns)
+    return replace(
+        result,
+        conversation=replace(result.conversation, turns=turns),
+        turns=tuple(replace(turn, metrics=_slim_metrics(turn.metrics)) for turn in result.turns),
+        metrics=_slim_metrics(result.metrics),
+    )
+
+
+def _slim_turn(turn: Turn) -> Turn:
+    calls = tuple(replace(call, args={}, result=None) for call in turn.tool_calls)
+    return replace(turn, user_message="", agent_message="", tool_calls=calls, remarks=())
+
+
+def _slim_metrics(metrics: Mapping[str, MetricResult]) -> dict[str, MetricResult]:
+    return {
+        name: Score(found.value, "", found.samples) if isinstance(found, Score) else found
+        for name, found in metrics.items()
+    }
