@@ -166,7 +166,10 @@ def chat(cwd: Path | None, **given: Any) -> None:
 @_model
 @click.option("--metric", "metrics", multiple=True, metavar="NAME", help="Judge only this metric.")
 def judge(results: Path, cwd: Path | None, **given: Any) -> None:
-    """Judge the finished conversations of RESULTS (a results.json) again, without talking to the agent."""
+    """Judge the finished conversations of RESULTS (results.json or journal.jsonl) again.
+
+    The agent is not talked to.
+    """
 
     def go() -> int:
         from agentest.app import judge_again
@@ -257,7 +260,7 @@ def show_prompts(metric: str | None) -> None:
 @_path("--output", "output", "File to write (default: standard output).")
 @click.option("--force", is_flag=True, help="Replace the file if it is there.")
 def export(results: Path, output: Path | None, force: bool, **given: Any) -> None:
-    """Turn the finished conversations of RESULTS (a results.json) into test cases.
+    """Turn the finished conversations of RESULTS (results.json or journal.jsonl) into test cases.
 
     As an evaluation set of ADK, or as scripted scenarios with the observed tools as mocks.
     """

@@ -351,7 +351,7 @@ class _Units:
             unit,
             _cut_short(verdict, stopped) if stopped else verdict,
             conversations=conversations,
-            averages=averages(conversations),
+            averages=averages(conversations, exact=exact),
             errors=deduplication.groups,
             skipped_metrics=skipped_metrics(conversations),
             duration_ms=(perf_counter() - state.started) * 1000,

@@ -6,6 +6,8 @@ Pure functions of what was found out.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
+from operator import add
 from statistics import mean
 
 from agentest.metric_names import PASS_RATE
@@ -29,12 +31,18 @@ _TOLERANCE = 1e-9
 """A threshold that was computed, as 0.1 + 0.2, must not be missed by a rounding error."""
 
 
-def averages(conversations: Sequence[ConversationResult]) -> dict[str, float]:
-    """Metric → mean of its numeric values: over all turns of all conversations, or over conversations."""
+def averages(conversations: Sequence[ConversationResult], *, exact: bool = False) -> dict[str, float]:
+    """Metric → mean of its numeric values: over all turns of all conversations, or over conversations.
+
+    Args:
+        exact: as ADK computes it, to the last digit: one run is summed up turn by turn, several are pooled.
+    """
     values: dict[str, list[float]] = {}
     for name, result in _results(conversations):
         if isinstance(result, Score) and not isinstance(result.value, str):
             values.setdefault(name, []).append(result.value)
+    if exact and len(conversations) == 1:
+        return {name: reduce(add, found, 0.0) / len(found) for name, found in values.items()}
     # Exact, then rounded once: 4.2 must not miss a threshold of 4.2 by a rounding error of the sum.
     return {name: float(mean(found)) for name, found in values.items()}
 
@@ -65,7 +73,7 @@ def decide(
         # With a rate, single conversations may fail; their reasons count only when too many do.
         reasons = [*missed, *reasons] if missed else [r for r in reasons if r.status is Status.ERRORED]
     reasons += _error_reasons(deduplication, fail_on)
-    reasons += _threshold_reasons(conversations, thresholds, 0.0 if exact else _TOLERANCE)
+    reasons += _threshold_reasons(conversations, thresholds, exact)
     reasons += _unscored_reasons(conversations)
     if not conversations:
         reasons.append(Reason(Status.ERRORED, ReasonKind.INTERRUPTED, "no conversation was finished"))
@@ -148,9 +156,10 @@ def _error_reasons(deduplication: Deduplication, fail_on: Severity) -> Iterator[
 
 
 def _threshold_reasons(
-    conversations: Sequence[ConversationResult], thresholds: Mapping[str, float], tolerance: float
+    conversations: Sequence[ConversationResult], thresholds: Mapping[str, float], exact: bool
 ) -> Iterator[Reason]:
-    found = averages(conversations)
+    found = averages(conversations, exact=exact)
+    tolerance = 0.0 if exact else _TOLERANCE
     skipped = skipped_metrics(conversations)
     for name, least in thresholds.items():
         if name == PASS_RATE:

@@ -178,6 +178,18 @@ def test_bare_mapping() -> None:
             },
             "criteria.safety_v1.rubrics.0.rubric_content.text_property: is missing; found {}",
         ),
+        (
+            {"criteria": {"safety_v1": {"threshold": 1, "rubrics": "kind"}}},
+            "criteria.safety_v1.rubrics: must be a list; found 'kind'",
+        ),
+        (
+            {
+                "criteria": {
+                    "safety_v1": {"threshold": 1, "rubrics": [{"rubric_id": "a", "rubric_content": 5}]}
+                }
+            },
+            "criteria.safety_v1.rubrics.0.rubric_content: must be an object; found 5",
+        ),
         ({"custom_metrics": {"m": {}}}, "custom_metrics.m.code_config: is missing; found {}"),
         (
             {"user_simulator_config": {"type": "llm_audio"}},

@@ -386,6 +386,45 @@ async def test_an_evaluator_that_gives_nonsense_makes_no_pass(evaluator: Any, me
         assert message in str(failed.value)
 
 
+P, F, N = EvalStatus.PASSED, EvalStatus.FAILED, EvalStatus.NOT_EVALUATED
+
+
+@pytest.mark.parametrize(
+    ("told", "status"),
+    [
+        ([(120.0, F), (90.0, P)], Status.ERRORED),
+        ([(120.0, F), (110.0, N)], Status.ERRORED),
+        ([(120.0, F), (110.0, P)], Status.PASSED),
+        ([(100.0, F), (110.0, P)], Status.PASSED),
+        ([(90.0, F), (80.0, F)], Status.FAILED),
+        ([(120.0, N), (110.0, None)], Status.PASSED),
+        ([(100.0, F), (100.0, F)], Status.PASSED),
+        ([(120.0, F)], Status.ERRORED),
+        ([(120.0, P)], Status.PASSED),
+    ],
+)
+async def test_less_is_never_better(told: list[tuple[float, Any]], status: Status) -> None:
+    """An evaluator whose statuses all contradict its scores is told so, and its metric does not pass."""
+
+    def cost(metric: Any, actual: Any) -> EvaluationResult:
+        del metric
+        if len(told) == 1:
+            return EvaluationResult(*told[0])
+        results = [PerInvocationResult(actual[0], score=score, eval_status=said) for score, said in told]
+        return EvaluationResult(per_invocation_results=results)
+
+    given = {"criteria": {"cost": 100}, "custom_metrics": {"cost": {"code_config": {"name": "a.b"}}}}
+    asked = AgentEvaluator.evaluate_eval_set(echo, PAIR, given, 1, evaluators={"cost": cost})
+    if status is Status.PASSED:
+        await asked
+        return
+    with pytest.raises(EvaluationFailed) as failed:
+        await asked
+    (found,) = failed.value.result.scenarios
+    assert found.verdict.status is status
+    assert ("a score passes from its threshold on" in str(failed.value)) is (status is Status.ERRORED)
+
+
 async def test_an_invocation_without_a_score_does_not_count() -> None:
     """None for an invocation leaves it out of the average."""
     await AgentEvaluator.evaluate_eval_set(

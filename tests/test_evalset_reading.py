@@ -173,6 +173,7 @@ def test_unknown_keys_where_they_are_allowed(written: Written) -> None:
             "`finalRespons` is not a known key; did you mean `finalResponse`?",
         ),
         ({**TURN, **CAMEL_TURN}, "`user_content` is given twice, in both spellings"),
+        ({**TURN, "RUBRICS": []}, "`RUBRICS` is not a known key; did you mean `rubrics`?"),
         ({"final_response": {}}, "`user_content` is missing"),
         ({"finalResponse": {}}, "`userContent` is missing"),
         (
@@ -226,6 +227,10 @@ def test_an_invocation_is_named_by_its_id(written: Written) -> None:
     [
         ({"eval_set_id": "a", "eval_cases": []}, [": has no cases"]),
         ({"evalSetId": "a", "evalCase": []}, [": `evalCases` is missing; is `evalCase` meant to be it?"]),
+        (
+            {"eval_set_id": "a", "EVAL_CASES": []},
+            [": `eval_cases` is missing; is `EVAL_CASES` meant to be it?"],
+        ),
         ({"eval_cases": [{"eval_id": "b", "conversation": [TURN]}]}, [": `eval_set_id` is missing"]),
         ({"eval_set_id": "a", "eval_cases": {}}, [": `eval_cases` is {}, expected a list"]),
         ({"eval_set_id": "a", "eval_cases": [5]}, [": case 1: it is 5, expected an object"]),
@@ -279,6 +284,13 @@ def test_an_invocation_is_named_by_its_id(written: Written) -> None:
                 ]
             },
             [":4: case `a`: `expected_tool_args`: `fnd` is not among the expected calls; did you mean"],
+        ),
+        (
+            {"data": [{"name": "a", "query": "b", "expected_tool_args": {"find": {}}}]},
+            [
+                ":4: case `a`: `expected_tool_args`: `find` is not among the expected calls; "
+                "name it in `expected_tool_calls`"
+            ],
         ),
     ],
 )

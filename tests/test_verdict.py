@@ -156,6 +156,13 @@ def test_labels_and_missing_values_are_in_no_average() -> None:
     assert averages(talks) == {"helpfulness": 4}
 
 
+def test_one_run_of_a_case_is_averaged_as_adk_does() -> None:
+    """To the last digit: summed up turn by turn, where exact arithmetic would round otherwise."""
+    held = [talk(*(turn(i, response_match_score=0.1) for i in range(10)))]
+    assert averages(held, exact=True) == {"response_match_score": 0.09999999999999999}
+    assert averages(held) == averages([*held, *held], exact=True) == {"response_match_score": 0.1}
+
+
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.integers(0, 10), min_size=1, max_size=12), st.integers(0, 100))
 @example([1, 7], 40)

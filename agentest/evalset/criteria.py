@@ -352,6 +352,8 @@ _MESSAGES = {
     "extra_forbidden": "is not a key that is known here",
     "model_type": "must be an object",
     "dict_type": "must be an object",
+    "dataclass_type": "must be an object",
+    "tuple_type": "must be a list",
 }
 _S = TypeVar("_S", bound=BaseModel)
 

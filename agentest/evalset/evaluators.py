@@ -135,7 +135,8 @@ class CustomGrader:
         actual = actual_invocations(conversation)
         with anyio.move_on_after(_TIMEOUT_S):
             found = self._evaluate(actual)
-            return _graded(await found if inspect.isawaitable(found) else found, len(actual))
+            found = await found if inspect.isawaitable(found) else found
+            return _graded(found, len(actual), self.criterion.threshold)
         raise TimeoutError(f"the evaluator gave no result within {_TIMEOUT_S:g} s")
 
     def _evaluate(self, actual: list[Invocation]) -> Any:
@@ -168,8 +169,11 @@ def _call(function: Callable[..., Any], *args: object) -> Any:
     return function(*args[: len(positional)])
 
 
-def _graded(found: Any, invocations: int) -> Graded:
-    """Reads our EvaluationResult, or ADK's own, which has the same attributes."""
+def _graded(found: Any, invocations: int, threshold: float) -> Graded:
+    """Reads our EvaluationResult, or ADK's own, which has the same attributes.
+
+    Raises TypeError or ValueError for what is no result, or one that contradicts the threshold.
+    """
     if not hasattr(found, "overall_score"):
         raise TypeError(f"expected an EvaluationResult, but the evaluator gave {safe_repr(found)}")
     results = list(getattr(found, "per_invocation_results", None) or ())
@@ -179,10 +183,31 @@ def _graded(found: Any, invocations: int) -> Graded:
         index: _score(result.score) for index, result in enumerate(results) if result.score is not None
     }
     if turns:
+        told = [(r.score, getattr(r, "eval_status", None)) for r in results if r.score is not None]
+        _check_direction(told, threshold)
         return Graded(turns)
     if found.overall_score is None:
         return Graded(whole=Skipped("the evaluator gave no score"))
-    return Graded(whole=_score(found.overall_score))
+    whole = _score(found.overall_score)
+    _check_direction([(found.overall_score, getattr(found, "overall_eval_status", None))], threshold)
+    return Graded(whole=whole)
+
+
+def _check_direction(told: Sequence[tuple[float, Any]], threshold: float) -> None:
+    """Raises ValueError when every status that was told says the opposite of its score: less is better.
+
+    google-adk then turns the comparison round. Here a score passes from its threshold on, always, so that
+    such a metric would pass where it should fail.
+    """
+    names = [(score, getattr(status, "name", None)) for score, status in told if score != threshold]
+    known = [(score, name == "PASSED") for score, name in names if name in ("PASSED", "FAILED")]
+    if known and all((score > threshold) != passed for score, passed in known):
+        score, passed = known[0]
+        raise ValueError(
+            f"the evaluator says {'PASSED' if passed else 'FAILED'} for the score {score:g} with the "
+            f"threshold {threshold:g}, but a score passes from its threshold on; give scores of which more "
+            "is better, and statuses by the criterion's threshold or none"
+        )
 
 
 def _score(value: Any) -> Score:

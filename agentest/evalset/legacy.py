@@ -109,7 +109,8 @@ class DataCase:
         calls = info.data.get("expected_tool_calls") or ()
         for name in args or ():
             if name not in calls:
-                raise ValueError(f"`{name}` is not among the expected calls; {did_you_mean(name, calls)}")
+                hint = did_you_mean(name, calls) if calls else "name it in `expected_tool_calls`"
+                raise ValueError(f"`{name}` is not among the expected calls; {hint}")
         return args
 
 

@@ -155,7 +155,7 @@ def _told_by_a_check(rest: Location, detail: ErrorDetails) -> str:
 def _unknown_key(location: Location, rest: Location, document: Any, valid: Mapping[str, set[str]]) -> str:
     key = str(location[-1])
     keys = valid.get(_kind(location), set())
-    if snake_case(key) in keys:
+    if key in _either_spelling(keys):
         return f"{_path(rest)} is given twice, in both spellings"
     camel = _camel(location, document)
     close = nearest(key, keys)
@@ -176,7 +176,13 @@ def _missing_key(location: Location, rest: Location, document: Any, valid: Mappi
 def _unread_key_like(key: str, holder: object, known: set[str]) -> str | None:
     if not isinstance(holder, Mapping):
         return None
-    return nearest(key, [str(k) for k in holder if snake_case(str(k)) not in known])
+    unread = {snake_case(str(k)): str(k) for k in holder if k not in _either_spelling(known)}
+    close = nearest(key, unread)
+    return unread[close] if close else None
+
+
+def _either_spelling(keys: set[str]) -> set[str]:
+    return keys | {to_camel(key) for key in keys}
 
 
 def _spelt(key: str, camel: bool) -> str:
@@ -187,7 +193,11 @@ def _camel(location: Location, document: Any) -> bool:
     """Whether the file speaks camelCase here: as the keys on the way and the neighbours show."""
     holder = _at(document, location[:-1])
     beside = [key for key in holder if key != location[-1]] if isinstance(holder, Mapping) else []
-    return any(isinstance(key, str) and snake_case(key) != key for key in (*location[:-1], *beside))
+    return any(_is_camel(key) for key in (*location[:-1], *beside) if isinstance(key, str))
+
+
+def _is_camel(key: str) -> bool:
+    return key != snake_case(key) and key == to_camel(snake_case(key))
 
 
 def _kind(location: Location) -> str:
