@@ -369,7 +369,7 @@ def test_a_429_starts_the_round_again() -> None:
 
     async def use() -> None:
         limiter = Limiter(8)
-        for outcome in (too_many, ok, ok, ok, too_many, ok):
+        for outcome in (too_many, ok, ok, ok, too_many, too_many, ok):
             await Requests(limiter).make(then=outcome)
         assert limiter.places == 2
 

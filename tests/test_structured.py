@@ -400,7 +400,7 @@ def test_places_bound_what_is_under_way() -> None:
 
 
 def test_every_attempt_is_counted() -> None:
-    """Refusals, retries and repairs are calls too, with the tokens that were reported."""
+    """Refusals, retries and repairs are calls too, with their tokens; the last two were asked again."""
     usage = {"prompt_tokens": 7, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 4}}
     wrong = completion("no JSON", usage)
     right = completion({"reason": "r", "value": 1}, usage)
@@ -408,7 +408,7 @@ def test_every_attempt_is_counted() -> None:
         asking = Asking(server)
         asking.ask()
     assert len(server.received) == 5
-    assert asking.used == ModelUsage(5, Usage(14, 4, 8), retries=2, cost=None)
+    assert asking.used == ModelUsage(5, Usage(14, 4, 8), retries=3, cost=None)
 
 
 def test_a_call_that_is_cancelled_is_counted() -> None:

@@ -15,6 +15,12 @@ from agentest.llm.port import Message
 _MINUTE_S = 60.0
 _BURST = 0.1
 """The part of a minute's allowance that may be used at once, after a pause."""
+_WEIGHT = 0.1
+"""Of one answer in the share of 429s."""
+_TOLERATED = 0.25
+"""Share of 429s that takes no places away."""
+_UNKNOWN = 0.2
+"""The share before there are answers: so that the first 429 counts."""
 _INSTANT_S = 1e-6
 """Waits that are rounding errors of the clock."""
 _CHARS_PER_TOKEN = 4
@@ -28,7 +34,8 @@ class Limiter:
             ...                                  # one attempt
             place.succeeded(usage.total_tokens)  # or place.throttled(retry_after) after a 429; else neither
 
-    The places adapt: a 429 halves them, a round of successes gives one back, up to `max_concurrency`.
+    The places adapt: 429s halve them, unless only one of many answers is one; a round of successes gives
+    one back, up to `max_concurrency`.
     """
 
     def __init__(
@@ -48,6 +55,8 @@ class Limiter:
         self._taken = 0
         self._held_until: float | None = None
         self._successes = 0
+        self._refused = _UNKNOWN
+        """Moving share of 429s among the answers."""
         self._decreases = 0
         # The first in line holds this lock while it waits for what it lacks; the others wait for the lock.
         self._line = anyio.Lock()
@@ -133,8 +142,11 @@ class Limiter:
             self._tokens.take(tokens_more)
 
     def _succeeded(self, since: int) -> None:
-        if self._places == self._max_concurrency or since != self._decreases:
+        if since != self._decreases:
             return  # what was sent with more places says nothing of how many there may be now
+        self._refused -= self._refused * _WEIGHT
+        if self._places == self._max_concurrency:
+            return
         self._successes += 1
         if self._successes >= self._places:
             self._successes = 0
@@ -144,8 +156,12 @@ class Limiter:
     def _throttled(self, since: int) -> None:
         if since != self._decreases:
             return  # sent before the last decrease: of the same burst
+        self._refused += (1 - self._refused) * _WEIGHT
+        if self._refused <= _TOLERATED:
+            return  # one now and then costs its own pause: fewer places would cost all the others'
         self._decreases += 1
         self._successes = 0
+        self._refused = _UNKNOWN
         self._places = max(1, self._places // 2)
 
 

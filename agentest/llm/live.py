@@ -97,7 +97,8 @@ class LiveAnswers:
             told = question.repair or level is not Level.SCHEMA
             shown = _with_schema(question.messages, schema) if told else question.messages
             try:
-                reply = await self._with_retries(ChatRequest(shown, name, schema, level, question.key))
+                request = ChatRequest(shown, name, schema, level, question.key)
+                reply = await self._with_retries(request, repair=question.repair > 0)
             except RequestRefused as error:
                 if error.mended:
                     continue
@@ -109,11 +110,11 @@ class LiveAnswers:
             self._level = max(self._level, level)
             return Answered(reply.text, reply.refusal, reply.model)
 
-    async def _with_retries(self, request: ChatRequest) -> ChatReply:
+    async def _with_retries(self, request: ChatRequest, *, repair: bool) -> ChatReply:
         retries = self._patience.retries
         for attempt in range(1, retries + 2):
             try:
-                return await self._once(request, retry=attempt > 1)
+                return await self._once(request, retry=repair or attempt > 1)
             except TransientError as error:
                 if attempt > retries:
                     raise self._given_up(f"{error}{_tries(attempt)}", down=not error.throttled) from None
