@@ -6,8 +6,11 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from agentest.errors import ConfigError, ExitCode, UsageError
 from agentest.plan import Unit
@@ -16,6 +19,13 @@ from agentest.results import RunResult, ScenarioResult, Status
 from agentest.transcript import Conversation
 from agentest.verdict import run_status
 
+if TYPE_CHECKING:  # imported when a run really begins
+    from agentest.execute import Outcome
+    from agentest.report.journal import Journal
+    from agentest.runner import Emit
+
+JOURNAL = "journal.jsonl"
+"""Where finished conversations are kept, in `output_dir`."""
 JUDGED = "judged.json"
 """What `agentest judge` writes beside results.json."""
 
@@ -30,40 +40,102 @@ def run_once(
     Args:
         finished: conversations of an earlier run by scope, to be judged again instead of held.
     """
-    import anyio
+    results = output_dir(prepared) / ("results.json" if finished is None else JUDGED)
+    with _open_journal(prepared, results, JOURNAL if finished is None else JUDGED + "l") as journal:
+        return _run(prepared, environ, finished, results, journal)
 
-    from agentest.execute import execute
+
+def _run(
+    prepared: Prepared,
+    environ: Mapping[str, str],
+    finished: Mapping[str, Sequence[Conversation]] | None,
+    results: Path,
+    journal: Journal | None,
+) -> ExitCode:
+    from agentest.file_descriptors import fitted
     from agentest.report.open import Broadcast, make_reporters
 
+    count = _processes(prepared) if finished is None else 1
+    prepared = fitted(prepared, count)
     request = prepared.request
-    results = output_dir(prepared) / ("results.json" if finished is None else JUDGED)
-    if "json" in prepared.reporters:
-        _make_way_for(results)
-    reporters = make_reporters(prepared.reporters, request.root, results, environ, verbose=request.verbose)
+    reporters = make_reporters(
+        prepared.reporters,
+        request.root,
+        results,
+        environ,
+        verbose=request.verbose,
+        detailed=request.detailed,
+        journal=journal,
+    )
     broadcast = Broadcast(reporters)
     for note in prepared.notes:
         sys.stderr.write(f"agentest: {note}\n")
-    outcome = anyio.run(execute, prepared, broadcast, finished)
+    outcome = _executed(prepared, broadcast, finished, count)
     for note in (*outcome.notes, *broadcast.problems):
         sys.stderr.write(f"agentest: {prepared.loaded.redact(note)}\n")
     if outcome.result is None or outcome.interrupted:
         return ExitCode.INTERRUPTED
     code = exit_code(outcome.result)
-    incomplete = broadcast.problems or outcome.incomplete
+    # Nobody asked for the journal by name: without it, a run is still what was wanted.
+    incomplete = broadcast.failed & set(prepared.reporters) or outcome.incomplete
     return ExitCode.ERRORED if code is ExitCode.PASSED and incomplete else code
 
 
-def _make_way_for(results: Path) -> None:
-    """Remove the last run's results, which must not pass for this one's; see that new ones can be written."""
+def _processes(prepared: Prepared) -> int:
+    """How many processes the run is spread over."""
+    wanted = prepared.request.options.workers
+    if wanted == 1:
+        return 1
+    from agentest.workers import worker_count
+
+    return worker_count(prepared, wanted)
+
+
+def _executed(
+    prepared: Prepared,
+    emit: Emit,
+    finished: Mapping[str, Sequence[Conversation]] | None,
+    processes: int,
+) -> Outcome:
+    """The run, in so many processes."""
+    import anyio
+
+    from agentest.execute import execute
+
+    # Transcripts are shown with the scenario.
+    verbose = prepared.request.verbose
+    here = partial(execute, prepared, emit, finished, keep_conversations=verbose)
+    if processes == 1:
+        return anyio.run(here)
+    from agentest.workers import crew
+
+    with crew(prepared, processes) as workers:
+        return anyio.run(partial(here, crew=workers))
+
+
+def _open_journal(prepared: Prepared, results: Path, name: str) -> AbstractContextManager[Journal | None]:
+    """The journal beside the results; none where nothing can be written and no file was asked for."""
+    from agentest.report.journal import Journal
+
+    problem = _make_way_for(results)
+    if problem is None:
+        return closing(Journal(results.with_name(name)))
+    if "json" in prepared.reporters:
+        raise ConfigError(f"{problem}; set another `output_dir`")
+    sys.stderr.write(f"agentest: {problem}: finished conversations are not kept\n")
+    return nullcontext()
+
+
+def _make_way_for(results: Path) -> str | None:
+    """Remove the last run's results, which must not pass for this one's; why new ones cannot be written."""
     try:
         results.parent.mkdir(parents=True, exist_ok=True)
         results.unlink(missing_ok=True)
         with tempfile.TemporaryFile(dir=results.parent):
             pass
     except OSError as error:
-        raise ConfigError(
-            f"output_dir: {results.parent} cannot be written to ({error.strerror}); set another `output_dir`"
-        ) from None
+        return f"output_dir: {results.parent} cannot be written to ({error.strerror})"
+    return None
 
 
 def judge_again(prepared: Prepared, path: Path) -> ExitCode:

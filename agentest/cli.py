@@ -68,11 +68,11 @@ def _with_dashes(option: str) -> str:
 
 def _workers(_: click.Context, param: click.Parameter, value: str) -> int | str:
     """A number of processes, or `auto`."""
-    if value == "auto":
-        return value
-    if not value.isdecimal() or int(value) < 1:
+    if value != "auto" and (not value.isdecimal() or int(value) < 1):
         raise click.BadParameter(f"{value!r} is neither a whole number of at least 1 nor auto", param=param)
-    return int(value)
+    if value != "1" and not hasattr(os, "fork"):
+        raise click.BadParameter("this platform cannot fork processes; leave the option out", param=param)
+    return value if value == "auto" else int(value)
 
 
 _limits = _options(

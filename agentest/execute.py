@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Protocol
 
 import anyio
 from anyio.abc import TaskGroup
@@ -15,8 +18,8 @@ from anyio.abc import TaskGroup
 from agentest.config import Server
 from agentest.errors import ConfigError, ExitCode, UsageError
 from agentest.holding import FinishedHolder, Holder, LiveHolder, PickUser
-from agentest.http import AddressGuard, open_client
-from agentest.llm.budget import Budget
+from agentest.http import AddressGuard, Client, open_client
+from agentest.llm.budget import Budget, Spending
 from agentest.llm.cassette import CassetteError, Cassettes, Mode
 from agentest.llm.open import Models, Tape, Terms, open_models
 from agentest.prepare import Prepared, cassette_folder
@@ -27,8 +30,24 @@ from agentest.simulate.open import check_reachable, make_agents
 from agentest.simulate.server import running_server
 from agentest.transcript import Conversation
 
+Go = Callable[[], Awaitable[RunResult]]
+"""Runs the whole plan."""
+
+
+class Crew(Protocol):
+    """Processes that run the units of a plan (`workers`)."""
+
+    def ready(
+        self, settings: Settings, emit: Emit, stop: Stop, on_note: Callable[[str], None]
+    ) -> AbstractAsyncContextManager[Go]:
+        """Open everything that they need. Raises UsageError."""
+        ...
+
+
 _SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
-_LEAST_MODEL_CALLS, _MODEL_CALLS_PER_CONVERSATION = 64, 10
+_LEAST_MODEL_CALLS = 64
+MODEL_CALLS_PER_CONVERSATION = 10
+"""How many of a conversation's calls to a model may be under way at once, unless settings say less."""
 
 
 @dataclass(slots=True)
@@ -48,14 +67,21 @@ async def execute(
     prepared: Prepared,
     emit: Emit,
     finished: Mapping[str, Sequence[Conversation]] | None = None,
+    *,
+    keep_conversations: bool = True,
+    crew: Crew | None = None,
 ) -> Outcome:
     """Run what was prepared. Raises UsageError when it cannot begin.
 
     Args:
         finished: conversations of an earlier run by scope, to be judged again; no agent is talked to.
+        keep_conversations: whether the result holds conversations that `emit` has been told of.
+        crew: the processes that run the units; None runs them in this one.
     """
     outcome, stop, starting = Outcome(), Stop(), anyio.CancelScope()
+    how = replace(settings(prepared), keep_conversations=keep_conversations)
     problem: UsageError | None = None
+    note = outcome.notes.append
 
     def interrupt() -> None:
         starting.cancel()
@@ -65,13 +91,19 @@ async def execute(
         async with anyio.create_task_group() as tasks:
             try:
                 async with AsyncExitStack() as stack:
-                    ports: Ports | None = None
+                    go: Go | None = None
                     with starting:
-                        ports = await _open_ports(
-                            prepared, stack, tasks, stop, outcome.notes.append, finished
-                        )
-                    if ports is not None:
-                        outcome.result = await run(prepared.plan, settings(prepared), ports, emit, stop)
+                        agents: Mapping[str, Agent] = {}
+                        if finished is None:
+                            agents = await open_agents(prepared, stack, tasks, note)
+                        if crew:
+                            check_tape(prepared)
+                            go = await stack.enter_async_context(crew.ready(how, emit, stop, note))
+                        else:
+                            ports = await open_ports(prepared, agents, stack, stop, note, finished)
+                            go = partial(run, prepared.plan, how, ports, emit, stop)
+                    if go:
+                        outcome.result = await go()
             except UsageError as error:  # kept: a task group would wrap it
                 problem = error
             tasks.cancel_scope.cancel()
@@ -100,8 +132,9 @@ def _signals(on_first: Callable[[], None]) -> Iterator[list[int]]:
         os.write(2, b"\nagentest: stopping; once more ends at once\n")
         loop.call_soon_threadsafe(on_first)
 
-    # A hang-up that is ignored (nohup) stays ignored.
-    heard = [n for n in _SIGNALS if n == signal.SIGINT or signal.getsignal(n) != signal.SIG_IGN]
+    # A hang-up that is ignored (nohup) stays ignored. Outside the main thread signals are somebody else's.
+    here = threading.current_thread() is threading.main_thread()
+    heard = [n for n in _SIGNALS if here and (n == signal.SIGINT or signal.getsignal(n) != signal.SIG_IGN)]
     before = {number: signal.signal(number, note) for number in heard}
     try:
         yield received
@@ -110,17 +143,28 @@ def _signals(on_first: Callable[[], None]) -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-async def _open_ports(
+async def open_ports(
     prepared: Prepared,
+    agents: Mapping[str, Agent],
     stack: AsyncExitStack,
-    tasks: TaskGroup,
     stop: Stop,
     on_note: Callable[[str], None],
-    finished: Mapping[str, Sequence[Conversation]] | None,
+    finished: Mapping[str, Sequence[Conversation]] | None = None,
+    spending: Spending | None = None,
+    *,
+    tape_is_checked: bool = False,
 ) -> Ports:
-    """Everything the run talks to, open and answering; closed again by the stack."""
-    terms = _terms(prepared, stop, on_note)
-    agents = {} if finished is not None else await open_agents(prepared, stack, tasks, on_note)
+    """Everything the run talks to, open and answering; closed again by the stack.
+
+    Args:
+        spending: what the whole run has spent, where this is only a part of it.
+        tape_is_checked: whether the recordings of the whole run need not be looked at again.
+
+    Raises UsageError, also for a damaged recording.
+    """
+    terms = _terms(prepared, stop, on_note, spending)
+    if terms.tape and not tape_is_checked:
+        _check_recordings(terms.tape, prepared)
     models = Models()
     if prepared.user or prepared.judge:
         stack.callback(_close_tape, terms.tape, stop)
@@ -129,10 +173,12 @@ async def _open_ports(
     return Ports(holder, models, terms.ledger, prepared.loaded.redact)
 
 
-def _terms(prepared: Prepared, stop: Stop, on_note: Callable[[str], None]) -> Terms:
-    """Limits, budget and recordings of a run. Raises UsageError for a damaged recording."""
+def _terms(
+    prepared: Prepared, stop: Stop, on_note: Callable[[str], None], spending: Spending | None
+) -> Terms:
+    """Limits, budget and recordings of a run."""
     options = prepared.request.options
-    at_once = max(_LEAST_MODEL_CALLS, _MODEL_CALLS_PER_CONVERSATION * concurrency(prepared))
+    at_once = max(_LEAST_MODEL_CALLS, MODEL_CALLS_PER_CONVERSATION * concurrency(prepared))
 
     def no_more(why: str) -> None:
         on_note(why)
@@ -140,7 +186,7 @@ def _terms(prepared: Prepared, stop: Stop, on_note: Callable[[str], None]) -> Te
 
     budget = None
     if options.max_cost is not None or options.max_llm_calls is not None:
-        budget = Budget(options.max_cost, options.max_llm_calls, no_more)
+        budget = Budget(options.max_cost, options.max_llm_calls, no_more, spending)
     return Terms(at_once, budget, _tape(prepared, no_more))
 
 
@@ -158,11 +204,20 @@ def _tape(prepared: Prepared, no_more: Callable[[str], None]) -> Tape | None:
         models={role: spec.name for role, spec in models.items() if spec},
         on_failure=lambda error: no_more(str(error)),
     )
+    return Tape(Mode(options.tape), cassettes)
+
+
+def check_tape(prepared: Prepared) -> None:
+    """Raise ConfigError for a damaged recording."""
+    if tape := _tape(prepared, lambda _: None):
+        _check_recordings(tape, prepared)
+
+
+def _check_recordings(tape: Tape, prepared: Prepared) -> None:
     try:
-        cassettes.check(unit.scope for unit in units)
+        tape.cassettes.check(unit.scope for unit in prepared.plan.units)
     except CassetteError as error:
         raise ConfigError(str(error)) from None
-    return Tape(Mode(options.tape), cassettes)
 
 
 def _close_tape(tape: Tape | None, stop: Stop) -> None:
@@ -175,7 +230,7 @@ async def open_agents(
     prepared: Prepared, stack: AsyncExitStack, tasks: TaskGroup, on_note: Callable[[str], None]
 ) -> dict[str, Agent]:
     """The agents of the plan, their servers started, all reachable."""
-    config, redact = prepared.loaded.config, prepared.loaded.redact
+    redact = prepared.loaded.redact
     root, agents, guard = prepared.request.root, prepared.plan.agents, AddressGuard()
     client = await stack.enter_async_context(open_client(guard))
     servers: list[Server] = []
@@ -187,7 +242,13 @@ async def open_agents(
             await stack.enter_async_context(server)
     for name, agent in agents.items():
         await check_reachable(name, agent, guard)
-    return make_agents(agents, client, config.request_timeout_ms / 1000, concurrency(prepared), root)
+    return connected(prepared, client)
+
+
+def connected(prepared: Prepared, client: Client) -> dict[str, Agent]:
+    """The agents of the plan, which are known to be reachable."""
+    timeout_s = prepared.loaded.config.request_timeout_ms / 1000
+    return make_agents(prepared.plan.agents, client, timeout_s, concurrency(prepared), prepared.request.root)
 
 
 def live_holder(

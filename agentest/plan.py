@@ -41,6 +41,8 @@ class Options:
     """What is done with recorded answers: record, replay or replay-or-record."""
     cassettes: str | None = None
     dry_run: bool = False
+    workers: int | str = 1
+    """Processes to spread scenarios over, or `auto`: as many as there are cores."""
 
     @property
     def filtered(self) -> bool:

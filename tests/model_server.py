@@ -144,3 +144,27 @@ def _handler_for(server: ModelServer) -> type[BaseHTTPRequestHandler]:
             """Say nothing: the test's own output is what counts."""
 
     return Handler
+
+
+def model_keys(model: ModelServer) -> dict[str, Any]:
+    """The keys of a configuration that asks this model."""
+    options = {"base_url": model.base_url, "api_key": "sk-secret-of-the-test"}
+    return {"provider": "openai-compatible", "model": "m", "provider_options": options}
+
+
+def best(received: Received) -> Answer:
+    """Plays the user for two turns, and judges everything to be for the best."""
+    form = received.body["response_format"]["json_schema"]["schema"]["properties"]
+    if "should_stop" in form:
+        said = sum(m["role"] == "assistant" for m in received.body["messages"])
+        return completion({"message": f"message {said}", "should_stop": said >= 2})
+    if "groups" in form:
+        return completion({"groups": []})
+    return completion({name: _value(asked) for name, asked in form.items()})
+
+
+def _value(form: dict[str, Any]) -> Any:
+    if "$ref" in form or "properties" in form:
+        return {"reason": "good", "value": 5}
+    options = form.get("enum")
+    return "good" if not options else "no failure" if "no failure" in options else options[-1]

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+import shlex
+import subprocess
+import threading
+from typing import Any
+
 import pytest
-from project import Project
+from model_server import ModelServer, best, model_keys
+from project import COMMAND, DEADLINE_S, Project, clean_environment
 
 from agentest.testing import ScriptedAgent
 
@@ -152,3 +159,61 @@ def test_secrets_of_scenarios_and_mocks_are_never_shown(project: Project) -> Non
     shown = done.stdout + done.stderr + (project.root / ".agentest" / "results.json").read_text()
     assert "zq-very" not in shown
     assert "abcdefghijklmnop" not in shown
+
+
+def limited(project: Project, descriptors: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """`agentest run` where a process may have so many file descriptors."""
+    command = shlex.join([*COMMAND, "run", *arguments])
+    return subprocess.run(
+        ["sh", "-c", f"ulimit {descriptors}; exec {command}"],
+        cwd=project.root,
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+    )
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_more_conversations_than_file_descriptors(project: Project, workers: str) -> None:
+    """Where 200 conversations at once cannot all have a connection, fewer run, and a note says so."""
+    project.scenario("for n in range(20):\n    scenario(f's{n}', turns=['x', 'y'])")
+    asked, many = itertools.count(1), threading.Event()
+
+    def answer(body: dict[str, Any]) -> str:
+        if next(asked) >= 30:
+            many.set()
+        many.wait(DEADLINE_S)  # so that as many connections are open as the run will ever have
+        return "fine"
+
+    with ScriptedAgent(answer) as agent:
+        project.config(agent.endpoint, agent={"endpoint": agent.endpoint, "retries": 0})
+        done = limited(
+            project, "-n 64", "--concurrency", "200", "--conversations", "10", "--workers", workers
+        )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert sum(len(scenario["conversations"]) for scenario in project.results["scenarios"]) == 200
+    (note,) = done.stderr.strip().splitlines()
+    assert "200 conversations at once need" in note
+    assert "64 are allowed" in note
+    assert "ulimit -n" in note
+
+
+def test_models_share_the_file_descriptors(project: Project) -> None:
+    """Judges' connections count, too: a judged run within a low limit passes."""
+    project.scenario("for n in range(10):\n    scenario(f's{n}', goal='Get help.')")
+    with ScriptedAgent(lambda body: "fine") as agent, ModelServer(script=best) as model:
+        project.config(agent.endpoint, **model_keys(model))
+        done = limited(project, "-n 64", "--conversations", "5", "--concurrency", "50")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "with 500 model calls at once" in done.stderr
+
+
+def test_the_limit_is_raised_where_it_may_be(project: Project) -> None:
+    """A soft limit is no reason for a note: the run raises it as far as the hard one allows."""
+    project.scenario("for n in range(10):\n    scenario(f's{n}', turns=['x'])")
+    with ScriptedAgent(lambda body: "fine") as agent:
+        project.config(agent.endpoint)
+        done = limited(project, "-S -n 64", "--conversations", "10", "--concurrency", "100")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""

@@ -45,6 +45,7 @@ LAYERS: dict[str, int] = {
     "holding": 4,
     "estimate": 4,
     "runner": 4,
+    "totals": 4,
     # 5: telling
     "report": 5,
     # 6: doors
@@ -52,6 +53,10 @@ LAYERS: dict[str, int] = {
     "prepare": 6,
     "execute": 6,
     "watch": 6,
+    "workers": 6,
+    "worker": 6,
+    "links": 6,
+    "file_descriptors": 6,
     "chat": 6,
     "rejudge": 6,
     "evalset": 6,

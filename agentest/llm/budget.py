@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import NoReturn
 
 from agentest.errors import ConfigError, ModelError
 from agentest.llm.prices import Price, price_of
@@ -10,6 +11,34 @@ from agentest.llm.prices import Price, price_of
 
 class BudgetExhausted(ModelError):
     """The call was not made: the run has spent what it may."""
+
+
+class Spending:
+    """What has been spent so far. Workers share one (`workers.SharedSpending`)."""
+
+    def __init__(self) -> None:
+        self._calls = 0
+        self._cost = 0.0
+
+    @property
+    def calls(self) -> int:
+        """Attempts claimed."""
+        return self._calls
+
+    @property
+    def cost(self) -> float:
+        """USD that are known to be spent."""
+        return self._cost
+
+    def claim(self, most: int | None) -> bool:
+        """Claim one attempt of at most so many; whether there was one left."""
+        if most is not None and self._calls >= most:
+            return False
+        self._calls += 1
+        return True
+
+    def add(self, cost: float) -> None:
+        self._cost += cost
 
 
 class Budget:
@@ -20,41 +49,49 @@ class Budget:
         max_cost: float | None,
         max_calls: int | None,
         on_exhausted: Callable[[str], None],
+        spending: Spending | None = None,
     ) -> None:
         self._max_cost = max_cost
         self._max_calls = max_calls
         self._on_exhausted = on_exhausted
         self._told = False
-        self.calls = 0
+        self._spending = spending or Spending()
+
+    @property
+    def calls(self) -> int:
         """Attempts reserved so far."""
-        self.cost = 0.0
+        return self._spending.calls
+
+    @property
+    def cost(self) -> float:
         """USD that is known to be spent so far."""
+        return self._spending.cost
 
     def reserve(self) -> None:
         """Claim one attempt, right before it is made. Raises BudgetExhausted when there is none left."""
-        if why := self._used_up():
-            self._tell(why)
-            raise BudgetExhausted(why)
-        self.calls += 1
+        if why := self._cost_is_used_up():
+            self._refuse(why)
+        if not self._spending.claim(self._max_calls):
+            self._refuse(f"no more model calls: all {self._max_calls} that --max-llm-calls allows were made")
 
     def spent(self, cost: float | None) -> None:
         """An attempt cost so many USD; None: nobody knows.
 
         What is under way together when the last dollar goes is still paid for: cost is known only afterwards.
         """
-        self.cost += cost or 0.0
+        if cost:
+            self._spending.add(cost)
 
-    def _used_up(self) -> str | None:
-        if self._max_calls is not None and self.calls >= self._max_calls:
-            return f"no more model calls: all {self._max_calls} that --max-llm-calls allows were made"
+    def _cost_is_used_up(self) -> str | None:
         if self._max_cost is not None and self.cost >= self._max_cost:
             return f"no more model calls: they cost {self.cost:.4f} USD, --max-cost allows {self._max_cost:g}"
         return None
 
-    def _tell(self, why: str) -> None:
+    def _refuse(self, why: str) -> NoReturn:
         if not self._told:
             self._told = True
             self._on_exhausted(why)
+        raise BudgetExhausted(why)
 
 
 def check_prices(

@@ -1,0 +1,434 @@
+"""`--workers`: the units of one run spread over processes, with one set of limits, one console, one result.
+
+Workers are forked before the event loop begins, with everything that was prepared: scenarios hold functions,
+which no other way would bring into another process. Each has a loop, connections and models of its own.
+Limits are divided among them; units and the budget are shared. A worker asks for the next unit when it has a
+place for it, and sends what happens. What a worker that dies had begun is errored, and the run is stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import multiprocessing
+import os
+import pickle
+import signal
+import socket
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, closing, contextmanager
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from functools import cached_property, partial
+from mmap import mmap
+from multiprocessing.context import ForkProcess
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from agentest.errors import ConfigError, UsageError
+from agentest.events import ConversationFinished, ScenarioFinished, ScenarioStarted, TurnFinished
+from agentest.execute import concurrency
+from agentest.links import Link
+from agentest.llm.budget import Spending
+from agentest.llm.providers import ModelSpec
+from agentest.plan import Unit
+from agentest.prepare import Prepared
+from agentest.results import (
+    ConversationResult,
+    Reason,
+    ReasonKind,
+    RunResult,
+    ScenarioResult,
+    Status,
+    Verdict,
+)
+from agentest.runner import Emit, InOrder, RunOrder, Settings, Stop, scenario_result
+from agentest.totals import totals_of
+from agentest.worker import (
+    HEARD,
+    Close,
+    Done,
+    Failed,
+    Given,
+    Held,
+    Idle,
+    Note,
+    Ready,
+    Refused,
+    StopNow,
+    Take,
+    work,
+)
+
+AUTO = "auto"
+_LAST_WORDS_S = 10.0
+_CGROUP_CPU = Path("/sys/fs/cgroup/cpu.max")
+
+
+def worker_count(prepared: Prepared, wanted: int | str) -> int:
+    """How many workers to start: no more than there are units, places and calls to divide among them."""
+    count = cores() if wanted == AUTO else int(wanted)
+    limits = [len(prepared.plan.units), concurrency(prepared)]
+    for spec in (prepared.user, prepared.judge):
+        if spec:
+            limits += [
+                n for n in (spec.max_concurrency, spec.requests_per_minute, spec.tokens_per_minute) if n
+            ]
+    return max(1, min(count, *limits))
+
+
+def cores(quota: Path = _CGROUP_CPU) -> int:
+    """How many cores this process may use, by its affinity and its container's quota."""
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        allowed, period = quota.read_text().split()
+        return max(1, min(count, int(allowed) // int(period)))
+    except (OSError, ValueError):  # no such file, or `max`
+        return count
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One worker's part of what is divided."""
+
+    index: int
+    count: int
+
+    def of(self, whole: int) -> int:
+        return whole // self.count + (self.index < whole % self.count)
+
+    def of_limit(self, whole: int | None) -> int | None:
+        return None if whole is None else self.of(whole)
+
+
+class SharedSpending(Spending):
+    """What all workers have spent so far, each in a cell of its own in memory that they share.
+
+    Claims are made under a lock that the system gives back when its holder is killed.
+    """
+
+    def __init__(self, index: int, cells: SharedCells) -> None:
+        super().__init__()
+        self._index = index
+        self._cells = cells
+
+    @property
+    def calls(self) -> int:
+        return sum(self._cells.calls)
+
+    @property
+    def cost(self) -> float:
+        return sum(self._cells.costs)
+
+    def claim(self, most: int | None) -> bool:
+        with self._cells.locked():
+            if most is not None and self.calls >= most:
+                return False
+            self._cells.calls[self._index] += 1
+            return True
+
+    def add(self, cost: float) -> None:
+        self._cells.costs[self._index] += cost
+
+
+class SharedCells:
+    """Numbers in memory that forked processes share, until it is closed."""
+
+    def __init__(self, count: int) -> None:
+        memory = memoryview(mmap(-1, 16 * count))
+        self.calls = memory[: 8 * count].cast("q")
+        self.costs = memory[8 * count :].cast("d")
+        self._lock = tempfile.TemporaryFile()  # noqa: SIM115 - `close` closes it
+
+    def close(self) -> None:
+        self._lock.close()
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        fcntl.lockf(self._lock, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.lockf(self._lock, fcntl.LOCK_UN)
+
+
+@contextmanager
+def crew(prepared: Prepared, count: int) -> Iterator[ForkedCrew]:
+    """Fork workers. Must be entered before the event loop begins; at the end none is left."""
+    workers: list[_Worker] = []
+    with closing(SharedCells(count)) as cells:
+        try:
+            for index in range(count):
+                part = part_of(prepared, Share(index, count))
+                others = [worker.end for worker in workers]
+                workers.append(_fork(part, SharedSpending(index, cells), others))
+            yield ForkedCrew(prepared, workers)
+        finally:
+            for worker in workers:
+                worker.end.close()
+            for worker in workers:
+                worker.process.join(_LAST_WORDS_S)
+                worker.process.kill()
+                worker.process.join()
+
+
+def _fork(part: Prepared, spending: Spending, others: Sequence[socket.socket]) -> _Worker:
+    ours, theirs = socket.socketpair()
+    context = multiprocessing.get_context("fork")
+    given = (part, spending, theirs, [*others, ours])
+    process = context.Process(target=work, args=given, name="agentest worker")
+    # Until the worker handles them itself, signals to the whole group wait.
+    masked = signal.pthread_sigmask(signal.SIG_BLOCK, HEARD)
+    try:
+        process.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, masked)
+        theirs.close()  # the link ends with the worker, and not with us alone
+    return _Worker(process, ours)
+
+
+def part_of(prepared: Prepared, share: Share) -> Prepared:
+    """What was prepared, with the share of every limit."""
+    options = replace(prepared.request.options, concurrency=share.of(concurrency(prepared)))
+    return replace(
+        prepared,
+        request=replace(prepared.request, options=options),
+        user=_model_part(prepared.user, share),
+        judge=_model_part(prepared.judge, share),
+    )
+
+
+def _model_part(spec: ModelSpec | None, share: Share) -> ModelSpec | None:
+    return spec and replace(
+        spec,
+        max_concurrency=share.of_limit(spec.max_concurrency),
+        requests_per_minute=share.of_limit(spec.requests_per_minute),
+        tokens_per_minute=share.of_limit(spec.tokens_per_minute),
+    )
+
+
+class PackedConversations(Sequence[ConversationResult]):
+    """Conversations as they came from a worker, unpacked when somebody looks at them."""
+
+    def __init__(self, packed: Sequence[bytes]) -> None:
+        self._packed = packed
+
+    def __len__(self) -> int:
+        return len(self._packed)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._unpacked[index]
+
+    @cached_property
+    def _unpacked(self) -> tuple[ConversationResult, ...]:
+        return tuple(pickle.loads(one) for one in self._packed)
+
+
+class _Stage(IntEnum):
+    """How far a worker has come."""
+
+    STARTING = 0
+    READY = 1
+    IDLE = 2
+    GONE = 3
+
+
+@dataclass(slots=True)
+class _Worker:
+    """A worker as the run sees it."""
+
+    process: ForkProcess
+    end: socket.socket
+    link: Link = field(init=False)
+    stage: _Stage = _Stage.STARTING
+    begun: set[tuple[str, str]] = field(default_factory=set)
+    may_leave: bool = False
+    """Whether it has said its last words."""
+
+    def death(self) -> str:
+        """How it died."""
+        self.process.join(_LAST_WORDS_S)
+        status = self.process.exitcode or 0
+        return (
+            f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+        )
+
+
+class ForkedCrew:
+    """The workers of one run."""
+
+    def __init__(self, prepared: Prepared, workers: Sequence[_Worker]) -> None:
+        self._plan = prepared.plan
+        specs = {"user": prepared.user, "judge": prepared.judge}
+        self._models = {role: spec.name if spec else None for role, spec in specs.items()}
+        self._workers = workers
+
+    @asynccontextmanager
+    async def ready(
+        self, settings: Settings, emit: Emit, stop: Stop, on_note: Callable[[str], None]
+    ) -> AsyncIterator[Callable[[], Awaitable[RunResult]]]:
+        """Have everything open that the workers need; yields what runs the plan.
+
+        Raises UsageError for what the user has to change.
+        """
+        frame = RunOrder(self._plan, settings, self._models, emit, stop)
+        run = _Run(self._plan.units, self._workers, settings, emit, stop, on_note)
+        for worker in self._workers:
+            hear, lose = partial(run.hear, worker), partial(run.lose, worker)
+            worker.link = await Link.over(worker.end, hear, lose)
+        try:
+            await run.until_ready()
+            yield partial(run.run, frame)
+        finally:
+            with anyio.CancelScope(shield=True):
+                for worker in self._workers:
+                    await worker.link.close()
+
+
+class _Run:
+    """Hands out units, hears what workers send, and passes it on."""
+
+    def __init__(
+        self,
+        units: Sequence[Unit],
+        workers: Sequence[_Worker],
+        settings: Settings,
+        emit: Emit,
+        stop: Stop,
+        on_note: Callable[[str], None],
+    ) -> None:
+        self._units = {(unit.scenario.name, unit.agent): unit for unit in units}
+        self._workers = workers
+        self._settings = settings
+        self._emit = emit
+        self._stop = stop
+        self._on_note = on_note
+        self._noted: set[str] = set()
+        self._refusal: UsageError | None = None
+        self._reached = {stage: anyio.Event() for stage in _Stage}
+        self._asking: asyncio.Queue[_Worker] = asyncio.Queue()
+        self._held: dict[tuple[str, str], dict[int, bytes]] = {}
+        self._results: dict[str, ScenarioResult] = {}
+
+    async def until_ready(self) -> None:
+        """Wait until every worker can begin. Raises UsageError where one cannot."""
+        await self._reached[_Stage.READY].wait()
+        if self._refusal:
+            raise self._refusal
+
+    async def run(self, frame: RunOrder) -> RunResult:
+        """Run all units, and have the workers end."""
+        frame.begin()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._hand_out)
+            await self._until_idle()
+            tasks.cancel_scope.cancel()
+        for worker in self._workers:
+            if worker.stage < _Stage.IDLE:
+                worker.process.kill()
+                self._give_up(worker, "did not end when it was told to")
+        result = frame.conclude(self._results)
+        self._tell(Close())
+        await self._reached[_Stage.GONE].wait()
+        return result
+
+    async def _until_idle(self) -> None:
+        idle = self._reached[_Stage.IDLE]
+        with self._stop.scope:
+            await idle.wait()
+        if self._stop.reason is not None:
+            self._tell(StopNow(self._stop.reason, self._stop.status, self._stop.interrupted))
+            with anyio.move_on_after(_LAST_WORDS_S):
+                await idle.wait()
+
+    async def _hand_out(self) -> None:
+        line = InOrder(self._units.values(), self._settings.debounce_s)
+        while True:
+            worker = await self._asking.get()
+            unit = await line.take()
+            worker.link.send(Given(unit.scope if unit else None))
+
+    def _tell(self, message: object) -> None:
+        for worker in self._workers:
+            worker.link.send(message)
+
+    def hear(self, worker: _Worker, message: Any) -> None:
+        """Act on what a worker sends."""
+        match message:
+            case Take():
+                self._asking.put_nowait(worker)
+            case Held():
+                self._hold(message)
+            case ScenarioFinished():
+                worker.begun.discard((message.result.name, message.result.agent))
+                self._finish(message.result)
+            case ScenarioStarted():
+                worker.begun.add((message.name, message.agent))
+                self._emit(message)
+            case TurnFinished():
+                self._emit(message)
+            case _:
+                self._hear_of_itself(worker, message)
+
+    def _hear_of_itself(self, worker: _Worker, message: Any) -> None:
+        match message:
+            case Ready():
+                self._reach(worker, _Stage.READY)
+            case Idle():
+                self._reach(worker, _Stage.IDLE)
+            case Done():
+                worker.may_leave = True
+            case Refused():
+                worker.may_leave = True
+                self._refusal = ConfigError(message.problem)
+            case Failed():
+                worker.may_leave = True
+                self._give_up(worker, f"failed: {message.problem}")
+            case StopNow():
+                self._stop(message.reason, message.status, interrupted=message.interrupted)
+            case Note() if message.text not in self._noted:  # all of them may have the same to say
+                self._noted.add(message.text)
+                self._on_note(message.text)
+
+    def lose(self, worker: _Worker) -> None:
+        """A worker is gone."""
+        if not worker.may_leave:
+            self._give_up(worker, worker.death())
+        self._reach(worker, _Stage.GONE)
+
+    def _reach(self, worker: _Worker, stage: _Stage) -> None:
+        worker.stage = stage
+        least = min(each.stage for each in self._workers)
+        for passed in range(least + 1):
+            self._reached[_Stage(passed)].set()
+
+    def _hold(self, held: Held) -> None:
+        self._held.setdefault((held.name, held.agent), {})[held.number] = held.result
+        self._emit(ConversationFinished(held.name, held.agent, held.json, held.number))
+
+    def _finish(self, result: ScenarioResult) -> None:
+        place = result.name, result.agent
+        held = self._held.pop(place, {})
+        whole = replace(result, conversations=PackedConversations([held[n] for n in sorted(held)]))
+        self._emit(ScenarioFinished(whole))
+        self._results[self._units[place].scope] = whole if self._settings.keep_conversations else result
+
+    def _give_up(self, worker: _Worker, problem: str) -> None:
+        """Stop the run, and make results of what a worker has left behind."""
+        if worker.stage is _Stage.STARTING:
+            self._refusal = UsageError(f"a worker process {problem} before the run began")
+            return
+        self._stop(f"a worker process {problem}")
+        for place in sorted(worker.begun):
+            self._finish(_left_behind(self._units[place], self._held.get(place, {}), problem))
+        worker.begun.clear()
+
+
+def _left_behind(unit: Unit, held: Mapping[int, bytes], problem: str) -> ScenarioResult:
+    message = f"the worker process {problem} after {len(held)} of {unit.conversations} conversations"
+    reason = Reason(Status.ERRORED, ReasonKind.INTERRUPTED, message)
+    totals = totals_of(PackedConversations([held[number] for number in sorted(held)]))
+    return scenario_result(unit, Verdict(Status.ERRORED, (reason,)), totals=totals)

@@ -1,0 +1,418 @@
+"""`--workers` from outside: the same results, limits that hold over all processes, and none left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from evalset_documents import case, eval_set, invocation, text
+from model_server import ModelServer, best, model_keys
+from project import DEADLINE_S, Project, answers, free_port, wait_until
+
+from agentest.testing import ScriptedAgent, tool_call
+
+TIMES = {"durationMs", "latencyMs", "startedAt", "time", "slowestTurns"}
+
+HANDLER = """
+import os, threading
+from pathlib import Path
+
+async def handler(messages, ctx):
+    said = messages[-1]["content"]
+    if said == "die":
+        os.kill(os.getpid(), 9)
+    if said == "hang":
+        Path(f"pid.{os.getpid()}").touch()
+        await __import__("anyio").sleep_forever()
+    if said == "block":
+        Path(f"pid.{os.getpid()}").touch()
+        threading.Event().wait()
+    if said == "call":
+        await ctx.resolve_tool("t", ARGS)
+    return REPLY
+"""
+CONFIG = """
+config = {
+    "agent": {"type": "custom", "name": "h", "handler": handler},
+    "reporters": ["console", "json"],
+}
+"""
+
+
+def handled(project: Project, args: str = "{}", reply: str = "'fine'", more: str = "") -> None:
+    """A configuration whose agent is a Python function, run by the workers themselves."""
+    project.write("agentest.config.py", f"{HANDLER}\nARGS = {args}\nREPLY = {reply}\n{CONFIG}\n{more}\n")
+
+
+def scenarios(project: Project, **turns: str) -> None:
+    """Scripted scenarios: name → what the user says, once."""
+    lines = [f'scenario("{name}", turns=["{said}"], tools=tools)' for name, said in turns.items()]
+    project.scenario("\n".join(['tools = {"t": lambda args: {"ok": True}}', *lines]))
+
+
+def timeless(value: Any) -> Any:
+    """A document without what differs from run to run."""
+    if isinstance(value, dict):
+        return {key: timeless(item) for key, item in value.items() if key not in TIMES}
+    return [timeless(item) for item in value] if isinstance(value, list) else value
+
+
+def one_and_three(project: Project, *arguments: str) -> tuple[Any, Any]:
+    """The results of one worker and of three, without times; exit statuses are the same."""
+    one = project.run(*arguments)
+    alone = timeless(project.results)
+    three = project.run("--workers", "3", *arguments)
+    assert three.returncode == one.returncode, three.stdout + three.stderr
+    assert three.stderr == one.stderr
+    return alone, timeless(project.results)
+
+
+def alive(process: int) -> bool:
+    """Whether a process runs; one that has ended and waits to be noted does not."""
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in "ZX"
+
+
+def hanging(project: Project) -> list[int]:
+    """The workers in which a handler hangs, or hung."""
+    return [int(path.suffix[1:]) for path in project.root.glob("pid.*")]
+
+
+def two_hanging(project: Project) -> list[int]:
+    """Two workers in which a handler hangs, as soon as there are two."""
+    wait_until(lambda: len(hanging(project)) == 2)
+    return hanging(project)
+
+
+def test_results_are_those_of_one_process(project: Project) -> None:
+    """Judged, failing, erring, skipped and broken scenarios: all is equal, and in order, but for times."""
+    project.write(
+        "metrics.py",
+        "from agentest import QuantitativeMetric\n"
+        "class Length(QuantitativeMetric):\n    def score(self, input):\n"
+        "        return len(input.agent_message)\n",
+    )
+    project.scenario(
+        "def broken(args):\n    raise RuntimeError('no')\n"
+        "for n in range(7):\n    scenario(f's{n}', goal='Get help.')\n"
+        "scenario('fails', turns=['x'], trajectory={'expected': ['t'], 'match_mode': 'contains'})\n"
+        "scenario('errs', turns=['call'], tools={'t': lambda args: {1, 2}})\n"
+        "scenario('later', turns=['x'], skip='not yet')"
+    )
+    project.scenario("1 / 0", name="b.sim.py")
+
+    def agent_says(body: dict[str, Any]) -> Any:
+        last = body["messages"][-1]
+        return tool_call("t") if last["content"] == "call" else "sure"
+
+    with ScriptedAgent(agent_says) as agent, ModelServer(script=best) as model:
+        project.config(
+            agent.endpoint, custom_metrics=["metrics:Length"], compare=[{"name": "b"}], **model_keys(model)
+        )
+        alone, three = one_and_three(project, "--conversations", "2")
+    assert alone == three
+    names = [scenario["name"] for scenario in three["scenarios"]]
+    assert [name for name in names if name.startswith("s")] == [f"s{n}" for n in range(7)]
+
+
+def test_values_of_every_kind_come_through(project: Project) -> None:
+    """Objects without a JSON form, deep nesting, loops and megabytes are no trouble."""
+    handled(
+        project,
+        args='{"object": Odd(), "deep": deep, "loop": loop, "number": float("nan"), "pair": (1, 2)}',
+        reply='"x" * 3_000_000',
+    )
+    config = project.root / "agentest.config.py"
+    config.write_text(
+        "class Odd:\n    def __str__(self): return 'an odd one'\n"
+        "deep = []\nfor _ in range(400): deep = [deep]\nloop = []\nloop.append(loop)\n" + config.read_text()
+    )
+    scenarios(project, a="call", b="call", c="call")
+    alone, three = one_and_three(project, "--verbose")
+    assert alone == three
+    call = three["scenarios"][0]["conversations"][0]["turns"][0]["toolCalls"][0]
+    assert call["args"]["object"] == "an odd one"
+    assert call["args"]["pair"] == [1, 2]
+
+
+def test_a_value_that_cannot_be_shown_is_an_error(project: Project) -> None:
+    """Where a value cannot even be turned into text, the run says so, and ends."""
+    handled(project, args='{"object": Hostile()}')
+    config = project.root / "agentest.config.py"
+    hostile = "class Hostile:\n    def __str__(self): raise ValueError('not me')\n    __repr__ = __str__\n"
+    config.write_text(hostile + config.read_text())
+    scenarios(project, a="call", b="hello")
+    done = project.run("--workers", "2")
+    assert done.returncode == 2
+    assert "conversation a-1 cannot be written: ValueError: not me" in done.stdout
+    assert project.scenario_result("a")["status"] == "errored"
+    assert "Traceback" not in done.stderr
+
+
+def test_a_worker_that_is_killed_stops_the_run(project: Project) -> None:
+    """What it had begun is errored and says why; what had finished is kept, and nothing hangs."""
+    handled(project)
+    scenarios(project, a="hello", b="hang", c="die")
+    done = project.run("--workers", "3")
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "a worker process was killed by SIGKILL" in done.stdout
+    found = {scenario["name"]: scenario["status"] for scenario in project.results["scenarios"]}
+    assert found["b"] == found["c"] == "errored"
+    assert not any(alive(pid) for pid in hanging(project))
+
+
+@pytest.mark.parametrize("said", ["hang", "block"])
+def test_no_worker_survives_its_parent(project: Project, said: str) -> None:
+    """A run that is killed leaves no process behind, waiting or blocked."""
+    handled(project)
+    scenarios(project, a=said, b=said)
+    process = project.start("--workers", "2", "--concurrency", "2")
+    workers = two_hanging(project)
+    process.kill()
+    process.communicate(timeout=DEADLINE_S)
+    wait_until(lambda: not any(alive(pid) for pid in workers))
+
+
+def test_ctrl_c_of_a_terminal_reaches_all_processes(project: Project) -> None:
+    """Workers leave the signal to the run: what had finished is reported, one message, no traceback."""
+    handled(project)
+    scenarios(project, a="hello", b="hang", c="hang")
+    process = project.start("--workers", "3", "--concurrency", "3")
+    workers = two_hanging(project)
+    wait_until(lambda: '"number"' in (project.root / ".agentest" / "journal.jsonl").read_text())
+    for pid in (*workers, process.pid):
+        os.kill(pid, signal.SIGINT)
+    out, err = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 130, out + err
+    assert err.count("stopping") == 1
+    assert "Traceback" not in err + out
+    assert project.scenario_result("a")["status"] == "passed"
+    assert project.scenario_result("b")["status"] == "errored"
+    assert project.results["interrupted"] is True
+    assert not any(alive(pid) for pid in workers)
+
+
+def test_a_second_signal_ends_at_once(project: Project) -> None:
+    """Twice SIGTERM ends a run whose workers are blocked, and them."""
+    handled(project)
+    scenarios(project, a="block", b="block")
+    process = project.start("--workers", "2", "--concurrency", "2")
+    workers = two_hanging(project)
+    assert process.stderr is not None
+    process.terminate()
+    while "once more ends at once" not in process.stderr.readline():
+        pass
+    process.terminate()
+    process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 130
+    wait_until(lambda: not any(alive(pid) for pid in workers))
+
+
+def test_programs_of_a_handler_hear_signals(project: Project) -> None:
+    """What a handler starts in a worker is not deaf to Ctrl-C, as the worker is."""
+    shown = "import signal; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
+    reply = f"subprocess.run([{sys.executable!r}, '-c', {shown!r}], capture_output=True, text=True).stdout"
+    project.write(
+        "agentest.config.py",
+        f"import subprocess\nasync def handler(messages, ctx):\n    return {reply}\n{CONFIG}",
+    )
+    scenarios(project, a="x", b="y")
+    assert project.run("--workers", "2").returncode == 0
+    turn = project.results["scenarios"][0]["conversations"][0]["turns"][0]
+    assert turn["agentMessage"].strip() == "True"
+
+
+def test_fail_fast_stops_all_workers(project: Project) -> None:
+    """A scenario that fails in one worker ends what the others do."""
+    handled(project)
+    project.scenario(
+        'scenario("fails", turns=["x"], trajectory={"expected": ["t"], "match_mode": "contains"})\n'
+        'scenario("waits", turns=["hang"])'
+    )
+    done = project.run("--workers", "2", "--fail-fast")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert project.scenario_result("waits")["status"] == "skipped"
+    assert project.results["stopped"] == "stopped by --fail-fast"
+
+
+def test_a_budget_is_of_all_workers(project: Project) -> None:
+    """No more calls are made than --max-llm-calls allows, over all processes; it is said once."""
+    project.scenario("for n in range(8):\n    scenario(f's{n}', goal='Get help.')")
+    with ScriptedAgent(["sure"]) as agent, ModelServer(script=best) as model:
+        project.config(agent.endpoint, **model_keys(model))
+        done = project.run("--workers", "3", "--max-llm-calls", "25")
+        # What was claimed when the run was stopped may not have been sent any more.
+        assert 10 < len(model.received) <= 25
+    assert done.returncode == 2
+    assert done.stderr.count("no more model calls: all 25") == 1
+
+
+def test_recordings_are_made_and_replayed(project: Project) -> None:
+    """What workers record, workers and a single process replay, without a model."""
+    project.scenario("for n in range(5):\n    scenario(f's{n}', goal='Get help.')")
+    with ScriptedAgent(["sure"]) as agent:
+        with ModelServer(script=best) as model:
+            project.config(agent.endpoint, **model_keys(model))
+            assert project.run("--workers", "3", "--record").returncode == 0
+        recorded = timeless(project.results)
+        project.config(agent.endpoint)
+        replayed = one_and_three(project, "--replay")
+    assert replayed == (recorded, recorded)
+    folder = project.root / ".agentest" / "cassettes"
+    assert len(list(folder.glob("*.jsonl"))) == 5
+    assert not list(folder.glob("*.partial"))
+
+
+def test_a_recording_that_did_not_finish_replaces_none(project: Project) -> None:
+    """A worker that had finished its part keeps the old recordings too, when another one is stopped."""
+    project.scenario("for n in range(4):\n    scenario(f's{n}', goal='Get help.')")
+    folder = project.root / ".agentest" / "cassettes"
+    with ScriptedAgent(["sure"]) as agent, ModelServer(script=best) as model:
+        project.config(agent.endpoint, **model_keys(model))
+        assert project.run("--workers", "2", "--record").returncode == 0
+        before = {path.name: path.read_bytes() for path in folder.glob("*.jsonl")}
+        assert project.run("--workers", "2", "--record", "--max-llm-calls", "60").returncode == 2
+        assert {path.name: path.read_bytes() for path in folder.glob("*.jsonl")} == before
+        assert list(folder.glob("*.partial"))
+        asked = len(model.received)
+        assert project.run("--workers", "2", "--replay-or-record").returncode == 0
+        assert len(model.received) == asked  # all of it stood in the old recordings
+    assert not list(folder.glob("*.partial"))
+
+
+def test_a_damaged_recording_is_refused_before_the_run(project: Project) -> None:
+    """One message and exit status 2, however many workers would have found it."""
+    project.scenario("for n in range(3):\n    scenario(f's{n}', goal='Get help.')")
+    with ScriptedAgent(["sure"]) as agent, ModelServer(script=best) as model:
+        project.config(agent.endpoint, **model_keys(model))
+        project.run("--record")
+        damaged = sorted((project.root / ".agentest" / "cassettes").glob("*.jsonl"))[1]
+        damaged.write_bytes(damaged.read_bytes()[:-20])
+        done = project.run("--workers", "3", "--replay-or-record")
+    assert done.returncode == 2
+    assert done.stderr.count(damaged.name) == 1
+    assert "Traceback" not in done.stderr
+
+
+SERVER = """
+import http.server, os, pathlib, sys
+pathlib.Path(f"server.{os.getpid()}").touch()
+BODY = b'{"choices": [{"message": {"content": "hi"}}]}'
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self): self.answer()
+    def do_POST(self): self.answer()
+    def answer(self):
+        self.send_response(200)
+        self.send_header("content-length", str(len(BODY)))
+        self.end_headers()
+        self.wfile.write(BODY)
+    def log_message(self, *a): pass
+http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+
+
+def serving(project: Project, port: int, script: str = SERVER) -> None:
+    project.write("server.py", script)
+    server = {
+        "command": [sys.executable, "server.py", str(port)],
+        "ready": f"http://127.0.0.1:{port}/",
+    }
+    agent = {"endpoint": f"http://127.0.0.1:{port}/v1", "server": server}
+    project.write("agentest.config.yaml", json.dumps({"agent": agent, "reporters": ["console", "json"]}))
+
+
+def test_the_agents_server_is_started_once(project: Project) -> None:
+    """The run starts the server for all workers, and ends it when they are done."""
+    port = free_port()
+    serving(project, port)
+    scenarios(project, a="x", b="x", c="x")
+    done = project.run("--workers", "3")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(list(project.root.glob("server.*[0-9]"))) == 1
+    wait_until(lambda: not answers(port))
+
+
+@pytest.mark.parametrize("server", [True, False], ids=["server dies", "agent unreachable"])
+def test_what_cannot_begin_is_said_once(project: Project, server: bool) -> None:
+    """A server that dies, or an agent that is not there: one message, exit status 2."""
+    port = free_port()
+    if server:
+        serving(project, port, "print('no database')\nraise SystemExit(3)")
+    else:
+        project.config(f"http://127.0.0.1:{port}/v1")
+    scenarios(project, a="x", b="x")
+    done = project.run("--workers", "2")
+    assert done.returncode == 2
+    assert done.stderr.count("agentest: ") == 1
+    assert ("no database" if server else "cannot be reached") in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_what_a_file_prints_is_printed_once(project: Project) -> None:
+    """Output that waits in a buffer when workers are forked is not written by each of them."""
+    handled(project)
+    scenarios(project, a="x", b="y")
+    project.scenario('print("loaded")\nscenario("c", turns=["x"])', name="c.sim.py")
+    done = project.run("--workers", "3")
+    assert done.stdout.count("loaded") == 1
+
+
+def test_evaluation_sets_are_spread_too(project: Project) -> None:
+    """`agentest eval --workers` gives the results of one process."""
+    cases = [case(f"c{n}", invocation(f"say {n}", f"say {n}")) for n in range(4)]
+    project.write("orders.test.json", text(eval_set("orders", *cases)))
+    with ScriptedAgent(lambda body: body["messages"][-1]["content"]) as agent:
+        project.config(agent.endpoint)
+        found = []
+        for count in ("1", "3"):
+            done = project.agentest("eval", "orders.test.json", "--workers", count, "--num-runs", "2")
+            assert done.returncode == 0, done.stdout + done.stderr
+            found.append(timeless(project.results))
+    assert found[0] == found[1]
+
+
+def test_annotations_and_transcripts_are_those_of_one_process(project: Project) -> None:
+    """What is shown of scenarios that fail does not depend on who ran them."""
+    handled(project)
+    project.scenario(
+        "for n in range(4):\n    scenario(f's{n}', turns=['x'], "
+        "trajectory={'expected': ['t'], 'match_mode': 'contains'})"
+    )
+    shown = []
+    for count in ("1", "2"):
+        summary = project.root / f"summary{count}.md"
+        done = project.run(
+            "--workers",
+            count,
+            "--reporter",
+            "github-actions",
+            "--verbose",
+            env={"GITHUB_STEP_SUMMARY": str(summary)},
+        )
+        assert done.returncode == 1
+        shown.append((done.stdout, summary.read_text().count("fine")))
+    assert shown[0] == shown[1]
+    assert shown[0][0].count("::error") == 4
+
+
+@pytest.mark.parametrize("wrong", ["0", "-1", "many", "1.5"])
+def test_a_wrong_number_is_refused(project: Project, wrong: str) -> None:
+    """Only whole numbers from 1 and `auto` are numbers of workers."""
+    done = project.run("--workers", wrong)
+    assert done.returncode == 2
+    assert f"{wrong!r} is neither a whole number of at least 1 nor auto" in done.stderr
+
+
+def test_auto_runs_anywhere(project: Project) -> None:
+    """`auto` is however many cores there are, one among them."""
+    handled(project)
+    scenarios(project, a="x", b="y")
+    assert project.run("--workers", "auto").returncode == 0
