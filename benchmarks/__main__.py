@@ -4,34 +4,42 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from benchmarks import (
     cpu_section,
-    memory_section,
+    eval_section,
+    faults_section,
     models_section,
     profile_section,
     run_section,
+    scale_section,
     startup_section,
+    workers_section,
 )
 from benchmarks.options import Options
-from benchmarks.page import write
+from benchmarks.page import machine, write
 from benchmarks.process import Failed
+from benchmarks.targets import Found, read_measured, summary, write_measured
 from benchmarks.workload import Workload
 
-WRITTEN: dict[str, Callable[[Options], str]] = {
+WRITTEN: dict[str, Callable[[Options], Found]] = {
     "run": run_section.section,
     "cpu": cpu_section.section,
-    "models": models_section.section,
+    "scale": scale_section.section,
+    "workers": workers_section.section,
     "startup": startup_section.section,
-    "memory": memory_section.section,
+    "faults": faults_section.section,
+    "eval": eval_section.section,
+    "models": models_section.section,
 }
-PRINTED: dict[str, Callable[[Options], str]] = {"profile": profile_section.section}
+PRINTED: dict[str, Callable[[Options], Found]] = {"profile": profile_section.section}
 SECTIONS = {**WRITTEN, **PRINTED}
+TARGETS = "targets"
 
 
 def main() -> None:
-    """Measure the sections that are asked for, one after another."""
+    """Measure the sections that are asked for, one after another; then compare all with their targets."""
     given = _arguments()
     work = Workload(
         scenarios=given.scenarios,
@@ -41,20 +49,33 @@ def main() -> None:
     )
     options = Options(work, given.concurrency, given.runs)
     try:
-        for name in given.sections or WRITTEN:
-            text = SECTIONS[name](options)
-            print(f"## {name}\n\n{text}\n", flush=True)
-            if name in WRITTEN and given.write:
-                write(name, text)
+        _measure([name for name in given.sections or WRITTEN if name != TARGETS], options, given.write)
     except Failed as error:
         sys.exit(f"benchmarks: {error}")
 
 
+def _measure(names: Iterable[str], options: Options, to_page: bool) -> None:
+    """Measure sections; what was measured of the others before stays in the table of targets."""
+    measured = read_measured()
+    for name in names:
+        found = SECTIONS[name](options)
+        print(f"## {name}\n\n{found.page()}\n", flush=True)
+        if name in PRINTED:
+            continue
+        measured[name] = (machine(), found.targets)
+        if to_page:
+            write(name, found.page())
+            write_measured(measured)
+    text = summary({name: measured[name] for name in WRITTEN if name in measured})
+    print(f"## {TARGETS}\n\n{text}\n", flush=True)
+    if to_page:
+        write(TARGETS, text)
+
+
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument(
-        "sections", nargs="*", metavar="section", help=f"{', '.join(SECTIONS)} (default: all but profile)"
-    )
+    known = ", ".join((*SECTIONS, TARGETS))
+    parser.add_argument("sections", nargs="*", metavar="section", help=f"{known} (default: all but profile)")
     parser.add_argument("--scenarios", type=_at_least_one, default=20, help="default: %(default)s")
     parser.add_argument("--turns", type=_at_least_one, default=4, help="default: %(default)s")
     parser.add_argument("--concurrency", type=_at_least_one, default=20, help="default: %(default)s")
@@ -66,8 +87,8 @@ def _arguments() -> argparse.Namespace:
     )
     given = parser.parse_args()
     for name in given.sections:
-        if name not in SECTIONS:
-            parser.error(f"there is no section {name!r}; there are {', '.join(SECTIONS)}")
+        if name not in (*SECTIONS, TARGETS):
+            parser.error(f"there is no section {name!r}; there are {known}")
     return given
 
 

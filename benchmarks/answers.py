@@ -1,11 +1,12 @@
-"""What the fake agent and the fake model answer."""
+"""What the fake agent and the fake model answer, right and wrong."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-from benchmarks.workload import LINE, TOOL
+from benchmarks.fault_plan import CUT, WORDING
+from benchmarks.workload import LINE, PLAIN_QUESTION, TOOL
 
 REPLY = (
     "On Tuesday there are two openings in the morning, at 09:00 and at 10:30. Both leave enough time for a "
@@ -33,20 +34,43 @@ def _tool_call() -> bytes:
     return _completion({"role": "assistant", "content": None, "tool_calls": [call]}, "tool_calls")
 
 
-_TOOL_CALL = _tool_call()
-_TEXT = _completion({"role": "assistant", "content": REPLY}, "stop")
+def http_answer(body: bytes, status: str = "200 OK") -> bytes:
+    """A whole answer of HTTP/1.1."""
+    head = f"HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+    return head.encode() + body
+
+
+def _error(status: str) -> bytes:
+    return http_answer(json.dumps({"error": {"message": f"the benchmark's {status}"}}).encode(), status)
+
+
+_PLAIN_TEXT = _completion({"role": "assistant", "content": REPLY}, "stop")
+_TOOL_CALL = http_answer(_tool_call())
+_TEXT = http_answer(_PLAIN_TEXT)
+_WORDS = "Well, I would say that it was quite helpful."
+
+BROKEN = {
+    "429": _error("429 Too Many Requests"),
+    "500": _error("500 Internal Server Error"),
+    "503": _error("503 Service Unavailable"),
+    WORDING: http_answer(_completion({"role": "assistant", "content": _WORDS}, "stop")),
+    CUT: http_answer(_PLAIN_TEXT[: len(_PLAIN_TEXT) // 2]),
+}
+"""Fault → the whole answer."""
 
 
 def agent_answer(body: bytes) -> bytes:
-    """A tool call first in each turn, a text once the tool's result is there."""
-    return _TEXT if json.loads(body)["messages"][-1]["role"] == "tool" else _TOOL_CALL
+    """A tool call first in each turn, a text once the tool's result is there; to a plain question a text."""
+    last = json.loads(body)["messages"][-1]
+    plain = last["role"] == "tool" or last["content"].startswith(PLAIN_QUESTION)
+    return _TEXT if plain else _TOOL_CALL
 
 
 def model_answer(body: bytes) -> bytes:
     """The best answer of the form that is asked for in `response_format`."""
     form = json.loads(body)["response_format"]["json_schema"]["schema"]["properties"]
     content = json.dumps({name: _value(name, schema) for name, schema in form.items()})
-    return _completion({"role": "assistant", "content": content}, "stop")
+    return http_answer(_completion({"role": "assistant", "content": content}, "stop"))
 
 
 def _value(name: str, schema: dict[str, Any]) -> Any:

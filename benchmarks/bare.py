@@ -14,7 +14,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 from benchmarks.payloads import GOAL_JUDGE, Payload, agent_payload, judge_payload, user_payload
-from benchmarks.workload import LABEL_JUDGES, TURN_JUDGES
+from benchmarks.workload import LABEL_JUDGES, TURN_JUDGES, endpoint
 
 Post = Callable[[int, Payload], Awaitable[Any]]
 """Send a payload to a port of this machine; returns the decoded answer."""
@@ -25,10 +25,6 @@ _HEAD = (
     "POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
     "content-length: {}\r\n\r\n"
 )
-
-
-def _url(port: int) -> str:
-    return f"http://127.0.0.1:{port}/v1/chat/completions"
 
 
 @asynccontextmanager
@@ -60,7 +56,7 @@ async def with_aiohttp() -> AsyncIterator[Post]:
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
 
         async def post(port: int, payload: Payload) -> Any:
-            async with session.post(_url(port), json=payload) as response:
+            async with session.post(endpoint(port), json=payload) as response:
                 return await response.json()
 
         yield post
@@ -75,7 +71,7 @@ async def with_httpx() -> AsyncIterator[Post]:
     async with httpx.AsyncClient(timeout=None, limits=limits) as client:
 
         async def post(port: int, payload: Payload) -> Any:
-            return (await client.post(_url(port), json=payload)).json()
+            return (await client.post(endpoint(port), json=payload)).json()
 
         yield post
 

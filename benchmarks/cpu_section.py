@@ -11,15 +11,16 @@ from benchmarks.options import Options
 from benchmarks.page import machine, ratio, table
 from benchmarks.process import Sample, interleaved
 from benchmarks.programs import Bench
+from benchmarks.targets import Found, Target
 from benchmarks.workload import Workload
 
 _FACTOR = 3
-_FEW, _FEW_SCENARIOS = 2, 2
+_FEW, _FEW_SCENARIOS = 2, 1
+_MOST_MS, _MOST_OF_AIOHTTP = 1.2, 2.5
 _HEAD = ("", "conversations at once", "CPU ms per model call", "per call", "of aiohttp")
 
-
 _PROGRAMS = ("bare sockets", "bare aiohttp", "agentest run")
-_PROGRAMS_FEW = ("bare aiohttp", "bare httpx", "agentest run")  # httpx is of no use with more
+_PROGRAMS_FEW = ("bare aiohttp", "bare httpx")  # httpx is of no use with more
 
 Key = tuple["Pair", bool]
 
@@ -57,8 +58,8 @@ class Pair:
         return self.more_cpu_ms(samples) / (self.large.calls - self.small.calls)
 
 
-def section(options: Options) -> str:
-    """Measure, and tell it in Markdown."""
+def section(options: Options) -> Found:
+    """Measure, and tell it."""
     work = options.work
     many = [_pair(p, options.concurrency, work, work.scenarios) for p in _PROGRAMS]
     few = [_pair(p, _FEW, work, _FEW_SCENARIOS) for p in _PROGRAMS_FEW]
@@ -66,7 +67,17 @@ def section(options: Options) -> str:
         cases = {key: run for pair in (*many, *few) for key, run in pair.cases(servers).items()}
         samples = interleaved(cases, options.runs)
     rows = _rows(many, samples) + _rows(few, samples)
-    return "\n\n".join([_about(options), table(_HEAD, rows), machine()])
+    text = "\n\n".join([_about(options), table(_HEAD, rows), machine()])
+    return Found(text, _targets(many, samples))
+
+
+def _targets(pairs: Sequence[Pair], samples: Mapping[Key, Sample]) -> tuple[Target, ...]:
+    by_program = {pair.program: pair.per_model_call(samples) for pair in pairs}
+    ours, aiohttp = by_program["agentest run"], by_program["bare aiohttp"]
+    return (
+        Target("CPU of one more model call, its share of agent calls included", ours, _MOST_MS, "ms"),
+        Target("the same, of bare aiohttp", ours / aiohttp, _MOST_OF_AIOHTTP, "×"),
+    )
 
 
 def _pair(program: str, concurrency: int, work: Workload, scenarios: int) -> Pair:

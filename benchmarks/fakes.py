@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from benchmarks.fault_plan import written
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -23,6 +25,12 @@ class Counted:
     connections: int
     received_bytes: int
     cpu_s: float
+    faulty: int = 0
+    """Requests that met a fault."""
+
+    @property
+    def requests(self) -> int:
+        return self.agent_requests + self.model_requests
 
     def since(self, before: Counted) -> Counted:
         return Counted(
@@ -31,6 +39,7 @@ class Counted:
             self.connections - before.connections,
             self.received_bytes - before.received_bytes,
             self.cpu_s - before.cpu_s,
+            self.faulty - before.faulty,
         )
 
 
@@ -53,13 +62,20 @@ class Fakes:
             told["agent"]["connections"] + told["model"]["connections"],
             told["agent"]["received_bytes"] + told["model"]["received_bytes"],
             told["cpu_s"],
+            sum(told["agent"]["faulty"].values()) + sum(told["model"]["faulty"].values()),
         )
 
 
 @contextmanager
-def fakes(agent_s: float, model_s: float) -> Iterator[Fakes]:
-    """A fake agent and a fake model with these latencies in seconds."""
+def fakes(
+    agent_s: float,
+    model_s: float,
+    agent_faults: Mapping[str, int] = {},
+    model_faults: Mapping[str, int] = {},
+) -> Iterator[Fakes]:
+    """A fake agent and a fake model with these latencies in seconds, and faults of 200 requests."""
     command = [sys.executable, "-m", "benchmarks.server", f"--agent-s={agent_s}", f"--model-s={model_s}"]
+    command += [f"--agent-faults={written(agent_faults)}", f"--model-faults={written(model_faults)}"]
     process = subprocess.Popen(
         command, cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )

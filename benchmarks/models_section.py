@@ -2,52 +2,44 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from collections.abc import Sequence
+from collections.abc import Mapping
 from statistics import median
 from typing import Any
 
-from agentest.llm.port import ChatRequest
-from agentest.scenarios import Scenario, collecting, scenario
-from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios, tool_call
-from benchmarks.answers import REPLY
-from benchmarks.asking import PATHS
-from benchmarks.fakes import REPOSITORY, fakes
+from benchmarks.fakes import fakes
 from benchmarks.options import Options
 from benchmarks.page import machine, ratio, table
-from benchmarks.process import Failed, environment
-from benchmarks.workload import GOAL, KNOWLEDGE, LINE, PROFILE, TOOL
+from benchmarks.process import told_by
+from benchmarks.targets import Found
 
+_PATHS = ("direct", "litellm")
 _CALLS = 400
 _IN_FLIGHT = (1, 20)
 
 
-def section(options: Options) -> str:
-    """Measure, and tell it in Markdown."""
+def section(options: Options) -> Found:
+    """Measure, and tell it."""
     turns = options.work.turns
-    alone, batched = (_conversation(turns, batch=batch) for batch in (False, True))
-    sent = [_sent("each metric by itself", alone), _sent("`judge: {batch: true}`", batched)]
-    return "\n\n".join(
-        [
-            f"Medians of {options.runs} interleaved runs of {_CALLS} calls, from the question to a validated "
-            "answer; the fake model answers at once.",
-            table(("", "in flight", "CPU ms per model call", "of direct"), _cpu_rows(options.runs)),
-            f"One conversation of {turns} turns with a tool call in each:",
-            table(("", "model calls", "characters sent"), sent),
-            "The beginning that the prompts of a turn's judges have in common, and its share of a prompt:",
-            table(
-                ("turn", "judges", "characters shared", "of a prompt"),
-                [_shared(turn, alone) for turn in range(turns)],
-            ),
-            machine(),
-        ]
-    )
+    told = told_by("benchmarks.prompts", f"--turns={turns}")
+    sent = [_sent("each metric by itself", told["alone"]), _sent("`judge: {batch: true}`", told["batched"])]
+    parts = [
+        f"Medians of {options.runs} interleaved runs of {_CALLS} calls, from the question to a validated "
+        "answer; the fake model answers at once.",
+        table(("", "in flight", "CPU ms per model call", "of direct"), _cpu_rows(options.runs)),
+        f"One conversation of {turns} turns with a tool call in each:",
+        table(("", "model calls", "characters sent"), sent),
+        "The beginning that the prompts of a turn's judges have in common, and its share of a prompt:",
+        table(
+            ("turn", "judges", "characters shared", "of a prompt"),
+            [_shared(turn, shared) for turn, shared in enumerate(told["shared"])],
+        ),
+        machine(),
+    ]
+    return Found("\n\n".join(parts))
 
 
 def _cpu_rows(runs: int) -> list[list[str]]:
-    cases = [(path, in_flight) for in_flight in _IN_FLIGHT for path in PATHS]
+    cases = [(path, in_flight) for in_flight in _IN_FLIGHT for path in _PATHS]
     found: dict[tuple[str, int], list[float]] = {case: [] for case in cases}
     with fakes(0.0, 0.0) as servers:
         for number in range(runs):
@@ -61,75 +53,13 @@ def _cpu_rows(runs: int) -> list[list[str]]:
 
 
 def _cpu_ms(path: str, in_flight: int, port: int) -> float:
-    command = [sys.executable, "-m", "benchmarks.asking", f"--path={path}", f"--port={port}"]
-    command += [f"--calls={_CALLS}", f"--in-flight={in_flight}"]
-    done = subprocess.run(command, cwd=REPOSITORY, env=environment(), capture_output=True, text=True)
-    if done.returncode:
-        raise Failed(f"{' '.join(command[1:])} ended with {done.returncode}:\n{done.stderr}")
-    found: float = json.loads(done.stdout.splitlines()[-1])
-    return found
+    size = f"--calls={_CALLS}", f"--in-flight={in_flight}"
+    return float(told_by("benchmarks.asking", f"--path={path}", f"--port={port}", *size))
 
 
-def _conversation(turns: int, *, batch: bool) -> list[ChatRequest]:
-    """The requests to models that one conversation makes."""
-
-    def reply(body: dict[str, Any]) -> Any:
-        last = body["messages"][-1]["role"]
-        return REPLY if last == "tool" else tool_call(TOOL, service="haircut", date="next Tuesday")
-
-    model = ScriptedModel(answer=_answer)
-    with ScriptedAgent(reply) as agent:
-        result = run_scenarios(
-            [_scenario()],
-            agent=agent,
-            model=model,
-            max_turns=turns,
-            conversations_per_scenario=1,
-            judge={"batch": batch},
-        )
-    if not result.scenarios[0].verdict.passed:
-        raise Failed(f"the conversation did not pass: {result.scenarios[0].verdict}")
-    return model.requests
+def _sent(name: str, told: Mapping[str, int]) -> list[str]:
+    return [name, str(told["calls"]), f"{told['characters']:,}"]
 
 
-def _scenario() -> Scenario:
-    with collecting():
-        return scenario(
-            "books a morning slot",
-            profile=PROFILE,
-            goal=GOAL,
-            knowledge=list(KNOWLEDGE),
-            tools={TOOL: {"slots": ["09:00", "10:30"]}},
-        )
-
-
-def _answer(request: ChatRequest) -> dict[str, Any]:
-    """The best answer of the form that is asked for."""
-    defs = request.schema.get("$defs", {})
-
-    def best(schema: Any) -> Any:
-        if "$ref" in schema:
-            schema = defs[schema["$ref"].rpartition("/")[2]]
-        if "properties" in schema:
-            return {name: best(inner) for name, inner in schema["properties"].items()}
-        if "enum" in schema:
-            return "no failure" if "no failure" in schema["enum"] else max(schema["enum"])
-        return False if schema["type"] == "boolean" else LINE
-
-    answer: dict[str, Any] = best(request.schema)
-    return answer
-
-
-def _sent(name: str, requests: Sequence[ChatRequest]) -> list[str]:
-    return [name, str(len(requests)), f"{sum(map(len, map(_prompt, requests))):,}"]
-
-
-def _shared(turn: int, requests: Sequence[ChatRequest]) -> list[str]:
-    prompts = [_prompt(r) for r in requests if r.key.role == "judge" and r.key.turn == turn]
-    shared = next(at for at, found in enumerate(zip(*prompts, strict=False)) if len(set(found)) > 1)
-    mean = sum(map(len, prompts)) / len(prompts)
-    return [str(turn), str(len(prompts)), f"{shared:,}", f"{shared / mean:.0%}"]
-
-
-def _prompt(request: ChatRequest) -> str:
-    return "\0".join(message["content"] for message in request.messages)
+def _shared(turn: int, told: Mapping[str, Any]) -> list[str]:
+    return [str(turn), str(told["judges"]), f"{told['characters']:,}", f"{told['share']:.0%}"]

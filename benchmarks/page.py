@@ -14,9 +14,9 @@ from benchmarks.fakes import REPOSITORY
 PAGE = REPOSITORY / "docs" / "performance.md"
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table; the first column is text, the others are numbers."""
-    rule = ["---", *("---:" for _ in head[1:])]
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], texts: int = 1) -> str:
+    """A Markdown table; so many columns are text, the others are numbers."""
+    rule = ["---" if column < texts else "---:" for column in range(len(head))]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, rule, *rows))
 
 
@@ -26,7 +26,7 @@ def ratio(value: float, base: float) -> str:
 
 
 def machine() -> str:
-    """The machine and the day, for under a table."""
+    """The machine and the day, as they stand under a table."""
     return (
         f"Measured {datetime.now(UTC):%Y-%m-%d} on {_processor()}, {os.cpu_count()} cores, "
         f"{platform.system()}, Python {platform.python_version()}."

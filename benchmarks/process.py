@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import atexit
+import json
 import os
 import platform
 import subprocess
+import sys
 import tempfile
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from statistics import median
 from time import perf_counter
-from typing import TypeVar
+from typing import Any, TypeVar
 
-_RSS_UNIT_BYTES = 1 if platform.system() == "Darwin" else 1024
+from benchmarks.fakes import REPOSITORY
+
+RSS_UNIT_BYTES = 1 if platform.system() == "Darwin" else 1024
 _SHOWN_LINES = 20
 
 Case = TypeVar("Case", bound=Hashable)
@@ -25,16 +31,20 @@ class Sample:
 
     wall_s: float
     cpu_s: float
-    """User and system time of the process."""
+    """User and system time of the process and of those that it waited for."""
     peak_mb: float
+    """Peak of the largest of these processes."""
 
 
 class Failed(Exception):
     """A program under measurement did not do what it was to do."""
 
 
-def measure(command: Sequence[str], cwd: Path) -> Sample:
-    """Run a command to its end. Raises Failed with the end of its output unless it exits with 0."""
+def measure(command: Sequence[str], cwd: Path, exits: Container[int] = (0,)) -> Sample:
+    """Run a command to its end. Raises Failed with the end of its output unless it exits as expected.
+
+    A child's peak is never below ours: until it becomes the command it is us. So we import nothing large.
+    """
     with tempfile.TemporaryFile("w+") as output:
         began = perf_counter()
         process = subprocess.Popen(
@@ -43,19 +53,41 @@ def measure(command: Sequence[str], cwd: Path) -> Sample:
         _, status, used = os.wait4(process.pid, 0)
         wall_s = perf_counter() - began
         process.returncode = os.waitstatus_to_exitcode(status)  # reaped already: Popen need not wait for it
-        if process.returncode:
+        if process.returncode not in exits:
             output.seek(0)
             end = "".join(output.readlines()[-_SHOWN_LINES:])
             raise Failed(f"{' '.join(command[1:])} ended with {process.returncode}:\n{end}")
-    return Sample(wall_s, used.ru_utime + used.ru_stime, used.ru_maxrss * _RSS_UNIT_BYTES / 1e6)
+    return Sample(wall_s, used.ru_utime + used.ru_stime, used.ru_maxrss * RSS_UNIT_BYTES / 1e6)
+
+
+def told_by(module: str, *arguments: str) -> Any:
+    """What a module of the benchmarks prints last, as JSON. Raises Failed unless it exits with 0."""
+    command = [sys.executable, "-m", module, *arguments]
+    done = subprocess.run(command, cwd=REPOSITORY, env=environment(), capture_output=True, text=True)
+    if done.returncode:
+        raise Failed(f"{' '.join(command[1:])} ended with {done.returncode}:\n{done.stderr}")
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def environment() -> dict[str, str]:
-    """The environment of a program under measurement: nothing that would change what it does."""
+    """The environment of a program under measurement: nothing that would change what it does.
+
+    Modules are compiled once, as they are for whoever has installed the package, and not at every start.
+    """
     kept = {
-        name: value for name, value in os.environ.items() if not name.startswith(("AGENTEST_", "GITHUB_"))
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("AGENTEST_", "GITHUB_")) and name != "PYTHONDONTWRITEBYTECODE"
     }
-    return {**kept, "NO_COLOR": "1"}
+    return {**kept, "NO_COLOR": "1", "PYTHONPYCACHEPREFIX": _compiled_folder()}
+
+
+@cache
+def _compiled_folder() -> str:
+    """Where this process's children keep their compiled modules."""
+    folder = tempfile.TemporaryDirectory(prefix="agentest-bench-compiled-")
+    atexit.register(folder.cleanup)
+    return folder.name
 
 
 def interleaved(cases: Mapping[Case, Callable[[], Sample]], runs: int) -> dict[Case, Sample]:

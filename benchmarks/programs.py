@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.fakes import REPOSITORY, Counted, Fakes
+from benchmarks.journal import summary
 from benchmarks.process import Failed, Sample, measure
 from benchmarks.workload import Workload, write_project
+
+MAIN = [sys.executable, "-m", "agentest"]
 
 
 @dataclass(slots=True)
@@ -30,9 +32,7 @@ class Bench:
             folder = Path(made)
             write_project(folder, self.work, self.servers.agent_port, self.servers.model_port)
             sample = self._measured(run_command(concurrency), folder)
-            summary = json.loads((folder / ".agentest" / "results.json").read_text("utf-8"))["summary"]
-        if not summary["passed"]:
-            raise Failed(f"agentest run did not pass: {summary}")
+            check_passed(folder)
         return sample
 
     def bare(self, client: str, concurrency: int = 0) -> Sample:
@@ -59,6 +59,13 @@ class Bench:
         return sample
 
 
-def run_command(concurrency: int) -> list[str]:
+def run_command(concurrency: int, *more: str) -> list[str]:
     """The command line that is measured."""
-    return [sys.executable, "-m", "agentest", "run", "--concurrency", str(concurrency)]
+    return [*MAIN, "run", "--concurrency", str(concurrency), *more]
+
+
+def check_passed(folder: Path) -> None:
+    """Raise Failed unless the run in `folder` passed."""
+    found = summary(folder)
+    if not found["passed"]:
+        raise Failed(f"agentest did not pass: {found}")

@@ -2,7 +2,8 @@
 
 HTTP/1.1 by hand on `asyncio.Protocol`: just enough for keep-alive POST requests with a content-length, and
 fast enough not to be what is measured. Prints its ports as a line of JSON; answers every line on standard
-input with a line of counters; ends when standard input does.
+input with a line of counters; ends when standard input does. Faults come by counting, never by chance: of 200
+requests in a row always the same ones are answered wrongly.
 """
 
 from __future__ import annotations
@@ -11,17 +12,22 @@ import argparse
 import asyncio
 import json
 import resource
+import socket
+import struct
 import sys
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from time import process_time
 
-from benchmarks.answers import agent_answer, model_answer
+from benchmarks.answers import BROKEN, agent_answer, model_answer
+from benchmarks.fault_plan import HANG, RESET, Slots, parsed, slots
 
 _BACKLOG = 4096
 _HEAD_END = b"\r\n\r\n"
 _LENGTH = b"content-length:"
+_RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER for no seconds
 
 
 @dataclass(slots=True)
@@ -30,15 +36,26 @@ class Service:
 
     answer: Callable[[bytes], bytes]
     latency_s: float
+    faults: Slots = (None,)
     requests: int = 0
     connections: int = 0
     received_bytes: int = 0
+    faulty: Counter[str] = field(default_factory=Counter)
+    """Fault → how many requests met it."""
 
-    def counters(self) -> dict[str, int]:
+    def next_fault(self) -> str | None:
+        """What is wrong with the answer to the request that has just been counted."""
+        fault = self.faults[self.requests % len(self.faults)]
+        if fault:
+            self.faulty[fault] += 1
+        return fault
+
+    def counters(self) -> dict[str, object]:
         return {
             "requests": self.requests,
             "connections": self.connections,
             "received_bytes": self.received_bytes,
+            "faulty": dict(self.faulty),
         }
 
 
@@ -63,7 +80,10 @@ class Http(asyncio.Protocol):
         while (body := self._next_body()) is not None:
             self._service.requests += 1
             self._service.received_bytes += len(body)
-            answer = self._service.answer(body)
+            fault = self._service.next_fault()
+            if fault == HANG:
+                continue
+            answer = None if fault == RESET else BROKEN[fault] if fault else self._service.answer(body)
             if self._service.latency_s:
                 asyncio.get_running_loop().call_later(self._service.latency_s, self._send, answer)
             else:
@@ -82,10 +102,16 @@ class Http(asyncio.Protocol):
         del self._buffer[: start + length]
         return body
 
-    def _send(self, body: bytes) -> None:
-        if self._transport and not self._transport.is_closing():
-            head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
-            self._transport.write(head % len(body) + body)
+    def _send(self, answer: bytes | None) -> None:
+        """Send an answer; None resets the connection."""
+        if not self._transport or self._transport.is_closing():
+            return
+        if answer is None:
+            connection = self._transport.get_extra_info("socket")
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+            self._transport.abort()
+        else:
+            self._transport.write(answer)
 
 
 def _content_length(head: bytes) -> int:
@@ -118,10 +144,14 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--agent-s", type=float, required=True)
     parser.add_argument("--model-s", type=float, required=True)
+    for name in ("--agent-faults", "--model-faults"):
+        parser.add_argument(name, type=lambda text: slots(parsed(text)), default="", help="kind=of 200,…")
     options = parser.parse_args()
     _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
-    asyncio.run(serve(Service(agent_answer, options.agent_s), Service(model_answer, options.model_s)))
+    agent = Service(agent_answer, options.agent_s, options.agent_faults)
+    model = Service(model_answer, options.model_s, options.model_faults)
+    asyncio.run(serve(agent, model))
 
 
 if __name__ == "__main__":

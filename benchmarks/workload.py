@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
+from typing import Any
 
 TURN_JUDGES = ("helpfulness", "coherence", "relevance", "faithfulness", "verbosity")
 LABEL_JUDGES = ("agent_behavior_failure", "tool_call_behavior_failure")
@@ -16,6 +18,8 @@ AGENT_CALLS_PER_TURN = 2  # one that asks for the tool, one with the tool's resu
 PROFILE = "A busy professional who writes short messages and wants things settled at once."
 GOAL = "Book a haircut for next Tuesday morning, before eleven, and get a booking number."
 KNOWLEDGE = ("The salon is open from 9:00 to 17:00.", "The name to book under is Kim.")
+PLAIN_QUESTION = "Which openings are there"
+"""How a message begins that the fake agent answers without its tool."""
 LINE = "I would like a haircut next Tuesday morning, before eleven if that can be done."
 
 
@@ -66,10 +70,22 @@ class Workload:
         )
 
 
-def write_project(folder: Path, work: Workload, agent_port: int, model_port: int) -> None:
-    """A folder in which `agentest run` does this work."""
-    config = {
-        "agent": {"name": "fake", "endpoint": f"http://127.0.0.1:{agent_port}/v1/chat/completions"},
+def endpoint(port: int) -> str:
+    """Where a fake server answers."""
+    return f"http://127.0.0.1:{port}/v1/chat/completions"
+
+
+def plain_question(number: int) -> str:
+    """A message that the fake agent answers with a text."""
+    return f"{PLAIN_QUESTION} on day {number}, and at which times?"
+
+
+def write_project(
+    folder: Path, work: Workload, agent_port: int, model_port: int, more: Mapping[str, Any] = {}
+) -> None:
+    """A folder in which `agentest run` does this work; `more` is added to its configuration."""
+    config: dict[str, Any] = {
+        "agent": {"name": "fake", "endpoint": endpoint(agent_port)},
         "conversations_per_scenario": work.conversations_per_scenario,
         "max_turns": work.turns,
         "reporters": ["console", "json"],
@@ -80,10 +96,15 @@ def write_project(folder: Path, work: Workload, agent_port: int, model_port: int
             "model": "fake",
             "provider_options": {"base_url": f"http://127.0.0.1:{model_port}/v1", "api_key": "none"},
         }
-    # JSON is YAML too, and needs no library here.
-    (folder / "agentest.config.yaml").write_text(json.dumps(config, indent=1), encoding="utf-8")
+    write_config(folder, {**config, **more})
     for number in range(work.scenarios):
         (folder / f"case_{number:04}.sim.py").write_text(_scenario(number, work), encoding="utf-8")
+
+
+def write_config(folder: Path, config: Mapping[str, Any]) -> None:
+    """A project's configuration file."""
+    # JSON is YAML too, and needs no library here.
+    (folder / "agentest.config.yaml").write_text(json.dumps(config, indent=1), encoding="utf-8")
 
 
 def _scenario(number: int, work: Workload) -> str:

@@ -1,0 +1,67 @@
+"""The parts of the benchmarks that decide: which answers are faulty, and whether a target is met."""
+
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from benchmarks.fault_plan import ROW, parsed, slots, written
+from benchmarks.targets import Found, Target, read_measured, summary, write_measured
+
+
+def test_each_fault_meets_as_many_requests_of_a_row_as_it_was_given() -> None:
+    """Faults that want the same request do not displace each other."""
+    faults = {"429": 10, "500": 10, "cut": 5, "hang": 2}
+    found = Counter(slots(faults))
+    assert found.pop(None) == ROW - 27
+    assert found == faults
+
+
+def test_a_fault_is_spread_evenly() -> None:
+    """Between two requests that meet the only fault lie as many as between any other two."""
+    at = [place for place, fault in enumerate(slots({"500": 10})) if fault]
+    assert {later - earlier for earlier, later in pairwise(at)} == {ROW // 10}
+
+
+def test_more_faults_than_requests_are_refused() -> None:
+    """What cannot be placed is told, not left out."""
+    with pytest.raises(ValueError, match="more faults than requests"):
+        slots({"429": ROW, "500": 1})
+
+
+def test_faults_survive_the_command_line() -> None:
+    """What is written as an argument is read as it was; nothing is no fault."""
+    assert parsed(written({"429": 10, "cut": 5})) == {"429": 10, "cut": 5}
+    assert parsed("") == {}
+
+
+@pytest.mark.parametrize(
+    ("value", "at_least", "met"),
+    [(1.7, True, True), (1.69, True, False), (1.7, False, True), (1.71, False, False)],
+)
+def test_a_target_is_met_at_its_limit_and_missed_beyond(value: float, at_least: bool, met: bool) -> None:
+    """`at_least` turns the comparison round; the row says which it is."""
+    row = Target("throughput", value, 1.7, "×", at_least=at_least).row()
+    assert row == [
+        "throughput",
+        f"{value:.2f} ×",
+        f"{'≥' if at_least else '≤'} 1.7 ×",
+        "met" if met else "**missed**",
+    ]
+
+
+def test_targets_of_another_day_stay_in_the_table(tmp_path: Path) -> None:
+    """What was measured before is read back as it was, with its day and machine."""
+    file = tmp_path / "targets.json"
+    assert read_measured(file) == {}
+    write_measured({"run": ("Measured on Monday.", [Target("wall", 1.1, 1.2, "×")])}, file)
+    text = summary({**read_measured(file), "cpu": ("Measured on Tuesday.", [Target("CPU", 2, 1.2, "ms")])})
+    assert text.startswith("1 of 2 targets met.")
+    assert "| `run` | wall | 1.10 × | ≤ 1.2 × | met |" in text
+    assert text.endswith("Measured on Monday.\nMeasured on Tuesday.")
+
+
+def test_a_section_without_targets_has_no_table_of_them() -> None:
+    """Its text stands alone."""
+    assert Found("text").page() == "text"
