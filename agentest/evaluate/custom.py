@@ -34,7 +34,7 @@ class NoModel(ModelError):
     """A metric asked for the judges' model in an offline run."""
 
 
-class _Text(BaseModel):
+class _Text(BaseModel, defer_build=True):
     text: str
 
 

@@ -14,7 +14,7 @@ from agentest.llm.port import CallKey, Model
 from agentest.results import Deduplication, ErrorGroup, LabelledFailure, Severity
 
 
-class Group(BaseModel):
+class Group(BaseModel, defer_build=True):
     """One group as the model gives it."""
 
     label: str
@@ -23,7 +23,7 @@ class Group(BaseModel):
     explanation: str
 
 
-class Groups(BaseModel):
+class Groups(BaseModel, defer_build=True):
     """The model's answer."""
 
     groups: list[Group]

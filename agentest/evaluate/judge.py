@@ -10,7 +10,7 @@ from statistics import median_low
 from typing import Annotated, Any, Literal
 
 import anyio
-from pydantic import BaseModel, BeforeValidator, Field, create_model
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
 
 from agentest.errors import ModelError
 from agentest.evaluate.prompts import joint_question, judge_messages, question
@@ -25,14 +25,14 @@ def _no_bool(value: object) -> object:
     return value
 
 
-class ScaleAnswer(BaseModel):
+class ScaleAnswer(BaseModel, defer_build=True):
     """A judge's answer on the scale."""
 
     reason: str
     value: Annotated[Literal[1, 2, 3, 4, 5], BeforeValidator(_no_bool)]
 
 
-class BinaryAnswer(BaseModel):
+class BinaryAnswer(BaseModel, defer_build=True):
     """A judge's answer of yes or no."""
 
     reason: str
@@ -41,7 +41,7 @@ class BinaryAnswer(BaseModel):
 
 def _label_answer(metric: str) -> type[BaseModel]:
     fields: dict[str, Any] = {"reason": (str, Field()), "value": (Literal[LABELS[metric]], Field())}
-    return create_model("LabelAnswer", **fields)
+    return create_model("LabelAnswer", __config__=ConfigDict(defer_build=True), **fields)
 
 
 _ANSWERS: dict[str, type[BaseModel]] = {

@@ -59,7 +59,7 @@ Who you are and how you behave:
 {{persona}}"""
 
 
-class PlanMessage(BaseModel):
+class PlanMessage(BaseModel, defer_build=True):
     """What the model that plays the user answers."""
 
     model_config = ConfigDict(frozen=True)

@@ -54,7 +54,7 @@ class ScriptedUser:
         return Said(self._messages[at], last=at == len(self._messages) - 1)
 
 
-class UserMessage(BaseModel):
+class UserMessage(BaseModel, defer_build=True):
     """What a simulated user's model answers."""
 
     model_config = ConfigDict(frozen=True)
