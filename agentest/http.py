@@ -25,7 +25,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 ALLOW_METADATA = "AGENTEST_ALLOW_METADATA_ENDPOINTS"
 MAX_RETRY_AFTER_S = 30.0
-_FIRST_PAUSE_S = 0.25
+_FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 8.0
 _KEEPALIVE_S = 15.0
 _NO_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=None)
