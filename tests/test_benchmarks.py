@@ -1,10 +1,14 @@
 """The parts of the benchmarks that decide: which answers are faulty, and whether a target is met."""
 
+import sys
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+
+# They are no part of the package. Last on the path: tests are of the package that is installed.
+sys.path.append(str(Path(__file__).parent.parent))
 
 from benchmarks.fault_plan import ROW, parsed, slots, written
 from benchmarks.targets import Found, Target, read_measured, summary, write_measured
