@@ -117,7 +117,9 @@ def _open(group: Group, indent: int, lead: str, tail: str) -> Iterator[str]:
 def _text(value: str, indent: int, lead: str, tail: str) -> Iterator[str]:
     whole = " " * indent + lead + literal(value) + tail
     pieces = list(_pieces(value, max(_WIDTH - indent - _INDENT, _LEAST_PIECE)))
-    if _columns(whole) <= _LONGEST_LINE or len(pieces) < 2:
+    # On a line of its own it may fit where it does not beside its key.
+    joined = indent + _INDENT + _columns(literal(value))
+    if min(_columns(whole), joined) <= _LONGEST_LINE or len(pieces) < 2:
         yield whole
         return
     yield " " * indent + lead + "("
