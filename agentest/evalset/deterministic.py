@@ -6,6 +6,7 @@ with the invocation of the case that it answers.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -72,7 +73,7 @@ def tool_names_f1(actual: Sequence[str | None], expected: Sequence[str | None]) 
 
 
 @dataclass(frozen=True, slots=True)
-class _ByReference:
+class _ByReference(ABC):
     """Grades each turn by the invocation of the case that it answers."""
 
     case: EvalCase
@@ -99,9 +100,9 @@ class _ByReference:
             if result is not None:
                 yield turn.turn_index, result
 
+    @abstractmethod
     def _score(self, turn: Turn, expected: Invocation) -> MetricResult | None:
         """The turn's score; None where the invocation has nothing to compare with."""
-        raise NotImplementedError
 
     def _nothing(self) -> str:
         """Why no turn has a score."""
