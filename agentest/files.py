@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
+import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -16,13 +16,24 @@ def atomic_writer(path: Path) -> Iterator[BinaryIO]:
     Makes the folder if need be. Raises OSError, and leaves nothing half-written behind.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    temporary, file = _beside(path)
     try:
-        with temporary.open("wb") as file:
+        with file:
             yield file
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _beside(path: Path) -> tuple[Path, BinaryIO]:
+    """A new file in the same folder, with the permissions that any new file gets.
+
+    Nobody can know its name before and put a link there, and what is there already is never written to.
+    """
+    while True:
+        temporary = path.with_name(f".agentest-{secrets.token_hex(8)}.tmp")
+        with suppress(FileExistsError):
+            return temporary, temporary.open("xb")
 
 
 def write_atomically(path: Path, content: bytes) -> None:

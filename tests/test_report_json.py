@@ -36,7 +36,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from agentest.events import RunFinished, ScenarioFinished
-from agentest.files import write_atomically
+from agentest.files import atomic_writer, write_atomically
 from agentest.report.json_report import (
     JsonReporter,
     json_document,
@@ -442,13 +442,40 @@ def test_file_is_the_document(comparison: bool, tmp_path: Path) -> None:
 
 
 def test_file_is_replaced_whole(tmp_path: Path) -> None:
-    """Where writing fails, the old file stays as it was."""
+    """Where writing fails, the old file stays as it was, and nothing half-written stays beside it."""
     path = tmp_path / "results.json"
     path.write_text("old")
-    (tmp_path / f"results.json.{os.getpid()}.tmp").mkdir()  # the new one cannot be written
-    with pytest.raises(OSError):
-        write_atomically(path, b"new")
+    with pytest.raises(TypeError), atomic_writer(path) as file:
+        file.writelines([b"new", None])  # type: ignore[list-item]
     assert path.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["results.json"]
+
+
+def test_links_of_others_are_not_followed(tmp_path: Path) -> None:
+    """A link under a name that can be foreseen leads nowhere; a link in the file's own place is replaced."""
+    mine = tmp_path / "mine"
+    mine.write_text("mine")
+    path = tmp_path / "results.json"
+    for name in ("results.json", f"results.json.{os.getpid()}.tmp", "results.json.tmp"):
+        (tmp_path / name).symlink_to(mine)
+    write_atomically(path, b"new")
+    assert (mine.read_text(), path.read_text(), path.is_symlink()) == ("mine", "new", False)
+
+
+def test_names_of_temporary_files_differ(tmp_path: Path) -> None:
+    """Two writers of one file, of one process even, do not write into each other's."""
+    path = tmp_path / "results.json"
+    with atomic_writer(path) as first, atomic_writer(path) as second:
+        first.write(b"first")
+        second.write(b"second")
+    assert path.read_bytes() == b"first"  # whoever closes last
+
+
+def test_permissions_are_those_of_any_file(tmp_path: Path) -> None:
+    """The file may be read by whom the umask lets, as if it had been written directly."""
+    write_atomically(tmp_path / "results.json", b"{}")
+    (tmp_path / "other").touch()
+    assert (tmp_path / "results.json").stat().st_mode == (tmp_path / "other").stat().st_mode
 
 
 def test_place_is_taken(tmp_path: Path) -> None:
