@@ -189,10 +189,10 @@ AgentConfig = Annotated[
     | Annotated[CustomAgent, Tag("custom")],
     Discriminator(_agent_type),
 ]
+AGENT_CLASSES = (ChatCompletionsAgent, AdkAgent, CustomAgent)
 AGENT_TYPES = ("chat_completions", "adk", "custom")
-AGENT_KEYS = frozenset(
-    {*ChatCompletionsAgent.model_fields, *AdkAgent.model_fields, *CustomAgent.model_fields}
-)
+"""The types of these classes, in their order."""
+AGENT_KEYS = frozenset(name for kind in AGENT_CLASSES for name in kind.model_fields)
 """The keys of every type together."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import yaml
 from dotenv import dotenv_values
 from pydantic import BaseModel, ValidationError
 
-from agentest.config import AGENT_KEYS, AGENT_TYPES, ChatCompletionsAgent, Config, HttpAgent, Section
+from agentest.config import AGENT_CLASSES, AGENT_KEYS, AGENT_TYPES, Config, HttpAgent, Section
 from agentest.errors import ConfigError
 from agentest.importing import import_file, user_traceback
 from agentest.redact import HIDDEN, Redactor, looks_secret
@@ -26,6 +26,10 @@ Path_ = tuple[str | int, ...]
 """Where a value stands in the file: keys and list indices from the top."""
 
 _TEXT_TAGS = ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge")
+_MOST_REPEATED = 100_000
+"""How many values aliases (`*name`) may add to those that a file has: as many a machine reads in a second."""
+_CHARACTERS_A_VALUE = 100
+"""A long text that is repeated counts as several values."""
 _TOO_DEEP = "is nested too deeply, or a part of it contains itself"
 _OURS = re.compile(r" or instance of \w+")
 _UNION_MEMBERS = ("str", "list[str]", "callable", "[key]")
@@ -110,6 +114,8 @@ def _read_yaml(path: Path) -> tuple[Any, dict[Path_, int]]:
     try:
         text = path.read_text(encoding="utf-8")
         node = yaml.compose(text, Loader=yaml.SafeLoader)
+        if node is not None:
+            _Sizes(path).measure(node)
         data = yaml.safe_load(text)
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: is not UTF-8 text ({error.reason} at byte {error.start})") from None
@@ -133,6 +139,49 @@ def _read_yaml(path: Path) -> tuple[Any, dict[Path_, int]]:
     except RecursionError:
         raise ConfigError(f"{path}: {_TOO_DEEP}") from None
     return data, lines
+
+
+class _Sizes:
+    """How many values each node of a file stands for, its aliases written out."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._sizes: dict[yaml.Node, int] = {}
+        self._entered: set[yaml.Node] = set()
+        self._written = 0
+        """What the nodes looked at so far come to without repetitions."""
+
+    def measure(self, node: yaml.Node) -> int:
+        """Raises ConfigError where aliases would make a node endlessly long."""
+        if node in self._entered and node not in self._sizes:
+            raise RecursionError  # the node is a part of itself
+        if node not in self._sizes:
+            self._entered.add(node)
+            own = 1 + (len(node.value) // _CHARACTERS_A_VALUE if _is_text(node) else 0)
+            self._written += own
+            self._sizes[node] = own + sum(map(self.measure, _parts(node)))
+            if self._sizes[node] - self._written > _MOST_REPEATED:
+                raise self._too_many(node.start_mark.line + 1)
+        return self._sizes[node]
+
+    def _too_many(self, line: int) -> ConfigError:
+        return ConfigError(
+            f"{self._path}:{line}: aliases (`*name`) repeat parts of the file so often that more than "
+            f"{_MOST_REPEATED:,} values come of it; write out what is really needed"
+        )
+
+
+def _is_text(node: yaml.Node) -> bool:
+    return isinstance(node, yaml.ScalarNode)
+
+
+def _parts(node: yaml.Node) -> Iterator[yaml.Node]:
+    """What the node directly holds."""
+    if isinstance(node, yaml.SequenceNode):
+        yield from node.value
+    if isinstance(node, yaml.MappingNode):
+        for pair in node.value:
+            yield from pair
 
 
 def _note_lines(node: yaml.Node, at: Path_, lines: dict[Path_, int], path: Path) -> None:
@@ -226,7 +275,7 @@ def _describe(error: ValidationError, path: Path, lines: dict[Path_, int], redac
 def _problem(details: Any, at: Path_, redact: Redactor) -> str:
     kind, found = details["type"], details["input"]
     if kind == "extra_forbidden":
-        return f"unknown key `{at[-1]}`; {did_you_mean(str(at[-1]), _keys_at(at))}"
+        return _unknown_key(details["loc"])
     if kind == "union_tag_invalid":
         name = details["ctx"]["tag"]
         return f"there is no agent type {name!r}; {did_you_mean(name, AGENT_TYPES)}"
@@ -259,16 +308,27 @@ def _place_of(details: Any) -> Path_:
     return tuple(loc)
 
 
-def _keys_at(at: Path_) -> list[str]:
-    """The valid keys of the section in which an unknown key was found."""
+def _unknown_key(loc: Path_) -> str:
+    """What is valid where an unknown key was found; `loc` as pydantic tells it, with the type of an agent."""
+    key, section = str(loc[-1]), _section_at(loc[:-1])
+    hint = did_you_mean(key, section.model_fields)
+    if issubclass(section, AGENT_CLASSES) and snake_case(key) in AGENT_KEYS:
+        names = ", ".join(f"`{name}`" for name in sorted(section.model_fields))
+        hint = f"an agent of this type takes {names}"
+    return f"unknown key `{key}`; {hint}"
+
+
+def _section_at(loc: Path_) -> type[BaseModel]:
+    """The section in which a key stands."""
     section: type[BaseModel] = Config
-    parts = at[:-1]
+    parts = loc
     if parts and parts[0] in ("agent", "agents", "compare"):
-        section, parts = ChatCompletionsAgent, parts[1 if parts[0] == "agent" else 2 :]
+        tag_at = 1 if parts[0] == "agent" else 2
+        section, parts = AGENT_CLASSES[AGENT_TYPES.index(str(parts[tag_at]))], parts[tag_at + 1 :]
     for part in parts:
         info = section.model_fields.get(str(part))
         section = _section_of(info.annotation if info else None) or section
-    return sorted(AGENT_KEYS if section is ChatCompletionsAgent else section.model_fields)
+    return section
 
 
 def _section_of(annotation: Any) -> type[Section] | None:

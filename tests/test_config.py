@@ -397,6 +397,57 @@ def test_yaml(folder: Folder, text: str, said: str) -> None:
     assert said in folder.problem(text)
 
 
+def bomb(levels: int, form: str) -> str:
+    """A file whose every level holds nine times the level below: `{}` of the form is what is repeated."""
+    rows = ["a0: &a0 {x: lol}" if "<<" in form else "a0: &a0 [lol]"]
+    rows += [f"a{n}: &a{n} {form.format(', '.join([f'*a{n - 1}'] * 9))}" for n in range(1, levels)]
+    return "\n".join(rows) + "\n"
+
+
+@pytest.mark.parametrize("form", ["[{}]", "{{<<: [{}]}}", "{{k: [{}]}}"])
+def test_a_few_bytes_that_stand_for_billions(folder: Folder, form: str) -> None:
+    """Aliases of aliases, which would be read for years, are refused at once, with the line that is one too
+    many."""
+    said = folder.problem(bomb(40, form))
+    assert "FILE:6: aliases (`*name`) repeat parts of the file so often that more than 100,000" in said
+
+
+def test_aliases_of_a_long_text(folder: Folder) -> None:
+    """A long text that is repeated often counts by its length."""
+    text = f"t: &t {'x' * 100_000}\nl: [{', '.join(['*t'] * 5_000)}]\n"
+    assert "FILE:2: aliases (`*name`) repeat" in folder.problem(text)
+
+
+def test_aliases_that_are_no_bomb(folder: Folder) -> None:
+    """A long file is read whatever its length, and a part may be repeated some hundred times."""
+    headers = "{" + ", ".join(f"h{n}: v" for n in range(200)) + "}"
+    agents = "".join(f"  a{n}: {{endpoint: 'http://h', headers: *h}}\n" for n in range(200))
+    text = f"agent: {{endpoint: 'http://h', headers: &h {headers}}}\nagents:\n{agents}"
+    assert len(folder.config(text).agents) == 200
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "agent:\n  type: adk\n  endpoint: http://h\n  body: {}\n",
+            "FILE:4: agent.body: unknown key `body`; an agent of this type takes `app_name`, `endpoint`, ",
+        ),
+        (
+            AGENT + "agents: {b: {type: custom, handler: 'a:b', endpoint: 'http://h'}}\n",
+            "agents.b.endpoint: unknown key `endpoint`; an agent of this type takes `handler`, `name`, ",
+        ),
+        (
+            AGENT + "compare: [{name: b, type: adk, endpoint: 'http://h', server: {comand: x, ready: y}}]\n",
+            "compare[0].server.comand: unknown key `comand`; did you mean `command`?",
+        ),
+    ],
+)
+def test_keys_of_another_type_of_agent(folder: Folder, text: str, said: str) -> None:
+    """A key that only another type of agent takes is answered with the keys that this type takes."""
+    assert said in folder.problem(text)
+
+
 def test_bytes_that_are_no_text(folder: Folder) -> None:
     """A file that is not UTF-8 is told as such."""
     path = folder.root / "agentest.config.yml"
