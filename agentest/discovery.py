@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from agentest.config_file import NAMES
 from agentest.errors import UsageError
-from agentest.importing import import_file, imported_files, user_traceback
+from agentest.files import readable
+from agentest.importing import Imports, user_traceback
 from agentest.scenarios import Scenario, collecting
 
 
@@ -34,6 +35,8 @@ class Discovered:
     files: frozenset[Path] = frozenset()
     empty: tuple[str, ...] = ()
     """Files that define no scenario."""
+    left_out: tuple[str, ...] = ()
+    """Folders with a configuration of their own, which have scenario files."""
 
     def redacted(self, redact: Callable[[str], str]) -> Discovered:
         """The same with secrets hidden in what is told of broken files."""
@@ -42,47 +45,51 @@ class Discovered:
 
 
 def discover(
-    root: Path, include: Sequence[str], exclude: Sequence[str], file_filter: Sequence[str] = ()
+    root: Path,
+    include: Sequence[str],
+    exclude: Sequence[str],
+    file_filter: Sequence[str] = (),
+    config: Path | None = None,
 ) -> Discovered:
     """Import the scenario files below `root`, in the order of their paths.
 
     Args:
         include, exclude: patterns relative to `root`; `**` stands for any number of folders.
         file_filter: keep only files whose path contains one of these texts, whatever the case.
+        config: the configuration of the run. A folder below `root` with another one is a run of its own.
     """
     scenarios: list[Scenario] = []
     broken: list[BrokenFile] = []
     empty: list[str] = []
-    # What the configuration imported may be imported by scenarios as well.
-    files = set(imported_files({}))
-    for path in find_files(root, include, exclude):
-        if file_filter and not contains_any(shown_path(path, root), file_filter):
+    imports = Imports()
+    searched = search(root, include, exclude, config)
+    wanted = [readable(part) for part in file_filter]
+    for path in searched.files:
+        if wanted and not contains_any(shown_path(path, root), wanted):
             continue
-        before = dict(sys.modules)
-        files.add(path)
         try:
-            defined = _load(path)
+            defined = _load(path, imports)
             scenarios += defined
             empty += [] if defined else [shown_path(path, root)]
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 - a user's module may raise anything, sys.exit() too
             broken.append(_broken(error, path))
-        files |= imported_files(before)
     unique, duplicates = _without_duplicates(scenarios)
-    return Discovered(tuple(unique), (*broken, *duplicates), frozenset(files), tuple(empty))
+    left_out = tuple(shown_path(folder, root) for folder in searched.left_out)
+    return Discovered(tuple(unique), (*broken, *duplicates), frozenset(imports.files), tuple(empty), left_out)
 
 
-def _load(path: Path) -> list[Scenario]:
+def _load(path: Path, imports: Imports) -> list[Scenario]:
     with collecting() as found:
-        import_file(path)
+        imports.import_file(path)
     return found
 
 
 def _broken(error: BaseException, path: Path) -> BrokenFile:
     shown, line = user_traceback(error, path)
     message = str(error) if isinstance(error, UsageError) else f"importing the file failed\n{shown}"
-    return BrokenFile(str(path), line, message)
+    return BrokenFile(str(path), line, readable(message))
 
 
 def _without_duplicates(scenarios: Iterable[Scenario]) -> tuple[list[Scenario], list[BrokenFile]]:
@@ -92,37 +99,78 @@ def _without_duplicates(scenarios: Iterable[Scenario]) -> tuple[list[Scenario], 
         known = first.setdefault(scenario.name, scenario)
         if known is not scenario:
             message = (
-                f"{scenario.file}:{scenario.line}: the name {scenario.name!r} is taken: "
-                f"{known.file}:{known.line} defines a scenario of that name. Give one of them another name"
+                f"{readable(scenario.file)}:{scenario.line}: the name {scenario.name!r} is taken: "
+                f"{readable(known.file)}:{known.line} defines a scenario of that name. "
+                "Give one of them another name"
             )
             duplicates.append(BrokenFile(scenario.file, scenario.line, message, scenario.name))
     return list(first.values()), duplicates
 
 
+@dataclass(frozen=True, slots=True)
+class Searched:
+    """What there is below a working directory, sorted by path."""
+
+    files: tuple[Path, ...]
+    left_out: tuple[Path, ...]
+    """Folders that are runs of their own and have files that would have been found."""
+
+
 def find_files(root: Path, include: Sequence[str], exclude: Sequence[str]) -> Iterator[Path]:
-    """Python files below `root` that match a pattern of `include` and none of `exclude`, sorted by path.
+    """Python files below `root` that match a pattern of `include` and none of `exclude`, sorted by path."""
+    return iter(search(root, include, exclude).files)
+
+
+def search(
+    root: Path, include: Sequence[str], exclude: Sequence[str], config: Path | None = None
+) -> Searched:
+    """Find the scenario files of a run, and which folders are none of its business.
 
     Folders that `exclude` covers whole are not entered. Links to folders are not followed.
     """
     wanted, unwanted = _patterns(include), _patterns(exclude)
     covered = [pattern[:-2] for pattern in unwanted if pattern[-2:] == _EVERYTHING]
-    found = []
+    found: list[Path] = []
+    left_out: dict[Path, None] = {}
     for folder, folders, names in os.walk(root):
         at = Path(folder).relative_to(root).parts
         folders[:] = [name for name in folders if not _matches((*at, name), covered)]
-        for name in names:
-            parts = (*at, name)
-            if name.endswith(".py") and _matches(parts, wanted) and not _matches(parts, unwanted):
-                found.append(Path(folder, name))
-    return iter(sorted(found))
+        files = [
+            name for name in names if name.endswith(".py") and _is_scenario((*at, name), wanted, unwanted)
+        ]
+        if files and (other := another_run(Path(folder), root, config)):
+            left_out[other] = None
+        else:
+            found += [Path(folder, name) for name in files]
+    return Searched(tuple(sorted(found)), tuple(sorted(left_out)))
 
 
-def matches(path: Path, root: Path, include: Sequence[str], exclude: Sequence[str]) -> bool:
-    """Whether a file is one that `find_files` would find."""
+def _is_scenario(
+    parts: tuple[str, ...], wanted: Iterable[tuple[str, ...]], unwanted: Iterable[tuple[str, ...]]
+) -> bool:
+    return _matches(parts, wanted) and not _matches(parts, unwanted)
+
+
+def another_run(folder: Path, root: Path, config: Path | None) -> Path | None:
+    """The first folder on the way from `root` that has a configuration of its own, other than `config`."""
+    used = config.resolve().parent if config else None
+    way = [*reversed(folder.relative_to(root).parents), folder.relative_to(root)]
+    for part in way[1:]:
+        has_one = any((root / part / name).is_file() for name in NAMES)
+        if has_one and (root / part).resolve() != used:
+            return root / part
+    return None
+
+
+def matches(
+    path: Path, root: Path, include: Sequence[str], exclude: Sequence[str], config: Path | None = None
+) -> bool:
+    """Whether a file is one that `search` would find."""
     if not path.is_relative_to(root) or path.suffix != ".py":
         return False
     parts = path.relative_to(root).parts
-    return _matches(parts, _patterns(include)) and not _matches(parts, _patterns(exclude))
+    found = _is_scenario(parts, _patterns(include), _patterns(exclude))
+    return found and another_run(path.parent, root, config) is None
 
 
 _EVERYTHING = ("**", "*")
@@ -157,9 +205,12 @@ def contains_any(text: str, parts: Iterable[str]) -> bool:
 
 
 def shown_path(path: Path | str, root: Path) -> str:
-    """A path as users see it: relative to the working directory where possible, with forward slashes."""
+    """A path as users see it: relative to the working directory where possible, with forward slashes.
+
+    What is no text in it is escaped (`files.readable`).
+    """
     path = Path(path)
     for folder in (root, root.resolve()):
         if path.is_relative_to(folder):
-            return path.relative_to(folder).as_posix()
-    return path.as_posix()
+            return readable(path.relative_to(folder).as_posix())
+    return readable(path.as_posix())

@@ -1,7 +1,8 @@
-"""Writing files so that a reader finds the old one or the new one, never half of one."""
+"""Files: writing them so that a reader finds the old one or the new one, never half of one; their names."""
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -40,3 +41,20 @@ def write_atomically(path: Path, content: bytes) -> None:
     """Write a whole file, and its folder if need be. Raises OSError."""
     with atomic_writer(path) as file:
         file.write(content)
+
+
+_NO_TEXT = re.compile("[\ud800-\udfff]")
+
+
+def readable(name: str) -> str:
+    """A path, or a text with paths in it, as text that can be written anywhere.
+
+    Bytes of a name that are not UTF-8 are shown like `\\xe9`: Python keeps them as halves of characters,
+    which no terminal and no file takes.
+    """
+    return _NO_TEXT.sub(_escaped, name)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else f"\\u{code:04x}"

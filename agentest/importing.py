@@ -9,8 +9,9 @@ import os
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from itertools import takewhile
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -22,65 +23,121 @@ _NOT_THE_USERS = tuple(
 _MAX_TRACEBACK_LINES = 30
 
 
-def import_file(path: Path) -> ModuleType:
-    """Import a file under a module name of its own, with its folder importable.
+class Imports:
+    """Imports of the user's files, one after another.
 
-    Whatever the module raises at import is passed on as it is.
+    It keeps what it knows of modules and folders from one file to the next: looking at all of them for each
+    file would take minutes where there are thousands. Files that come into being meanwhile may be missed.
     """
-    name = module_name(path)
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{path} is not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        with importable(path.parent):
-            spec.loader.exec_module(module)
-    except BaseException:
-        sys.modules.pop(name, None)
-        raise
-    return module
+
+    def __init__(self) -> None:
+        self.files: set[Path] = set()
+        """Files of the user's modules, those included that were imported before, or forgotten since."""
+        self._seen = ""
+        """The module that was the last one when we last looked."""
+        self._loaded: dict[str, dict[str, None]] = {}
+        """First part of the name → names of the modules, in their order."""
+        self._last: Path | None = None
+        """The folder that was first on the import path the last time."""
+        self._names: dict[Path, frozenset[str]] = {}
+        importlib.invalidate_caches()
+        self._look()
+
+    def import_file(self, path: Path) -> ModuleType:
+        """Import a file under a module name of its own, with its folder importable.
+
+        Whatever the module raises at import is passed on as it is.
+        """
+        name = module_name(path)
+        spec = importlib.util.spec_from_file_location(name, path)
+        if spec is None or spec.loader is None:
+            raise ImportError(f"{path} is not a Python file")
+        module = importlib.util.module_from_spec(spec)
+        self.files.add(path)
+        sys.modules[name] = module
+        with self.importable(path.parent):
+            try:
+                spec.loader.exec_module(module)
+            except BaseException:
+                sys.modules.pop(name, None)
+                raise
+        return module
+
+    @contextmanager
+    def importable(self, folder: Path) -> Iterator[None]:
+        """Put a folder first on the import path, and keep it there behind everything else afterwards.
+
+        "Keep", because a mock's body may import when it is called. Two folders may each have a `helpers.py`:
+        one that came from another folder is forgotten first, so that this folder's own is found.
+        """
+        entry = str(folder)
+        while entry in sys.path:
+            sys.path.remove(entry)
+        self._forget_namesakes(folder)
+        sys.path.insert(0, entry)
+        try:
+            yield
+        finally:
+            sys.path.remove(entry)
+            sys.path.append(entry)
+            self._look()
+
+    def _look(self) -> None:
+        """Take note of the modules that were imported since the last time: the last ones of all."""
+        names = list(sys.modules)
+        for name in takewhile(lambda name: name != self._seen, reversed(names)):
+            self._loaded.setdefault(name.partition(".")[0], {})[name] = None
+            if file := _users_file(sys.modules.get(name)):
+                self.files.add(Path(file))
+        self._seen = names[-1]
+
+    def _forget_namesakes(self, folder: Path) -> None:
+        if folder == self._last:
+            return  # what was imported since was found here first
+        self._last = folder
+        self._look()
+        for top in self._own_names(folder) & self._loaded.keys():
+            for name in list(self._loaded[top]) if _is_importable(folder, top) else ():
+                if _is_anothers(name, folder):
+                    del sys.modules[name]
+                if name not in sys.modules:
+                    del self._loaded[top][name]
+        self._seen = next(reversed(sys.modules))  # what was the last one may be gone
+
+    def _own_names(self, folder: Path) -> frozenset[str]:
+        """What may be the names of modules and packages in a folder."""
+        if folder not in self._names:
+            found: list[Path] = []
+            with suppress(OSError):
+                found += folder.iterdir()
+            self._names[folder] = frozenset(path.name.removesuffix(".py") for path in found)
+        return self._names[folder]
+
+
+def import_file(path: Path) -> ModuleType:
+    """Import a single file of the user's (`Imports.import_file`)."""
+    return Imports().import_file(path)
 
 
 def module_name(path: Path) -> str:
     """A module name that no other file has: readable, and unique by the whole path."""
     stem = "".join(c if c.isalnum() else "_" for c in path.name.removesuffix(".py"))
-    return f"agentest_file_{stem}_{hashlib.sha1(str(path).encode()).hexdigest()[:10]}"
+    return f"agentest_file_{stem}_{hashlib.sha1(os.fsencode(path)).hexdigest()[:10]}"
 
 
-@contextmanager
-def importable(folder: Path) -> Iterator[None]:
-    """Put a folder first on the import path, and keep it there behind everything else afterwards.
-
-    "Keep", because a mock's body may import when it is called. Two folders may each have a `helpers.py`:
-    one that came from another folder is forgotten first, so that this folder's own is found.
-    """
-    entry = str(folder)
-    while entry in sys.path:
-        sys.path.remove(entry)
-    _forget_namesakes(folder)
-    sys.path.insert(0, entry)
-    importlib.invalidate_caches()
-    try:
-        yield
-    finally:
-        sys.path.remove(entry)
-        sys.path.append(entry)
+def _is_importable(folder: Path, name: str) -> bool:
+    """Whether the folder has a module of this name, or a package, with an `__init__.py` or without."""
+    return (folder / f"{name}.py").is_file() or any((folder / name).glob("*.py"))
 
 
-def _forget_namesakes(folder: Path) -> None:
-    own = {p.stem for p in folder.glob("*.py")} | {p.parent.name for p in folder.glob("*/*.py")}
-    for name, module in list(sys.modules.items()):
-        if name.partition(".")[0] in own and _is_anothers(module, folder):
-            del sys.modules[name]
-
-
-def _is_anothers(module: ModuleType, folder: Path) -> bool:
+def _is_anothers(name: str, folder: Path) -> bool:
     """Whether a module of the user's came from another folder. A folder without `__init__.py` has no file."""
+    module, top = sys.modules.get(name), name.partition(".")[0]
     file = getattr(module, "__file__", None)
     if file:
-        return _is_users_file(file) and not Path(file).is_relative_to(folder)
-    return any(not Path(entry).is_relative_to(folder) for entry in getattr(module, "__path__", ()))
+        at = Path(file)
+        return _is_users_file(file) and at != folder / f"{top}.py" and not at.is_relative_to(folder / top)
+    return any(not Path(entry).is_relative_to(folder / top) for entry in getattr(module, "__path__", ()))
 
 
 def import_object(reference: str, root: Path) -> Any:
@@ -92,7 +149,7 @@ def import_object(reference: str, root: Path) -> Any:
     if not colon or not module_path or not attribute:
         raise ValueError(f"{reference!r} is not an import path of the form pkg.module:Name")
     try:
-        with importable(root):
+        with Imports().importable(root):
             found: Any = importlib.import_module(module_path)
     except KeyboardInterrupt:
         raise
@@ -105,11 +162,10 @@ def import_object(reference: str, root: Path) -> Any:
     return found
 
 
-def imported_files(since: Mapping[str, ModuleType]) -> frozenset[Path]:
-    """Files of the user's modules that were imported since `dict(sys.modules)` was taken."""
-    new = (module for name, module in list(sys.modules.items()) if since.get(name) is not module)
-    files = (getattr(module, "__file__", None) for module in new)
-    return frozenset(Path(file) for file in files if file and _is_users_file(file))
+def imported_files() -> frozenset[Path]:
+    """Files of all of the user's modules."""
+    files = map(_users_file, list(sys.modules.values()))
+    return frozenset(Path(file) for file in files if file)
 
 
 def forget_modules(files: frozenset[Path]) -> None:
@@ -118,6 +174,11 @@ def forget_modules(files: frozenset[Path]) -> None:
         file = getattr(module, "__file__", None)
         if file and Path(file) in files:
             del sys.modules[name]
+
+
+def _users_file(module: ModuleType | None) -> str | None:
+    file = getattr(module, "__file__", None)
+    return file if file and _is_users_file(file) else None
 
 
 def _is_users_file(file: str) -> bool:

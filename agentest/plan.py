@@ -13,6 +13,7 @@ from agentest.discovery import BrokenFile, Discovered, contains_any, shown_path
 from agentest.errors import ConfigError
 from agentest.evaluate.custom import Metric
 from agentest.evaluate.grading import Grader
+from agentest.files import readable
 from agentest.importing import import_object
 from agentest.metric_names import BUILTIN, PASS_RATE, THRESHOLD_RANGE, Kind
 from agentest.results import Reason, ReasonKind, ScenarioResult, Status, Verdict
@@ -138,7 +139,7 @@ def _entries(
     try:
         _check_scenario(scenario, agents, custom)
     except ConfigError as error:
-        message = f"{scenario.file}:{scenario.line}: scenario {scenario.name!r}: {error}"
+        message = f"{readable(scenario.file)}:{scenario.line}: scenario {scenario.name!r}: {error}"
         return [_not_run(scenario, default[0], file, Status.ERRORED, message)]
     names = (scenario.agent,) if scenario.agent else default
     return [_unit(scenario, name, config, options, custom, file) for name in names]
@@ -245,14 +246,17 @@ def _position(entry: Unit | ScenarioResult) -> tuple[str, int]:
 def with_slugs(entries: Sequence[Unit | ScenarioResult]) -> list[Unit | ScenarioResult]:
     """Give every unit a short name of its own for the ids of its conversations."""
     taken: set[str] = set()
+    numbers: dict[str, int] = {}
     named: list[Unit | ScenarioResult] = []
     several = len({entry.agent for entry in entries if isinstance(entry, Unit)}) > 1
     for entry in entries:
         if isinstance(entry, Unit):
             base = slugify(entry.scenario.name) + (f"@{slugify(entry.agent)}" if several else "")
-            slug, n = base, 2
+            slug = base
             while slug in taken:
-                slug, n = f"{base}~{n}", n + 1
+                # Counted on from the last one: thousands of names may begin alike.
+                numbers[base] = numbers.get(base, 1) + 1
+                slug = f"{base}~{numbers[base]}"
             taken.add(slug)
             entry = replace(entry, slug=slug)
         named.append(entry)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # needed only where a model is configured
     from agentest.llm.providers import ModelSpec
 
 MODEL_VARIABLE = "AGENTEST_MODEL"
+_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +56,24 @@ def prepare(request: Request, environ: MutableMapping[str, str] = os.environ) ->
     loaded = load(request.config or find(request.root), environ)
     config = loaded.config
     check_reporters(request.reporters)
-    found = discover(request.root, config.include, config.exclude, options.files).redacted(loaded.redact)
+    found = discover(request.root, config.include, config.exclude, options.files, loaded.path)
+    found = found.redacted(loaded.redact)
     plan = make_plan(config, found, options, request.root)
     _check_anything(plan, request.root, config.include, options.filtered)
-    notes = [f"{file} defines no scenario: it never calls scenario(…)" for file in found.empty]
+    notes = [
+        *(f"{file} defines no scenario: it never calls scenario(…)" for file in found.empty),
+        *_about_other_runs(found.left_out),
+    ]
     return prepared_for(request, loaded, plan, notes, environ, found.files)
+
+
+def _about_other_runs(folders: Sequence[str]) -> Iterator[str]:
+    if folders:
+        which = ", ".join(folders[:_SHOWN]) + (f" and {len(folders) - _SHOWN} more" * (len(folders) > _SHOWN))
+        yield (
+            f"left out, as there is another configuration: {which}; "
+            f"agentest run --cwd {folders[0]} runs what is there"
+        )
 
 
 def check_reporters(names: Iterable[str]) -> None:

@@ -67,9 +67,9 @@ def _run(prepared: Prepared) -> ExitCode:
 def _files(prepared: Prepared | None, known: frozenset[Path]) -> frozenset[Path]:
     """What the run is made of; where it could not be prepared, what was known, and what was imported."""
     if prepared is None:
-        return known | imported_files({})
+        return known | imported_files()
     config = prepared.loaded.path.resolve()
-    return frozenset({*prepared.files, config, config.parent / ".env"}) | imported_files({})
+    return frozenset({*prepared.files, config, config.parent / ".env"}) | imported_files()
 
 
 def _changed(request: Request, prepared: Prepared | None, files: frozenset[Path]) -> bool:
@@ -80,7 +80,7 @@ def _changed(request: Request, prepared: Prepared | None, files: frozenset[Path]
         if prepared is None or changed in files:
             return True
         config = prepared.loaded.config
-        return matches(changed, request.root, config.include, config.exclude)
+        return matches(changed, request.root, config.include, config.exclude, prepared.loaded.path)
 
     folders = {request.root, *(file.parent for file in files if file.parent.is_dir())}
     return any(True for _ in watch(*folders, watch_filter=relevant, raise_interrupt=False))

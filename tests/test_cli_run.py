@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -286,3 +287,42 @@ def test_a_dry_run_needs_no_key(project: Project) -> None:
     assert project.run("--dry-run").returncode == 0
     assert project.run("--list").returncode == 0
     assert "OPENAI_API_KEY" in project.run().stderr
+
+
+def test_names_of_files_that_are_no_text(project: Project) -> None:
+    """Scenario files whose names are not UTF-8 are run, listed, reported and annotated like any other."""
+    folder = project.root / os.fsdecode(b"caf\xe9")
+    folder.mkdir()
+    text = 'from agentest import scenario\nscenario("s", turns=["x"], trajectory={"expected": ["t"]})\n'
+    (folder / os.fsdecode(b"na\xefve.sim.py")).write_text(text)
+    (folder / os.fsdecode(b"broken \xff.sim.py")).write_text("1 / 0\n")
+    (folder / os.fsdecode(b"empty \xff.sim.py")).write_text("")
+    with ScriptedAgent(["y"]) as agent:
+        project.config(agent.endpoint, reporters=["console", "json", "github-actions"])
+        done = project.run(env={"GITHUB_STEP_SUMMARY": str(project.root / "summary.md")})
+        listed = project.run("--list")
+        told = project.agentest("judge", ".agentest/results.json")
+    assert done.returncode == told.returncode == 1, done.stdout + done.stderr + told.stderr
+    assert "Traceback" not in done.stderr + listed.stderr + told.stderr
+    shown = "caf\\xe9/na\\xefve.sim.py"
+    assert f"{shown}:2" in listed.stdout
+    assert f"{shown}:2" in done.stdout
+    assert f"::error file={shown},line=2" in done.stdout
+    assert project.scenario_result("s")["file"] == shown
+    assert "caf\\xe9/empty \\xff.sim.py defines no scenario" in done.stderr
+    assert "caf\\xe9/broken \\xff.sim.py" in listed.stderr
+
+
+def test_a_nested_configuration_is_another_run(project: Project) -> None:
+    """A folder with a configuration of its own is left out, with a note, and run from inside."""
+    project.scenario('scenario("outer", turns=["x"])')
+    project.scenario('scenario("inner", turns=["x"])', name="nested/b.sim.py")
+    with ScriptedAgent(["y"]) as agent:
+        config = project.config(agent.endpoint)
+        (project.root / "nested" / config.name).write_bytes(config.read_bytes())
+        done = project.run()
+        assert [s["name"] for s in project.results["scenarios"]] == ["outer"]
+        assert "left out, as there is another configuration: nested; agentest run --cwd nested" in done.stderr
+        inside = project.run("--cwd", "nested", "--list")
+    assert "inner" in inside.stdout
+    assert "left out" not in inside.stderr

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import glob
+import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentest.config import Config
-from agentest.discovery import Discovered, discover, find_files, matches, shown_path
+from agentest.config_file import NAMES
+from agentest.discovery import Discovered, discover, find_files, matches, search, shown_path
 from agentest.importing import forget_modules, import_object
 
 INCLUDE = ["**/*.sim.py"]
@@ -258,6 +260,93 @@ def test_files_of_the_configuration_too(tmp_path: Path) -> None:
     write(tmp_path, {"helpers.py": HELPER.format("s"), "a.sim.py": USES})
     import_object("helpers:name", tmp_path)
     assert tmp_path / "helpers.py" in discover(tmp_path, INCLUDE, []).files
+
+
+def calls_of(action: Callable[[], object]) -> int:
+    """How many functions are called meanwhile, Python's own included."""
+    count = 0
+
+    def note(frame: object, event: str, argument: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        action()
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+@pytest.mark.parametrize("folder", ["all", "{n}", "all/{n}", "{n}/helped"])
+def test_thousands_of_files(tmp_path: Path, folder: str) -> None:
+    """Twice as many scenario files cost twice as much, in one folder or in many, with helpers or without."""
+
+    def made(count: int) -> Path:
+        root = tmp_path / str(count)
+        for n in range(count):
+            at = folder.format(n=n)
+            write(root, {f"{at}/x{n}.sim.py": scenarios(f"s{n}")})
+            if "helped" in folder:
+                write(root, {f"{at}/x{n}.sim.py": USES, f"{at}/helpers.py": HELPER.format(f"s{n}")})
+        return root
+
+    roots = [made(20), made(100), made(200)]
+    _, half, whole = (calls_of(lambda root=root: discover(root, INCLUDE, [])) for root in roots)
+    assert len(discover(roots[-1], INCLUDE, []).scenarios) == 200
+    assert whole < 2.2 * half
+
+
+def test_helpers_between_files_of_a_folder(tmp_path: Path) -> None:
+    """Files of one folder have its helper also where another folder's files come between them."""
+    helpers = {"helpers.py": HELPER.format("outer"), "m/helpers.py": HELPER.format("inner")}
+    uses = "from agentest import scenario\nimport helpers\nscenario({!r} + helpers.name(), goal='g')\n"
+    files = {f"{path}.sim.py": uses.format(f"{path} ") for path in ("a", "m/b", "z")}
+    found = found_in(tmp_path, {**helpers, **files})
+    assert names(found) == ["a outer", "m/b inner", "z outer"]
+
+
+def test_helpers_after_a_broken_file(tmp_path: Path) -> None:
+    """A file that takes itself, or others, out of Python's modules keeps nobody from its own helper."""
+    rude = "import helpers, sys\nfor name in list(sys.modules)[-3:]:\n    del sys.modules[name]\n1 / 0\n"
+    files = {f"{folder}/helpers.py": HELPER.format(folder) for folder in "abc"}
+    found = found_in(tmp_path, {**files, "a/x.sim.py": USES, "b/x.sim.py": rude, "c/x.sim.py": USES})
+    assert names(found) == ["a", "c"]
+
+
+def test_names_that_are_no_text(tmp_path: Path) -> None:
+    """A file whose name is not UTF-8 is imported, and shown in a form that can be written anywhere."""
+    folder = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9")
+    write(Path(folder), {"ok.sim.py": scenarios("ok", "ok"), "broken.sim.py": "1 / 0\n", "empty.sim.py": ""})
+    found = discover(tmp_path, INCLUDE, [])
+    assert names(found) == ["ok"]
+    assert shown_path(found.scenarios[0].file, tmp_path) == "caf\\xe9/ok.sim.py"
+    assert found.empty == ("caf\\xe9/empty.sim.py",)
+    assert all("caf\\xe9" in broken.message for broken in found.broken)
+    for path in ("caf\\xe9/ok", "caf\udce9/OK"):
+        assert names(discover(tmp_path, INCLUDE, [], [path])) == ["ok"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_folder_with_a_configuration_of_its_own(tmp_path: Path, name: str) -> None:
+    """It is another run: its files are not collected, however deep, and it is named where it has any."""
+    files = dict.fromkeys(["a.sim.py", "b/c/d.sim.py", "b/e.sim.py", "f/g.sim.py"], "")
+    write(tmp_path, {**files, f"b/{name}": "", f"empty/{name}": "", name: ""})
+    searched = search(tmp_path, INCLUDE, [], tmp_path / name)
+    assert [shown_path(path, tmp_path) for path in searched.files] == ["a.sim.py", "f/g.sim.py"]
+    assert searched.left_out == (tmp_path / "b",)
+    assert search(tmp_path, INCLUDE, ["b/**"]).left_out == ()
+    found = {path for path in files if matches(tmp_path / path, tmp_path, INCLUDE, [], tmp_path / name)}
+    assert found == {"a.sim.py", "f/g.sim.py"}
+
+
+def test_a_configuration_of_the_run_in_a_folder(tmp_path: Path) -> None:
+    """The folder of the configuration that is used (--config) is no other run."""
+    write(tmp_path, {"a.sim.py": "", "b/c.sim.py": "", "b/agentest.config.yaml": ""})
+    searched = search(tmp_path, INCLUDE, [], tmp_path / "b/agentest.config.yaml")
+    assert len(searched.files) == 2
+    assert searched.left_out == ()
 
 
 # Broken files
