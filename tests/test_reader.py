@@ -8,12 +8,12 @@ from contextlib import suppress
 from typing import Annotated, Any, Literal
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
 from agentest.evaluate.judge import BinaryAnswer, ScaleAnswer
-from agentest.llm.reader import Unreadable, read
+from agentest.llm.reader import Unreadable, _objects, read
 
 
 class Line(BaseModel):
@@ -228,3 +228,61 @@ def test_a_binary_value() -> None:
     for wrong in ("true", "0.9999", '"1"', "2"):
         with pytest.raises(Unreadable):
             read(f'{{"reason": "r", "value": {wrong}}}', BinaryAnswer)
+
+
+def objects_slowly(text: str) -> list[str]:
+    """The sources of the outermost objects, found plainly: each brace looks for its end anew."""
+    found = []
+    at = text.find("{")
+    while at >= 0:
+        end = at + 1
+        if re.compile(r"""\{\s*(?:["'}]|\w+\s*:)""").match(text, at):
+            try:
+                end = json.JSONDecoder(parse_int=str, parse_float=str).raw_decode(text, at)[1]
+            except ValueError:
+                end = max(closing(text, at, r"[{}]"), closing(text, at, r'"(?:[^"\\]|\\.)*"|[{}]'))
+            found.append(text[at:end])
+        at = text.find("{", end)
+    return [source for source in found if source]
+
+
+def closing(text: str, at: int, tokens: str) -> int:
+    """The place behind the brace that closes the one at `at`; the text's end where none does."""
+    depth = 0
+    for match in re.finditer(tokens, text[at:], re.S):
+        depth += {"{": 1, "}": -1}.get(match[0], 0)
+        if not depth:
+            return at + match.end()
+    return len(text)
+
+
+pieces = st.sampled_from(
+    ["{", "}", '"', "\\", "a", ":", ",", " ", '{"a":', '"b"', "1", "{a:", "\n", "{}", '\\"']
+)
+
+
+@settings(max_examples=500)
+@given(st.lists(pieces, max_size=25).map("".join))
+def test_objects_are_found_where_they_stand(text: str) -> None:
+    """Reading in one pass finds the same objects as looking for each brace's end anew."""
+    slowly = objects_slowly(text)
+    quickly = list(_objects(text))
+    assert [o for o in slowly if is_json(o)] == [o for o in quickly if is_json(o)]
+    assert set(quickly) <= set(slowly)
+
+
+def is_json(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except ValueError:
+        return False
+
+
+@pytest.mark.parametrize(
+    "piece",
+    ['{a:\\"', '{a:\\"}', "{a:}", '{"a"}', '{"a":"x{', '{"a":', '{a:"\\\\', '"{', "{ ", "<think>", "{a "],
+)
+def test_megabytes_that_are_no_answer(piece: str) -> None:
+    """An answer of megabytes is passed over in one pass, be it made to be read over and over again."""
+    with pytest.raises(Unreadable):
+        read(piece * (1_000_000 // len(piece)), ScaleAnswer)

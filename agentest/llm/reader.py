@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from functools import cached_property
 from math import isfinite
 from typing import Any, NoReturn, TypeVar
 
@@ -14,7 +15,8 @@ Answer = TypeVar("Answer", bound=BaseModel)
 # Reasoning that was cut off is no answer either: without its end, everything is reasoning.
 _THINKING = re.compile(r"^(?:\s*<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z))+", re.S)
 _BEGINS_OBJECT = re.compile(r"""\{\s*(?:["'}]|\w+\s*:)""")
-_STRING_OR_BRACE = re.compile(r'"(?:[^"\\]|\\.)*"|[{}]', re.S)
+_STRING_OR_BRACE = re.compile(r'"(?:[^"\\]++|\\.)*+"|[{}]', re.S)
+_BRACE = re.compile(r"[{}]")
 
 
 class Unreadable(ValueError):
@@ -91,50 +93,87 @@ def _objects(text: str) -> Iterator[str]:
     What begins like an object but is none is passed over with all that may be in it: a part of something
     broken is no answer. A brace in prose is just a character.
     """
-    closing = _closing_braces(text)
+    braces = _Braces(text)
     at = text.find("{")
     while at >= 0:
         if not _BEGINS_OBJECT.match(text, at):
             at = text.find("{", at + 1)
             continue
-        end = _end_of_object(text, at)
-        if end is not None:
-            yield text[at:end]
-        else:
-            end = max(closing.get(at, len(text)), _closing_brace(text, at)) + 1
+        end = braces.end_outside_strings(at)
+        # Only a piece is decoded: the decoder's errors count the lines of all that they are given.
+        if end > len(text) or not _is_object(text[at:end]):
+            end = max(end, braces.end_anywhere(at))
             if end > len(text):
                 yield text[at:]
                 return
+        else:
+            yield text[at:end]
         at = text.find("{", end)
 
 
-def _end_of_object(text: str, at: int) -> int | None:
+def _is_object(source: str) -> bool:
     try:
-        return _FORM.raw_decode(text, at)[1]
+        return _FORM.raw_decode(source)[1] == len(source)
     except (ValueError, RecursionError):
-        return None
+        return False
 
 
-def _closing_brace(text: str, at: int) -> int:
-    """The place of the brace that closes the one at `at`, none in strings counted; else the text's end."""
-    depth = 0
-    for match in _STRING_OR_BRACE.finditer(text, at):
-        depth += {"{": 1, "}": -1}.get(match[0], 0)
-        if depth == 0:
-            return match.start()
-    return len(text)
+class _Braces:
+    """Where what an opening brace begins comes to its end; beyond the text where it never does."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def end_outside_strings(self, at: int) -> int:
+        """The place behind the brace that closes the one at `at`, none in strings counted."""
+        depth = 0
+        for match in self._tokens(at):
+            depth += {"{": 1, "}": -1}.get(match[0], 0)
+            if depth == 0:
+                return match.end()
+        return len(self._text) + 1
+
+    def end_anywhere(self, at: int) -> int:
+        """The same with strings not minded."""
+        return self._closing.get(at, len(self._text)) + 1
+
+    def _tokens(self, at: int) -> Iterator[re.Match[str]]:
+        """Strings and braces. Behind the last quote that could close a string, none is looked for: looking
+        for its end behind every quote would take a time that grows with the square of the text."""
+        strings_end = max(at, self._last_quote + 1)
+        yield from _STRING_OR_BRACE.finditer(self._text, at, strings_end)
+        yield from _BRACE.finditer(self._text, strings_end)
+
+    @cached_property
+    def _last_quote(self) -> int:
+        """The place of the last quote that is not escaped, -1 where there is none.
+
+        Whether a quote is escaped depends on the backslashes before it alone, wherever its string began.
+        """
+        at = self._text.rfind('"')
+        while at >= 0 and _is_escaped(self._text, at):
+            at = self._text.rfind('"', 0, at)
+        return at
+
+    @cached_property
+    def _closing(self) -> dict[int, int]:
+        """The place of the closing brace by that of each opening brace that has one."""
+        opened: list[int] = []
+        closing = {}
+        for match in _BRACE.finditer(self._text):
+            if match[0] == "{":
+                opened.append(match.start())
+            elif opened:
+                closing[opened.pop()] = match.start()
+        return closing
 
 
-def _closing_braces(text: str) -> dict[int, int]:
-    """The place of the closing brace by that of each opening brace that has one, strings not minded."""
-    opened: list[int] = []
-    closing = {}
-    for match in re.finditer(r"[{}]", text):
-        if match[0] == "{":
-            opened.append(match.start())
-        elif opened:
-            closing[opened.pop()] = match.start()
-    return closing
+def _is_escaped(text: str, at: int) -> bool:
+    """Whether an odd number of backslashes stands before a character."""
+    first = at
+    while first > 0 and text[first - 1] == "\\":
+        first -= 1
+    return (at - first) % 2 == 1
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
