@@ -9,6 +9,7 @@
     ├── AgentError                the agent's answer ends the conversation: the scenario fails
     │   └── UnmockedToolError     the agent called a tool that has no mock
     ├── MockError                 the scenario's own mock is broken: the scenario is errored
+    ├── HeldUp                    this program was held up, and it failed for that: the scenario is errored
     └── ModelError                a model could not be asked: the scenario is errored
         ├── ModelUnavailable      still no answer after the retries
         ├── InvalidAnswer         an answer, but never one of the shape that was asked for
@@ -67,6 +68,22 @@ class UnmockedToolError(AgentError):
 
 class MockError(AgentestError):
     """A mock of the scenario broke in a way that is not the agent's doing."""
+
+
+class HeldUp(AgentestError):
+    """What was waited for failed while this program itself did not run: nobody else is to blame.
+
+    Args:
+        problem: what failed.
+        seconds: for how long the program was held up.
+    """
+
+    def __init__(self, problem: str, seconds: float) -> None:
+        super().__init__(
+            f"{problem}; but this program itself was held up for {seconds:.1f} s meanwhile: it was stopped, "
+            "the machine was overloaded, or an async mock, metric or handler blocked the event loop. "
+            "Run it again; if it happens again, mend that code or lower `concurrency`"
+        )
 
 
 class ModelError(AgentestError):

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Set
+from datetime import date, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from pathlib import PurePath
 from typing import Any
+from uuid import UUID
 
 from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
+
+_WRITTEN_BY_PYDANTIC = (date, time, timedelta, Decimal, UUID, PurePath)
 
 
 class NotJson(ValueError):
@@ -14,21 +23,76 @@ class NotJson(ValueError):
 
 
 def json_text(value: Any) -> str:
-    """The value as JSON. Dataclasses and pydantic models count as objects. Raises NotJson."""
+    """The value as JSON. Raises NotJson.
+
+    What JSON has no form for is written as pydantic writes it: dates, decimals, enums, sets, UUIDs,
+    dataclasses, pydantic models.
+    """
     try:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False, default=_as_object)
+        try:
+            return _dumped(value)
+        except TypeError:
+            return _dumped(_with_text_keys(value))
     except RecursionError:
         raise NotJson("the value is nested too deeply, or contains itself") from None
     except (TypeError, ValueError) as error:
         raise NotJson(str(error)) from None
 
 
-def _as_object(value: Any) -> Any:
+def _dumped(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, default=_in_json_types)
+
+
+def _in_json_types(value: Any) -> Any:
+    """The value in JSON types, but for what is in it: that is asked for next."""
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json")
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+        return _with_text_keys({f.name: getattr(value, f.name) for f in dataclasses.fields(value)})
+    if isinstance(value, Enum):
+        return _with_text_keys(value.value)
+    if isinstance(value, set | frozenset):
+        return _in_order(value)
+    if isinstance(value, _WRITTEN_BY_PYDANTIC):
+        return to_jsonable_python(value)
     raise TypeError(f"a {type(value).__name__} is not JSON-serialisable")
+
+
+def _in_order(values: Set[Any]) -> list[Any]:
+    """The members in an order that is the same in every run, where they have one: texts have another hash."""
+    try:
+        return sorted(values)
+    except TypeError:
+        return sorted(values, key=safe_repr)
+
+
+def _with_text_keys(value: Any) -> Any:
+    """The value with the keys of its dicts as JSON has them: a date, an enum as a key is its text."""
+    if isinstance(value, dict):
+        return {_key(key): _with_text_keys(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_with_text_keys(item) for item in value]
+    return value
+
+
+def _key(key: Any) -> Any:
+    if isinstance(key, Enum):
+        return _key(key.value)
+    return to_jsonable_python(key) if isinstance(key, _WRITTEN_BY_PYDANTIC) else key
+
+
+def copied(value: Any) -> Any:
+    """The JSON value again: what is done to the copy leaves the value as it is. Foreign objects stay."""
+    try:
+        return _copied(value)
+    except RecursionError:
+        return value
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _copied(item) for key, item in value.items()}
+    return [_copied(item) for item in value] if isinstance(value, list) else value
 
 
 def safe_repr(value: Any) -> str:

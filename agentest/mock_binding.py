@@ -1,18 +1,21 @@
 """The kinds of mocks, and how a function's parameters receive a tool call's arguments.
 
-A function whose parameters are `args` (and `ctx`) gets the raw argument dict and the context. Any other
-function is bound by name and type, like a Python call: pydantic checks and converts the values.
+A function whose parameters are `args` (and `ctx`), or one or two that begin with `_`, gets the raw argument
+dict and the context; one without parameters takes any call. Any other function is bound by name and type,
+like a Python call: pydantic checks and converts the values.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, ValidationError, create_model
+
+from agentest.calling import is_async
 
 _RAW = {"args", "ctx"}
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -43,13 +46,19 @@ class BoundFunction:
     """A mock function and how to call it."""
 
     function: Callable[..., Any]
-    takes_args: bool
-    takes_ctx: bool
-    model: type[BaseModel] | None
-    """Checks the arguments of a function that is bound by name; None for one that takes them raw."""
+    is_async: bool
+    """Whether a call only makes a coroutine; any other function may block."""
+    positions: int | None
+    """How many of the raw arguments and the context it takes by position; None: it takes them by name."""
+    takes_args: bool = False
+    takes_ctx: bool = False
+    model: type[BaseModel] | None = None
+    """Checks the arguments of a function that is bound by name; None for one that takes them raw, or none."""
 
     def __call__(self, args: Mapping[str, Any], ctx: object) -> Any:
         """Call the function. Raises InvalidArguments, or whatever the function raises."""
+        if self.positions is not None:
+            return self.function(*(dict(args), ctx)[: self.positions])
         keywords: dict[str, Any] = {}
         if self.takes_args:
             keywords["args"] = dict(args)
@@ -67,21 +76,39 @@ Mock = Any
 def bind(function: Callable[..., Any]) -> BoundFunction:
     """Read a function's signature once. Raises TypeError or ValueError for one that cannot be bound."""
     parameters = inspect.signature(function).parameters
-    named = {name for name, p in parameters.items() if p.kind not in _VARIADIC}
-    takes_ctx = "ctx" in named
-    for name, parameter in parameters.items():
+    named = [p for p in parameters.values() if p.kind not in _VARIADIC]
+    names, waits = {p.name for p in named}, is_async(function)
+    if _takes_raw_by_position(named):
+        return BoundFunction(function, waits, len(named))
+    for parameter in named:
         if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
-            raise TypeError(f"parameter `{name}` is positional-only, but tools are called by name")
-    if "args" in named and named <= _RAW:
-        return BoundFunction(function, True, takes_ctx, None)
-    return BoundFunction(function, False, takes_ctx, _arguments_model(function, parameters))
+            raise TypeError(f"parameter `{parameter.name}` is positional-only, but tools are called by name")
+    takes_ctx = "ctx" in names
+    if "args" in names and names <= _RAW:
+        return BoundFunction(function, waits, None, True, takes_ctx)
+    if names <= {"ctx"} and not _takes_any(parameters):
+        return BoundFunction(function, waits, None, takes_ctx=takes_ctx)
+    model = _arguments_model(function, parameters)
+    return BoundFunction(function, waits, None, takes_ctx=takes_ctx, model=model)
+
+
+def _takes_raw_by_position(named: Sequence[inspect.Parameter]) -> bool:
+    """Whether it is `(_args)` or `(_args, _ctx)`, in whatever words; either may go by its full name."""
+    if not 1 <= len(named) <= 2 or any(p.kind is inspect.Parameter.KEYWORD_ONLY for p in named):
+        return False
+    return any(p.name.startswith("_") for p in named) and all(
+        p.name == plain or p.name.startswith("_") for p, plain in zip(named, ("args", "ctx"), strict=False)
+    )
+
+
+def _takes_any(parameters: Mapping[str, inspect.Parameter]) -> bool:
+    return any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
 
 
 def _arguments_model(
     function: Callable[..., Any], parameters: Mapping[str, inspect.Parameter]
 ) -> type[BaseModel]:
     hints = _hints(function)
-    takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
     # Numbered fields with the parameters' names as aliases: a parameter may be called `schema` or `_x`. Their
     # defaults only say that they need not be given; the function's own, which pydantic would copy, are used.
     fields: dict[str, Any] = {
@@ -92,7 +119,7 @@ def _arguments_model(
         for i, (name, p) in enumerate(parameters.items())
         if name != "ctx" and p.kind not in _VARIADIC
     }
-    settings = ConfigDict(extra="allow" if takes_any else "forbid", arbitrary_types_allowed=True)
+    settings = ConfigDict(extra="allow" if _takes_any(parameters) else "forbid", arbitrary_types_allowed=True)
     try:
         return create_model("Arguments", __config__=settings, **fields)
     except PydanticUserError as error:

@@ -28,6 +28,7 @@ LAYERS: dict[str, int] = {
     "config_file": 1,
     "importing": 1,
     "calling": 1,
+    "deadlines": 1,
     "expectations": 1,
     "mock_binding": 1,
     "scenarios": 1,

@@ -6,10 +6,14 @@ import asyncio
 import json
 import threading
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass
-from datetime import date
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
 from functools import partial
 from typing import Any, Literal
+from uuid import UUID
 
 import anyio
 import pytest
@@ -104,6 +108,20 @@ class Booking(BaseModel):
     slot: Slot
 
 
+class Color(Enum):
+    RED = "red"
+    OLD = date(2026, 1, 2)
+
+
+@dataclass
+class Stay:
+    day: date
+    extra: dict[Any, Any]
+
+
+KEYS = '{"2026-01-02": 1, "red": [{"00000000-0000-0000-0000-000000000005": 2}]}'
+
+
 @pytest.mark.parametrize(
     ("value", "answer"),
     [
@@ -117,10 +135,26 @@ class Booking(BaseModel):
         ([Booking(day=date(2026, 1, 2), slot=Slot(9))], '[{"day": "2026-01-02", "slot": {"hour": 9}}]'),
         ((1, 2), "[1, 2]"),
         ({1: "one"}, '{"1": "one"}'),
+        (date(2026, 1, 2), '"2026-01-02"'),
+        ({"at": [datetime(2026, 1, 2, 9, 30, tzinfo=UTC)]}, '{"at": ["2026-01-02T09:30:00Z"]}'),
+        ([time(9, 30), timedelta(hours=1)], '["09:30:00", "PT1H"]'),
+        ({"price": Decimal("9.50")}, '{"price": "9.50"}'),
+        ([UUID(int=5)], '["00000000-0000-0000-0000-000000000005"]'),
+        ([Color.RED, Color.OLD], '["red", "2026-01-02"]'),
+        (
+            {"colors": {Color.RED}, "numbers": frozenset({3, 1, 2})},
+            '{"colors": ["red"], "numbers": [1, 2, 3]}',
+        ),
+        ([{"b", "a", "c"}, {"b", 1}], '[["a", "b", "c"], ["b", 1]]'),
+        ({date(2026, 1, 2): 1, Color.RED: [{UUID(int=5): 2}]}, KEYS),
+        (
+            Stay(date(2026, 1, 2), {Color.RED: {Decimal("1.0")}}),
+            '{"day": "2026-01-02", "extra": {"red": ["1.0"]}}',
+        ),
     ],
 )
 def test_forms_of_values(value: Any, answer: str) -> None:
-    """Texts go as they are; dataclasses and pydantic models count as objects, out of functions too."""
+    """Texts go as they are, and what JSON has no form for as pydantic writes it, out of functions too."""
     assert answers(value) == [answer]
     assert answers(lambda: value) == [answer]
 
@@ -134,6 +168,58 @@ def test_raw_functions() -> None:
     assert answers(lambda args, ctx: [args, ctx.call_index], {"n": 5}) == ['[{"n": 5}, 0]']
     assert answers(lambda ctx, args: [args, ctx.call_index], {}) == ["[{}, 0]"]
     assert answers(lambda ctx: ctx.call_index) == ["0"]
+
+
+def test_functions_without_parameters() -> None:
+    """A function without parameters takes any call; so does one that asks for the context alone."""
+
+    class Now:
+        def __call__(self) -> str:
+            return "noon"
+
+    async def later() -> str:
+        return "later"
+
+    for mock, answer in ((lambda: "sunny", "sunny"), (Now(), "noon"), (later, "later")):
+        call = recorded(mock, '{"city": "Bern"}')
+        assert (call.args, call.invalid_arguments) == ({"city": "Bern"}, None)
+        assert answers(mock, {"city": "Bern"}, {}) == [answer, answer]
+    assert answers(lambda ctx: ctx.call_index, {"city": "Bern"}, {}) == ["0", "1"]
+
+
+def test_parameters_that_begin_with_an_underscore() -> None:
+    """One or two positional parameters that begin with `_` get the raw arguments, and the context."""
+
+    def both(_: Any, __: MockContext) -> list[Any]:
+        return [_, __.call_index]
+
+    def positional(_args: Any, _ctx: Any = None, /) -> list[Any]:
+        return [_args, _ctx.call_index]
+
+    async def later(_args: Any) -> Any:
+        return _args
+
+    given = {"n": "5", "_args": 1}
+    assert json.loads(answers(both, given)[0]) == [given, 0]
+    assert json.loads(answers(positional, given)[0]) == [given, 0]
+    assert json.loads(answers(later, given)[0]) == given
+    assert json.loads(answers(lambda _: _, given)[0]) == given
+    assert json.loads(answers(lambda _args, ctx: [_args, ctx.turn_index], given)[0]) == [given, 0]
+    assert json.loads(answers(lambda args, _ctx: [args, _ctx.turn_index], given)[0]) == [given, 0]
+
+
+def test_other_parameters_with_underscores() -> None:
+    """Among more than two parameters, or those that go by name alone, `_x` is a name like any other."""
+
+    def by_name(*, _x: int) -> int:
+        return _x
+
+    def mixed(_x: int, n: int) -> list[int]:
+        return [_x, n]
+
+    assert answers(by_name, {"_x": "3"}) == ["3"]
+    assert answers(mixed, {"_x": "3", "n": "4"}) == ["[3, 4]"]
+    assert answers(lambda _a, _b, _c: [_a, _b, _c], {"_a": 1, "_b": 2, "_c": 3}) == ["[1, 2, 3]"]
 
 
 def book(service: str, day: date, guests: int = 1, note: str | None = None) -> dict[str, Any]:
@@ -283,6 +369,63 @@ def test_the_record_is_a_copy() -> None:
     call = anyio.run(go)
     assert call.args == {"list": []}
     assert call.result == {"slots": []}
+
+
+def test_plain_functions_run_in_threads() -> None:
+    """A plain mock may block: it has a thread, in which it sees the context variables of its conversation."""
+    here, meeting = threading.get_ident(), threading.Barrier(10)
+    who: ContextVar[int] = ContextVar("who")
+
+    def wait() -> list[Any]:
+        meeting.wait(60)  # all ten are at it at once, or none gets on
+        return [threading.get_ident() == here, who.get()]
+
+    async def one(number: int) -> Any:
+        who.set(number)
+        return await resolver({"tool": wait}, timeout_s=100.0).resolve("tool", {}, 0)
+
+    async def go() -> list[Any]:
+        return await asyncio.gather(*(one(number) for number in range(10)))
+
+    assert anyio.run(go) == [[False, number] for number in range(10)]
+
+
+def test_hanging_plain_functions() -> None:
+    """A plain mock that never answers ends its conversation with an error about the mock, and no other."""
+    released = threading.Event()
+
+    def hang(n: int) -> None:
+        if n == 0:
+            released.wait(600)
+
+    async def go() -> list[Any]:
+        mocks = resolver({"tool": hang}, timeout_s=0.05)
+        found = [await asyncio.gather(mocks.resolve("tool", {"n": 0}, 0), return_exceptions=True)]
+        found += [await mocks.resolve("tool", {"n": 1}, 0) for _ in range(100)]
+        return found
+
+    try:
+        (error,), *others = anyio.run(go)
+    finally:
+        released.set()
+    assert isinstance(error, MockError)
+    assert "mock of tool 'tool' did not answer within 0.05 s" in str(error)
+    assert others == [None] * 100
+
+
+def test_names_of_tools() -> None:
+    """A tool's name of more than 256 characters is the agent's error, and the message shows its beginning."""
+    name = "evil" * 50_000
+    for passthrough in ("error", "passthrough"):
+        mocks = resolver({}, unmocked_tools=passthrough)  # type: ignore[arg-type]
+        for asked in (mocks.resolve, mocks.resolve_json):
+            with pytest.raises(AgentError, match="200000 characters") as caught:
+                anyio.run(asked, name, "{}", 0)
+            assert "'evilevil" in str(caught.value)
+            assert len(str(caught.value)) < 300
+        with pytest.raises(AgentError):
+            mocks.observe([ToolCall(name, {}, None, False, 0)])
+        assert mocks.calls_of(0) == ()
 
 
 # Context
@@ -452,7 +595,7 @@ def test_passthrough() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["constructor", "__class__", "__proto__", "toString", "get", "", " ", 'a"b', "\ud800", "x" * 10_000],
+    ["constructor", "__class__", "__proto__", "toString", "get", "", " ", 'a"b', "\ud800", "x" * 256],
 )
 def test_names_that_mean_something_elsewhere(name: str) -> None:
     """A tool's name is only a name: none is there by accident, and each can be mocked."""
@@ -510,7 +653,8 @@ def test_any_arguments(arguments: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "result", [object(), {1, 2}, b"x", date(2026, 1, 2), float("nan"), {"a": float("inf")}, {(1, 2): 3}, open]
+    "result",
+    [object(), b"x", {object()}, float("nan"), {"a": float("inf")}, {(1, 2): 3}, open, (n for n in (1, 2))],
 )
 def test_results_that_are_not_json(result: Any) -> None:
     """A result that is not JSON ends the conversation with an error about the mock, not the agent."""
@@ -531,7 +675,7 @@ def test_results_that_contain_themselves() -> None:
             answers(lambda result=result: result)
 
 
-@pytest.mark.parametrize("value", [{1, 2}, b"x", float("nan"), ValueError("x")])
+@pytest.mark.parametrize("value", [{b"x"}, b"x", float("nan"), ValueError("x")])
 def test_values_that_are_not_json(value: Any) -> None:
     """A plain value that is not JSON is an error where the scenario is defined."""
     with pytest.raises(ScenarioError, match=r"tools\['tool'\]"):
@@ -552,7 +696,7 @@ def held(tools: Mapping[str, Any], script: Any, **config: Any) -> Conversation:
 def test_a_conversation_goes_on() -> None:
     """After failing tools, invalid arguments and unknown arguments the conversation goes on to its reply."""
 
-    def broken() -> None:
+    def broken(n: int = 1) -> None:
         raise ValueError("no")
 
     calls = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from typing import Any
 
 import anyio
 
+from agentest.deadlines import TimeLimit
 from agentest.errors import ModelUnavailable
 from agentest.http import pause_before_retry
 from agentest.llm.budget import Budget
@@ -82,7 +82,7 @@ class LiveAnswers:
         """The answer at the strictest level that the model takes. Raises ModelUnavailable."""
         self._circuit.check()
         try:
-            async with asyncio.timeout(self._patience.deadline_s):
+            with TimeLimit(self._patience.deadline_s):
                 return await self._at_best_level(question)
         except TimeoutError:
             problem = f"no answer within {self._patience.deadline_s:g} s, all attempts together"
@@ -141,7 +141,7 @@ class LiveAnswers:
                 self._budget.reserve()
             reply: ChatReply | None = None
             try:
-                async with asyncio.timeout(self._patience.timeout_s):
+                with TimeLimit(self._patience.timeout_s):
                     reply = await self._chat.complete(request)
             except TimeoutError:
                 problem = f"no answer within {self._patience.timeout_s:g} s"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any
 
-from agentest.errors import AgentError, AgentestError, MockError, ModelError
+from agentest.errors import AgentError, AgentestError, HeldUp, MockError, ModelError
+from agentest.jsonvalue import copied
 from agentest.scenarios import Session
 from agentest.simulate.agents import Agent, AgentReply, Message, NoReply, ToolRequest, TurnContext
 from agentest.simulate.mocks import MockResolver
@@ -93,7 +94,8 @@ class TurnLoop:
         self._user = user
         self._mocks = mocks
         self._max_turns = max_turns
-        self._session = session
+        # Of its own: handlers may keep in the state what they like.
+        self._session = session and replace(session, state=copied(dict(session.state)))
         self._on_turn = on_turn
         self._redact = redact
         self._turns: tuple[Turn, ...] = ()
@@ -230,6 +232,8 @@ def _blame(error: Exception) -> Blame:
         return Blame.MODEL
     if isinstance(error, MockError):
         return Blame.MOCK
+    if isinstance(error, HeldUp):
+        return Blame.INTERNAL
     # AgentError, and an AgentestError that a mock raised to say that the agent went too far.
     return Blame.AGENT if isinstance(error, AgentestError) else Blame.INTERNAL
 

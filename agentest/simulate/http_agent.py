@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from codecs import BOM_UTF8
 from collections.abc import AsyncIterator, Awaitable, Callable, Container, Mapping
 from dataclasses import dataclass
-from time import perf_counter
 from typing import Any, Generic, TypeVar
 from urllib.parse import urljoin, urlsplit
 
 import anyio
 
 from agentest.config import HttpAgent, check_url
-from agentest.errors import AgentError
+from agentest.deadlines import TimeLimit
+from agentest.errors import AgentError, AgentestError, HeldUp
 from agentest.http import (
     CONNECTION_ERRORS,
     AddressGuard,
@@ -34,6 +33,8 @@ MAX_BODY_BYTES = 10 * 1024 * 1024
 MAX_REDIRECTS = 5
 _RETRIED = {429, 502, 503, 504}
 _SHOWN_BODY_BYTES = 10_000
+_LONG_DELAY_S = 1.0
+"""From which on a delay of our own may be why somebody has closed a connection."""
 # Of the codings that could be decoded only those whose pieces stay small: brotli and zstd unpack a few bytes
 # to gigabytes before anything can be counted.
 _ENCODINGS = ("gzip", "deflate")
@@ -91,9 +92,9 @@ class HttpSender:
         """
         content = json.dumps(payload).encode()
         for attempt in range(1, self._retries + 2):
-            started = perf_counter()
+            limit = TimeLimit(self._timeout_s)
             try:
-                value = await self._attempt(url, content, read, also)
+                value = await self._attempt(url, content, read, also, limit)
             except _TryAgain as error:
                 if attempt > self._retries:
                     tries = f" ({attempt} attempts)" if attempt > 1 else ""
@@ -102,7 +103,7 @@ class HttpSender:
                 continue
             except AgentError as error:
                 raise NoReply(str(error), attempt - 1) from None
-            return Answered(value, (perf_counter() - started) * 1000, attempt - 1)
+            return Answered(value, limit.elapsed * 1000, attempt - 1)
         raise AssertionError("unreachable: the last attempt either answers or raises")
 
     async def _attempt(
@@ -111,10 +112,11 @@ class HttpSender:
         content: bytes,
         read: Callable[[DirectResponse], Awaitable[T]],
         also: Container[int],
+        limit: TimeLimit,
     ) -> T:
         try:
-            async with asyncio.timeout(self._timeout_s):
-                return await self._send(url, content, read, also)
+            with limit:
+                return await self._send(url, content, read, also, limit)
         except TimeoutError:
             raise AgentError(
                 f"{url}: no complete answer within {self._timeout_s:g} s (request_timeout_ms)"
@@ -128,19 +130,20 @@ class HttpSender:
         content: bytes,
         read: Callable[[DirectResponse], Awaitable[T]],
         also: Container[int],
+        limit: TimeLimit,
     ) -> T:
         target, headers = url, self._headers
         for _ in range(MAX_REDIRECTS + 1):
-            response = await self._request(target, headers, content)
+            response = await self._request(target, headers, content, limit)
             try:
                 if response.status_code not in (307, 308):
-                    return await _read(response, read, also)
+                    return await self._read(response, read, also, limit)
                 target, headers = _redirected(target, headers, response)
             finally:
                 await response.aclose()
         raise AgentError(f"{url}: more than {MAX_REDIRECTS} redirects")
 
-    async def _request(self, url: str, headers: Headers, content: bytes) -> DirectResponse:
+    async def _request(self, url: str, headers: Headers, content: bytes, limit: TimeLimit) -> DirectResponse:
         try:
             return await self._client.post_direct(url, headers, content)
         except CONNECTION_ERRORS as error:
@@ -148,7 +151,29 @@ class HttpSender:
             if was_refused(error):
                 # Nothing of an answer has come: sending it again cannot make the agent answer twice.
                 raise _TryAgain(problem) from None
-            raise AgentError(problem) from None
+            raise self._cut(problem, limit) from None
+
+    async def _read(
+        self,
+        response: DirectResponse,
+        read: Callable[[DirectResponse], Awaitable[T]],
+        also: Container[int],
+        limit: TimeLimit,
+    ) -> T:
+        status = response.status_code
+        if status in _RETRIED:
+            raise _TryAgain(await _problem(response), retry_after(response.headers))
+        if not (200 <= status < 300 or status in also):
+            raise AgentError(await _problem(response))
+        try:
+            return await read(response)
+        except CONNECTION_ERRORS as error:
+            raise self._cut(f"{response.url}: the answer was cut: {describe(error)}", limit) from None
+
+    def _cut(self, problem: str, limit: TimeLimit) -> AgentestError:
+        """A connection that was lost: by us, where we did not read for longer than others wait for that."""
+        held_up = limit.delay > min(_LONG_DELAY_S, self._timeout_s)
+        return HeldUp(problem, limit.delay) if held_up else AgentError(problem)
 
 
 def _redirected(url: str, headers: Headers, response: DirectResponse) -> tuple[str, Headers]:
@@ -170,20 +195,6 @@ def _joined(url: str, location: str) -> str:
         return urljoin(url, location)
     except ValueError as error:
         raise ValueError(f"is not a URL: {error}") from None
-
-
-async def _read(
-    response: DirectResponse, read: Callable[[DirectResponse], Awaitable[T]], also: Container[int]
-) -> T:
-    status = response.status_code
-    if status in _RETRIED:
-        raise _TryAgain(await _problem(response), retry_after(response.headers))
-    if not (200 <= status < 300 or status in also):
-        raise AgentError(await _problem(response))
-    try:
-        return await read(response)
-    except CONNECTION_ERRORS as error:
-        raise AgentError(f"{response.url}: the answer was cut: {describe(error)}") from None
 
 
 async def read_body(

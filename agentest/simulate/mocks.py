@@ -10,15 +10,15 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-import anyio
-
-from agentest.calling import ends_the_run
-from agentest.errors import AgentestError, MockError, UnmockedToolError
-from agentest.jsonvalue import NotJson, json_text
+from agentest.calling import ends_the_run, in_thread
+from agentest.deadlines import TimeLimit
+from agentest.errors import AgentError, AgentestError, MockError, UnmockedToolError
+from agentest.jsonvalue import NotJson, copied, json_text
 from agentest.mock_binding import BoundFunction, InvalidArguments, Mock, MockSequence, RecordedAnswer
 from agentest.transcript import ToolCall
 
 _SHOWN_ARGS_CHARS = 80
+_MAX_NAME_CHARS = 256
 _UNANSWERED = "cancelled before it answered"
 
 
@@ -66,7 +66,9 @@ class MockResolver:
         return tuple(call for call in self._records if call.turn_index == turn_index)
 
     def observe(self, calls: Sequence[ToolCall]) -> None:
-        """Record calls that the agent answered itself."""
+        """Record calls that the agent answered itself. Raises AgentError for a name that is none."""
+        for call in calls:
+            _check_name(call.name)
         self._records.extend(calls)
 
     async def resolve_json(self, name: str, arguments: str, turn_index: int) -> str:
@@ -80,20 +82,27 @@ class MockResolver:
         except (ValueError, RecursionError) as error:
             call = self._begin(name, arguments, turn_index)
             return json_text(self._refuse(call, f"the arguments are not valid JSON: {error}"))
-        result = await self.resolve(name, args, turn_index)
-        return result if isinstance(result, str) else json_text(result)
+        result, is_text = await self._resolved(name, args, turn_index)
+        return str(result) if is_text else json_text(result)
 
     async def resolve(self, name: str, args: Any, turn_index: int) -> Any:
-        """Answer a call, and record it. Returns the result, a JSON value."""
+        """Answer a call, and record it. Returns the result, a JSON value that belongs to the caller."""
+        result, _ = await self._resolved(name, copied(args), turn_index)
+        return copied(result)
+
+    async def _resolved(self, name: str, args: Any, turn_index: int) -> tuple[Any, bool]:
+        """The result, and whether it is a text that is sent as it is: a date is one only in JSON."""
         call = self._begin(name, args, turn_index)
         if not isinstance(args, Mapping):
-            return self._refuse(call, f"the arguments are not a JSON object but {_shown(args)}")
+            return self._refuse(call, f"the arguments are not a JSON object but {_shown(args)}"), False
         if name not in self._tools:
-            return self._finish(call, self._as_recorded(name, args))
+            recorded = self._finish(call, self._as_recorded(name, args))
+            return recorded, isinstance(recorded, str)
         try:
-            result = self._as_sent(name, await self._answer(name, dict(args), turn_index))
+            given = await self._answer(name, dict(args), turn_index)
+            result = self._as_sent(name, given)
         except InvalidArguments as error:
-            return self._refuse(call, f"invalid arguments: {error}")
+            return self._refuse(call, f"invalid arguments: {error}"), False
         except AgentestError as error:
             self._finish(call, None, error=self._redact(str(error)))
             raise
@@ -104,16 +113,15 @@ class MockResolver:
             message = str(error) or type(error).__name__
             shown = self._redact(message)
             self._finish(call, {"error": shown}, error=shown)
-            return {"error": message}
-        return self._finish(call, result)
+            return {"error": message}, False
+        return self._finish(call, result), isinstance(given, str)
 
     def _begin(self, name: str, args: Any, turn_index: int) -> int:
         """Record a call before its answer, which may never come. Returns its place in the record."""
+        _check_name(name)
         args = dict(args) if isinstance(args, Mapping) else args
         mocked = name in self._tools or bool(self._recorded_for(name, args))
-        self._records.append(
-            ToolCall(name, args, None, mocked, turn_index, error="cancelled before it answered")
-        )
+        self._records.append(ToolCall(name, args, None, mocked, turn_index, error=_UNANSWERED))
         call = len(self._records) - 1
         if not mocked and not self._passthrough:
             self._finish(call, None, error="no mock")
@@ -156,7 +164,7 @@ class MockResolver:
         if not answers:
             return None
         before = sum(call.name == name and call.args == args for call in self._records) - 1
-        return answers[min(before, len(answers) - 1)]
+        return copied(answers[min(before, len(answers) - 1)])
 
     async def _answer(self, name: str, args: dict[str, Any], turn_index: int) -> Any:
         ctx = MockContext(self._calls[name], turn_index, self._conversation_id, self._scenario, self._state)
@@ -170,14 +178,21 @@ class MockResolver:
             raise mock
         if not isinstance(mock, BoundFunction):
             return mock
-        result = mock(deepcopy(args), ctx)  # what the mock does to its arguments must not change the record
-        return await self._awaited(name, result) if inspect.isawaitable(result) else result
+        # What the mock does to its arguments must not change the record.
+        return await self._called(name, mock, deepcopy(args), ctx)
 
-    async def _awaited(self, name: str, result: Any) -> Any:
-        with anyio.move_on_after(self._timeout_s) as scope:
-            return await result
-        assert scope.cancelled_caught
-        raise MockError(f"the mock of tool {name!r} did not answer within {self._timeout_s:g} s")
+    async def _called(self, name: str, mock: BoundFunction, args: dict[str, Any], ctx: MockContext) -> Any:
+        limit = TimeLimit(self._timeout_s)
+        try:
+            with limit:
+                result = mock(args, ctx) if mock.is_async else await in_thread(mock, args, ctx)
+                return await result if inspect.isawaitable(result) else result
+        except TimeoutError:
+            if not limit.expired:
+                raise
+            raise MockError(
+                f"the mock of tool {name!r} did not answer within {self._timeout_s:g} s"
+            ) from None
 
     def _as_sent(self, name: str, result: Any) -> Any:
         """The result as the agent gets it: read back from JSON, so that the record cannot change later."""
@@ -189,6 +204,15 @@ class MockResolver:
             raise MockError(
                 f"the mock of tool {name!r} answered with something that is not JSON-serialisable: {error}"
             ) from None
+
+
+def _check_name(name: str) -> None:
+    """Raise AgentError for a name that no tool has: they go into messages and reports as they are."""
+    if len(name) > _MAX_NAME_CHARS:
+        raise AgentError(
+            f"the agent called a tool whose name has {len(name)} characters, more than {_MAX_NAME_CHARS}: "
+            f"{name[:_SHOWN_ARGS_CHARS]!r}…"
+        )
 
 
 def _no_constant(name: str) -> Any:

@@ -1,0 +1,161 @@
+"""Time limits that count the time of others alone, not the time in which this program itself was held up.
+
+A loop that does not run (it was stopped, some code blocks it, threads keep the interpreter busy) neither
+reads an answer nor sends a request: what it waits for is not late. A heartbeat measures for how long it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+from typing import Self
+from weakref import WeakKeyDictionary
+
+_BEAT_S = 0.05
+_GRAIN_S = 0.02
+"""Lateness of a beat that is no delay: timers are never exact."""
+_AGAIN_S = 1.0
+"""After which code that has swallowed its cancellation is cancelled again."""
+_RECENT_S = 1.0
+"""For how long after a delay what goes wrong may still come of it: it is in buffers that nobody has read."""
+
+
+class _Pulse:
+    """How long an event loop has been held up. It beats while there is somebody to ask.
+
+    It does not know the loop, which would then live for ever: whoever calls it runs in it.
+    """
+
+    def __init__(self) -> None:
+        self._users = 0
+        self._beating = False
+        self._next = 0.0
+        self._total = 0.0
+        self._ended = self._length = 0.0
+        """When the last delay ended, and how long it was."""
+
+    def held_up(self, now: float) -> float:
+        """Seconds in all, those of a delay that has just ended included."""
+        return self._total + self._late(now)
+
+    def held_up_before(self, now: float) -> float:
+        """The same without a delay that ended a moment ago."""
+        return self._total - (self._length if now - self._ended < _RECENT_S else 0.0)
+
+    def enter(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._users += 1
+        if not self._beating:
+            self._arm(loop)
+
+    def leave(self) -> None:
+        self._users -= 1
+
+    def _arm(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._beating, self._next = True, loop.time() + _BEAT_S
+        loop.call_at(self._next, self._beat)
+
+    def _beat(self) -> None:
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        if late := self._late(now):
+            self._total += late
+            self._ended, self._length = now, late
+        self._beating = False
+        if self._users:
+            self._arm(loop)
+
+    def _late(self, now: float) -> float:
+        late = now - self._next
+        return late if self._beating and late > _GRAIN_S else 0.0
+
+
+_pulses: WeakKeyDictionary[asyncio.AbstractEventLoop, _Pulse] = WeakKeyDictionary()
+
+
+class Clock:
+    """Time that passes for others, in a `with`: `elapsed`, without what this program was held up for."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._pulse = _pulses.get(self._loop) or _pulses.setdefault(self._loop, _Pulse())
+        self._took: tuple[float, float] | None = None
+
+    def __enter__(self) -> Self:
+        now = self._began = self._loop.time()
+        self._pulse.enter(self._loop)
+        self._before, self._recently = self._pulse.held_up(now), self._pulse.held_up_before(now)
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None = None,
+        error: BaseException | None = None,
+        trace: TracebackType | None = None,
+    ) -> None:
+        self._took = self.elapsed, self.elapsed_in_all
+        self._pulse.leave()
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds until now, or until the end of the `with`, but for those of delays."""
+        if self._took is not None:
+            return self._took[0]
+        now = self._loop.time()
+        return max(0.0, now - self._began - (self._pulse.held_up(now) - self._before))
+
+    @property
+    def elapsed_in_all(self) -> float:
+        """The same with the delays."""
+        return self._loop.time() - self._began if self._took is None else self._took[1]
+
+    @property
+    def delay(self) -> float:
+        """Seconds of the delays that may be the cause of what goes wrong now: also of one just before."""
+        return self._pulse.held_up(self._loop.time()) - self._recently
+
+
+class TimeLimit(Clock):
+    """`with TimeLimit(seconds):` raises TimeoutError when what it holds takes longer than that.
+
+    Whether the time is up is asked at the moment when the timer fires: after a delay all timers fire at once.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self._seconds = seconds
+        self._cancels = 0
+
+    @property
+    def expired(self) -> bool:
+        """Whether the time was up: what it holds may raise a TimeoutError of its own."""
+        return self._cancels > 0
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("a time limit needs a task to cancel")
+        self._task, self._cancelling = task, task.cancelling()
+        self._timer = self._loop.call_at(self._began + self._seconds, self._on_time)
+        return self
+
+    def _on_time(self) -> None:
+        left = self._seconds - self.elapsed
+        if left <= 0:
+            self._cancels += 1
+            self._task.cancel()
+            left = _AGAIN_S
+        self._timer = self._loop.call_later(left, self._on_time)
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None = None,
+        error: BaseException | None = None,
+        trace: TracebackType | None = None,
+    ) -> None:
+        super().__exit__()
+        self._timer.cancel()
+        left = [self._task.uncancel() for _ in range(self._cancels)]
+        # Somebody else's cancellation goes before ours.
+        if left and left[-1] <= self._cancelling and isinstance(error, asyncio.CancelledError):
+            raise TimeoutError from error
