@@ -23,6 +23,10 @@ import httpx
 from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.http_exceptions import HttpProcessingError
 
+from agentest.unpacking import PackedWrongly, unpacker
+
+MAX_BODY_BYTES = 10 * 1024 * 1024
+"""Of an answer's body, as it comes and unpacked."""
 ALLOW_METADATA = "AGENTEST_ALLOW_METADATA_ENDPOINTS"
 MAX_RETRY_AFTER_S = 30.0
 _FIRST_PAUSE_S = 0.1
@@ -111,6 +115,17 @@ def _last_32_bits(ip: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
     return ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)
 
 
+class BadBody(httpx.HTTPError):
+    """An answer's body that is not read to its end. The message goes on after the words "the answer"."""
+
+
+class BodyTooLarge(BadBody):
+    """The body is larger than MAX_BODY_BYTES."""
+
+    def __init__(self) -> None:
+        super().__init__(f"is larger than {MAX_BODY_BYTES // 2**20} MB")
+
+
 class _GuardedResolver(AbstractResolver):
     """Resolves names and checks what they resolve to: the addresses checked are those connected to."""
 
@@ -130,17 +145,48 @@ class _GuardedResolver(AbstractResolver):
 
 
 class _Body(httpx.AsyncByteStream):
-    """The body of an answer, as it comes."""
+    """The body of an answer, unpacked as it comes. Raises BadBody; more than a piece is never held."""
 
     def __init__(self, raw: aiohttp.ClientResponse) -> None:
         self._raw = raw
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        async for piece in self._raw.content.iter_any():
+        packed = "content-encoding" in self._raw.headers
+        left = MAX_BODY_BYTES
+        async for piece in self._unpacked() if packed else self._as_it_comes():
+            left -= len(piece)
+            if left < 0:
+                raise BodyTooLarge
             yield piece
+
+    def _as_it_comes(self) -> AsyncIterator[bytes]:
+        return self._raw.content.iter_any()
+
+    async def _unpacked(self) -> AsyncIterator[bytes]:
+        left = MAX_BODY_BYTES  # of what comes, too: it may unpack to nothing, for ever
+        try:
+            unpack = unpacker(", ".join(self._raw.headers.getall("content-encoding")))
+            async for piece in self._as_it_comes():
+                left -= len(piece)
+                if left < 0:
+                    raise BodyTooLarge
+                for part in unpack.feed(piece) if unpack else (piece,):
+                    yield part
+            if unpack:
+                unpack.end()
+        except PackedWrongly as error:
+            raise BadBody(str(error)) from None
 
     async def aclose(self) -> None:
         self._raw.release()  # closes the connection where the body was not read to its end
+
+
+def _headers_of(raw: aiohttp.ClientResponse) -> list[tuple[bytes, bytes]]:
+    """An answer's headers without those that say how its body was packed: it comes unpacked."""
+    if "content-encoding" not in raw.headers:
+        return list(raw.raw_headers)
+    packing = (b"content-encoding", b"content-length")
+    return [header for header in raw.raw_headers if header[0].lower() not in packing]
 
 
 class _Sender:
@@ -182,7 +228,7 @@ class _Transport(httpx.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         headers = [(name.decode(), value.decode()) for name, value in request.headers.raw]
         raw = await self._sender.send(request.method, str(request.url), headers, request.content)
-        return httpx.Response(raw.status, headers=list(raw.raw_headers), stream=_Body(raw), request=request)
+        return httpx.Response(raw.status, headers=_headers_of(raw), stream=_Body(raw), request=request)
 
     async def aclose(self) -> None:
         await self._sender.session.close()
@@ -192,7 +238,8 @@ class DirectResponse(httpx.Response):
     """The answer to a request that was sent without an httpx.Request."""
 
     def __init__(self, raw: aiohttp.ClientResponse) -> None:
-        super().__init__(raw.status, headers=list(raw.raw_headers), stream=_Body(raw))
+        self._body = _Body(raw)
+        super().__init__(raw.status, headers=_headers_of(raw), stream=self._body)
         self._raw = raw
 
     @property
@@ -200,10 +247,8 @@ class DirectResponse(httpx.Response):
         return httpx.URL(str(self._raw.url))
 
     def pieces(self) -> AsyncIterator[bytes]:
-        """The decoded body as it comes. Raises CONNECTION_ERRORS."""
-        if "content-encoding" in self._raw.headers:
-            return self.aiter_bytes()
-        return self._raw.content.iter_any()  # what httpx does with each piece would cost more than the piece
+        """The body as it comes, unpacked. Raises BadBody, CONNECTION_ERRORS."""
+        return aiter(self._body)  # what httpx does with each piece would cost more than the piece
 
 
 class Client(httpx.AsyncClient):
@@ -302,6 +347,8 @@ def describe(error: BaseException) -> str:
     """What went wrong with a connection, in a few words."""
     chain = list(_causes(error))
     cause = chain[-1]
+    if isinstance(cause, BadBody):
+        return f"the answer {cause}"
     if isinstance(cause, ConnectionRefusedError):
         return "connection refused: nobody listens there"
     if isinstance(cause, socket.gaierror):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import tracemalloc
 import zlib
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -17,7 +18,7 @@ from wire import Answer, Connection, Wire, closed_port, completion, hang, http, 
 
 from agentest.config import ChatCompletionsAgent
 from agentest.errors import AgentError
-from agentest.http import AddressGuard, open_client, pause_before_retry, retry_after
+from agentest.http import AddressGuard, BodyTooLarge, open_client, pause_before_retry, retry_after
 from agentest.simulate.agents import AgentReply, NoReply, TurnContext
 from agentest.simulate.chat_completions import ChatCompletionsClient
 from agentest.testing import Raw, ScriptedAgent, tool_call
@@ -323,24 +324,57 @@ def test_compressed_bodies() -> None:
 
 
 def test_compressed_bombs() -> None:
-    """A small body that unpacks to more than 10 MB is refused."""
-    bomb = gzip.compress(b" " * 200_000_000, 1)
-    assert len(bomb) < 2_000_000
-    assert "larger than 10 MB" in refused(http(bomb, headers=GZIP))[0]
-    assert "answered 500" in refused(http(bomb, "500 Oops", GZIP))[0]
+    """A small body that unpacks to more than 10 MB is refused, and no more than that of it is unpacked."""
+    bomb = gzip.compress(b" " * 2**20) * 2_000
+    assert len(bomb) < 3_000_000
+    tracemalloc.start()
+    try:
+        assert "larger than 10 MB" in refused(http(bomb, headers=GZIP))[0]
+        assert "answered 500" in refused(http(bomb, "500 Oops", GZIP))[0]
+        assert tracemalloc.get_traced_memory()[1] < 40_000_000
+    finally:
+        tracemalloc.stop()
 
 
-@pytest.mark.parametrize("encoding", ["br", "zstd", "gzip, gzip", "compress"])
+def test_bodies_that_unpack_to_nothing() -> None:
+    """A packed body that goes on and unpacks to nothing is refused once 10 MB of it have come."""
+
+    async def nothing(writer: Connection) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\n\r\n" + gzip.compress(b"{}"))
+        while True:
+            writer.write(bytes(100_000))
+            await writer.drain()
+
+    assert "larger than 10 MB" in refused(nothing)[0]
+
+
+@pytest.mark.parametrize("encoding", ["br", "zstd", "gzip, gzip", "deflate, gzip", "compress"])
 def test_encodings_not_asked_for(encoding: str) -> None:
     """A coding that was not asked for, of which a few bytes might hide gigabytes, is refused."""
     bomb = gzip.compress(gzip.compress(b" " * 10_000_000))
     found, _ = refused(http(bomb, headers=[f"content-encoding: {encoding}"]))
-    assert f"content-encoding is '{encoding}'" in found
+    assert f"has the content-encoding '{encoding}'; the request allows gzip or deflate" in found
 
 
 def test_a_broken_compressed_body() -> None:
-    """A body that says gzip and is none is a wrong answer."""
-    assert "was cut" in refused(http(completion(), headers=GZIP))[0]
+    """A body that says gzip and is none is a wrong answer, and so is one that ends too early."""
+    assert "the answer is not gzip" in refused(http(completion(), headers=GZIP))[0]
+    assert (
+        "the answer was cut: its gzip data ended"
+        in refused(http(gzip.compress(completion())[:-4], headers=GZIP))[0]
+    )
+
+
+def test_the_other_way_through_the_client() -> None:
+    """A body read through httpx's own interface is unpacked and bounded alike."""
+
+    async def go(body: bytes) -> bytes:
+        async with wire(http(body, headers=GZIP)) as opened, open_client(AddressGuard()) as client:
+            return (await client.get(opened.url)).content
+
+    assert anyio.run(go, gzip.compress(b"Hello")) == b"Hello"
+    with pytest.raises(BodyTooLarge, match="larger than 10 MB"):
+        anyio.run(go, gzip.compress(b" " * 2**20) * 20)
 
 
 # Streaming

@@ -22,6 +22,7 @@ LAYERS: dict[str, int] = {
     "files": 0,
     "invocations": 0,
     "templates": 0,
+    "unpacking": 0,
     "reaper": 0,
     # 1: inputs
     "config": 1,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import tracemalloc
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -11,8 +13,8 @@ import pytest
 from model_server import RESET, Answer, ModelServer, Received, completion, error
 
 from agentest.errors import ModelUnavailable
-from agentest.http import open_client
-from agentest.llm.openai_http import MAX_BODY_BYTES, OpenAIChatModel, completions_url, usage_of
+from agentest.http import MAX_BODY_BYTES, open_client
+from agentest.llm.openai_http import OpenAIChatModel, completions_url, usage_of
 from agentest.llm.port import CallKey, ChatReply, ChatRequest, Level, RequestRefused, TransientError
 from agentest.llm.providers import ModelSpec
 from agentest.transcript import Usage
@@ -252,7 +254,33 @@ def test_nobody_listens() -> None:
 def test_an_endless_answer() -> None:
     """A body over the limit is given up while it is read."""
     answer = Answer(b"x" * (MAX_BODY_BYTES + 1_000_000))
-    assert "more than 10 MB" in str(problem(answer, ModelUnavailable))
+    assert "larger than 10 MB" in str(problem(answer, ModelUnavailable))
+
+
+def test_a_body_that_unpacks_to_gigabytes() -> None:
+    """Of a few bytes that stand for gigabytes no more is unpacked than may be read."""
+    packed = gzip.compress(b" " * 2**20) * 2_000
+    tracemalloc.start()
+    try:
+        found = problem(Answer(packed, headers={"content-encoding": "gzip"}), ModelUnavailable)
+        assert tracemalloc.get_traced_memory()[1] < 40_000_000
+    finally:
+        tracemalloc.stop()
+    assert "larger than 10 MB" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "message"),
+    [
+        ("gzip, gzip", "has the content-encoding 'gzip, gzip'; the request allows gzip or deflate"),
+        ("br", "has the content-encoding 'br'"),
+        ("gzip", "is not gzip"),
+    ],
+)
+def test_bodies_that_are_packed_wrongly(encoding: str, message: str) -> None:
+    """A body packed twice, in a way that was not asked for, or not as it says, is an answer of no use."""
+    answer = Answer(completion("hi").body, headers={"content-encoding": encoding})
+    assert message in str(problem(answer, TransientError))
 
 
 @pytest.mark.parametrize(

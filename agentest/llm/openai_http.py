@@ -13,19 +13,27 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from agentest import __version__
 from agentest.errors import ModelUnavailable
-from agentest.http import CONNECTION_ERRORS, Client, DirectResponse, Headers, describe, retry_after
+from agentest.http import (
+    CONNECTION_ERRORS,
+    BodyTooLarge,
+    Client,
+    DirectResponse,
+    Headers,
+    describe,
+    retry_after,
+)
 from agentest.llm.limits import hold_from_headers
 from agentest.llm.port import ChatReply, ChatRequest, Level, RequestRefused, TransientError, joined
 from agentest.llm.providers import ModelSpec
 from agentest.redact import Redactor
 from agentest.transcript import Usage
+from agentest.unpacking import CODINGS
 
 HOPELESS = frozenset({401, 402, 403, 404})
 """No other question will fare better: the key, the account or the model is wrong."""
 _OUT_OF_CREDIT = "insufficient_quota"
 TRANSIENT = frozenset({408, 409, 425, 429})
 REFUSED = frozenset({400, 415, 422, 501})
-MAX_BODY_BYTES = 10_000_000
 _PATH = "/chat/completions"
 _SHOWN_BODY_CHARS = 300
 
@@ -78,6 +86,8 @@ class OpenAIChatModel:
                 return response, await _body(response)
             finally:
                 await response.aclose()
+        except BodyTooLarge as error:
+            raise ModelUnavailable(f"{self._url}: {describe(error)}") from None
         except CONNECTION_ERRORS as error:
             raise TransientError(f"{self._url}: {describe(error)}") from None
 
@@ -125,7 +135,7 @@ def secrets_of(spec: ModelSpec) -> list[str]:
 def _headers(spec: ModelSpec) -> Headers:
     headers = {
         "accept": "application/json",
-        "accept-encoding": "gzip, deflate",
+        "accept-encoding": ", ".join(CODINGS),
         "content-type": "application/json",
         "user-agent": f"agentest/{__version__}",
     }
@@ -148,8 +158,6 @@ async def _body(response: DirectResponse) -> str:
     body = bytearray()
     async for piece in response.pieces():
         body += piece
-        if len(body) > MAX_BODY_BYTES:
-            raise ModelUnavailable(f"{response.url} sent more than {MAX_BODY_BYTES // 1_000_000} MB")
     return body.decode("utf-8", errors="replace")
 
 

@@ -17,6 +17,7 @@ from agentest.errors import AgentError, AgentestError, HeldUp
 from agentest.http import (
     CONNECTION_ERRORS,
     AddressGuard,
+    BadBody,
     Client,
     DirectResponse,
     Headers,
@@ -28,16 +29,13 @@ from agentest.http import (
 )
 from agentest.simulate.agents import NoReply
 from agentest.simulate.sse import events
+from agentest.unpacking import CODINGS
 
-MAX_BODY_BYTES = 10 * 1024 * 1024
 MAX_REDIRECTS = 5
 _RETRIED = {429, 502, 503, 504}
 _SHOWN_BODY_BYTES = 10_000
 _LONG_DELAY_S = 1.0
 """From which on a delay of our own may be why somebody has closed a connection."""
-# Of the codings that could be decoded only those whose pieces stay small: brotli and zstd unpack a few bytes
-# to gigabytes before anything can be counted.
-_ENCODINGS = ("gzip", "deflate")
 _OURS = ("accept", "accept-encoding", "content-type")
 
 T = TypeVar("T")
@@ -69,7 +67,7 @@ class HttpSender:
         self._timeout_s = timeout_s
         headers = {
             "accept": "text/event-stream" if config.streaming else "application/json",
-            "accept-encoding": ", ".join(_ENCODINGS),
+            "accept-encoding": ", ".join(CODINGS),
             "content-type": "application/json",
             **{name.lower(): value for name, value in config.headers.items()},
         }
@@ -167,6 +165,8 @@ class HttpSender:
             raise AgentError(await _problem(response))
         try:
             return await read(response)
+        except BadBody as error:
+            raise AgentError(f"{response.url}: {describe(error)}") from None
         except CONNECTION_ERRORS as error:
             raise self._cut(f"{response.url}: the answer was cut: {describe(error)}", limit) from None
 
@@ -208,7 +208,7 @@ async def read_body(
     Args:
         streaming: whether events were asked for: a body of unknown type is taken for them then.
     """
-    pieces = _bounded(response)
+    pieces = response.pieces()
     beginning = await _first_piece(pieces)
     content_type = response.headers.get("content-type", "")
     streamed = "event-stream" in content_type or (streaming and "json" not in content_type)
@@ -232,22 +232,6 @@ async def _problem(response: DirectResponse) -> str:
     return f"{response.url} answered {status}: {shown or '(empty body)'}"
 
 
-async def _bounded(response: DirectResponse) -> AsyncIterator[bytes]:
-    """The decoded body, refused while reading once it is larger than 10 MB."""
-    encoding = response.headers.get("content-encoding", "identity").strip().lower()
-    if encoding not in (*_ENCODINGS, "identity", ""):
-        raise AgentError(
-            f"{response.url}: the answer's content-encoding is {encoding!r}; the request allows "
-            f"{' and '.join(_ENCODINGS)}"
-        )
-    size = 0
-    async for piece in response.pieces():
-        size += len(piece)
-        if size > MAX_BODY_BYTES:
-            raise AgentError(f"{response.url}: the answer is larger than {MAX_BODY_BYTES // 2**20} MB")
-        yield piece
-
-
 async def _first_piece(pieces: AsyncIterator[bytes]) -> bytes:
     """What comes first, up to something more than white space."""
     read: list[bytes] = []
@@ -268,10 +252,10 @@ async def _beginning(response: DirectResponse) -> bytes:
     """Enough of the body for a message, even if the rest never comes whole."""
     read = b""
     try:
-        async for piece in _bounded(response):
+        async for piece in response.pieces():
             read += piece
             if len(read) >= _SHOWN_BODY_BYTES:
                 break
-    except (*CONNECTION_ERRORS, AgentError):
+    except CONNECTION_ERRORS:
         pass  # what has come is enough: the status already says that this is an error
     return read[:_SHOWN_BODY_BYTES]
