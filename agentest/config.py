@@ -159,6 +159,13 @@ class AdkAgent(HttpAgent):
     user_id: str | None = Field(default=None, min_length=1)
     """None: the one that the case's session names, else `agentest`."""
 
+    @field_validator("app_name", "user_id")
+    @classmethod
+    def _part_of_an_address(cls, value: str | None) -> str | None:
+        if value in (".", ".."):
+            raise ValueError("becomes a part of an address, where . and .. stand for other parts")
+        return value
+
     @field_validator("endpoint")
     @classmethod
     def _root_of_the_server(cls, value: str) -> str:

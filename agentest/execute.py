@@ -231,8 +231,8 @@ async def open_agents(
 ) -> dict[str, Agent]:
     """The agents of the plan, their servers started, all reachable."""
     redact = prepared.loaded.redact
-    root, agents, guard = prepared.request.root, prepared.plan.agents, AddressGuard()
-    client = await stack.enter_async_context(open_client(guard))
+    root, agents = prepared.request.root, prepared.plan.agents
+    client = await stack.enter_async_context(open_client(AddressGuard()))
     servers: list[Server] = []
     for agent in agents.values():
         # Agents that differ only in what they are sent live on one server.
@@ -241,7 +241,7 @@ async def open_agents(
             server = running_server(agent.server, root, client, tasks, redact, on_note)
             await stack.enter_async_context(server)
     for name, agent in agents.items():
-        await check_reachable(name, agent, guard)
+        await check_reachable(name, agent, client)
     return connected(prepared, client)
 
 

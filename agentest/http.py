@@ -7,6 +7,7 @@ request, which costs more than the request where conversations are many. Time-ou
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import os
 import socket
@@ -20,6 +21,7 @@ from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import httpx
+from aiohappyeyeballs import AddrInfoType, start_connection
 from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.http_exceptions import HttpProcessingError
 
@@ -32,6 +34,8 @@ MAX_RETRY_AFTER_S = 30.0
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 8.0
 _KEEPALIVE_S = 15.0
+_NEXT_ADDRESS_S = 0.25
+"""A host's next address is tried beside the first when that has not answered by then."""
 _NO_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=None)
 Headers = Sequence[tuple[str, str]]
 
@@ -192,8 +196,15 @@ def _headers_of(raw: aiohttp.ClientResponse) -> list[tuple[bytes, bytes]]:
 class _Sender:
     """Sends requests over aiohttp's connections; errors are aiohttp's own."""
 
-    def __init__(self, session: aiohttp.ClientSession, guard: AddressGuard | None, proxy: str | None) -> None:
+    def __init__(
+        self,
+        session: aiohttp.ClientSession,
+        resolver: AbstractResolver,
+        guard: AddressGuard | None,
+        proxy: str | None,
+    ) -> None:
         self.session = session
+        self._resolver = resolver
         self._guard = guard
         self._proxy = proxy
         self._normal: dict[str, str] = {}
@@ -217,6 +228,27 @@ class _Sender:
         if self._guard:  # names are checked when they are resolved
             self._guard.check_literal(url.host)
         return str(url)
+
+    async def connect(self, host: str, port: int) -> None:
+        """Connect and hang up. The name is resolved once: what is checked is what is connected to."""
+        found = await self._addresses(host, port)
+        (await start_connection(found, happy_eyeballs_delay=_NEXT_ADDRESS_S, interleave=1)).close()
+
+    async def _addresses(self, host: str, port: int) -> list[AddrInfoType]:
+        if _literal(host) is None:
+            found = await self._resolver.resolve(host, port, socket.AF_UNSPEC)
+            return [_info(result) for result in found]
+        if self._guard:
+            self._guard.check_literal(host)
+        loop = asyncio.get_running_loop()
+        return list(await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST))
+
+
+def _info(result: ResolveResult) -> AddrInfoType:
+    host, port = result["host"], result["port"]
+    if ":" in host:
+        return socket.AF_INET6, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (host, port, 0, 0)
+    return socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (host, port)
 
 
 class _Transport(httpx.AsyncBaseTransport):
@@ -266,6 +298,10 @@ class Client(httpx.AsyncClient):
         """
         return DirectResponse(await self._sender.send("POST", url, headers, content))
 
+    async def check_listening(self, host: str, port: int) -> None:
+        """Connect and hang up. Raises RefusedAddress, or CONNECTION_ERRORS where nobody listens."""
+        await self._sender.connect(host, port)
+
 
 def open_client(
     guard: AddressGuard | None = None,
@@ -275,11 +311,12 @@ def open_client(
     """A client without a limit on connections, without time-outs and without redirects.
 
     With a guard it never connects to an address that the guard refuses, and uses no proxy: the proxy would
-    do the resolving. `resolver` (default: the system's) resolves the names of a guarded client. `proxy`
+    do the resolving. `resolver` (default: the system's) resolves the names. `proxy`
     (see `proxy_for`) serves an unguarded one. Must be opened inside the running event loop.
     """
-    guarded = _GuardedResolver(guard, resolver or aiohttp.ThreadedResolver()) if guard else None
-    connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE_S, resolver=guarded)
+    names = resolver or aiohttp.ThreadedResolver()
+    names = _GuardedResolver(guard, names) if guard else names
+    connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE_S, resolver=names)
     # Not `trust_env`: with it, aiohttp reads ~/.netrc in a thread for every single request.
     session = aiohttp.ClientSession(
         connector=connector,
@@ -288,7 +325,7 @@ def open_client(
         auto_decompress=False,
         skip_auto_headers=("accept", "accept-encoding", "user-agent"),
     )
-    return Client(_Sender(session, guard, None if guard else proxy))
+    return Client(_Sender(session, names, guard, None if guard else proxy))
 
 
 def proxy_for(url: str) -> str | None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 
 import anyio
 import pytest
@@ -13,12 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from wire import completion, http, wire
 
-from agentest.config import ChatCompletionsAgent
-from agentest.errors import AgentError, AgentUnreachable, ConfigError
+from agentest.config import ChatCompletionsAgent, Server
+from agentest.errors import AgentError, AgentUnreachable, ConfigError, ServerError
 from agentest.http import ALLOW_METADATA, AddressGuard, RefusedAddress, open_client
 from agentest.simulate.agents import AgentReply, TurnContext
 from agentest.simulate.chat_completions import ChatCompletionsClient
 from agentest.simulate.open import check_reachable
+from agentest.simulate.server import running_server
 
 REFUSED = [
     "169.254.169.254",
@@ -236,15 +239,84 @@ def test_endpoints_that_are_addresses(host: str) -> None:
         anyio.run(ask, f"http://{host}/", Names())
 
 
+@contextmanager
+def listening() -> Iterator[int]:
+    """A port on loopback at which somebody listens and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield int(server.getsockname()[1])
+
+
+async def reach(endpoint: str, resolver: AbstractResolver | None = None) -> None:
+    async with open_client(AddressGuard(allow_metadata=False), resolver) as client:
+        await check_reachable("bot", ChatCompletionsAgent(endpoint=endpoint, retries=0), client)
+
+
 def test_reachability_check() -> None:
     """Before a run, a refused endpoint is an error of the configuration, and a silent one is unreachable."""
-    guard = AddressGuard(allow_metadata=False)
-
-    async def check(endpoint: str) -> None:
-        await check_reachable("bot", ChatCompletionsAgent(endpoint=endpoint, retries=0), guard)
-
     with pytest.raises(ConfigError, match=r"agent 'bot': endpoint .*link-local or cloud-metadata"):
-        anyio.run(check, "http://0xA9FEA9FE:80/")
+        anyio.run(reach, "http://0xA9FEA9FE:80/")
     for host in ("127.0.0.1:1", "localhost:1", "agent.invalid", "a" * 70 + ".example"):
         with pytest.raises(AgentUnreachable, match="agent 'bot' cannot be reached"):
-            anyio.run(check, f"http://{host}/")
+            anyio.run(reach, f"http://{host}/")
+
+
+class Rebinding(Names):
+    """A name that means loopback when it is checked, and a metadata address from then on."""
+
+    def __init__(self) -> None:
+        super().__init__(agent=["127.0.0.1"])
+        self.asked = 0
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        self.asked += 1
+        self._names = {"agent": ["127.0.0.1" if self.asked == 1 else "169.254.169.254"]}
+        return await super().resolve(host, port, family)
+
+
+def test_the_address_that_was_checked_is_connected_to() -> None:
+    """Before a run a name is resolved once: another answer later is not connected to."""
+    names = Rebinding()
+
+    async def go() -> None:
+        with listening() as port:
+            await reach(f"http://agent:{port}/", names)
+
+    anyio.run(go)
+    assert names.asked == 1
+    with pytest.raises(ConfigError, match=r"agent \(169.254.169.254\) is a link-local"):
+        anyio.run(go)
+
+
+def test_the_next_address() -> None:
+    """Where nobody listens at a name's first address, its next is connected to."""
+
+    async def go() -> None:
+        with listening() as port:
+            await reach(f"http://agent:{port}/", Names(agent=["127.0.0.9", "::1", "127.0.0.1"]))
+
+    anyio.run(go)
+
+
+def test_a_ready_port() -> None:
+    """Whether a server is ready at a port is asked at the addresses that were checked, too."""
+
+    async def go(names: Names) -> None:
+        with listening() as port:
+            config = Server(command="false", ready=f"tcp://agent:{port}")
+            async with (
+                open_client(AddressGuard(False), names) as client,
+                anyio.create_task_group() as tasks,
+                running_server(config, Path(), client, tasks, str, notes.append),
+            ):
+                pass
+
+    notes: list[str] = []
+    anyio.run(go, Names(agent=["127.0.0.1"]))
+    assert "was running already" in notes[0]
+    with pytest.raises(ExceptionGroup) as caught:
+        anyio.run(go, Names(agent=["169.254.169.254"]))
+    (error,) = caught.value.exceptions
+    assert isinstance(error, ServerError)
+    assert "agent (169.254.169.254) is a link-local" in str(error)

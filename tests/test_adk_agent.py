@@ -6,6 +6,7 @@ import json
 import string
 from dataclasses import replace
 from typing import Any
+from urllib.parse import unquote
 
 import anyio
 import pytest
@@ -150,6 +151,33 @@ def test_whose_session() -> None:
     _, opened = asked(created({}, identifier), DONE, session=None, app_name="salon")
     assert opened.requests[0].line == "POST /apps/salon/users/agentest/sessions HTTP/1.1"
     assert opened.requests[0].body == {"state": {}, "session_id": identifier}
+
+
+NAMES = st.text(min_size=1, max_size=8) | st.sampled_from(
+    ["%2e%2e", "%2E", "...", "a/..", "../..", "..\\..", ".%2e", "a?b#c", "..;x", "%252e", "\ud800", " "]
+)
+
+
+@given(NAMES, NAMES)
+def test_names_stay_inside_their_part_of_the_path(app: str, user: str) -> None:
+    """No name of an app or a user changes the path: each is one part of it, or refused."""
+    if {".", ".."} & {app, user}:
+        problem, opened = refused(created(), DONE, session=Session(app, user, STATE, "s-1"))
+        assert "cannot be the app_name, user_id or session_id" in str(problem)
+        assert not opened.requests
+        return
+    _, opened = asked(created(), DONE, session=Session(app, user, STATE, "s-1"))
+    parts = opened.requests[0].line.split(" ")[1].split("/")
+    names = [name.encode(errors="replace").decode() for name in (app, user)]
+    assert [unquote(part) for part in parts] == ["", "apps", names[0], "users", names[1], "sessions"]
+
+
+@pytest.mark.parametrize("name", [".", ".."])
+def test_session_ids_that_are_no_names(name: str) -> None:
+    """A session's id that would change the path of an older server is refused."""
+    problem, opened = refused(http(status="404 Not Found"), created(), session=Session("a", "u", {}, name))
+    assert "cannot be the app_name, user_id or session_id" in str(problem)
+    assert len(opened.requests) == 1
 
 
 def test_no_app_name() -> None:
@@ -606,6 +634,8 @@ def test_the_configuration() -> None:
         {"endpoint": "http://h/run_sse/"},
         {"endpoint": "http://h?x=1"},
         {"endpoint": "http://h", "app_name": ""},
+        {"endpoint": "http://h", "app_name": ".."},
+        {"endpoint": "http://h", "user_id": "."},
         {"endpoint": "http://h", "body": {}},
         {"endpoint": "http://h", "headers": {"a b": "c"}},
     ],
@@ -619,8 +649,13 @@ def test_wrong_configurations(wrong: dict[str, Any]) -> None:
 def test_reachability() -> None:
     """A server that is down is found before the first conversation."""
     config = AdkAgent(type="adk", endpoint=f"http://127.0.0.1:{closed_port()}", retries=0)
+
+    async def check() -> None:
+        async with open_client(AddressGuard(False)) as client:
+            await check_reachable("bot", config, client)
+
     with pytest.raises(AgentUnreachable, match="agent 'bot' cannot be reached at http://127"):
-        anyio.run(check_reachable, "bot", config, AddressGuard(False))
+        anyio.run(check)
 
 
 def test_agents_by_type(tmp_path: Any) -> None:

@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import httpx
 import pytest
 from anyio.abc import TaskGroup
 from wire import closed_port, http, wire
 
 from agentest.config import Server
 from agentest.errors import ServerError
-from agentest.http import AddressGuard, open_client
+from agentest.http import AddressGuard, Client, open_client
 from agentest.simulate.server import running_server
 
 SERVE = """
@@ -64,7 +63,7 @@ class Folder:
         return Server(**given)
 
     @asynccontextmanager
-    async def running(self, config: Server, secret: str = "hunter2") -> AsyncIterator[httpx.AsyncClient]:
+    async def running(self, config: Server, secret: str = "hunter2") -> AsyncIterator[Client]:
         """Have it running meanwhile; its tasks must end by themselves."""
         problem: ServerError | None = None
         async with anyio.create_task_group() as tasks, open_client(AddressGuard()) as client:
@@ -76,7 +75,7 @@ class Folder:
         if problem:
             raise problem
 
-    def _opened(self, config: Server, client: httpx.AsyncClient, tasks: TaskGroup, secret: str) -> Any:
+    def _opened(self, config: Server, client: Client, tasks: TaskGroup, secret: str) -> Any:
         def redact(text: str) -> str:
             return text.replace(secret, "***")
 
@@ -261,7 +260,16 @@ def test_a_folder_that_does_not_exist(folder: Folder) -> None:
     )
 
 
-@pytest.mark.parametrize("ready", ["http://169.254.169.254/", "http://0xa9fea9fe/health"])
+@pytest.mark.parametrize(
+    "ready",
+    [
+        "http://169.254.169.254/",
+        "http://0xa9fea9fe/health",
+        "tcp://169.254.169.254:80",
+        "tcp://2852039166:80",
+        "tcp://[::ffff:a9fe:a9fe]:80",
+    ],
+)
 def test_metadata_addresses(folder: Folder, ready: str) -> None:
     """A metadata address is not asked whether it is ready."""
     assert "link-local or cloud-metadata" in folder.refused(folder.server(ready=ready))

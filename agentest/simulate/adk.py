@@ -102,13 +102,13 @@ class AdkClient:
     async def _open_session(self, place: _Place, session: Session | None) -> int:
         """Create the session, or find that it exists already. Returns the number of retries."""
         state = dict(session.state) if session else {}
-        url = f"{self._root}/apps/{quote(place.app_name, '')}/users/{quote(place.user_id, '')}/sessions"
+        url = f"{self._root}/apps/{_segment(place.app_name)}/users/{_segment(place.user_id)}/sessions"
         answered = await self._sender.post(
             url, {"state": state, "session_id": place.session_id}, _read_created, (_EXISTS, *_OTHER_FORM)
         )
         retries, created = answered.retries, answered.value
         if created.status in _OTHER_FORM or _is_another(created, place):
-            url = f"{url}/{quote(place.session_id, '')}"
+            url = f"{url}/{_segment(place.session_id)}"
             answered = await self._sender.post(url, state, _read_created, (_EXISTS,))
             retries, created = retries + answered.retries, answered.value
         if created.status != _EXISTS:
@@ -131,6 +131,16 @@ def _reply(answered: Answered[list[Any]], retries: int, turn_index: int) -> Agen
         observed=run.calls,
         remarks=run.remarks,
     )
+
+
+def _segment(name: str) -> str:
+    """A name as one part of a path. Raises NoReply for what no escape keeps from changing the path."""
+    if name in (".", ".."):
+        raise NoReply(
+            f"{name!r} cannot be the app_name, user_id or session_id of a session: in an address it stands "
+            "for another part; change it in the case's session_input"
+        )
+    return quote(name, "", errors="replace")
 
 
 def _is_another(created: _Created, place: _Place) -> bool:

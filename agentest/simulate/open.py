@@ -10,7 +10,7 @@ import anyio
 
 from agentest.config import AdkAgent, AgentConfig, ChatCompletionsAgent, HttpAgent
 from agentest.errors import AgentUnreachable, ConfigError
-from agentest.http import AddressGuard, Client, RefusedAddress, describe, pause_before_retry
+from agentest.http import Client, RefusedAddress, describe, pause_before_retry
 from agentest.importing import import_object
 from agentest.simulate.adk import AdkClient
 from agentest.simulate.agents import Agent
@@ -55,7 +55,7 @@ def _agent(
     return CustomAgentClient(name, handler, timeout_s, threads)
 
 
-async def check_reachable(name: str, config: AgentConfig, guard: AddressGuard) -> None:
+async def check_reachable(name: str, config: AgentConfig, client: Client) -> None:
     """Raise AgentUnreachable when nobody listens at an agent's endpoint, ConfigError when it is refused.
 
     One clear message before the first conversation, instead of one failure for each of them.
@@ -66,7 +66,8 @@ async def check_reachable(name: str, config: AgentConfig, guard: AddressGuard) -
     host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
     for attempt in range(1, config.retries + 2):
         try:
-            return await _connect(host, port, guard)
+            with anyio.fail_after(_CONNECT_TIMEOUT_S):
+                return await client.check_listening(host, port)
         except RefusedAddress as error:
             raise ConfigError(f"agent {name!r}: endpoint {config.endpoint}: {error}") from None
         except (OSError, TimeoutError, UnicodeError) as error:
@@ -77,12 +78,3 @@ async def check_reachable(name: str, config: AgentConfig, guard: AddressGuard) -
         f"agent {name!r} cannot be reached at {config.endpoint}: {problem}. "
         "Start it first, correct agent.endpoint, or let agent.server start it."
     )
-
-
-async def _connect(host: str, port: int, guard: AddressGuard) -> None:
-    guard.check_literal(host)
-    with anyio.fail_after(_CONNECT_TIMEOUT_S):
-        found = await anyio.getaddrinfo(host, port)
-        guard.check(host, [str(address[4][0]) for address in found])
-        stream = await anyio.connect_tcp(host, port)
-    await stream.aclose()

@@ -16,12 +16,11 @@ from typing import BinaryIO
 from urllib.parse import urlsplit
 
 import anyio
-import httpx
 from anyio.abc import Process, TaskGroup
 
 from agentest.config import Server
 from agentest.errors import ServerError
-from agentest.http import CONNECTION_ERRORS, RefusedAddress, describe
+from agentest.http import CONNECTION_ERRORS, Client, RefusedAddress, describe
 
 _TAIL_LINES = 30
 _TAIL_CHARS = 4000
@@ -37,7 +36,7 @@ _REAPER = Path(__file__).parent.parent / "reaper.py"
 async def running_server(
     config: Server,
     root: Path,
-    client: httpx.AsyncClient,
+    client: Client,
     tasks: TaskGroup,
     redact: Callable[[str], str],
     on_note: Callable[[str], None],
@@ -156,7 +155,7 @@ async def _start(config: Server, root: Path) -> _Running:
 
 
 async def _until_ready(
-    config: Server, server: _Running, client: httpx.AsyncClient, redact: Callable[[str], str]
+    config: Server, server: _Running, client: Client, redact: Callable[[str], str]
 ) -> None:
     process, problem = server.process, "it was not asked"
     pause, longest = _POLL_S
@@ -177,14 +176,13 @@ async def _until_ready(
     raise ServerError(f"the server command {redact(repr(config.command))} {what}{redact(server.tail())}")
 
 
-async def _problem(ready: str, client: httpx.AsyncClient) -> str | None:
+async def _problem(ready: str, client: Client) -> str | None:
     """Why the server is not ready, or None when it is."""
     parts = urlsplit(ready)
     try:
         with anyio.fail_after(_POLL_TIMEOUT_S):
             if parts.scheme == "tcp":
-                stream = await anyio.connect_tcp(parts.hostname or "", parts.port or 0)
-                await stream.aclose()
+                await client.check_listening(parts.hostname or "", parts.port or 0)
                 return None
             async with client.stream("GET", ready) as response:  # the status is enough: a body may never end
                 status = response.status_code
