@@ -25,10 +25,8 @@ from aiohappyeyeballs import AddrInfoType, start_connection
 from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.http_exceptions import HttpProcessingError
 
-from agentest.unpacking import PackedWrongly, unpacker
+from agentest.bodies import BadBody, Body, headers_of
 
-MAX_BODY_BYTES = 10 * 1024 * 1024
-"""Of an answer's body, as it comes and unpacked."""
 ALLOW_METADATA = "AGENTEST_ALLOW_METADATA_ENDPOINTS"
 MAX_RETRY_AFTER_S = 30.0
 _FIRST_PAUSE_S = 0.1
@@ -119,17 +117,6 @@ def _last_32_bits(ip: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
     return ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)
 
 
-class BadBody(httpx.HTTPError):
-    """An answer's body that is not read to its end. The message goes on after the words "the answer"."""
-
-
-class BodyTooLarge(BadBody):
-    """The body is larger than MAX_BODY_BYTES."""
-
-    def __init__(self) -> None:
-        super().__init__(f"is larger than {MAX_BODY_BYTES // 2**20} MB")
-
-
 class _GuardedResolver(AbstractResolver):
     """Resolves names and checks what they resolve to: the addresses checked are those connected to."""
 
@@ -146,51 +133,6 @@ class _GuardedResolver(AbstractResolver):
 
     async def close(self) -> None:
         await self._resolver.close()
-
-
-class _Body(httpx.AsyncByteStream):
-    """The body of an answer, unpacked as it comes. Raises BadBody; more than a piece is never held."""
-
-    def __init__(self, raw: aiohttp.ClientResponse) -> None:
-        self._raw = raw
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        packed = "content-encoding" in self._raw.headers
-        left = MAX_BODY_BYTES
-        async for piece in self._unpacked() if packed else self._as_it_comes():
-            left -= len(piece)
-            if left < 0:
-                raise BodyTooLarge
-            yield piece
-
-    def _as_it_comes(self) -> AsyncIterator[bytes]:
-        return self._raw.content.iter_any()
-
-    async def _unpacked(self) -> AsyncIterator[bytes]:
-        left = MAX_BODY_BYTES  # of what comes, too: it may unpack to nothing, for ever
-        try:
-            unpack = unpacker(", ".join(self._raw.headers.getall("content-encoding")))
-            async for piece in self._as_it_comes():
-                left -= len(piece)
-                if left < 0:
-                    raise BodyTooLarge
-                for part in unpack.feed(piece) if unpack else (piece,):
-                    yield part
-            if unpack:
-                unpack.end()
-        except PackedWrongly as error:
-            raise BadBody(str(error)) from None
-
-    async def aclose(self) -> None:
-        self._raw.release()  # closes the connection where the body was not read to its end
-
-
-def _headers_of(raw: aiohttp.ClientResponse) -> list[tuple[bytes, bytes]]:
-    """An answer's headers without those that say how its body was packed: it comes unpacked."""
-    if "content-encoding" not in raw.headers:
-        return list(raw.raw_headers)
-    packing = (b"content-encoding", b"content-length")
-    return [header for header in raw.raw_headers if header[0].lower() not in packing]
 
 
 class _Sender:
@@ -260,7 +202,7 @@ class _Transport(httpx.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         headers = [(name.decode(), value.decode()) for name, value in request.headers.raw]
         raw = await self._sender.send(request.method, str(request.url), headers, request.content)
-        return httpx.Response(raw.status, headers=_headers_of(raw), stream=_Body(raw), request=request)
+        return httpx.Response(raw.status, headers=headers_of(raw), stream=Body(raw), request=request)
 
     async def aclose(self) -> None:
         await self._sender.session.close()
@@ -270,8 +212,8 @@ class DirectResponse(httpx.Response):
     """The answer to a request that was sent without an httpx.Request."""
 
     def __init__(self, raw: aiohttp.ClientResponse) -> None:
-        self._body = _Body(raw)
-        super().__init__(raw.status, headers=_headers_of(raw), stream=self._body)
+        self._body = Body(raw)
+        super().__init__(raw.status, headers=headers_of(raw), stream=self._body)
         self._raw = raw
 
     @property

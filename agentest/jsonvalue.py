@@ -1,10 +1,10 @@
-"""One way to turn what users hand over into JSON text, and to show what is no JSON."""
+"""One way to turn what others hand over into JSON text that can be sent, and to show what is no JSON."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Set
+from collections.abc import Iterable, Set
 from datetime import date, time, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -16,6 +16,8 @@ from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
 _WRITTEN_BY_PYDANTIC = (date, time, timedelta, Decimal, UUID, PurePath)
+
+_MAX_DEPTH = 100
 
 
 class NotJson(ValueError):
@@ -101,3 +103,46 @@ def safe_repr(value: Any) -> str:
         return repr(value)
     except Exception:  # noqa: BLE001 - the value is a stranger's, and this only tells about a result
         return f"<{type(value).__name__}>"
+
+
+def well_formed(text: str) -> str:
+    """The text without lone surrogates, which have no UTF-8 form: U+FFFD stands in their place.
+
+    The halves of a pair become the character that they mean: agents that stream cut pairs in two.
+    """
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
+def well_formed_value(value: Any) -> Any:
+    """A value with all texts in its dicts and lists well-formed; the value itself where they are already."""
+    return value if _is_well_formed(value, 0) else _well_formed(value, 0)
+
+
+def _is_well_formed(value: Any, depth: int) -> bool:
+    if isinstance(value, str):
+        return well_formed(value) is value
+    if depth >= _MAX_DEPTH or not isinstance(value, dict | list):
+        return True
+    if isinstance(value, dict) and not all(_is_well_formed(key, _MAX_DEPTH) for key in value):
+        return False
+    return all(_is_well_formed(item, depth + 1) for item in _items(value))
+
+
+def _well_formed(value: Any, depth: int) -> Any:
+    if isinstance(value, str):
+        return well_formed(value)
+    if depth >= _MAX_DEPTH or not isinstance(value, dict | list):
+        return value
+    if isinstance(value, list):
+        return [_well_formed(item, depth + 1) for item in value]
+    return {_well_formed(key, _MAX_DEPTH): _well_formed(item, depth + 1) for key, item in value.items()}
+
+
+def _items(value: dict[Any, Any] | list[Any]) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value

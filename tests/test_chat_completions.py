@@ -16,9 +16,10 @@ import anyio
 import pytest
 from wire import Answer, Connection, Wire, closed_port, completion, hang, http, reset, wire
 
+from agentest.bodies import BodyTooLarge
 from agentest.config import ChatCompletionsAgent
 from agentest.errors import AgentError
-from agentest.http import AddressGuard, BodyTooLarge, open_client, pause_before_retry, retry_after
+from agentest.http import AddressGuard, open_client, pause_before_retry, retry_after
 from agentest.simulate.agents import AgentReply, NoReply, TurnContext
 from agentest.simulate.chat_completions import ChatCompletionsClient
 from agentest.testing import Raw, ScriptedAgent, tool_call

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import sys
 import threading
@@ -20,7 +21,7 @@ from agentest.llm.port import ChatRequest, TransientError
 from agentest.results import RunResult
 from agentest.runner import Stop
 from agentest.testing import Raw, ScriptedAgent, ScriptedModel, arun_scenarios, run_scenarios, tool_call
-from agentest.transcript import Blame, Conversation, Ending, Failure, ToolCall, UnfinishedTurn, Usage
+from agentest.transcript import Blame, Conversation, Ending, Failure, Remark, ToolCall, UnfinishedTurn, Usage
 
 
 def only(result: RunResult) -> Conversation:
@@ -98,6 +99,48 @@ def test_tool_calls_without_ids() -> None:
     assert len({*ids}) == 3
     assert all(ids)
     assert [r["tool_call_id"] for r in results] == ids
+
+
+def test_half_surrogate_pairs() -> None:
+    """Half a surrogate pair of an agent is U+FFFD from the start: for mocks, models and the agent itself."""
+    call = {"id": "1\ud83d", "type": "function"}
+    arguments = '{"q\\ud83d": ["\\ud83d\\ude00", "\\udc00"]}'
+    script = [
+        {
+            "content": "hm\ud83d",
+            "tool_calls": [{**call, "function": {"name": "f\ud83d", "arguments": arguments}}],
+        },
+        "Done\ud83d.",
+        "Bye.",
+    ]
+    seen: list[Any] = []
+
+    def mock(args: Any, ctx: Any) -> str:
+        seen.append(args)
+        return "\udfff"
+
+    made = scenario("s", goal="Talk.", tools={"f\ufffd": mock}, conversations_per_scenario=1)
+    model = ScriptedModel(user=["Hi.", "Bye."])
+    with ScriptedAgent(script) as agent:
+        conversation = only(run_scenarios([made], agent=agent, model=model))
+    assert conversation.failure is None
+    assert seen == [{"q\ufffd": ["😀", "\ufffd"]}]
+    assert [turn.agent_message for turn in conversation.turns] == ["Done\ufffd.", "Bye."]
+    assert conversation.turns[0].remarks == (Remark("agent", "hm\ufffd"),)
+    assert (conversation.tool_calls[0].name, conversation.tool_calls[0].args) == ("f\ufffd", seen[0])
+    for sent in [*agent.requests, *(request.messages for request in model.requests)]:
+        json.dumps(sent, ensure_ascii=False, default=dict).encode()
+
+
+def test_half_surrogate_pairs_from_handlers() -> None:
+    """What a handler says and calls with half a surrogate pair is mended like what comes over HTTP."""
+
+    async def handler(messages: Any, ctx: Any) -> str:
+        return "got " + await ctx.resolve_tool("find", {"q": ["\ud83d"]}) + "\ud83d"
+
+    (turn,) = hold(handler, tools={"find": lambda args, ctx: args["q"][0]}).turns
+    assert turn.agent_message == "got \ufffd\ufffd"
+    assert turn.tool_calls[0].args == {"q": ["\ufffd"]}
 
 
 def test_max_turns() -> None:

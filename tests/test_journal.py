@@ -35,9 +35,10 @@ from project import COMMAND, DEADLINE_S, Project, clean_environment
 
 from agentest.errors import UsageError
 from agentest.events import ConversationFinished, Event
+from agentest.jsonvalue import well_formed
 from agentest.rejudge import conversations_of, read_results, scenario_entries
 from agentest.report.journal import Journal
-from agentest.report.json_report import JsonReporter, json_document, to_json, well_formed
+from agentest.report.json_report import JsonReporter, json_document, to_json
 from agentest.report.open import Broadcast
 from agentest.results import CaseId, ExpectedCall, Reference, RunResult, ScenarioResult
 from agentest.testing import ScriptedAgent

@@ -33,6 +33,7 @@ LAYERS: dict[str, int] = {
     "expectations": 1,
     "mock_binding": 1,
     "scenarios": 1,
+    "bodies": 1,
     "http": 1,
     "llm": 1,
     # 2: work

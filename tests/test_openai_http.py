@@ -12,8 +12,9 @@ import anyio
 import pytest
 from model_server import RESET, Answer, ModelServer, Received, completion, error
 
+from agentest.bodies import MAX_BODY_BYTES
 from agentest.errors import ModelUnavailable
-from agentest.http import MAX_BODY_BYTES, open_client
+from agentest.http import open_client
 from agentest.llm.openai_http import OpenAIChatModel, completions_url, usage_of
 from agentest.llm.port import CallKey, ChatReply, ChatRequest, Level, RequestRefused, TransientError
 from agentest.llm.providers import ModelSpec

@@ -33,6 +33,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentest.events import RunFinished, ScenarioFinished
+from agentest.jsonvalue import well_formed
 from agentest.report import github
 from agentest.report.github import (
     SUMMARY_LIMIT,
@@ -43,7 +44,6 @@ from agentest.report.github import (
     append_summary,
     repository_path,
 )
-from agentest.report.json_report import well_formed
 from agentest.results import Reason, ReasonKind, RunResult, Severity, Status, Verdict
 from agentest.transcript import Blame
 

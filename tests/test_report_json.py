@@ -37,12 +37,12 @@ from jsonschema import Draft202012Validator
 
 from agentest.events import RunFinished, ScenarioFinished
 from agentest.files import atomic_writer, write_atomically
+from agentest.jsonvalue import well_formed
 from agentest.report.json_report import (
     JsonReporter,
     json_document,
     plain,
     to_json,
-    well_formed,
 )
 from agentest.results import (
     CheckResult,

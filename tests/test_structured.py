@@ -18,7 +18,7 @@ from agentest.http import MAX_RETRY_AFTER_S, open_client
 from agentest.llm.limits import Limiter
 from agentest.llm.live import LiveAnswers, Patience
 from agentest.llm.openai_http import OpenAIChatModel
-from agentest.llm.port import CallKey, Ledger
+from agentest.llm.port import Answered, CallKey, Ledger, Question
 from agentest.llm.providers import ModelSpec
 from agentest.llm.schema import answer_schema
 from agentest.llm.structured import StructuredModel
@@ -127,6 +127,25 @@ def test_a_model_that_knows_neither() -> None:
         Asking(server).ask()
     assert server.forms == ["json_schema", "json_object", None]
     assert json.dumps(answer_schema(Rating)) in last_text(server.received[2])
+
+
+def test_half_a_surrogate_pair() -> None:
+    """Whatever protocol carries it, a question has no text without a UTF-8 form, its repairs included."""
+    asked: list[Question] = []
+
+    class Answering:
+        name = "model"
+        parameters: dict[str, Any] = {}  # noqa: RUF012 - a protocol's attribute
+
+        async def answer(self, question: Question) -> Answered:
+            asked.append(question)
+            return Answered('{"reason": "\ud800"}' if len(asked) == 1 else '{"reason": "fine", "value": 3}')
+
+    messages = [{"role": "user", "content": "a\ud83db \ud83d\ude00"}]
+    assert anyio.run(StructuredModel(Answering()).ask, messages, Rating, KEY).value == 3
+    first, second = asked
+    assert [m["content"] for m in first.messages] == ["a\ufffdb 😀"]
+    assert [m["content"] for m in second.messages[:2]] == ["a\ufffdb 😀", '{"reason": "\ufffd"}']
 
 
 def test_the_level_is_remembered() -> None:

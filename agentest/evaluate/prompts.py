@@ -133,8 +133,7 @@ or has to start again), medium (the user is slowed down), low (cosmetic)
 
 
 def escaped(text: str) -> str:
-    """A text for the inside of a data block. Half surrogate pairs, which no request can carry, become `?`."""
-    text = text.encode("utf-8", "replace").decode()
+    """A text for the inside of a data block."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 

@@ -12,10 +12,10 @@ from urllib.parse import urlsplit, urlunsplit
 from pydantic_core import PydanticSerializationError, to_json
 
 from agentest import __version__
+from agentest.bodies import BodyTooLarge
 from agentest.errors import ModelUnavailable
 from agentest.http import (
     CONNECTION_ERRORS,
-    BodyTooLarge,
     Client,
     DirectResponse,
     Headers,
@@ -150,7 +150,7 @@ def _encoded(payload: Mapping[str, Any]) -> bytes:
     try:
         return to_json(payload)
     except PydanticSerializationError:
-        # Half a surrogate pair, which an agent can send as an escape, has no UTF-8 form.
+        # A body of the configuration may hold half a surrogate pair, which has no UTF-8 form.
         return json.dumps(payload, ensure_ascii=False).encode(errors="replace")
 
 

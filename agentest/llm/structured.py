@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from agentest.errors import InvalidAnswer
+from agentest.jsonvalue import well_formed
 from agentest.llm.port import Answer, Answers, CallKey, Message, Question
 from agentest.llm.reader import Unreadable, read
 
@@ -26,7 +27,7 @@ class StructuredModel:
         """An answer of the given shape. Raises ModelUnavailable or InvalidAnswer."""
         asked = list(messages)
         for repair in range(MAX_REPAIRS + 1):
-            reply = await self._answers.answer(Question(asked, answer, key, repair))
+            reply = await self._answers.answer(Question(_well_formed(asked), answer, key, repair))
             if reply.refusal:
                 raise InvalidAnswer(f"model {self.name} refused to answer: {reply.refusal}")
             try:
@@ -36,6 +37,11 @@ class StructuredModel:
                     raise InvalidAnswer(_invalid(self.name, reply.text, error)) from None
                 asked = [*messages, *_repair(reply.text, error)]
         raise AssertionError("unreachable: the last repair either answers or raises")
+
+
+def _well_formed(messages: Sequence[Message]) -> list[Message]:
+    """The messages as any protocol can carry them: an agent may have put half a surrogate pair into one."""
+    return [{**message, "content": well_formed(message["content"])} for message in messages]
 
 
 def _repair(text: str, error: Unreadable) -> list[Message]:

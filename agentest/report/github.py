@@ -10,7 +10,8 @@ from functools import partial
 from pathlib import Path
 
 from agentest.events import Event, RunFinished, ScenarioFinished
-from agentest.report.json_report import plain, well_formed
+from agentest.jsonvalue import well_formed
+from agentest.report.json_report import plain
 from agentest.results import (
     ConversationResult,
     ErrorGroup,

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from agentest.events import Event, RunFinished
 from agentest.files import atomic_writer
+from agentest.jsonvalue import well_formed
 from agentest.report.case_json import case_json, invocations_json
 from agentest.results import (
     CaseId,
@@ -168,18 +169,6 @@ def encoded(value: Any) -> bytes:
 def json_document(value: Json) -> str:
     """A document as it is written to a file: indented, well-formed text with a newline at its end."""
     return well_formed(json.dumps(value, ensure_ascii=False, indent=2, allow_nan=False)) + "\n"
-
-
-def well_formed(text: str) -> str:
-    """The text without lone surrogates, which no UTF-8 file can hold: U+FFFD stands in their place.
-
-    The halves of a pair become the character that they mean: agents that stream cut pairs in two.
-    """
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return text
 
 
 def plain(value: Any, inside: tuple[int, ...] = ()) -> Any:

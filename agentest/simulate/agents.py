@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from agentest.errors import AgentError
+from agentest.jsonvalue import well_formed
 from agentest.scenarios import Session
 from agentest.transcript import Remark, ToolCall, Usage
 
@@ -36,6 +37,25 @@ class AgentReply:
     """Calls that the agent has made and answered itself, where its protocol tells of them."""
     remarks: tuple[Remark, ...] = ()
     """What it said on the way to the text."""
+
+
+def well_formed_reply(reply: AgentReply) -> AgentReply:
+    """The reply with texts that can be sent on: half a surrogate pair has no UTF-8 form.
+
+    The `observed` calls become well-formed where they are recorded.
+    """
+    text = None if reply.text is None else well_formed(reply.text)
+    if text is reply.text and not reply.tool_requests and not reply.remarks:
+        return reply
+    return replace(
+        reply,
+        text=text,
+        tool_requests=tuple(
+            ToolRequest(well_formed(r.id), well_formed(r.name), well_formed(r.arguments))
+            for r in reply.tool_requests
+        ),
+        remarks=tuple(Remark(well_formed(r.author), well_formed(r.text)) for r in reply.remarks),
+    )
 
 
 class NoReply(AgentError):

@@ -9,9 +9,17 @@ from time import perf_counter
 from typing import Any
 
 from agentest.errors import AgentError, AgentestError, HeldUp, MockError, ModelError
-from agentest.jsonvalue import copied
+from agentest.jsonvalue import copied, well_formed
 from agentest.scenarios import Session
-from agentest.simulate.agents import Agent, AgentReply, Message, NoReply, ToolRequest, TurnContext
+from agentest.simulate.agents import (
+    Agent,
+    AgentReply,
+    Message,
+    NoReply,
+    ToolRequest,
+    TurnContext,
+    well_formed_reply,
+)
 from agentest.simulate.mocks import MockResolver
 from agentest.simulate.users import User
 from agentest.transcript import (
@@ -138,6 +146,7 @@ class TurnLoop:
         return Ending.MAX_TURNS
 
     async def _take_turn(self, text: str) -> None:
+        text = well_formed(text)
         self._current = _Progress(len(self._turns), text)
         self._messages.append({"role": "user", "content": text})
         reply = await self._text_reply(self._current)
@@ -180,7 +189,7 @@ class TurnLoop:
         try:
             ctx = TurnContext(self._id, self._scenario, turn.turn_index, resolve_tool, self._session)
             with self._waiting_for("agent"):
-                reply = await self._agent.reply(self._messages, ctx)
+                reply = well_formed_reply(await self._agent.reply(self._messages, ctx))
         except NoReply as error:
             turn.count_retries(error.retries)
             self._mocks.observe(error.observed)
@@ -204,7 +213,7 @@ class TurnLoop:
         for request in requests:
             with self._waiting_for("tools"):
                 text = await self._mocks.resolve_json(request.name, request.arguments, turn.turn_index)
-            results.append({"role": "tool", "tool_call_id": request.id, "content": text})
+            results.append({"role": "tool", "tool_call_id": request.id, "content": well_formed(text)})
         self._messages.append(_assistant_message(reply.text, requests))
         self._messages.extend(results)
 

@@ -11,13 +11,13 @@ from urllib.parse import urljoin, urlsplit
 
 import anyio
 
+from agentest.bodies import BadBody
 from agentest.config import HttpAgent, check_url
 from agentest.deadlines import TimeLimit
 from agentest.errors import AgentError, AgentestError, HeldUp
 from agentest.http import (
     CONNECTION_ERRORS,
     AddressGuard,
-    BadBody,
     Client,
     DirectResponse,
     Headers,

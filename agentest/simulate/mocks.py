@@ -13,7 +13,7 @@ from typing import Any, Literal
 from agentest.calling import ends_the_run, in_thread
 from agentest.deadlines import TimeLimit
 from agentest.errors import AgentError, AgentestError, MockError, UnmockedToolError
-from agentest.jsonvalue import NotJson, copied, json_text
+from agentest.jsonvalue import NotJson, copied, json_text, well_formed, well_formed_value
 from agentest.mock_binding import BoundFunction, InvalidArguments, Mock, MockSequence, RecordedAnswer
 from agentest.transcript import ToolCall
 
@@ -69,7 +69,15 @@ class MockResolver:
         """Record calls that the agent answered itself. Raises AgentError for a name that is none."""
         for call in calls:
             _check_name(call.name)
-        self._records.extend(calls)
+        self._records.extend(
+            replace(
+                call,
+                name=well_formed(call.name),
+                args=well_formed_value(call.args),
+                result=well_formed_value(call.result),
+            )
+            for call in calls
+        )
 
     async def resolve_json(self, name: str, arguments: str, turn_index: int) -> str:
         """Answer a call whose arguments are JSON text. Returns the text of the tool message.
@@ -92,6 +100,7 @@ class MockResolver:
 
     async def _resolved(self, name: str, args: Any, turn_index: int) -> tuple[Any, bool]:
         """The result, and whether it is a text that is sent as it is: a date is one only in JSON."""
+        name, args = well_formed_value(name), well_formed_value(args)
         call = self._begin(name, args, turn_index)
         if not isinstance(args, Mapping):
             return self._refuse(call, f"the arguments are not a JSON object but {_shown(args)}"), False
