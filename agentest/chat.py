@@ -16,7 +16,7 @@ from agentest.llm.open import Models
 from agentest.plan import Unit
 from agentest.prepare import Prepared
 from agentest.simulate.users import Said
-from agentest.transcript import Conversation, Ending, Turn, call_text
+from agentest.transcript import NO_TEXT, Conversation, Ending, Turn, call_text
 
 QUIT = "/quit"
 _CONTROL = {i: None for i in range(32) if chr(i) not in "\n\t"} | {127: None}
@@ -95,7 +95,7 @@ def _introduction(unit: Unit) -> str:
 def _shown(turn: Turn) -> str:
     calls = "".join(f"tool   {call_text(call)} → {call.result!r}\n" for call in turn.tool_calls)
     # Nothing that an agent writes may steer the terminal.
-    return f"{calls}agent  {turn.agent_message}\n".translate(_CONTROL)
+    return f"{calls}agent  {turn.agent_message or NO_TEXT}\n".translate(_CONTROL)
 
 
 def _to_stdout(text: str) -> None:

@@ -63,6 +63,10 @@ class Remark:
     text: str
 
 
+NO_TEXT = "(no text; the agent called tools only)"
+"""What is shown and judged in place of an empty reply."""
+
+
 @dataclass(frozen=True, slots=True)
 class Turn:
     """One user message and the agent's text reply to it, with the tool calls in between."""
@@ -70,6 +74,7 @@ class Turn:
     turn_index: int
     user_message: str
     agent_message: str
+    """Empty where the agent called tools and then said nothing: it handed over."""
     tool_calls: tuple[ToolCall, ...] = ()
     latency_ms: float = 0.0
     """Time spent waiting for the agent, all requests of the turn together, without pauses between retries."""
@@ -81,7 +86,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class UnfinishedTurn:
-    """What had happened in a turn that never got a text reply."""
+    """What had happened in a turn that was never closed by a reply."""
 
     turn_index: int
     user_message: str

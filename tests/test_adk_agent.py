@@ -397,6 +397,7 @@ LOOKS = event(text("Let me look."), call("find", "1"))
         (streamed(), "cut: it ended without any event"),
         (streamed(event(text("Do"), partial=True)), "cut: it ended within an event"),
         (streamed(LOOKS), "no final response among the 1 events"),
+        (streamed(event(call("a", "1")), event(answer("a", "1")), LOOKS), "no final response among the 3"),
         (streamed(LOOKS, event(text("Done.")), length=5000), "was cut"),
         (http(b'data: {"content": {', headers=SSE), "is not JSON"),
         (streamed(7), "is not a JSON object: 7"),
@@ -477,7 +478,6 @@ def test_remarks() -> None:
         ([event({"inlineData": {}})], "[inlineData]"),
         ([event(text("Asked."), call("approve", "1"), longRunningToolIds=["1"])], "Asked."),
         ([event(call("approve", "1"), longRunningToolIds=["1"])], "[functionCall]"),
-        ([event(text("Asks."), call("approve", "1"), longRunningToolIds=[])], None),
         ([event(answer("find", "1", n=1), actions={"skipSummarization": True})], '{"n": 1}'),
         ([event(text("x"), {"codeExecutionResult": {"output": "1"}})], None),
         ([event({"executableCode": {}}, {"codeExecutionResult": {}}, text("One."))], "One."),
@@ -503,6 +503,46 @@ def test_the_final_response(events: list[Any], reply: str | None) -> None:
     run = read_run(events, 0)
     assert run.text == reply
     assert (run.problem is None) == (reply is not None)
+
+
+HANDED_OVER = [event(text("One moment."), call("hand_over", "1")), event(answer("hand_over", "1"))]
+
+
+@pytest.mark.parametrize("events", [HANDED_OVER, [*HANDED_OVER, event(text(""))], HANDED_OVER[:1]])
+def test_a_run_without_text(events: list[Any]) -> None:
+    """An agent that has called a tool and says nothing to the user has handed over: no problem, no text."""
+    reply, _ = asked(listed(*events), turn_index=1)
+    assert not reply.text
+    assert [c.name for c in reply.observed] == ["hand_over"]
+    assert reply.remarks == (Remark("salon", "One moment."),)
+
+
+def test_a_streamed_run_without_text() -> None:
+    """A stream that ends with a tool's response is whole, though no text follows."""
+    reply, _ = asked(streamed(*HANDED_OVER), turn_index=1, streaming=True)
+    assert not reply.text
+    assert len(reply.observed) == 1
+
+
+def test_a_handed_over_conversation() -> None:
+    """A turn in which the agent called a tool and said nothing is a turn; the next one follows."""
+
+    async def go() -> Any:
+        async with (
+            wire(created(), listed(*HANDED_OVER), DONE) as opened,
+            open_client(AddressGuard()) as client,
+        ):
+            config = AdkAgent(type="adk", endpoint=f"http://127.0.0.1:{opened.port}")
+            mocks = MockResolver({}, scenario="slot", conversation_id="slot-1")
+            user = ScriptedUser(["A person, please.", "Thanks."])
+            agent = AdkClient(config, client, 5)
+            loop = TurnLoop("slot-1", "slot", agent, user, mocks, max_turns=3, session=SESSION)
+            return await loop.run()
+
+    conversation = anyio.run(go)
+    assert conversation.failure is None
+    assert [t.agent_message for t in conversation.turns] == ["", "Done."]
+    assert [c.name for c in conversation.turns[0].tool_calls] == ["hand_over"]
 
 
 def test_usage() -> None:
@@ -554,12 +594,13 @@ _EVENTS = st.one_of(
 
 @given(st.lists(_EVENTS, max_size=5))
 def test_any_events(events: list[Any]) -> None:
-    """Whatever comes, it is read or refused with an AgentError, and there is either a reply or a reason."""
+    """Whatever comes, it is read or refused with an AgentError, and there is a reply, a call or a reason."""
     try:
         run = read_run(events, 3)
     except AgentError:
         return
-    assert bool(run.text) != bool(run.problem)
+    assert not (run.text and run.problem)
+    assert run.text or run.problem or run.calls
     assert all(c.turn_index == 3 and not c.mocked for c in run.calls)
 
 

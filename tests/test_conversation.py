@@ -20,8 +20,19 @@ from agentest.errors import AgentError, AgentestError
 from agentest.llm.port import ChatRequest, TransientError
 from agentest.results import RunResult
 from agentest.runner import Stop
+from agentest.simulate.user_prompts import SILENCE
 from agentest.testing import Raw, ScriptedAgent, ScriptedModel, arun_scenarios, run_scenarios, tool_call
-from agentest.transcript import Blame, Conversation, Ending, Failure, Remark, ToolCall, UnfinishedTurn, Usage
+from agentest.transcript import (
+    NO_TEXT,
+    Blame,
+    Conversation,
+    Ending,
+    Failure,
+    Remark,
+    ToolCall,
+    UnfinishedTurn,
+    Usage,
+)
 
 
 def only(result: RunResult) -> Conversation:
@@ -201,6 +212,46 @@ def test_empty_replies(reply: Any) -> None:
     """A reply with neither text nor tool calls is the agent's error."""
     with ScriptedAgent([reply]) as agent:
         assert "neither text nor tool calls" in failure(hold(agent)).message
+
+
+@pytest.mark.parametrize("silence", ["", " \n", {"content": None}, {"content": []}])
+def test_a_hand_over(silence: Any) -> None:
+    """A reply without text closes the turn when the agent has called a tool in it; the next turn follows."""
+    with ScriptedAgent([tool_call("hand_over"), silence, "Hello again.", ""]) as agent:
+        conversation = hold(agent, "A person, please.", "Thanks.", "Bye.", tools={"hand_over": {"ok": True}})
+    assert [t.agent_message for t in conversation.turns] == ["", "Hello again."]
+    assert [c.name for c in conversation.turns[0].tool_calls] == ["hand_over"]
+    assert agent.requests[2]["messages"][-2:] == [
+        {"role": "assistant", "content": ""},
+        {"role": "user", "content": "Thanks."},
+    ]
+    assert "neither text nor tool calls" in failure(conversation).message
+
+
+def test_a_hand_over_by_a_handler() -> None:
+    """A handler that has resolved a tool may say nothing; one that has not may not."""
+
+    async def handler(messages: list[dict[str, Any]], ctx: Any) -> str:
+        if ctx.turn_index == 0:
+            await ctx.resolve_tool("hand_over")
+        return ""
+
+    conversation = hold(handler, "A person, please.", "Hello?", tools={"hand_over": None})
+    assert [t.agent_message for t in conversation.turns] == [""]
+    assert "neither text nor tool calls" in failure(conversation).message
+
+
+def test_a_hand_over_is_told_in_words() -> None:
+    """User and judges get words in place of an empty reply."""
+    made = scenario("s", goal="A person.", tools={"hand_over": 1}, conversations_per_scenario=1)
+    model = ScriptedModel(user=["Hi.", "Hello?"], scores={"agent_behavior_failure": "no failure"})
+    with ScriptedAgent([tool_call("hand_over"), "", "Here I am."]) as agent:
+        conversation = only(run_scenarios([made], agent=agent, model=model))
+    assert len(conversation.turns) == 2
+    asked = {role: [r.messages for r in model.requests if r.key.role == role] for role in ("user", "judge")}
+    assert {"role": "user", "content": SILENCE} in asked["user"][1]
+    assert asked["judge"]
+    assert all(NO_TEXT in "".join(m["content"] for m in messages) for messages in asked["judge"])
 
 
 def test_a_model_that_fails() -> None:

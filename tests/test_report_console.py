@@ -663,6 +663,16 @@ VERBOSE = """\
 """
 
 
+def test_a_hand_over_is_said_in_words() -> None:
+    """A turn without text says so, and that the agent called tools, in short and in full."""
+    said = turn(0, reply="", tool_calls=(ToolCall("hand_over", {}, None, True, 0),))
+    assert "agent  (no text; the agent called tools only)" in shown(
+        scenario(conversation("slot-1", said)), verbose=True
+    )
+    cut = conversation("slot-1", said, failure=Failure(Blame.AGENT, "boom"))
+    assert "agent  (no text; the agent called tools only)" in shown(scenario(cut))
+
+
 def test_verbose_explains_a_failure_that_the_pass_rate_forgave() -> None:
     """A scenario that passes by its rate still shows, with --verbose, what was wrong in one conversation."""
     held = [conversation("slot-1", trajectory=TOO_FEW), conversation("slot-2")]

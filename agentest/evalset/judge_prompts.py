@@ -13,7 +13,7 @@ from agentest.evaluate.context import TurnInput
 from agentest.evaluate.prompts import block, judge_messages, turn_context
 from agentest.llm.port import Message
 from agentest.templates import fill
-from agentest.transcript import Turn
+from agentest.transcript import NO_TEXT, Turn
 
 RESPONSE_QUALITY = """\
 Question: how good is the assistant's reply in the turn to judge? Judge it as a whole: whether it answers \
@@ -185,7 +185,7 @@ def user_messages(
     ]
     for turn in before:
         parts.append(block("user", turn.user_message, turn.turn_index))
-        parts.append(block("assistant", turn.agent_message, turn.turn_index))
+        parts.append(block("assistant", turn.agent_message or NO_TEXT, turn.turn_index))
     asked = {"signal": block("stop_signal", stop_signal), "message": block("message to judge", message)}
     return [
         {"role": "system", "content": USER_SYSTEM},

@@ -23,8 +23,8 @@ def reply_of(turn: Turn, criterion: Criterion) -> str:
     """What counts as the reply: with `include_intermediate_responses_in_final` all that the agent said."""
     if not criterion.include_intermediate_responses_in_final:
         return turn.agent_message
-    said = [remark.text for remark in turn.remarks if remark.text]
-    return "\n".join([*said, turn.agent_message])
+    said = [*(remark.text for remark in turn.remarks), turn.agent_message]
+    return "\n".join(text for text in said if text)
 
 
 def reference_of(case: EvalCase, turn_index: int, criterion: Criterion) -> str | None:

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from agentest.expectations import Expect, schema_validator
 from agentest.results import CheckResult
-from agentest.transcript import Turn
+from agentest.transcript import NO_TEXT, Turn
 
 _SHOWN_CHARS = 200
 
@@ -42,8 +42,8 @@ def _checks(expect: Expect, turn: Turn) -> Iterator[CheckResult]:
 
 
 def _result(check: str, passed: bool, expected: str, reply: str) -> CheckResult:
-    shown = reply if len(reply) <= _SHOWN_CHARS else reply[:_SHOWN_CHARS] + "…"
-    return CheckResult(check, passed, f"expected {expected}; the reply was {shown!r}")
+    shown = repr(reply if len(reply) <= _SHOWN_CHARS else reply[:_SHOWN_CHARS] + "…")
+    return CheckResult(check, passed, f"expected {expected}; the reply was {shown if reply else NO_TEXT}")
 
 
 def _schema_problem(schema: Mapping[str, Any], reply: str) -> str | None:

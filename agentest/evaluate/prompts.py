@@ -17,7 +17,7 @@ from agentest.llm.port import Message
 from agentest.metric_names import BUILTIN, LABELS
 from agentest.results import NO_FAILURE, LabelledFailure
 from agentest.templates import fill
-from agentest.transcript import ToolCall, Turn
+from agentest.transcript import NO_TEXT, ToolCall, Turn
 
 SYSTEM = """\
 You judge how an AI assistant behaved in a conversation with a user. You are exact, you judge only by the \
@@ -231,7 +231,7 @@ def _exchange(index: int, user: str, calls: Iterable[ToolCall], agent: str) -> l
     return [
         block("user", user, index),
         *(block("tool_call", _call_record(call), index) for call in calls),
-        block("assistant", agent, index),
+        block("assistant", agent or NO_TEXT, index),
     ]
 
 

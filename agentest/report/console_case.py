@@ -34,7 +34,7 @@ from agentest.results import (
     TurnEvaluation,
     Unscored,
 )
-from agentest.transcript import Turn, call_text
+from agentest.transcript import NO_TEXT, Turn, call_text
 
 _SHOWN_SHORTFALLS = 10
 _REASON_CHARS = 600
@@ -79,7 +79,7 @@ def _evidence(short: _Shortfall) -> Iterator[Line]:
 
 def _shortfalls(result: ScenarioResult) -> Iterator[_Shortfall]:
     for conversation in result.conversations:
-        replies = {turn.turn_index: turn.agent_message for turn in conversation.conversation.turns}
+        replies = {turn.turn_index: turn.agent_message or NO_TEXT for turn in conversation.conversation.turns}
         for turn in conversation.turns:
             for name, found in turn.metrics.items():
                 value, least = _number(found), result.thresholds.get(name)
@@ -112,7 +112,7 @@ def _sides(turn: Turn, evaluation: TurnEvaluation, printer: Printer) -> Table:
     table = _table("", "expected", "actual", printer=printer)
     table.columns[0].no_wrap = True
     _row(table, printer, "user", turn.user_message, turn.user_message)
-    _row(table, printer, "response", "–" if text is None else text, turn.agent_message)
+    _row(table, printer, "response", "–" if text is None else text, turn.agent_message or NO_TEXT)
     expected = "–" if calls is None else "\n".join(map(expected_text, calls)) or "no calls"
     _row(table, printer, "tool calls", expected, "\n".join(map(call_text, turn.tool_calls)) or "no calls")
     return table

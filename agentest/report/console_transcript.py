@@ -17,7 +17,7 @@ from agentest.results import (
     TrajectoryResult,
     TurnEvaluation,
 )
-from agentest.transcript import Conversation, ToolCall, Turn, UnfinishedTurn, call_text
+from agentest.transcript import NO_TEXT, Conversation, ToolCall, Turn, UnfinishedTurn, call_text
 
 _SHOWN_CALLS = 8
 _CALL_CHARS = 110
@@ -30,7 +30,7 @@ def quoted_turn(turn: Turn | UnfinishedTurn, indent: int, *, reply: bool = True)
     if isinstance(turn, UnfinishedTurn):
         yield line(indent, ("no reply", "dim"), lead=((_AGENT, "dim"),))
     elif reply:
-        yield from labelled(indent, _AGENT, [shortened(turn.agent_message) or "(an empty reply)"])
+        yield from labelled(indent, _AGENT, [shortened(turn.agent_message) or NO_TEXT])
 
 
 def call_lines(calls: Sequence[ToolCall], indent: int) -> Iterator[Line]:
@@ -85,7 +85,7 @@ def _turn_head(turn: Turn) -> str:
 def _messages(turn: Turn, indent: int) -> Iterator[Line]:
     yield from labelled(indent, _USER, rows_of(turn.user_message), "cyan")
     yield from _calls_in_full(turn.tool_calls, indent)
-    yield from labelled(indent, _AGENT, rows_of(turn.agent_message))
+    yield from labelled(indent, _AGENT, rows_of(turn.agent_message or NO_TEXT))
 
 
 def _calls_in_full(calls: Sequence[ToolCall], indent: int) -> Iterator[Line]:

@@ -22,7 +22,7 @@ from agentest.results import (
     Severity,
     Status,
 )
-from agentest.transcript import Conversation, ToolCall, call_text
+from agentest.transcript import NO_TEXT, Conversation, ToolCall, call_text
 from agentest.verdict import conversation_passed, run_status
 
 SUMMARY_LIMIT = 1024 * 1024
@@ -313,7 +313,7 @@ def _dialogue(conversation: Conversation) -> Iterator[str]:
     for turn in conversation.turns:
         yield _shown("user: ", turn.user_message)
         yield from _calls(turn.tool_calls)
-        yield _shown("agent: ", turn.agent_message)
+        yield _shown("agent: ", turn.agent_message or NO_TEXT)
     if conversation.unfinished:
         yield _shown("user: ", conversation.unfinished.user_message)
         yield from _calls(conversation.unfinished.tool_calls)

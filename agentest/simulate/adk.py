@@ -71,7 +71,7 @@ class AdkClient:
         answered = await self._sender.post(
             self._run_url, self._request(place, messages[-1]["content"]), self._read
         )
-        return _reply(answered, retries + answered.retries, ctx.turn_index)
+        return _reply(answered, retries + answered.retries, ctx.turn_index, self._streaming)
 
     def _place(self, ctx: TurnContext) -> _Place:
         session = ctx.session or Session()
@@ -116,9 +116,9 @@ class AdkClient:
         return retries
 
 
-def _reply(answered: Answered[list[Any]], retries: int, turn_index: int) -> AgentReply:
+def _reply(answered: Answered[list[Any]], retries: int, turn_index: int, streamed: bool) -> AgentReply:
     try:
-        run = read_run(answered.value, turn_index)
+        run = read_run(answered.value, turn_index, streamed)
     except AgentError as error:
         raise NoReply(str(error), retries) from None
     if run.problem is not None:

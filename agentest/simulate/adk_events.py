@@ -24,7 +24,7 @@ Part = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What the events tell. `problem` says why there is no reply; then `text` is None."""
+    """What the events tell. `problem` says why there is no reply. `text` may be None without one, too."""
 
     text: str | None
     calls: tuple[ToolCall, ...]
@@ -79,14 +79,21 @@ def _streamed(data: str) -> Any:
         raise AgentError(f"an event of the agent's stream is not JSON: {shown(data)!r}") from None
 
 
-def read_run(given: Sequence[Any], turn_index: int) -> Run:
-    """What the events of one run tell. Raises AgentError for what are no events of ADK's."""
+def read_run(given: Sequence[Any], turn_index: int, streamed: bool = False) -> Run:
+    """What the events of one run tell. Raises AgentError for what are no events of ADK's.
+
+    A run without text is a reply where the agent called a tool. Where the events were `streamed` its end
+    must not be a call without a response: a stream may be cut between two events.
+    """
     events = [event for item in given if (event := _event(item)) is not None]
     calls = _calls([part for event in events for part in event.parts], turn_index)
     last = _final(events)
-    problem = last.error if last else f"no final response among the {len(given)} events of the agent"
-    text = None if problem or last is None else last.text or _in_place_of_text(last.parts)
-    if not problem and not text:
+    problem, text = None, None
+    if last:
+        problem, text = last.error, None if last.error else last.text or _in_place_of_text(last.parts)
+    elif not calls or (streamed and _calls_at_its_end(events)):
+        problem = f"no final response among the {len(given)} events of the agent"
+    if not problem and not text and not calls:
         problem = "the final response of the agent is empty"
     return Run(
         text=text or None,
@@ -97,6 +104,10 @@ def read_run(given: Sequence[Any], turn_index: int) -> Run:
         usage=sum((event.usage for event in events), Usage()),
         problem=problem,
     )
+
+
+def _calls_at_its_end(events: Sequence[_Event]) -> bool:
+    return any(part.get("functionCall") is not None for part in events[-1].parts)
 
 
 def _final(events: Sequence[_Event]) -> _Event | None:

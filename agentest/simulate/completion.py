@@ -11,6 +11,9 @@ from agentest.simulate.agents import AgentReply, ToolRequest
 from agentest.simulate.answers import read_json, shown
 from agentest.transcript import Usage
 
+_NOT_SAID = ("thinking", "redacted_thinking", "reasoning", "tool_use", "tool_call")
+"""Parts of a `content` that are no part of the reply's text."""
+
 
 def read_completion(body: bytes) -> AgentReply:
     """The reply in the body of a chat completion. Raises AgentError that says what is wrong with it."""
@@ -53,6 +56,8 @@ def _part(part: Any) -> str:
     if isinstance(text, str):
         return text
     kind = part.get("type")
+    if kind in _NOT_SAID:
+        return ""
     if kind in ("text", "output_text"):
         raise AgentError(f"a text part of the agent's `content` has no text: {shown(part)}")
     return f"[{kind if isinstance(kind, str) else 'unknown part'}]"

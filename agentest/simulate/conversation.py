@@ -157,13 +157,18 @@ class TurnLoop:
         self._on_turn(self._turns)
 
     async def _text_reply(self, turn: _Progress) -> str:
-        """Ask the agent, answer its tool calls, and ask again, until it replies with text alone."""
+        """Ask the agent, answer its tool calls, and ask again, until it asks for no more of them.
+
+        Without text, the reply is empty where the agent called a tool in this turn: it has handed over.
+        """
         for answered in range(MAX_TOOL_ROUNDS + 1):
             reply = await self._ask(turn)
             if not reply.tool_requests:
-                if not (reply.text or "").strip():
-                    raise AgentError("the agent's reply is empty: it has neither text nor tool calls")
-                return reply.text or ""
+                if reply.text and reply.text.strip():
+                    return reply.text
+                if self._mocks.calls_of(turn.turn_index):
+                    return ""
+                raise AgentError("the agent's reply is empty: it has neither text nor tool calls")
             if answered < MAX_TOOL_ROUNDS:
                 await self._answer_tools(reply, turn)
         raise AgentError(

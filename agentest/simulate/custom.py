@@ -14,7 +14,7 @@ from agentest.deadlines import TimeLimit
 from agentest.errors import AgentError, AgentestError
 from agentest.jsonvalue import copied
 from agentest.simulate.agents import AgentReply, Message, TurnContext
-from agentest.simulate.completion import read_message
+from agentest.simulate.handler_answers import read_answer
 
 
 class CustomAgentClient:
@@ -38,8 +38,7 @@ class CustomAgentClient:
         took = min(limit.elapsed + steps.blocked, limit.elapsed_in_all)
         if took > self._timeout_s:
             raise self._too_late()
-        reply = AgentReply(answer) if isinstance(answer, str) else read_message(answer)
-        return replace(reply, latency_ms=took * 1000)
+        return replace(read_answer(answer), latency_ms=took * 1000)
 
     async def _in_time(
         self, messages: list[Message], ctx: TurnContext, limit: TimeLimit, steps: Steps

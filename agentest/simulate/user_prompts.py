@@ -34,6 +34,8 @@ plain that it cannot be done at all. A promise, a question or a partial answer i
 - When you stop, message may be empty: nothing that you write then is sent."""
 
 OPENING = "(The chat window is open. Write your first message.)"
+SILENCE = "(The assistant has written nothing.)"
+"""What the user sees of a turn in which the agent only called tools."""
 
 
 def user_prompt(scenario: Scenario) -> str:
