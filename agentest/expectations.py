@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from agentest.jsonvalue import json_text
@@ -26,8 +26,9 @@ class ExpectedCall:
     """A tool call that is expected or forbidden; `args` is compared as `arg_match_mode` says."""
 
     name: str
-    args: Mapping[str, Any] = field(default_factory=dict)
-    arg_match_mode: ArgMatchMode = "ignore"
+    args: Mapping[str, Any] | None = None
+    """None: every call of that name, whatever the mode."""
+    arg_match_mode: ArgMatchMode = "partial"
 
 
 def call(tool: str, /, **args: Any) -> ExpectedCall:
@@ -140,14 +141,14 @@ def _call(given: Any, key: str) -> ExpectedCall:
     if not isinstance(given, Mapping):
         raise ValueError(f"{key}: expected a tool name, call(…) or a dict, found a {type(given).__name__}")
     options = known_keys(given, _names(ExpectedCall), key)
-    name, args, mode = options.get("name"), options.get("args"), options.get("arg_match_mode", "ignore")
+    name, args, mode = options.get("name"), options.get("args"), options.get("arg_match_mode", "partial")
     if not isinstance(name, str) or not name:
         raise ValueError(f"{key}.name: the name of the tool is missing")
     if args is not None and not isinstance(args, Mapping):
         raise ValueError(f"{key}.args: expected a dict, found a {type(args).__name__}")
     if mode not in ARG_MATCH_MODES:
         raise ValueError(f"{key}.arg_match_mode: found {mode!r}; {_one_of(mode, ARG_MATCH_MODES)}")
-    return ExpectedCall(name, args or {}, mode)
+    return ExpectedCall(name, args, mode)
 
 
 def _one_of(found: Any, valid: tuple[str, ...]) -> str:

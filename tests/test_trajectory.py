@@ -20,7 +20,7 @@ from agentest.transcript import ToolCall, call_text
 names = st.sampled_from("ab")
 args = st.dictionaries(st.sampled_from("xy"), st.sampled_from([1, 2, True, [1], [2]]), max_size=2)
 modes = st.sampled_from(["ignore", "partial", "exact"])
-expectations = st.lists(st.builds(ExpectedCall, names, args, modes), max_size=4)
+expectations = st.lists(st.builds(ExpectedCall, names, args | st.none(), modes), max_size=4)
 made_calls = st.lists(
     st.builds(
         ToolCall, names, args | st.sampled_from(["{broken", None]), st.none(), st.just(True), st.just(0)
@@ -47,7 +47,7 @@ def fits(wanted: ExpectedCall, one: ToolCall) -> bool:
     """Whether a call is the expected one, in the contract's own words."""
     if wanted.name != one.name:
         return False
-    if wanted.arg_match_mode == "ignore":
+    if wanted.arg_match_mode == "ignore" or wanted.args is None:
         return True
     if not isinstance(one.args, dict):
         return wanted.arg_match_mode == "partial" and not wanted.args
@@ -101,7 +101,7 @@ def test_every_mode_holds_exactly_when_some_arrangement_does(mode: Any) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.lists(st.builds(ExpectedCall, names, args, modes), max_size=3),
+    st.lists(st.builds(ExpectedCall, names, args | st.none(), modes), max_size=3),
     st.lists(st.builds(ToolCall, names, args, st.none(), st.just(True), st.just(0)), max_size=4),
 )
 def test_missing_and_extra_calls_are_as_few_as_possible(
@@ -300,12 +300,36 @@ def test_a_wrong_trajectory_is_refused_with_key_and_nearest(given: Any, says: tu
 
 
 def test_defaults_are_those_of_the_contract() -> None:
-    """The mode is `strict`, the dict form ignores arguments, `call` compares them partially."""
+    """The mode is `strict`, and every form compares the arguments that it names partially."""
     spec = parse_trajectory({"expected": ["a", {"name": "b", "args": {"x": 1}}, call("c", x=1)]})
     assert spec.match_mode == "strict"
     assert spec.expected
-    assert [e.arg_match_mode for e in spec.expected] == ["ignore", "ignore", "partial"]
+    assert [e.arg_match_mode for e in spec.expected] == ["partial"] * 3
     assert parse_trajectory(spec) is spec
+
+
+@pytest.mark.parametrize(
+    ("expected", "held"),
+    [
+        ({"name": "refund", "args": {"amount": 5}}, False),
+        ({"name": "refund", "args": {"amount": 500}}, True),
+        ({"name": "refund", "args": {"order": "A", "amount": 500}}, False),
+        ({"name": "refund", "args": {}}, True),
+        ({"name": "refund", "args": None}, True),
+        ({"name": "refund", "args": {"amount": 5}, "arg_match_mode": "ignore"}, True),
+        ({"name": "refund", "args": {}, "arg_match_mode": "exact"}, False),
+        *(({"name": "refund", "argMatchMode": mode}, True) for mode in ("ignore", "partial", "exact")),
+    ],
+)
+def test_arguments_that_are_named_are_compared(expected: dict[str, Any], held: bool) -> None:
+    """Named arguments are compared without being asked to; without any, every call matches in every mode."""
+    refund = made("refund", order="B", amount=500)
+    found = match({"expected": [expected]}, refund)
+    assert found.matched is held
+    assert match({"forbidden": [expected]}, refund).matched is not held
+    if "args" not in expected:
+        assert match({"expected": [expected]}, made("refund", raw="{broken")).matched
+        assert "expected (strict): refund\n" in found.reason
 
 
 def test_scenario_trajectories_see_all_turns_and_turn_trajectories_one() -> None:

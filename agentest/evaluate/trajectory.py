@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from agentest.evaluate.matching import maximum_matching
 from agentest.evaluate.values import PredicateFailed, equal, shown
@@ -45,14 +46,21 @@ def call_matches(expected: ExpectedCall, made: ToolCall) -> bool:
     """Whether a call is one that is expected. Raises PredicateFailed."""
     if expected.name != made.name:
         return False
-    mode = expected.arg_match_mode
-    if mode == "ignore" or (mode == "partial" and not expected.args):
+    wanted = _arguments(expected)
+    if wanted is None:
         return True
     if not isinstance(made.args, Mapping):
         return False
-    if mode == "exact":
-        return equal(expected.args, made.args)
-    return all(key in made.args and equal(value, made.args[key]) for key, value in expected.args.items())
+    if expected.arg_match_mode == "exact":
+        return equal(wanted, made.args)
+    return all(key in made.args and equal(value, made.args[key]) for key, value in wanted.items())
+
+
+def _arguments(expected: ExpectedCall) -> Mapping[str, Any] | None:
+    """What the arguments are held against; None: any will do."""
+    if expected.arg_match_mode == "ignore" or (expected.arg_match_mode == "partial" and not expected.args):
+        return None
+    return expected.args
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,10 +219,9 @@ def _list(texts: Iterable[str]) -> str:
 
 
 def _expected_text(expected: ExpectedCall) -> str:
-    if expected.arg_match_mode == "ignore":
+    wanted = _arguments(expected)
+    if wanted is None:
         return expected.name
-    arguments = [f"{key}={shown(value)}" for key, value in expected.args.items()]
-    if expected.arg_match_mode == "partial":
-        arguments = [*arguments, "…"] if arguments else []
-        return f"{expected.name}({', '.join(arguments)})" if arguments else expected.name
-    return f"{expected.name}({', '.join(arguments)})"
+    arguments = [f"{key}={shown(value)}" for key, value in wanted.items()]
+    more = ["…"] if expected.arg_match_mode == "partial" else []
+    return f"{expected.name}({', '.join([*arguments, *more])})"
