@@ -104,7 +104,8 @@ def _conversation(data: Mapping[str, Any]) -> Conversation:
             open_turn["requests"],
         )
     turns = tuple(_turn(turn) for turn in data["turns"])
-    return Conversation(data["conversationId"], turns, Ending(data["endedBy"]), failure, unfinished)
+    ending, session_id = Ending(data["endedBy"]), data.get("sessionId")
+    return Conversation(data["conversationId"], turns, ending, failure, unfinished, session_id=session_id)
 
 
 def _turn(data: Mapping[str, Any]) -> Turn:

@@ -160,6 +160,8 @@ class Conversation:
     failure: Failure | None = None
     unfinished: UnfinishedTurn | None = None
     time: TimeSpent = field(default_factory=TimeSpent)
+    session_id: str | None = None
+    """What the agent was told; None where an older version held the conversation."""
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:

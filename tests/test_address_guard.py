@@ -186,7 +186,7 @@ class Names(AbstractResolver):
 async def ask(endpoint: str, resolver: AbstractResolver, allow: bool = False) -> AgentReply:
     async with open_client(AddressGuard(allow_metadata=allow), resolver) as client:
         agent = ChatCompletionsClient(ChatCompletionsAgent(endpoint=endpoint, retries=0), client, 1.0)
-        ctx = TurnContext("c-1", "s", 0, lambda name, args: None)
+        ctx = TurnContext("c-1", "s", 0, lambda name, args: None, session_id="x")
         return await agent.reply([{"role": "user", "content": "Hi"}], ctx)
 
 

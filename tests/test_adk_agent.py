@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import string
 from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote
@@ -20,7 +19,7 @@ from agentest.errors import AgentError, AgentUnreachable
 from agentest.http import AddressGuard, open_client
 from agentest.plan import endpoint
 from agentest.scenarios import Session
-from agentest.simulate.adk import AdkClient, session_id
+from agentest.simulate.adk import AdkClient
 from agentest.simulate.adk_events import Run, read_run
 from agentest.simulate.agents import AgentReply, NoReply, TurnContext
 from agentest.simulate.chat_completions import ChatCompletionsClient
@@ -28,7 +27,7 @@ from agentest.simulate.conversation import TurnLoop
 from agentest.simulate.mocks import MockResolver
 from agentest.simulate.open import check_reachable, make_agents
 from agentest.simulate.users import ScriptedUser
-from agentest.transcript import Remark, ToolCall, Usage
+from agentest.transcript import Conversation, Remark, ToolCall, Usage
 
 STATE = {"customer": "Ann", "n": None, "user:tier": "gold"}
 SESSION = Session("salon", "u-1", STATE, "s-1")
@@ -86,8 +85,9 @@ async def ask(
     """One request of the turn loop."""
     settings = {"endpoint": f"http://127.0.0.1:{port}", **config}
     async with open_client(AddressGuard()) as client:
-        agent = AdkClient(AdkAgent(type="adk", **settings), client, timeout_s, nonce="run1")
-        return await agent.reply(SAID, TurnContext("slot-1", "slot", turn_index, print, session))
+        agent = AdkClient(AdkAgent(type="adk", **settings), client, timeout_s)
+        ctx = TurnContext("slot-1", "slot", turn_index, print, session, session_id="s-1")
+        return await agent.reply(SAID, ctx)
 
 
 def asked(*answers: Answer, **options: Any) -> tuple[AgentReply, Wire]:
@@ -147,10 +147,9 @@ def test_whose_session() -> None:
     _, opened = asked(created(), DONE, **mine)
     assert opened.requests[0].line == "POST /apps/a%20b%2Fc/users/me/sessions HTTP/1.1"
     assert {key: opened.requests[1].body[key] for key in mine} == mine
-    identifier = session_id("run1", "slot-1")
-    _, opened = asked(created({}, identifier), DONE, session=None, app_name="salon")
+    _, opened = asked(created({}), DONE, session=None, app_name="salon")
     assert opened.requests[0].line == "POST /apps/salon/users/agentest/sessions HTTP/1.1"
-    assert opened.requests[0].body == {"state": {}, "session_id": identifier}
+    assert opened.requests[0].body == {"state": {}, "session_id": "s-1"}
 
 
 NAMES = st.text(min_size=1, max_size=8) | st.sampled_from(
@@ -189,33 +188,24 @@ def test_no_app_name() -> None:
         assert not opened.requests
 
 
-@given(
-    st.lists(st.text(max_size=60), unique=True, max_size=30),
-    st.text("0123456789abcdef", min_size=8, max_size=8),
-)
-def test_session_ids(conversations: list[str], nonce: str) -> None:
-    """Each conversation's id makes a session id of its own, of lower-case letters, digits and hyphens."""
-    ids = [session_id(nonce, conversation) for conversation in conversations]
-    assert len(set(ids)) == len(ids)
-    for identifier in ids:
-        assert set(identifier) <= {*string.ascii_lowercase, *string.digits, "-"}
-        assert identifier.startswith(f"agentest-{nonce}-")
-        assert identifier[-1].isalnum()
-        assert len(identifier) <= 63
+@pytest.mark.parametrize(("named", "sent"), [("mine", "mine"), (None, "agentest-slot-1-")])
+def test_the_session_of_a_conversation(named: str | None, sent: str) -> None:
+    """A conversation has the session that its case names, else a new one; the record tells which."""
 
+    async def go() -> tuple[Conversation, Wire]:
+        async with wire(http(b"", "409 Conflict"), DONE) as opened, open_client(AddressGuard()) as client:
+            config = AdkAgent(type="adk", endpoint=f"http://127.0.0.1:{opened.port}")
+            user, mocks = ScriptedUser(("Hi.",)), MockResolver({}, scenario="s", conversation_id="slot-1")
+            session = Session("salon", session_id=named)
+            loop = TurnLoop(
+                "slot-1", "s", AdkClient(config, client, 5), user, mocks, max_turns=2, session=session
+            )
+            return await loop.run(), opened
 
-def test_sessions_of_two_runs_differ() -> None:
-    """Two clients never share a session by accident: each has a nonce of its own."""
-
-    async def go() -> list[str]:
-        async with wire(DONE) as opened, open_client(AddressGuard()) as client:
-            config = AdkAgent(type="adk", endpoint=f"http://127.0.0.1:{opened.port}", app_name="a")
-            for _ in range(2):
-                await AdkClient(config, client, 5).reply(SAID, TurnContext("c-1", "s", 1, print))
-            return [request.body["session_id"] for request in opened.requests]
-
-    first, second = anyio.run(go)
-    assert first != second
+    held, opened = anyio.run(go)
+    assert held.failure is None
+    assert [request.body["session_id"] for request in opened.requests] == [held.session_id] * 2
+    assert str(held.session_id).startswith(sent)
 
 
 # Sessions
@@ -733,7 +723,7 @@ def test_session_state_of_chat_completions(sends: bool, session: Session | None,
                 endpoint=opened.url, body={"metadata": {"team": "x"}}, send_session_state=sends
             )
             await ChatCompletionsClient(config, client, 5).reply(
-                SAID, TurnContext("c", "s", 0, print, session)
+                SAID, TurnContext("c", "s", 0, print, session, session_id="x")
             )
             return opened.requests[0].body["metadata"]
 

@@ -24,6 +24,7 @@ from agentest.scenarios import Session
 from agentest.simulate.adk import AdkClient
 from agentest.simulate.adk_events import read_run
 from agentest.simulate.agents import AgentReply, NoReply, TurnContext
+from agentest.simulate.sessions import new_session_id
 from agentest.transcript import Remark, ToolCall
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "adk_agent"
@@ -68,11 +69,13 @@ def say(url: str, *texts: str, session: Session | None = None, **config: Any) ->
 
     async def go() -> list[AgentReply]:
         settings = {"endpoint": url, "app_name": "adk_agent", **config}
+        session_id = (session and session.session_id) or new_session_id("c-1")
         async with open_client(AddressGuard()) as client:
             agent = AdkClient(AdkAgent(type="adk", **settings), client, 30)
             return [
                 await agent.reply(
-                    [{"role": "user", "content": text}], TurnContext("c-1", "s", turn, print, session)
+                    [{"role": "user", "content": text}],
+                    TurnContext("c-1", "s", turn, print, session, session_id=session_id),
                 )
                 for turn, text in enumerate(texts)
             ]

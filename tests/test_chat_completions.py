@@ -39,7 +39,7 @@ async def ask(
     """One request of the turn loop."""
     async with open_client(AddressGuard()) as client:
         agent = ChatCompletionsClient(ChatCompletionsAgent(endpoint=endpoint, **config), client, timeout_s)
-        return await agent.reply(messages, TurnContext("c-1", "s", 0, _no_tools))
+        return await agent.reply(messages, TurnContext("c-1", "s", 0, _no_tools, session_id="x"))
 
 
 def asked(*answers: Answer, **options: Any) -> tuple[AgentReply, Wire]:
@@ -92,7 +92,7 @@ def test_the_extra_body_is_not_changed() -> None:
         async with wire(GOOD) as opened, open_client(AddressGuard()) as client:
             agent = ChatCompletionsClient(ChatCompletionsAgent(endpoint=opened.url, **config), client, 5)
             for _ in range(2):
-                await agent.reply(SAID, TurnContext("c-1", "s", 0, _no_tools))
+                await agent.reply(SAID, TurnContext("c-1", "s", 0, _no_tools, session_id="x"))
             return [request.body["messages"] for request in opened.requests]
 
     first, second = anyio.run(go)
@@ -526,7 +526,9 @@ def test_many_at_once() -> None:
 
             async def one(i: int) -> None:
                 said = [{"role": "user", "content": str(i)}]
-                answers[i] = (await agent.reply(said, TurnContext("c", "s", 0, _no_tools))).text
+                answers[i] = (
+                    await agent.reply(said, TurnContext("c", "s", 0, _no_tools, session_id="x"))
+                ).text
 
             async with anyio.create_task_group() as tasks:
                 for i in range(200):

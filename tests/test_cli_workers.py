@@ -16,7 +16,7 @@ from project import DEADLINE_S, Project, answers, free_port, wait_until
 
 from agentest.testing import ScriptedAgent, tool_call
 
-TIMES = {"durationMs", "latencyMs", "startedAt", "time", "slowestTurns"}
+TIMES = {"durationMs", "latencyMs", "startedAt", "time", "slowestTurns", "sessionId"}
 
 HANDLER = """
 import os, threading

@@ -5,11 +5,8 @@ The agent runs its tools itself: calls are observed, mocks do not apply.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
-from secrets import token_hex
 from typing import Any
 from urllib.parse import quote
 
@@ -50,8 +47,7 @@ class _Created:
 class AdkClient:
     """Sends conversations to one ADK server. Holds nothing of any conversation."""
 
-    def __init__(self, config: AdkAgent, client: Client, timeout_s: float, nonce: str | None = None) -> None:
-        """`nonce` (default: random) tells this run's sessions from those of other runs."""
+    def __init__(self, config: AdkAgent, client: Client, timeout_s: float) -> None:
         self.name = config.name
         self._app_name = config.app_name
         self._user_id = config.user_id
@@ -59,7 +55,6 @@ class AdkClient:
         self._root = config.endpoint.rstrip("/")
         self._run_url = f"{self._root}/{'run_sse' if config.streaming else 'run'}"
         self._sender = HttpSender(config, client, timeout_s)
-        self._nonce = nonce or token_hex(4)
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
         """The agent's answer to the last message; the first turn creates the session.
@@ -84,7 +79,7 @@ class AdkClient:
         return _Place(
             app_name,
             self._user_id or session.user_id or _DEFAULT_USER,
-            session.session_id or session_id(self._nonce, ctx.conversation_id),
+            ctx.session_id,
         )
 
     def _request(self, place: _Place, text: str) -> dict[str, Any]:
@@ -170,10 +165,3 @@ def _check(session: Any, url: str, place: _Place, state: dict[str, Any]) -> None
             f"{url}: the session's state is not what was asked for: found {shown(found)}, expected "
             f"{shown(asked)}. Is this the address of `adk api_server`?"
         )
-
-
-def session_id(nonce: str, conversation_id: str) -> str:
-    """A conversation's session: at most 63 lower-case letters, digits and hyphens, as ADK's services want."""
-    words = re.sub(r"[^a-z0-9]+", "-", conversation_id.lower())[:24].strip("-")
-    digest = blake2b(conversation_id.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
-    return "-".join(part for part in ("agentest", nonce, words, digest) if part)

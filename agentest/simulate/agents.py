@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Protocol
 
 from agentest.errors import AgentError
@@ -83,6 +83,10 @@ class TurnContext:
     turn_index: int
     resolve_tool: ResolveTool
     session: Session | None = None
+    _: KW_ONLY
+    session_id: str
+    """New for every conversation of every run, unless the case names one. `conversation_id` is the same in
+    every run: an agent that keeps sessions by it would go on with yesterday's conversation."""
 
 
 class Agent(Protocol):

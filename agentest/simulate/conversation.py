@@ -16,11 +16,13 @@ from agentest.simulate.agents import (
     AgentReply,
     Message,
     NoReply,
+    ResolveTool,
     ToolRequest,
     TurnContext,
     well_formed_reply,
 )
 from agentest.simulate.mocks import MockResolver
+from agentest.simulate.sessions import new_session_id
 from agentest.simulate.users import User
 from agentest.transcript import (
     Blame,
@@ -93,9 +95,11 @@ class TurnLoop:
         *,
         max_turns: int,
         session: Session | None = None,
+        session_id: str | None = None,
         on_turn: OnTurn = lambda _: None,
         redact: Callable[[str], str] = str,
     ) -> None:
+        """`session_id` (default: that of `session`, else a new one) is what the agent is told."""
         self._id = conversation_id
         self._scenario = scenario
         self._agent = agent
@@ -104,6 +108,7 @@ class TurnLoop:
         self._max_turns = max_turns
         # Of its own: handlers may keep in the state what they like.
         self._session = session and replace(session, state=copied(dict(session.state)))
+        self._session_id = session_id or (session and session.session_id) or new_session_id(conversation_id)
         self._on_turn = on_turn
         self._redact = redact
         self._turns: tuple[Turn, ...] = ()
@@ -115,12 +120,19 @@ class TurnLoop:
         """Hold the conversation to its end. Never raises but for cancellation."""
         try:
             ending = await self._talk()
-            return Conversation(self._id, self._turns, ending, time=self._time())
+            return self._finished(ending)
         except Exception as error:  # noqa: BLE001 - the boundary of the stage: every error becomes a record
             failure = Failure(_blame(error), self._redact(_message(error)))
         current = self._current
         unfinished = current.unfinished(self._mocks.calls_of(current.turn_index)) if current else None
-        return Conversation(self._id, self._turns, Ending.ERROR, failure, unfinished, self._time())
+        return self._finished(Ending.ERROR, failure, unfinished)
+
+    def _finished(
+        self, ending: Ending, failure: Failure | None = None, unfinished: UnfinishedTurn | None = None
+    ) -> Conversation:
+        return Conversation(
+            self._id, self._turns, ending, failure, unfinished, self._time(), self._session_id
+        )
 
     def _time(self) -> TimeSpent:
         waited = {f"{who}_ms": seconds * 1000 for who, seconds in self._waited.items()}
@@ -192,7 +204,7 @@ class TurnLoop:
 
         turn.requests += 1
         try:
-            ctx = TurnContext(self._id, self._scenario, turn.turn_index, resolve_tool, self._session)
+            ctx = self._context(turn.turn_index, resolve_tool)
             with self._waiting_for("agent"):
                 reply = well_formed_reply(await self._agent.reply(self._messages, ctx))
         except NoReply as error:
@@ -211,6 +223,11 @@ class TurnLoop:
         turn.usage += reply.usage
         turn.count_retries(reply.retries)
         return reply
+
+    def _context(self, turn_index: int, resolve_tool: ResolveTool) -> TurnContext:
+        return TurnContext(
+            self._id, self._scenario, turn_index, resolve_tool, self._session, session_id=self._session_id
+        )
 
     async def _answer_tools(self, reply: AgentReply, turn: _Progress) -> None:
         requests = _with_ids(reply.tool_requests, turn)

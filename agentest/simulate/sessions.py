@@ -1,0 +1,17 @@
+"""Ids of sessions, for agents that keep them."""
+
+from __future__ import annotations
+
+import re
+from secrets import token_hex
+
+_WORDS_CHARS = 24
+
+
+def new_session_id(conversation_id: str) -> str:
+    """An id that no conversation of any run had before; it shows which conversation it is of.
+
+    At most 63 lower-case letters, digits and hyphens: what URLs and the session services of ADK take.
+    """
+    words = re.sub(r"[^a-z0-9]+", "-", conversation_id.lower())[:_WORDS_CHARS].strip("-")
+    return "-".join(part for part in ("agentest", words, token_hex(8)) if part)
