@@ -86,7 +86,9 @@ async def ask(
     settings = {"endpoint": f"http://127.0.0.1:{port}", **config}
     async with open_client(AddressGuard()) as client:
         agent = AdkClient(AdkAgent(type="adk", **settings), client, timeout_s)
-        ctx = TurnContext("slot-1", "slot", turn_index, print, session, session_id="s-1")
+        ctx = TurnContext(
+            "slot-1", "slot", turn_index, print, session, session_id=(session and session.session_id) or "s-1"
+        )
         return await agent.reply(SAID, ctx)
 
 
