@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import selectors
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from random import Random
 
 import anyio
 import httpx
 import pytest
 from anyio.lowlevel import checkpoint
+from fake_time import run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,33 +20,6 @@ from agentest.llm.limits import Limiter, Place, estimate_tokens, hold_from_heade
 NOW = datetime(2026, 5, 1, 12, 0, 0, tzinfo=UTC)
 NONE_LEFT = "x-ratelimit-remaining-requests"
 RESET = "x-ratelimit-reset-requests"
-
-
-class _FakeTime(selectors.DefaultSelector):
-    """Waits by moving the clock. Who waits for something that never comes is an error, not a hang."""
-
-    now = 0.0
-
-    def select(self, timeout: float | None = None) -> list[Any]:
-        events = super().select(0)
-        if not events:
-            assert timeout is not None, "everybody waits and nobody will wake them"
-            self.now += timeout
-        return events
-
-
-class _FakeLoop(asyncio.SelectorEventLoop):
-    def __init__(self) -> None:
-        self._fake = _FakeTime()
-        super().__init__(self._fake)
-
-    def time(self) -> float:
-        return self._fake.now
-
-
-def run(use: Callable[[], Awaitable[None]]) -> None:
-    """Run with time that passes only in sleeps, and then at once."""
-    anyio.run(use, backend_options={"loop_factory": _FakeLoop})
 
 
 class Requests:
@@ -292,7 +264,7 @@ def test_places_stay_between_one_and_the_maximum(outcomes: list[tuple[float, boo
             before = limiter.places
             place.succeeded(1) if good else place.throttled()
             assert 1 <= limiter.places <= most
-            assert limiter.places in ((before, before + 1) if good else (before, max(1, before // 2)))
+            assert (limiter.places >= before) if good else limiter.places in (before, max(1, before // 2))
 
         async with anyio.create_task_group() as tasks:
             for lasts, good in outcomes:
@@ -304,30 +276,54 @@ def test_places_stay_between_one_and_the_maximum(outcomes: list[tuple[float, boo
     run(use)
 
 
-def test_a_429_halves_the_places() -> None:
-    """Every 429 to a request that was sent after the last one halves the places, down to one."""
+async def throttle(limiter: Limiter) -> None:
+    """429s one after the other until there are fewer places, or as many as would do it."""
+    before = limiter.places
+    for _ in range(max(8, before)):
+        if limiter.places == before:
+            await Requests(limiter).make(then=too_many)
+
+
+def test_429s_halve_the_places() -> None:
+    """429s to requests that were sent after the last decrease halve the places again, down to one."""
 
     async def use() -> None:
         limiter = Limiter(9)
         seen = []
-        for _ in range(5):
+        for _ in range(12):
             await Requests(limiter).make(then=too_many)
             seen.append(limiter.places)
-        assert seen == [4, 2, 1, 1, 1]
+        assert seen == [9, 9, 4, 4, 4, 2, 2, 2, 1, 1, 1, 1]
         await all_places_work(limiter)
 
     run(use)
 
 
-def test_a_burst_of_429s_halves_once() -> None:
-    """The 429s of requests that were sent before the first one came halve nothing again."""
+@given(st.integers(8, 100))
+def test_a_burst_of_429s_halves_once(places: int) -> None:
+    """The 429s of requests that were sent before the places were halved halve nothing again."""
 
     async def use() -> None:
-        limiter = Limiter(8)
+        limiter = Limiter(places)
         async with anyio.create_task_group() as tasks:
-            for lasts in range(8):
+            for lasts in range(places):
                 tasks.start_soon(Requests(limiter).make, 0, 0, lasts, too_many)
-        assert limiter.places == 4
+        assert limiter.places == places // 2
+
+    run(use)
+
+
+@given(st.integers(8, 100), st.randoms(use_true_random=False))
+def test_429s_now_and_then_take_nothing_away(places: int, chance: Random) -> None:
+    """Of as many answers as there are places, a tenth may be 429s in whatever order, and none is lost."""
+
+    async def use() -> None:
+        limiter = Limiter(places)
+        outcomes = [too_many] * (places // 10) + [ok] * (places - places // 10)
+        chance.shuffle(outcomes)
+        for outcome in outcomes * 3:
+            await Requests(limiter).make(then=outcome)
+        assert limiter.places == places
 
     run(use)
 
@@ -336,55 +332,65 @@ def test_after_a_decrease_nobody_starts_until_enough_have_ended() -> None:
     """Requests under way are left alone; new ones start when fewer than the new number are."""
 
     async def use() -> None:
-        limiter = Limiter(4)
+        limiter = Limiter(6)
         requests = Requests(limiter)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(requests.make, 0, 0, 1, too_many)
+            for _ in range(3):
+                tasks.start_soon(requests.make, 0, 0, 1, too_many)
             for lasts in (2, 3, 4):
                 tasks.start_soon(requests.make, 0, 0, lasts)
             tasks.start_soon(requests.make)
-        assert requests.started_at() == [0, 0, 0, 0, 3]
+        assert limiter.places == 3
+        assert requests.started_at()[-1] == 2
 
     run(use)
 
 
-def test_a_round_of_successes_gives_one_place_back() -> None:
-    """As many successes as there are places give one more place, up to the maximum."""
+def test_places_come_back() -> None:
+    """Until near where the 429s came each success gives a place back; then each round one, then more."""
 
     async def use() -> None:
-        limiter = Limiter(4)
-        for _ in range(2):
-            await Requests(limiter).make(then=too_many)
-        seen = []
-        for _ in range(8):
+        limiter = Limiter(16)
+        await throttle(limiter)
+        await throttle(limiter)
+        seen = [limiter.places]
+        for _ in range(3 + 7 + 8 + 9 + 11 + 15):
             await Requests(limiter).make(then=ok)
             seen.append(limiter.places)
-        assert seen == [2, 2, 3, 3, 3, 4, 4, 4]
+        assert seen == [4, 5, 6, *[7] * 7, *[8] * 8, *[9] * 9, *[11] * 11, *[15] * 15, 16]
 
     run(use)
 
 
-def test_a_429_starts_the_round_again() -> None:
-    """Successes before a 429 do not count towards the next place."""
+def test_a_429_slows_the_growth() -> None:
+    """A round with a 429 in it gives one place more, however many the one before gave."""
 
     async def use() -> None:
-        limiter = Limiter(8)
-        for outcome in (too_many, ok, ok, ok, too_many, too_many, ok):
-            await Requests(limiter).make(then=outcome)
-        assert limiter.places == 2
+        limiter = Limiter(100)
+        for _ in range(6):
+            await throttle(limiter)
+        for _ in range(1 + 1 + 3 + 4):  # 1 → 2 → 3, where the last 429s came → 4 → 6
+            await Requests(limiter).make(then=ok)
+        assert limiter.places == 6
+        await Requests(limiter).make(then=too_many)
+        for _ in range(6):
+            await Requests(limiter).make(then=ok)
+        assert limiter.places == 7
 
     run(use)
 
 
 def test_old_successes_give_no_place_back() -> None:
-    """The success of a request that was sent before a 429 says nothing of the places after it."""
+    """The success of a request that was sent before a decrease says nothing of the places after it."""
 
     async def use() -> None:
-        limiter = Limiter(2)
+        limiter = Limiter(6)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(Requests(limiter).make, 0, 0, 1, too_many)
-            tasks.start_soon(Requests(limiter).make, 0, 0, 2, ok)
-        assert limiter.places == 1
+            for _ in range(3):
+                tasks.start_soon(Requests(limiter).make, 0, 0, 1, too_many)
+            for _ in range(3):
+                tasks.start_soon(Requests(limiter).make, 0, 0, 2, ok)
+        assert limiter.places == 3
 
     run(use)
 
@@ -394,7 +400,7 @@ def test_a_place_that_is_given_back_is_used_at_once() -> None:
 
     async def use() -> None:
         limiter = Limiter(2)
-        await Requests(limiter).make(then=too_many)
+        await throttle(limiter)
         later = Requests(limiter)
         async with anyio.create_task_group() as tasks, limiter.place() as place:
             tasks.start_soon(later.make)
@@ -407,12 +413,108 @@ def test_a_place_that_is_given_back_is_used_at_once() -> None:
     run(use)
 
 
+def test_a_place_that_is_not_used_costs_no_rate() -> None:
+    """Who has waited for a place and then makes no request leaves the rates as they were."""
+
+    async def use() -> None:
+        limiter = Limiter(8, requests_per_minute=1, tokens_per_minute=60)
+        for _ in range(100):
+            async with limiter.place(6) as place:
+                place.unused()
+        assert anyio.current_time() == 0
+        requests = Requests(limiter)
+        await requests.make(0, 6)
+        await requests.make(0, 6)
+        assert requests.started_at() == [0, 60]
+
+    run(use)
+
+
+class Provider:
+    """A server that answers after a second, and with 429 at once what is beyond what it takes.
+
+    `stray`: of so many requests, one is answered with 429 for no reason.
+    """
+
+    def __init__(self, takes: int, stray: int = 0, retry_after: float | None = None) -> None:
+        self.takes = takes
+        self.stray = stray
+        self.retry_after = retry_after
+        self.under_way = self.requests = self.answered = 0
+
+    async def serve(self, limiter: Limiter, most: int) -> None:
+        """Whoever waits for answers: asks again until so many have been given."""
+        while self.answered < most:
+            async with limiter.place() as place:
+                if self.answered >= most:
+                    return
+                refused = not await self._takes()
+                place.throttled(self.retry_after) if refused else place.succeeded(0)
+            if refused:
+                await anyio.sleep(self.retry_after or 0.2)
+
+    async def _takes(self) -> bool:
+        self.requests += 1
+        if self.under_way >= self.takes or (self.stray and self.requests % self.stray == 0):
+            await anyio.sleep(0.01)
+            return False
+        self.under_way += 1
+        await anyio.sleep(1)
+        self.under_way -= 1
+        self.answered += 1
+        return True
+
+
+def asked(provider: Provider, limiter: Limiter, askers: int, answers: int) -> float:
+    """Have so many ask until there are enough answers; the seconds that it took."""
+    took = 0.0
+
+    async def use() -> None:
+        nonlocal took
+        async with anyio.create_task_group() as tasks:
+            for _ in range(askers):
+                tasks.start_soon(provider.serve, limiter, answers)
+        took = anyio.current_time()
+
+    run(use)
+    return took
+
+
+@pytest.mark.parametrize("retry_after", [None, 1.0])
+def test_stray_429s_do_not_throttle(retry_after: float | None) -> None:
+    """With 500 places and 5 % stray 429s, throughput stays near what it is without them."""
+    limiter = Limiter(500)
+    took = asked(Provider(500, stray=20, retry_after=retry_after), limiter, 1000, 10_000)
+    assert limiter.places == 500
+    assert took < 1.3 * 10_000 / 500
+
+
+@pytest.mark.parametrize("places", [64, 500])
+def test_a_storm_throttles(places: int) -> None:
+    """With a server that takes 20 at a time, places settle near 20: hardly more are refused, nobody idles."""
+    limiter, provider = Limiter(places), Provider(20)
+    took = asked(provider, limiter, 600, 2000)
+    assert 10 <= limiter.places <= 30
+    assert took < 1.25 * 2000 / 20
+    assert provider.requests - provider.answered < 0.25 * provider.answered + places
+
+
+def test_after_a_storm_all_places_come_back() -> None:
+    """When a server takes everything again after a storm, so does the limiter within a few rounds."""
+    limiter, provider = Limiter(500), Provider(1)
+    asked(provider, limiter, 600, 30)
+    assert limiter.places < 10
+    provider.takes, provider.answered = 500, 0
+    asked(provider, limiter, 600, 3000)
+    assert limiter.places == 500
+
+
 @pytest.mark.parametrize(
     ("retry_after", "start"),
     [(7.0, 7), (1e9, MAX_RETRY_AFTER_S), (float("inf"), MAX_RETRY_AFTER_S), (0.0, 0), (-5.0, 0), (None, 0)],
 )
 def test_nobody_starts_before_retry_after(retry_after: float | None, start: float) -> None:
-    """What a 429 asks to wait is waited by all, at most 30 s; nonsense is not waited for."""
+    """What a 429 asks to wait is waited by all where nobody is answered, at most 30 s; nonsense is not."""
 
     async def use() -> None:
         limiter = Limiter(8)
@@ -422,6 +524,20 @@ def test_nobody_starts_before_retry_after(retry_after: float | None, start: floa
             for _ in range(3):
                 tasks.start_soon(requests.make)
         assert requests.started_at() == [start] * 3
+
+    run(use)
+
+
+def test_a_429_among_answers_holds_nobody_else() -> None:
+    """While others are answered, what one 429 asks to wait is for that one request."""
+
+    async def use() -> None:
+        limiter = Limiter(8)
+        await Requests(limiter).make(then=ok)
+        await Requests(limiter).make(then=lambda place: place.throttled(7))
+        requests = Requests(limiter)
+        await requests.make()
+        assert requests.started_at() == [0]
 
     run(use)
 

@@ -15,12 +15,14 @@ from agentest.llm.port import Message
 _MINUTE_S = 60.0
 _BURST = 0.1
 """The part of a minute's allowance that may be used at once, after a pause."""
-_WEIGHT = 0.1
-"""Of one answer in the share of 429s."""
+_LEAST_WINDOW = 8
+"""Of so many answers at least the share of 429s is made; else of as many as there are places."""
 _TOLERATED = 0.25
 """Share of 429s that takes no places away."""
-_UNKNOWN = 0.2
-"""The share before there are answers: so that the first 429 counts."""
+_FAST = 0.85
+"""The part of the places at which 429s came last up to which growth is fast."""
+_SMOOTH = 16
+"""From there, a round of successes gives back at least one place for so many."""
 _INSTANT_S = 1e-6
 """Waits that are rounding errors of the clock."""
 _CHARS_PER_TOKEN = 4
@@ -34,8 +36,9 @@ class Limiter:
             ...                                  # one attempt
             place.succeeded(usage.total_tokens)  # or place.throttled(retry_after) after a 429; else neither
 
-    The places adapt: 429s halve them, unless only one of many answers is one; a round of successes gives
-    one back, up to `max_concurrency`.
+    The places adapt: when more than a quarter of about as many answers as there are places are 429s, they are
+    halved. Successes give them back, up to `max_concurrency`: one each until near where the 429s came, then a
+    few with every round; beyond it, twice as many with each round that saw no 429.
     """
 
     def __init__(
@@ -55,8 +58,13 @@ class Limiter:
         self._taken = 0
         self._held_until: float | None = None
         self._successes = 0
-        self._refused = _UNKNOWN
+        self._answered = False
+        """Whether there was a success since the last decrease."""
+        self._refused = 0.0
         """Moving share of 429s among the answers."""
+        self._throttled_at = self._max_concurrency
+        """How many places there were when they were halved last."""
+        self._step = 1
         self._decreases = 0
         # The first in line holds this lock while it waits for what it lacks; the others wait for the lock.
         self._line = anyio.Lock()
@@ -137,6 +145,12 @@ class Limiter:
         if self._freed and self._is_free():
             self._freed.set()
 
+    def _unused(self, tokens: int) -> None:
+        if self._requests:
+            self._requests.take(-1)
+        if self._tokens:
+            self._tokens.take(-tokens)
+
     def _used(self, tokens_more: int) -> None:
         if self._tokens:
             self._tokens.take(tokens_more)
@@ -144,25 +158,50 @@ class Limiter:
     def _succeeded(self, since: int) -> None:
         if since != self._decreases:
             return  # what was sent with more places says nothing of how many there may be now
-        self._refused -= self._refused * _WEIGHT
-        if self._places == self._max_concurrency:
-            return
-        self._successes += 1
-        if self._successes >= self._places:
-            self._successes = 0
-            self._places += 1
-            self._wake()
+        self._answered = True
+        self._refused -= self._refused * self._weight
+        if self._places < self._max_concurrency:
+            self._grow()
 
-    def _throttled(self, since: int) -> None:
+    def _grow(self) -> None:
+        if self._places < self._throttled_at * _FAST:
+            self._places += 1
+        else:
+            self._successes += 1
+            if self._successes < self._places:
+                return
+            self._successes = 0
+            self._places += max(self._step, self._places // _SMOOTH)
+            if self._places > self._throttled_at:
+                self._step *= 2
+        self._places = min(self._places, self._max_concurrency)
+        self._wake()
+
+    def _throttled(self, since: int) -> bool:
+        """Whether the 429 says something of all requests: nobody is answered, or too many are not."""
         if since != self._decreases:
-            return  # sent before the last decrease: of the same burst
-        self._refused += (1 - self._refused) * _WEIGHT
+            return True  # sent before the last decrease: of the same burst
+        self._refused += (1 - self._refused) * self._weight
+        self._step = 1
         if self._refused <= _TOLERATED:
-            return  # one now and then costs its own pause: fewer places would cost all the others'
+            # One now and then costs its own pause: fewer places would cost all the others'.
+            return not self._answered
+        self._decrease()
+        return True
+
+    def _decrease(self) -> None:
+        left = max(1, self._places // 2)
+        self._throttled_at = self._places
+        self._places = left
         self._decreases += 1
         self._successes = 0
-        self._refused = _UNKNOWN
-        self._places = max(1, self._places // 2)
+        self._refused = 0.0
+        self._answered = False
+
+    @property
+    def _weight(self) -> float:
+        """Of one answer in the share of 429s: it is made of about as many as there are places."""
+        return 1 / max(self._places, _LEAST_WINDOW)
 
 
 class Place:
@@ -191,10 +230,14 @@ class Place:
         self._limiter._succeeded(self._since)
 
     def throttled(self, retry_after: float | None = None) -> None:
-        """The request was answered with 429. Nobody starts within the seconds that the server asked for."""
-        self._limiter._throttled(self._since)
-        if retry_after is not None:
+        """The request was answered with 429. Nobody starts within the seconds that the server asked for,
+        unless others are being answered."""
+        if self._limiter._throttled(self._since) and retry_after is not None:
             self._limiter.hold(retry_after)
+
+    def unused(self) -> None:
+        """No request was made: what it would have used of the rates is given back."""
+        self._limiter._unused(self._tokens)
 
 
 class _Bucket:

@@ -1,0 +1,37 @@
+"""An event loop whose clock only moves when everybody waits."""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import anyio
+
+
+class _FakeTime(selectors.DefaultSelector):
+    """Waits by moving the clock. Who waits for something that never comes is an error, not a hang."""
+
+    now = 0.0
+
+    def select(self, timeout: float | None = None) -> list[Any]:
+        events = super().select(0)
+        if not events:
+            assert timeout is not None, "everybody waits and nobody will wake them"
+            self.now += timeout
+        return events
+
+
+class _FakeLoop(asyncio.SelectorEventLoop):
+    def __init__(self) -> None:
+        self._fake = _FakeTime()
+        super().__init__(self._fake)
+
+    def time(self) -> float:
+        return self._fake.now
+
+
+def run(use: Callable[[], Awaitable[None]]) -> None:
+    """Run with time that passes only in sleeps, and then at once."""
+    anyio.run(use, backend_options={"loop_factory": _FakeLoop})
