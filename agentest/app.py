@@ -54,6 +54,7 @@ def _run(
     journal: Journal | None,
 ) -> ExitCode:
     from agentest.file_descriptors import fitted
+    from agentest.report.notes import NotesReporter
     from agentest.report.open import Broadcast, make_reporters
 
     count = _processes(prepared) if finished is None else 1
@@ -68,7 +69,7 @@ def _run(
         detailed=request.detailed,
         journal=journal,
     )
-    broadcast = Broadcast(reporters)
+    broadcast = Broadcast([*reporters, NotesReporter()])
     for note in prepared.notes:
         sys.stderr.write(f"agentest: {note}\n")
     outcome = _executed(prepared, broadcast, finished, count)

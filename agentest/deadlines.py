@@ -130,6 +130,11 @@ class TimeLimit(Clock):
         """Whether the time was up: what it holds may raise a TimeoutError of its own."""
         return self._cancels > 0
 
+    @property
+    def ends_at(self) -> float:
+        """When the time will be up, by the event loop's clock, if nothing more holds us up."""
+        return self._loop.time() + self._seconds - self.elapsed
+
     def __enter__(self) -> Self:
         super().__enter__()
         task = asyncio.current_task()

@@ -61,11 +61,27 @@ class ScenarioFinished:
 
 
 @dataclass(frozen=True, slots=True)
+class Noted:
+    """What the user should know at once, and not only when the run has ended: that a model is waited for."""
+
+    text: str
+    """One line, without secrets."""
+
+
+@dataclass(frozen=True, slots=True)
 class RunFinished:
     result: RunResult
 
 
-Event = RunStarted | ScenarioStarted | TurnFinished | ConversationFinished | ScenarioFinished | RunFinished
+Event = (
+    RunStarted
+    | ScenarioStarted
+    | TurnFinished
+    | ConversationFinished
+    | ScenarioFinished
+    | Noted
+    | RunFinished
+)
 
 
 class Reporter(Protocol):

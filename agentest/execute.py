@@ -17,6 +17,7 @@ from anyio.abc import TaskGroup
 
 from agentest.config import Server
 from agentest.errors import ConfigError, ExitCode, UsageError
+from agentest.events import Noted
 from agentest.holding import FinishedHolder, Holder, LiveHolder, PickUser
 from agentest.http import AddressGuard, Client, open_client
 from agentest.llm.budget import Budget, Spending
@@ -100,7 +101,7 @@ async def execute(
                             check_tape(prepared)
                             go = await stack.enter_async_context(crew.ready(how, emit, stop, note))
                         else:
-                            ports = await open_ports(prepared, agents, stack, stop, note, finished)
+                            ports = await open_ports(prepared, agents, stack, stop, note, emit, finished)
                             go = partial(run, prepared.plan, how, ports, emit, stop)
                     if go:
                         outcome.result = await go()
@@ -149,6 +150,7 @@ async def open_ports(
     stack: AsyncExitStack,
     stop: Stop,
     on_note: Callable[[str], None],
+    emit: Emit,
     finished: Mapping[str, Sequence[Conversation]] | None = None,
     spending: Spending | None = None,
     *,
@@ -157,12 +159,14 @@ async def open_ports(
     """Everything the run talks to, open and answering; closed again by the stack.
 
     Args:
+        on_note: is told what the user should know at the end.
+        emit: is told what the user should know at once.
         spending: what the whole run has spent, where this is only a part of it.
         tape_is_checked: whether the recordings of the whole run need not be looked at again.
 
     Raises UsageError, also for a damaged recording.
     """
-    terms = _terms(prepared, stop, on_note, spending)
+    terms = _terms(prepared, stop, on_note, emit, spending)
     if terms.tape and not tape_is_checked:
         _check_recordings(terms.tape, prepared)
     models = Models()
@@ -174,7 +178,7 @@ async def open_ports(
 
 
 def _terms(
-    prepared: Prepared, stop: Stop, on_note: Callable[[str], None], spending: Spending | None
+    prepared: Prepared, stop: Stop, on_note: Callable[[str], None], emit: Emit, spending: Spending | None
 ) -> Terms:
     """Limits, budget and recordings of a run."""
     options = prepared.request.options
@@ -184,10 +188,13 @@ def _terms(
         on_note(why)
         stop(why)
 
+    def announce(text: str) -> None:
+        emit(Noted(prepared.loaded.redact(text)))
+
     budget = None
     if options.max_cost is not None or options.max_llm_calls is not None:
         budget = Budget(options.max_cost, options.max_llm_calls, no_more, spending)
-    return Terms(at_once, budget, _tape(prepared, no_more))
+    return Terms(at_once, budget, _tape(prepared, no_more), announce)
 
 
 def _tape(prepared: Prepared, no_more: Callable[[str], None]) -> Tape | None:

@@ -322,6 +322,11 @@ def was_refused(error: BaseException) -> bool:
     return isinstance(chain[-1], ConnectionError)
 
 
+def found_nobody(error: BaseException) -> bool:
+    """Whether no connection could be made: refused, out of reach, or a name that does not resolve."""
+    return any(isinstance(e, aiohttp.ClientConnectorError) for e in _causes(error))
+
+
 def describe(error: BaseException) -> str:
     """What went wrong with a connection, in a few words."""
     chain = list(_causes(error))

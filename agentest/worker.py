@@ -186,6 +186,7 @@ class _Worker:
             stack,
             self._stop,
             self._note,
+            self._send,
             spending=self._spending,
             tape_is_checked=True,
         )

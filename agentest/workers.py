@@ -29,7 +29,7 @@ from typing import Any
 import anyio
 
 from agentest.errors import ConfigError, UsageError
-from agentest.events import ConversationFinished, ScenarioFinished, ScenarioStarted, TurnFinished
+from agentest.events import ConversationFinished, Noted, ScenarioFinished, ScenarioStarted, TurnFinished
 from agentest.execute import concurrency
 from agentest.links import Link
 from agentest.llm.budget import Spending
@@ -368,7 +368,7 @@ class _Run:
             case ScenarioStarted():
                 worker.begun.add((message.name, message.agent))
                 self._emit(message)
-            case TurnFinished():
+            case TurnFinished() | Noted():
                 self._emit(message)
             case _:
                 self._hear_of_itself(worker, message)

@@ -1,15 +1,22 @@
-"""A model that is down is not asked, and is asked again when it may be up."""
+"""A model that is down is not asked by everybody, and is asked again when it may be up."""
 
 from __future__ import annotations
 
+import anyio
 import pytest
+from fake_time import run
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from agentest.errors import ModelUnavailable
 from agentest.llm.circuit import Circuit
+from agentest.llm.port import TransientError
 
 MODEL = "openai/gpt-5-mini"
+UNREACHABLE = TransientError("503", sure=True)
+BROKEN = TransientError("500")
+TOO_MANY = TransientError("429", throttled=True)
+FOR_EVER = 1e9
 
 
 class Clock:
@@ -26,162 +33,293 @@ def clock() -> Clock:
 
 @pytest.fixture
 def circuit(clock: Clock) -> Circuit:
-    return Circuit(MODEL, clock=clock)
+    """Of a model that is waited for."""
+    return Circuit(MODEL, 600, clock=clock)
 
 
-def refused(circuit: Circuit) -> bool:
+@pytest.fixture
+def dead(clock: Clock) -> Circuit:
+    """Of a model whose key was refused at once."""
+    circuit = Circuit(MODEL, 600, clock=clock)
+    circuit.call_failed("401", permanent=True)
+    return circuit
+
+
+def refused(circuit: Circuit, caller: object = None) -> str | None:
+    """What a call hears that asks whether it may try, where the answer is no."""
     try:
-        circuit.check()
-    except ModelUnavailable:
-        return True
-    return False
+        # Whether a call ends at once or is let through is said without waiting.
+        circuit.admit(caller or object(), FOR_EVER).send(None)
+    except ModelUnavailable as error:
+        return str(error)
+    except StopIteration:
+        return None
+    raise AssertionError("it waits")
 
 
-def break_down(circuit: Circuit, problem: str = "503") -> None:
-    circuit.failed(problem, permanent=True)
+def fails(circuit: Circuit, error: TransientError, times: int = 1, callers: int = 2) -> None:
+    """So many attempts in a row get no answer, of so many calls in turn."""
+    calls = [object() for _ in range(callers)]
+    for n in range(times):
+        circuit.attempt_failed(calls[n % callers], error)
 
 
-def test_failed_calls_in_a_row_open_it(circuit: Circuit) -> None:
-    """The fifth call in a row that failed after all its retries opens the circuit, the fourth does not."""
+# A model that never answered
+
+
+@pytest.mark.parametrize(("error", "callers"), [(UNREACHABLE, 1), (BROKEN, 5)])
+def test_a_dead_endpoint_is_known_by_its_attempts(
+    circuit: Circuit, error: TransientError, callers: int
+) -> None:
+    """Fifteen failed attempts before any answer end all calls, though none has used up its retries."""
+    fails(circuit, error, 14, callers)
+    assert not circuit.is_open
+    fails(circuit, error)
+    assert refused(circuit)
+
+
+def test_failed_calls_in_a_row_end_all(circuit: Circuit) -> None:
+    """The fifth call in a row that failed after all its retries ends the others, the fourth does not."""
     for _ in range(4):
-        circuit.failed("503", permanent=False)
+        circuit.call_failed("503", permanent=False)
     assert not circuit.is_open
-    assert not refused(circuit)
-    circuit.failed("503", permanent=False)
-    assert circuit.is_open
+    circuit.call_failed("503", permanent=False)
     assert refused(circuit)
 
 
-def test_a_success_between_starts_the_count_again(circuit: Circuit) -> None:
-    """Failures with a success between them are not in a row."""
-    for _ in range(3):
-        for _ in range(4):
-            circuit.failed("503", permanent=False)
-        assert not circuit.is_open
-        circuit.succeeded()
+def test_a_refused_key_ends_all_at_once(dead: Circuit) -> None:
+    """A refused key before any answer ends all calls with the first."""
+    assert refused(dead)
 
 
-def test_a_permanent_failure_opens_it_at_once(circuit: Circuit) -> None:
-    """A refused key opens the circuit with the first call, even after successes."""
-    circuit.succeeded()
-    circuit.failed("answered 401: invalid key", permanent=True)
-    assert circuit.is_open
-
-
-def test_the_message_says_what_is_wrong_and_for_how_long(circuit: Circuit, clock: Clock) -> None:
+def test_the_message_says_what_is_wrong_and_for_how_long(dead: Circuit, clock: Clock) -> None:
     """Who is not let through hears which model is down, why, and for how many seconds it is not asked."""
-    break_down(circuit, "connection refused")
     clock.now += 10.5
-    with pytest.raises(ModelUnavailable) as raised:
-        circuit.check()
-    assert str(raised.value) == f"model {MODEL} is down: connection refused; not asked again for 20 s"
+    assert refused(dead) == f"model {MODEL} is down: 401; not asked again for 20 s"
 
 
-def test_a_dead_endpoint_is_known_by_its_attempts(circuit: Circuit) -> None:
-    """Fifteen failed attempts before any answer open the circuit, though no call has used up its retries."""
-    for _ in range(14):
-        circuit.attempt_failed("connection refused")
-    assert not circuit.is_open
-    circuit.attempt_failed("connection refused")
-    assert circuit.is_open
-
-
-def test_attempts_do_not_count_once_the_model_has_answered(circuit: Circuit) -> None:
-    """A model that answered in this run is judged by whole calls with their retries, not by attempts."""
-    circuit.succeeded()
-    for _ in range(100):
-        circuit.attempt_failed("503")
-    assert not circuit.is_open
-
-
-def test_exactly_one_call_probes_after_the_cool_down(circuit: Circuit, clock: Clock) -> None:
-    """After the cool-down one call is let through, and its retries; all others are still refused."""
-    break_down(circuit)
+def test_exactly_one_call_probes_after_the_cool_down(dead: Circuit, clock: Clock) -> None:
+    """After the cool-down one call is let through; all others are still refused, until it is over."""
     clock.now += 29.9
-    assert refused(circuit)
+    assert refused(dead)
     clock.now += 0.1
-    assert circuit.is_open
-    assert [refused(circuit) for _ in range(10)] == [False] + [True] * 9
-    assert not circuit.is_open
+    probe = object()
+    assert not refused(dead, probe)
+    assert not dead.keeps_out(probe)
+    assert all(refused(dead) for _ in range(10))
 
 
-def test_a_successful_probe_closes_it(circuit: Circuit, clock: Clock) -> None:
+def test_a_successful_probe_lets_all_ask(dead: Circuit, clock: Clock) -> None:
     """When the probe is answered, everyone may ask again, and failures count from the beginning."""
-    break_down(circuit)
     clock.now += 30
-    circuit.check()
-    circuit.succeeded()
-    assert not any(refused(circuit) for _ in range(10))
-    circuit.failed("503", permanent=False)
-    assert not circuit.is_open
+    assert not refused(dead)
+    dead.succeeded()
+    assert not dead.is_open
+    dead.call_failed("503", permanent=False)
+    assert not dead.is_open
 
 
 @pytest.mark.parametrize("report", ["attempt", "call"])
-def test_a_failed_probe_opens_it_again(circuit: Circuit, clock: Clock, report: str) -> None:
+def test_a_failed_probe_means_another_cool_down(dead: Circuit, clock: Clock, report: str) -> None:
     """One failed attempt of the probe is enough for another cool-down, with the new problem."""
-    circuit.succeeded()
-    break_down(circuit)
     clock.now += 30
-    circuit.check()
+    probe = object()
+    assert not refused(dead, probe)
     clock.now += 2
     if report == "attempt":
-        circuit.attempt_failed("502")
+        dead.attempt_failed(probe, TransientError("502"))
     else:
-        circuit.failed("502", permanent=False)
-    assert circuit.is_open
-    with pytest.raises(ModelUnavailable, match="502; not asked again for 30 s"):
-        circuit.check()
+        dead.call_failed("502", permanent=True)
+    dead.leave(probe)
+    assert refused(dead) == f"model {MODEL} is down: 502; not asked again for 30 s"
 
 
-def test_a_probe_that_never_reports_is_replaced(circuit: Circuit, clock: Clock) -> None:
-    """A probe that was cancelled does not keep the circuit open for ever."""
-    break_down(circuit)
+def test_a_probe_that_is_cancelled_is_replaced(dead: Circuit, clock: Clock) -> None:
+    """A probe that leaves without a report does not keep all others out for ever."""
     clock.now += 30
-    assert not refused(circuit)
-    clock.now += 29
-    assert refused(circuit)
-    clock.now += 1
-    assert not refused(circuit)
+    probe = object()
+    assert not refused(dead, probe)
+    dead.leave(probe)
+    clock.now += 30
+    assert not refused(dead)
 
 
-def test_calls_that_were_under_way_do_not_prolong_it(circuit: Circuit, clock: Clock) -> None:
-    """The cool-down counts from the opening, however many failures come in after it."""
-    break_down(circuit)
+def test_calls_that_were_under_way_do_not_prolong_it(dead: Circuit, clock: Clock) -> None:
+    """The cool-down counts from its beginning, however many failures come in after it."""
     clock.now += 20
-    circuit.failed("503", permanent=True)
-    circuit.attempt_failed("503")
+    dead.call_failed("503", permanent=True)
+    fails(dead, UNREACHABLE, 20)
     clock.now += 10
-    assert not refused(circuit)
+    assert not refused(dead)
 
 
-def test_an_answer_that_was_under_way_closes_it(circuit: Circuit) -> None:
+def test_an_answer_that_was_under_way_lets_all_ask(dead: Circuit) -> None:
     """Any answer proves that the model is up."""
-    break_down(circuit)
-    circuit.succeeded()
-    assert not refused(circuit)
+    dead.succeeded()
+    assert not dead.is_open
 
 
 def test_a_thousand_calls_to_a_dead_endpoint_are_few_attempts(circuit: Circuit) -> None:
     """Calls that ask before each attempt make fifteen of them altogether, whatever their retries."""
     attempts = 0
-    for _ in range(1000):
-        if refused(circuit):
-            continue
+    for call in [object() for _ in range(1000)]:
         for _ in range(5):
-            if circuit.is_open:
+            if circuit.is_open and refused(circuit, call):
                 break
             attempts += 1
-            circuit.attempt_failed("connection refused")
+            circuit.attempt_failed(call, UNREACHABLE)
     assert attempts == 15
 
 
+# A model that has answered
+
+
+@pytest.mark.parametrize(
+    ("error", "callers", "needed"),
+    [(UNREACHABLE, 1, 3), (UNREACHABLE, 2, 3), (BROKEN, 2, 3), (BROKEN, 1, None)],
+)
+def test_failed_attempts_in_a_row_are_an_outage(
+    circuit: Circuit, error: TransientError, callers: int, needed: int | None
+) -> None:
+    """Three failed attempts in a row are; those of one call alone only if they cannot be its own fault."""
+    circuit.succeeded()
+    fails(circuit, error, (needed or 100) - 1, callers)
+    assert not circuit.is_open
+    fails(circuit, error) if needed else None
+    assert circuit.is_open is bool(needed)
+
+
+@pytest.mark.parametrize("alive", ["succeeded", "alive"])
+def test_an_answer_between_starts_the_count_again(circuit: Circuit, alive: str) -> None:
+    """Failures with an answer between them, be it a 400, are not in a row."""
+    circuit.succeeded()
+    for _ in range(10):
+        fails(circuit, UNREACHABLE, 2)
+        getattr(circuit, alive)()
+    assert not circuit.is_open
+
+
+def test_429s_are_an_outage_when_there_is_nothing_else_for_a_while(circuit: Circuit, clock: Clock) -> None:
+    """Any number of 429s in a moment are the limiter's business; nothing else for seconds is an outage."""
+    circuit.succeeded()
+    fails(circuit, TOO_MANY, 500, 500)
+    assert not circuit.is_open
+    clock.now += 2
+    fails(circuit, TOO_MANY)
+    assert circuit.is_open
+
+
+def test_the_429s_of_one_call_are_its_own(circuit: Circuit, clock: Clock) -> None:
+    """A request that is too large for its limit is answered with 429 for ever: that is no outage."""
+    circuit.succeeded()
+    call = object()
+    for _ in range(100):
+        clock.now += 1
+        circuit.attempt_failed(call, TOO_MANY)
+        assert not circuit.excuses(TOO_MANY)
+    assert not circuit.is_open
+
+
+def test_a_refused_key_is_the_calls_own_once(circuit: Circuit) -> None:
+    """After good answers, one refusal ends one call, and three in a row end all."""
+    for _ in range(3):
+        circuit.succeeded()
+        circuit.call_failed("401", permanent=True)
+        circuit.call_failed("401", permanent=True)
+        assert not circuit.is_open
+    circuit.call_failed("401", permanent=True)
+    assert refused(circuit)
+
+
+def test_without_a_deadline_nobody_waits(clock: Clock) -> None:
+    """A model that is not to be waited for ends calls, after five that failed in a row."""
+    circuit = Circuit(MODEL, clock=clock)
+    circuit.succeeded()
+    fails(circuit, UNREACHABLE, 100)
+    assert not circuit.is_open
+    for _ in range(5):
+        circuit.call_failed("503", permanent=False)
+    assert refused(circuit)
+
+
+def test_all_wait_and_one_probes() -> None:
+    """While a model is out all calls wait; one is let through after a moment, and its answer lets all in."""
+
+    async def use() -> None:
+        circuit = Circuit(MODEL, 600)
+        circuit.succeeded()
+        fails(circuit, UNREACHABLE, 3)
+        admitted: list[object] = []
+
+        async def wait(caller: object) -> None:
+            await circuit.admit(caller, FOR_EVER)
+            admitted.append(caller)
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(20):
+                tasks.start_soon(wait, object())
+            await anyio.sleep(0.24)
+            assert admitted == []
+            await anyio.sleep(100)
+            assert len(admitted) == 1
+            assert not circuit.keeps_out(admitted[0])
+            circuit.succeeded()
+        assert len(admitted) == 20
+
+    run(use)
+
+
+def test_who_has_not_got_the_time_ends_at_once() -> None:
+    """Where a server asks for a pause, calls whose deadline comes before end at once; the others wait."""
+
+    async def use() -> None:
+        circuit = Circuit(MODEL, 600)
+        circuit.succeeded()
+        circuit.attempt_failed(object(), TransientError("503: later", 50, sure=True))
+        with pytest.raises(
+            ModelUnavailable, match="another 50 s, longer than `deadline_ms` leaves: 503: later"
+        ):
+            await circuit.admit(object(), anyio.current_time() + 40)
+        assert anyio.current_time() == 0
+        await circuit.admit(object(), anyio.current_time() + 60)
+        assert anyio.current_time() == pytest.approx(50)
+
+    run(use)
+
+
+def test_it_is_given_up_after_a_deadline_without_an_answer() -> None:
+    """All who wait are told at the same time, though nobody probed, and later calls hear it at once."""
+
+    async def use() -> None:
+        circuit = Circuit(MODEL, 60)
+        circuit.succeeded()
+        fails(circuit, UNREACHABLE, 3)
+        probe, heard = object(), []
+        await circuit.admit(probe, FOR_EVER)  # and then nothing is heard of it
+
+        async def wait() -> None:
+            with pytest.raises(ModelUnavailable, match=r"is down: 503 \(no answer for 60 s\)"):
+                await circuit.admit(object(), FOR_EVER)
+            heard.append(anyio.current_time())
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(20):
+                tasks.start_soon(wait)
+        assert heard == [pytest.approx(60)] * 20
+        await wait()
+        assert anyio.current_time() == pytest.approx(60)
+
+    run(use)
+
+
 class CircuitMachine(RuleBasedStateMachine):
-    """Whatever is reported: an answer closes it, a cool-down lets one in, one probes at a time."""
+    """Whatever is reported: an answer lets all in, a cool-down lets one in, one probes at a time."""
 
     def __init__(self) -> None:
         super().__init__()
         self.clock = Clock()
-        self.circuit = Circuit(MODEL, failures=2, cool_down_s=30, clock=self.clock)
+        self.circuit = Circuit(MODEL, clock=self.clock)
+        self.probe: object | None = None
 
     @rule(seconds=st.sampled_from([0.5, 10, 29, 30]))
     def time_passes(self, seconds: float) -> None:
@@ -189,33 +327,42 @@ class CircuitMachine(RuleBasedStateMachine):
 
     @rule(permanent=st.booleans())
     def call_fails(self, permanent: bool) -> None:
-        self.circuit.failed("503", permanent=permanent)
-        assert self.circuit.is_open or not permanent
+        self.circuit.call_failed("503", permanent=permanent)
 
-    @rule()
-    def attempt_fails(self) -> None:
-        self.circuit.attempt_failed("503")
+    @rule(own=st.booleans(), error=st.sampled_from([UNREACHABLE, BROKEN, TOO_MANY]))
+    def attempt_fails(self, own: bool, error: TransientError) -> None:
+        self.circuit.attempt_failed(self.probe if own else object(), error)
 
     @rule()
     def answers(self) -> None:
         self.circuit.succeeded()
-        assert not refused(self.circuit)
+        assert not self.circuit.is_open
 
-    @precondition(lambda self: self.circuit.is_open)
+    @precondition(lambda self: self.circuit.is_open and self.probe is None)
     @rule()
     def ask(self) -> None:
-        if not refused(self.circuit):
+        caller = object()
+        if not refused(self.circuit, caller):
+            self.probe = caller
             assert refused(self.circuit)
 
+    @precondition(lambda self: self.probe is not None)
+    @rule()
+    def the_probe_is_over(self) -> None:
+        self.circuit.leave(self.probe)
+        self.probe = None
+
+    @precondition(lambda self: self.probe is None)
     @rule()
     def somebody_is_let_through_after_a_cool_down(self) -> None:
         self.clock.now += 30
-        assert not refused(self.circuit)
+        caller = object()
+        assert not refused(self.circuit, caller)
+        self.circuit.leave(caller)
 
     @invariant()
-    def open_means_that_others_are_refused(self) -> None:
-        if self.circuit.is_open and refused(self.circuit):
-            assert self.circuit.is_open
+    def open_means_that_others_are_kept_out(self) -> None:
+        assert self.circuit.keeps_out(object()) is self.circuit.is_open
 
 
 TestCircuitMachine = CircuitMachine.TestCase

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 from jsonschema import validate
 from model_server import RESET, Answer, ModelServer, Received, completion, error
-from project import Project
+from project import Project, interrupt
 
 from agentest.testing import ScriptedAgent
 
@@ -220,3 +221,82 @@ def test_a_dead_model_ends_a_long_run_soon(project: Project, fault: Answer) -> N
     assert project.scenario_result("s")["status"] == "errored"
     assert project.scenario_result("x")["status"] == "passed"
     assert len(project.scenario_result("s")["conversations"]) == 300
+
+
+class Outage:
+    """Answers for the best, but for some requests in the middle: those never count as answered."""
+
+    def __init__(self, good: int, bad: int, fault: Answer) -> None:
+        self.good, self.bad, self.fault = good, bad, fault
+        self.asked = 0
+        self.begun = threading.Event()
+
+    def __call__(self, received: Received) -> Answer:
+        self.asked += 1
+        if self.good < self.asked <= self.good + self.bad:
+            self.begun.set()
+            return self.fault
+        return best(received)
+
+
+@pytest.mark.parametrize(
+    ("fault", "workers"),
+    [(error(503), "1"), (error(500), "1"), (RESET, "1"), (error(429), "1"), (error(503), "2")],
+    ids=["503", "500", "reset", "429", "503 with workers"],
+)
+def test_an_outage_in_the_middle_of_a_run(project: Project, fault: Answer, workers: str) -> None:
+    """A model that answers again after an outage has cost no conversation, whatever it failed with."""
+    scenarios = "\n".join(f'scenario("s{n}", goal="g", conversations_per_scenario=3)' for n in range(6))
+    project.scenario(scenarios)
+    outage = Outage(100, 25, fault)
+    with ScriptedAgent(["sure"]) as agent, ModelServer(script=outage) as model:
+        configure(project, agent, model)
+        done = project.run("--workers", workers, "--concurrency", "10")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert outage.asked > 125
+    assert project.results["summary"]["usage"]["byRole"]["judge"]["calls"] >= 18 * (2 * 6 + 1)
+    assert all(c["passed"] for n in range(6) for c in project.scenario_result(f"s{n}")["conversations"])
+
+
+def test_a_model_that_dies_ends_a_run_after_one_deadline(project: Project) -> None:
+    """A model that answered and never comes back is waited for once, not by each call; stderr says so."""
+    project.scenario('scenario("s", goal="g", conversations_per_scenario=200)')
+    outage = Outage(60, 10**9, error(503, "down \x1b[31m"))
+    with ScriptedAgent(["sure"]) as agent, ModelServer(script=outage) as model:
+        configure(project, agent, model, user={"deadline_ms": 1500}, judge={"deadline_ms": 1500})
+        done = project.run("--concurrency", "5")
+    assert done.returncode == 2, done.stdout
+    assert outage.asked < 60 + 100
+    assert len(project.scenario_result("s")["conversations"]) == 200
+    assert re.search(
+        r"agentest: model m does not answer \(.* 503: down .*waiting for it, at most 1 s", done.stderr
+    )
+
+
+def test_ctrl_c_while_a_model_is_waited_for(project: Project) -> None:
+    """Ctrl-C does not wait for a model that is out; what is waited for has been said by then."""
+    project.scenario('scenario("s", goal="g", conversations_per_scenario=50)')
+    outage = Outage(30, 10**9, error(503))
+    with ScriptedAgent(["sure"]) as agent, ModelServer(script=outage) as model:
+        configure(project, agent, model)
+        process = project.start()
+        assert process.stderr is not None
+        assert "waiting for it, at most" in process.stderr.readline()
+        code, out, err = interrupt(process)
+    assert code == 130, out + err
+    assert project.results["interrupted"] is True
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_pause_of_an_hour_ends_a_run(project: Project, status: int) -> None:
+    """Where a server asks for an hour, 300 conversations end at once, with that reason."""
+    project.scenario('scenario("s", goal="g", conversations_per_scenario=300)')
+    with (
+        ScriptedAgent(["sure"]) as agent,
+        ModelServer(error(status, "later", {"retry-after": "3600"})) as model,
+    ):
+        configure(project, agent, model)
+        done = project.run()
+        assert len(model.received) <= 30
+    assert done.returncode == 2
+    assert "it asks to wait 3600 s" in done.stdout

@@ -14,7 +14,7 @@ from model_server import RESET, Answer, ModelServer, Received, completion, error
 from pydantic import BaseModel
 
 from agentest.errors import InvalidAnswer, ModelUnavailable
-from agentest.http import MAX_RETRY_AFTER_S, open_client
+from agentest.http import open_client
 from agentest.llm.limits import Limiter
 from agentest.llm.live import LiveAnswers, Patience
 from agentest.llm.openai_http import OpenAIChatModel
@@ -339,14 +339,26 @@ def test_retries_end(retries: int) -> None:
 
 @pytest.mark.parametrize(
     ("asked_for", "granted"),
-    [("0", 0), ("3", 3), ("2.5", 2.5), ("100000", MAX_RETRY_AFTER_S), ("-5", 0), ("inf", MAX_RETRY_AFTER_S)],
+    [("0", 0), ("3", 3), ("2.5", 2.5), ("100", 100), ("-5", 0)],
 )
 def test_the_pause_that_was_asked_for(asked_for: str, granted: float) -> None:
-    """`Retry-After` is waited for, within bounds."""
+    """`Retry-After` is waited for as it is."""
     with ModelServer(error(429, headers={"retry-after": asked_for}), GOOD) as server:
         asking = Asking(server)
         asking.ask()
     assert asking.pauses == [granted]
+
+
+@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize("asked_for", ["3600", "inf"])
+def test_a_pause_that_is_too_long(status: int, asked_for: str) -> None:
+    """What is asked for beyond the call's deadline is not waited for: the call ends, and says why."""
+    with ModelServer(error(status, "slow down", headers={"retry-after": asked_for})) as server:
+        asking = Asking(server)
+        with pytest.raises(ModelUnavailable, match=r"slow down; it asks to wait \w+ s, longer than"):
+            asking.ask()
+    assert len(server.received) == 1
+    assert asking.pauses == []
 
 
 def test_a_date_to_wait_for() -> None:

@@ -27,6 +27,7 @@ from agentest.evalset.model import EvalSet
 from agentest.prepare import Prepared, Request, prepared_for
 from agentest.report.console_scenario import scenario_lines
 from agentest.report.console_text import Look, clean
+from agentest.report.notes import NotesReporter
 from agentest.report.open import Broadcast, make_reporters
 from agentest.results import RunResult, ScenarioResult
 
@@ -125,7 +126,7 @@ async def _evaluated(prepared: Prepared) -> None:
     reporters = make_reporters(
         told, prepared.request.root, results, os.environ, verbose=False, detailed=prepared.request.detailed
     )
-    broadcast = Broadcast(reporters)
+    broadcast = Broadcast([*reporters, NotesReporter()])
     result = await run_result(prepared, broadcast)
     warn(broadcast.problems)
     short = [scenario for scenario in result.scenarios if not scenario.verdict.passed]

@@ -1,89 +1,286 @@
-"""Not asking a model that is plainly down: a long run ends in seconds, not after hours of retries."""
+"""Not asking a model that is down: calls wait for it together, or end at once, but do not try one by one."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
-from math import ceil
+from dataclasses import dataclass
+from enum import Enum
+from math import ceil, inf
 
 import anyio
 
 from agentest.errors import ModelUnavailable
+from agentest.http import MAX_RETRY_AFTER_S
+from agentest.llm.port import TransientError
 
-_ATTEMPTS_PER_FAILURE = 3
+_FAILURES = 3
+"""Failed attempts in a row that are an outage, of a model that has answered in this run."""
+_DEAD_ATTEMPTS = 15
+_DEAD_CALLS = 5
+"""Failed attempts, or calls after all their retries, that give up a model which never answered."""
+_REFUSALS = 3
+"""Refused keys in a row that count for all, of a model that has answered in this run."""
+_STORM_S = 2.0
+"""Seconds of nothing but 429s that are an outage, too."""
+_LONGEST_STORM_S = 120.0
+"""The same, of a model that never answered: what gives it up."""
+_FIRST_PROBE_S = 0.25
+_LONGEST_PROBE_S = 3.0
+_COOL_DOWN_S = 30.0
+_LONGEST_S = 86_400.0
+
+
+class _State(Enum):
+    CLOSED = "everybody may ask"
+    WAITING = "everybody waits, one at a time probes"
+    REFUSING = "calls end at once; after a while one probes"
+
+
+@dataclass(slots=True)
+class _Streak:
+    """Attempts in a row to which nobody got an answer."""
+
+    since: float
+    first: object
+    failed: int = 0
+    throttled: int = 0
+    several: bool = False
+    """Whether they are of more than one call."""
+    sure: bool = True
+    """Whether none of the failures could be the fault of what was asked."""
+
+    def add(self, caller: object, error: TransientError) -> None:
+        self.several = self.several or caller is not self.first
+        if error.throttled:
+            self.throttled += 1
+        else:
+            self.failed += 1
+            self.sure = self.sure and error.sure
+
+    def is_outage(self) -> bool:
+        return self.failed >= _FAILURES and (self.several or self.sure)
+
+    def is_storm(self, now: float, lasting_s: float) -> bool:
+        return self.throttled >= _FAILURES and self.several and now - self.since >= lasting_s
 
 
 class Circuit:
-    """Opens when a model is down; while it is open, calls end at once. One per model and run.
+    """Knows whether a model is down, and for whom it is worth asking. One per model and run.
 
-    `check()` once at the start of each call; `if circuit.is_open: circuit.check()` before each attempt, after
-    whatever was waited for (a place, a pause). Every attempt that found nobody is `attempt_failed`, every
-    call that is given up is `failed`, every answer is `succeeded`. A 429 is none of these: it comes from a
-    model that is up.
+    A model that never answered in this run is given up soon: its address or key is wrong. One that has
+    answered is waited for, by all calls together; it is given up when nobody got an answer for a whole
+    deadline. For each attempt:
+
+        try:
+            if circuit.is_open:
+                await circuit.admit(caller, deadline_at)    # raises ModelUnavailable
+            if circuit.keeps_out(caller): ...               # it opened while something else was waited for
+            ...                                             # the attempt, and then one of
+            circuit.succeeded(); circuit.alive(); circuit.attempt_failed(caller, error)
+        finally:
+            circuit.leave(caller)
+
+    Args:
+        deadline_s: how long a model that has answered is waited for; 0: never.
+        tell: is told when a wait begins that is worth mentioning, and when it is over.
+        clock: the event loop's.
     """
 
     def __init__(
         self,
         model: str,
-        failures: int = 5,
-        cool_down_s: float = 30.0,
+        deadline_s: float = 0.0,
+        tell: Callable[[str], None] = lambda _: None,
         clock: Callable[[], float] = anyio.current_time,
     ) -> None:
         self._model = model
-        self._failures = failures
-        self._cool_down_s = cool_down_s
+        self._deadline_s = deadline_s
+        self._tell = tell
         self._clock = clock
+        self._state = _State.CLOSED
+        self._answered = False
+        self._streak: _Streak | None = None
         self._failed_calls = 0
-        self._failed_attempts = 0
-        self._ever_answered = False
-        self._problem = ""
-        self._ask_again_at: float | None = None
-        """None: closed. Past: the next call may probe."""
-        self._probing = False
+        self._refusals = 0
+        self._probe: object = None
+        """The call that probes, or is waiting to; None: the next one that comes."""
+        self._probe_at = 0.0
+        self._interval_s = _FIRST_PROBE_S
+        self._told = False
+        self._changed = asyncio.Event()
+        self.problem = ""
+        """Why it is open."""
 
     @property
     def is_open(self) -> bool:
-        """Whether nobody should try now. False for the call that probes after the cool-down."""
-        return self._ask_again_at is not None and not self._probing
+        return self._state is not _State.CLOSED
 
-    def check(self) -> None:
-        """Raise ModelUnavailable while the model is down; after the cool-down, let exactly one call through.
+    def keeps_out(self, caller: object) -> bool:
+        """Whether this call may not try now."""
+        return self.is_open and self._probe is not caller
 
-        A probe that never reports, as it was cancelled, is replaced after another cool-down.
+    def excuses(self, error: TransientError) -> bool:
+        """Whether a failed attempt says nothing of its own call, as nobody gets an answer."""
+        others = self._streak is not None and self._streak.several
+        return self.is_open or (error.throttled and others and self._deadline_s > 0)
+
+    async def admit(self, caller: object, deadline_at: float) -> None:
+        """Wait until this call may try: with all the others, or as the one that probes.
+
+        Raises ModelUnavailable where that is not to be within the call's deadline.
         """
-        if self._ask_again_at is None:
-            return
-        now = self._clock()
-        if now < self._ask_again_at:
-            seconds = ceil(self._ask_again_at - now)
-            raise ModelUnavailable(
-                f"model {self._model} is down: {self._problem}; not asked again for {seconds} s"
-            )
-        self._probing = True
-        self._ask_again_at = now + self._cool_down_s
+        while self.is_open:
+            now = self._clock()
+            if self._state is _State.REFUSING:
+                return self._probe_or_refuse(caller, now)
+            if now >= self._give_up_at:
+                self._give_up(now)
+                continue
+            if self._probe_at > deadline_at and self._probe_at - now > _LONGEST_PROBE_S:
+                raise ModelUnavailable(self._too_long(now))
+            if self._probe is None:
+                self._probe = caller
+            if self._probe is caller and now >= self._probe_at:
+                return None
+            until = min(self._give_up_at, self._probe_at if self._probe is caller else inf)
+            with anyio.move_on_after(until - now):
+                await self._changed.wait()
+        return None
+
+    def leave(self, caller: object) -> None:
+        """The attempt is over, whatever came of it: if it was the probe, another one may follow."""
+        if self._probe is caller:
+            self._probe = None
+            self._wake()
 
     def succeeded(self) -> None:
         """The model answered: it is up, whatever was thought of it."""
-        self._ever_answered = True
-        self._failed_calls = 0
-        self._probing = False
-        self._ask_again_at = None
+        self._answered = True
+        self._failed_calls = self._refusals = 0
+        self.alive()
 
-    def failed(self, problem: str, *, permanent: bool) -> None:
-        """A call failed after all its retries. `permanent`: no call will do better (401, 403, 404)."""
+    def alive(self) -> None:
+        """The server answered, be it that it does not take this request (400): it is not down."""
+        if self._state is not _State.CLOSED:
+            self._close()
+        self._streak = None
+
+    def attempt_failed(self, caller: object, error: TransientError) -> None:
+        """Nobody was found, or the server was asked too much: an attempt that may be made again."""
+        now = self._clock()
+        if self._streak is None:
+            self._streak = _Streak(now, caller)
+        self._streak.add(caller, error)
+        asked_for = min(error.retry_after or 0.0, _LONGEST_S)
+        if self._deadline_s and asked_for > min(MAX_RETRY_AFTER_S, self._deadline_s):
+            self._put_off(str(error), asked_for, now)
+        elif self.is_open:
+            if self._probe is caller:
+                self._probe_failed(str(error), asked_for, now)
+        elif self._is_dead():
+            self._refuse(str(error), now + _COOL_DOWN_S)
+        elif self._is_down(now):
+            self._wait(str(error), asked_for, now)
+
+    def call_failed(self, problem: str, *, permanent: bool) -> None:
+        """A call is given up after all its retries. `permanent`: asking again would not help (401, 404)."""
         self._failed_calls += 1
-        if permanent or self._probing or self._failed_calls >= self._failures:
-            self._open(problem)
+        self._refusals += permanent
+        enough = self._refusals >= _REFUSALS or (self._refusals and not self._answered)
+        many = self._failed_calls >= _DEAD_CALLS and not (self._answered and self._deadline_s)
+        if enough or many:
+            self._refuse(problem, self._clock() + _COOL_DOWN_S)
 
-    def attempt_failed(self, problem: str) -> None:
-        """An attempt found nobody: a refused connection, a 5xx, a time-out. Counts until the first answer."""
-        self._failed_attempts += 1
-        dead = not self._ever_answered and self._failed_attempts >= _ATTEMPTS_PER_FAILURE * self._failures
-        if dead or self._probing:
-            self._open(problem)
+    @property
+    def _give_up_at(self) -> float:
+        since = self._streak.since if self._streak else self._clock()
+        return since + (self._deadline_s if self._answered else min(_LONGEST_STORM_S, self._deadline_s))
 
-    def _open(self, problem: str) -> None:
-        if self.is_open:
-            return  # what was under way when it opened does not prolong it
-        self._problem = problem
-        self._probing = False
-        self._ask_again_at = self._clock() + self._cool_down_s
+    def _is_dead(self) -> bool:
+        streak = self._streak
+        return not self._answered and streak is not None and streak.failed >= _DEAD_ATTEMPTS
+
+    def _is_down(self, now: float) -> bool:
+        streak = self._streak
+        if streak is None or not self._deadline_s:
+            return False
+        outage = self._answered and streak.is_outage()
+        return outage or streak.is_storm(now, min(_STORM_S, self._deadline_s))
+
+    def _wait(self, problem: str, asked_for: float, now: float) -> None:
+        self._state, self.problem = _State.WAITING, problem
+        self._interval_s = _FIRST_PROBE_S
+        self._probe_at = now + max(self._interval_s, asked_for)
+
+    def _put_off(self, problem: str, asked_for: float, now: float) -> None:
+        """The server says for how long it is not to be asked, which is longer than all could just sit out."""
+        again = now + asked_for
+        if self._state is _State.REFUSING or asked_for > self._deadline_s:
+            self._refuse(f"{problem}; it asks to wait {asked_for:.0f} s", again)
+            return
+        if not self.is_open:
+            self._wait(problem, asked_for, now)
+        self._probe_at = max(self._probe_at, again)
+        self._begin_to_tell(now)
+        self._wake()
+
+    def _probe_failed(self, problem: str, asked_for: float, now: float) -> None:
+        self.problem = problem
+        if self._state is _State.REFUSING:
+            self._probe_at = now + max(_COOL_DOWN_S, asked_for)
+            return
+        self._interval_s = min(2 * self._interval_s, _LONGEST_PROBE_S)
+        self._probe_at = now + max(self._interval_s, asked_for)
+        self._begin_to_tell(now)
+
+    def _probe_or_refuse(self, caller: object, now: float) -> None:
+        if now < self._probe_at or self._probe not in (None, caller):
+            seconds = max(1, ceil(self._probe_at - now))
+            raise ModelUnavailable(
+                f"model {self._model} is down: {self.problem}{self._for_how_long(now)}; "
+                f"not asked again for {seconds} s"
+            )
+        self._probe, self._probe_at = caller, now + _COOL_DOWN_S
+
+    def _give_up(self, now: float) -> None:
+        self._refuse(self.problem, max(self._probe_at, now + _COOL_DOWN_S))
+
+    def _refuse(self, problem: str, again_at: float) -> None:
+        if self._state is _State.REFUSING and self._probe is None:
+            return  # what was under way when it began does not prolong it
+        self._state, self.problem, self._probe_at = _State.REFUSING, problem, again_at
+        self._end_to_tell("does not answer: what needs it fails from now on")
+        self._wake()
+
+    def _close(self) -> None:
+        self._state = _State.CLOSED
+        self._end_to_tell("answers again")
+        self._wake()
+
+    def _begin_to_tell(self, now: float) -> None:
+        if not self._told:
+            self._told = True
+            most = max(0.0, self._give_up_at - now)
+            self._tell(
+                f"model {self._model} does not answer ({self.problem}): waiting for it, at most {most:.0f} s"
+            )
+
+    def _end_to_tell(self, what: str) -> None:
+        if self._told:
+            self._told = False
+            self._tell(f"model {self._model} {what}{self._for_how_long(self._clock())}")
+
+    def _for_how_long(self, now: float) -> str:
+        waited = now - self._streak.since if self._streak else 0.0
+        return f" (no answer for {waited:.0f} s)" if waited >= 1 else ""
+
+    def _too_long(self, now: float) -> str:
+        return (
+            f"model {self._model} is not to be asked for another {ceil(self._probe_at - now)} s, "
+            f"longer than `deadline_ms` leaves: {self.problem}"
+        )
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()

@@ -12,7 +12,15 @@ import anyio.to_thread
 
 from agentest.errors import ModelError, ModelUnavailable
 from agentest.http import retry_after
-from agentest.llm.openai_http import HOPELESS, REFUSED, TRANSIENT, response_format, secrets_of, usage_of
+from agentest.llm.openai_http import (
+    HOPELESS,
+    OUT_OF_REACH,
+    REFUSED,
+    TRANSIENT,
+    response_format,
+    secrets_of,
+    usage_of,
+)
 from agentest.llm.port import ChatReply, ChatRequest, Message, RequestRefused, TransientError, joined
 from agentest.llm.providers import ModelSpec
 from agentest.redact import Redactor
@@ -122,9 +130,10 @@ def _translated(error: Exception, redact: Redactor) -> ModelError:
     if status in REFUSED:
         return RequestRefused(text)
     if status in TRANSIENT or (isinstance(status, int) and status >= 500):
-        return TransientError(text, _retry_after(error), throttled=status == 429)
+        sure = status in OUT_OF_REACH
+        return TransientError(text, _retry_after(error), throttled=status == 429, sure=sure)
     if isinstance(error, TimeoutError | ConnectionError):
-        return TransientError(text)
+        return TransientError(text, sure=isinstance(error, ConnectionRefusedError))
     return ModelUnavailable(text, permanent=status in HOPELESS)
 
 

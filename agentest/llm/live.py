@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 
 from agentest.deadlines import TimeLimit
-from agentest.errors import ModelUnavailable
+from agentest.errors import ModelError, ModelUnavailable
 from agentest.http import pause_before_retry
 from agentest.llm.budget import Budget
 from agentest.llm.circuit import Circuit
@@ -47,12 +47,24 @@ class Patience:
     sleep: Callable[[float], Awaitable[None]] = anyio.sleep
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Call:
+    """One answer that is asked for, with all its attempts; told from others by its identity."""
+
+    limit: TimeLimit
+
+    @property
+    def deadline_at(self) -> float:
+        """By the event loop's clock."""
+        return self.limit.ends_at
+
+
 class LiveAnswers:
     """A chat model that is asked over and over until it answers, within bounds.
 
     First with the JSON Schema as the answer's format; where the model refuses that, in JSON mode, then with
     the schema in the prompt alone. The level that worked is remembered. Every attempt is counted in the
-    ledger and the budget. A model that is plainly down is not asked any more for a while.
+    ledger and the budget. A model that is down is waited for by all calls together, or not asked any more.
     """
 
     def __init__(
@@ -80,16 +92,17 @@ class LiveAnswers:
 
     async def answer(self, question: Question) -> Answered:
         """The answer at the strictest level that the model takes. Raises ModelUnavailable."""
-        self._circuit.check()
         try:
-            with TimeLimit(self._patience.deadline_s):
-                return await self._at_best_level(question)
+            with TimeLimit(self._patience.deadline_s) as limit:
+                return await self._at_best_level(question, _Call(limit))
         except TimeoutError:
             problem = f"no answer within {self._patience.deadline_s:g} s, all attempts together"
+            if self._circuit.is_open:
+                problem = f"{problem}: {self._circuit.problem}"
             # Most of it may have been spent waiting for a place: that says nothing of the model.
             raise self._given_up(problem, down=False) from None
 
-    async def _at_best_level(self, question: Question) -> Answered:
+    async def _at_best_level(self, question: Question, call: _Call) -> Answered:
         name, schema = question.answer.__name__, answer_schema(question.answer)
         level = self._level
         while True:
@@ -98,7 +111,7 @@ class LiveAnswers:
             shown = _with_schema(question.messages, schema) if told else question.messages
             try:
                 request = ChatRequest(shown, name, schema, level, question.key)
-                reply = await self._with_retries(request, repair=question.repair > 0)
+                reply = await self._with_retries(request, call, repair=question.repair > 0)
             except RequestRefused as error:
                 if error.mended:
                     continue
@@ -110,58 +123,83 @@ class LiveAnswers:
             self._level = max(self._level, level)
             return Answered(reply.text, reply.refusal, reply.model)
 
-    async def _with_retries(self, request: ChatRequest, *, repair: bool) -> ChatReply:
-        retries = self._patience.retries
-        for attempt in range(1, retries + 2):
+    async def _with_retries(self, request: ChatRequest, call: _Call, *, repair: bool) -> ChatReply:
+        attempt = counted = 0
+        while True:
+            attempt += 1
             try:
-                return await self._once(request, retry=repair or attempt > 1)
+                return await self._once(request, call, retry=repair or attempt > 1)
             except TransientError as error:
-                if attempt > retries:
+                # What nobody gets an answer to uses up no retry: it is not about this request.
+                counted += not self._circuit.excuses(error)
+                if counted > self._patience.retries:
                     raise self._given_up(f"{error}{_tries(attempt)}", down=not error.throttled) from None
-                pause = pause_before_retry(attempt, error.retry_after)
+                pause = self._pause(error, attempt, call)
             except ModelUnavailable as error:
                 if not error.permanent:
                     raise
                 raise self._given_up(str(error), permanent=True) from None
             # No place is held meanwhile.
             await self._patience.sleep(pause)
-        raise AssertionError("unreachable: the last attempt either answers or raises")
+
+    def _pause(self, error: TransientError, attempt: int, call: _Call) -> float:
+        """Seconds until the next attempt. Raises ModelUnavailable where the call has not got so many."""
+        if error.retry_after is None:
+            return 0.0 if self._circuit.is_open else pause_before_retry(attempt)
+        asked_for = max(0.0, error.retry_after)
+        if asked_for > call.deadline_at - anyio.current_time():
+            problem = f"{error}; it asks to wait {asked_for:.0f} s, longer than `deadline_ms` leaves"
+            raise self._given_up(f"{problem}{_tries(attempt)}", down=False) from None
+        return asked_for
 
     def _given_up(self, problem: str, *, permanent: bool = False, down: bool = True) -> ModelUnavailable:
         if down:
-            self._circuit.failed(problem, permanent=permanent)
+            self._circuit.call_failed(problem, permanent=permanent)
         return ModelUnavailable(f"model {self.name}: {problem}", permanent=permanent)
 
-    async def _once(self, request: ChatRequest, *, retry: bool) -> ChatReply:
+    async def _once(self, request: ChatRequest, call: _Call, *, retry: bool) -> ChatReply:
+        """One attempt, as soon as it may be made."""
         tokens = estimate_tokens(request.messages) if self._limiter.counts_tokens else 0
-        async with self._limiter.place(tokens) as place:
-            if self._circuit.is_open:
-                self._circuit.check()
-            if self._budget:
-                self._budget.reserve()
-            reply: ChatReply | None = None
-            try:
-                with TimeLimit(self._patience.timeout_s):
-                    reply = await self._chat.complete(request)
-            except TimeoutError:
-                problem = f"no answer within {self._patience.timeout_s:g} s"
-                self._circuit.attempt_failed(problem)
-                raise TransientError(problem) from None
-            except TransientError as error:
-                self._failed(error, place)
-                raise
-            finally:  # whatever becomes of it, even when the run is stopped meanwhile: it may have to be paid
-                self._count(request, reply, retry)
-            self._circuit.succeeded()
-            place.succeeded(reply.usage.total_tokens)
-            self._limiter.hold(reply.hold_s or 0.0)
-            return reply
+        circuit = self._circuit
+        try:
+            while True:
+                if circuit.is_open:
+                    await circuit.admit(call, call.deadline_at)
+                async with self._limiter.place(tokens) as place:
+                    if not circuit.keeps_out(call):
+                        return await self._attempt(request, call, place, retry)
+                    place.unused()  # it opened while the place was waited for
+        finally:
+            circuit.leave(call)
 
-    def _failed(self, error: TransientError, place: Place) -> None:
-        if error.throttled:
-            place.throttled(error.retry_after)
-        else:
-            self._circuit.attempt_failed(str(error))
+    async def _attempt(self, request: ChatRequest, call: _Call, place: Place, retry: bool) -> ChatReply:
+        if self._budget:
+            self._budget.reserve()
+        reply: ChatReply | None = None
+        try:
+            with TimeLimit(self._patience.timeout_s):
+                reply = await self._chat.complete(request)
+        except TimeoutError:
+            late = TransientError(f"no answer within {self._patience.timeout_s:g} s")
+            self._failed(late, call, place)
+            raise late from None
+        except ModelError as error:
+            self._failed(error, call, place)
+            raise
+        finally:  # whatever becomes of it, even when the run is stopped meanwhile: it may have to be paid
+            self._count(request, reply, retry)
+        self._circuit.succeeded()
+        place.succeeded(reply.usage.total_tokens)
+        self._limiter.hold(reply.hold_s or 0.0)
+        return reply
+
+    def _failed(self, error: ModelError, call: _Call, place: Place) -> None:
+        if isinstance(error, TransientError):
+            self._circuit.attempt_failed(call, error)
+            if error.throttled:  # an open circuit holds everybody as it is
+                place.throttled(None if self._circuit.is_open else error.retry_after)
+        elif not (isinstance(error, ModelUnavailable) and error.permanent):
+            self._circuit.alive()
 
     def _count(self, request: ChatRequest, reply: ChatReply | None, retry: bool) -> None:
         cost = None if self._price is None else 0.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -44,6 +44,8 @@ class Terms:
     """Requests under way at once, for a model whose settings name no number."""
     budget: Budget | None = None
     tape: Tape | None = None
+    announce: Callable[[str], None] = lambda _: None
+    """Is told at once what the user should know while it lasts: that a model is waited for."""
     ledger: MeasuringLedger = field(default_factory=MeasuringLedger)
 
 
@@ -97,7 +99,8 @@ class _Opener:
         limits = (at_once, spec.requests_per_minute, spec.tokens_per_minute)
         endpoint = (spec.base_url, spec.model, spec.api_key)
         limiter = self._limiters.setdefault((*endpoint, *limits), Limiter(*limits))
-        return limiter, self._circuits.setdefault(endpoint, Circuit(spec.name))
+        circuit = Circuit(spec.name, spec.deadline_s, self._terms.announce)
+        return limiter, self._circuits.setdefault((*endpoint, spec.deadline_s), circuit)
 
     async def _chat_model(self, spec: ModelSpec) -> ChatModel:
         if not spec.base_url:

@@ -20,6 +20,7 @@ from agentest.http import (
     DirectResponse,
     Headers,
     describe,
+    found_nobody,
     retry_after,
 )
 from agentest.llm.limits import hold_from_headers
@@ -33,6 +34,8 @@ HOPELESS = frozenset({401, 402, 403, 404})
 """No other question will fare better: the key, the account or the model is wrong."""
 _OUT_OF_CREDIT = "insufficient_quota"
 TRANSIENT = frozenset({408, 409, 425, 429})
+OUT_OF_REACH = frozenset({502, 503, 504, 529})
+"""What is between us and the model, or the model itself, says that it cannot be asked."""
 REFUSED = frozenset({400, 415, 422, 501})
 _PATH = "/chat/completions"
 _SHOWN_BODY_CHARS = 300
@@ -66,7 +69,7 @@ class OpenAIChatModel:
             raise ModelUnavailable(problem, permanent=True)
         if status in TRANSIENT or (status >= 500 and status not in REFUSED):
             wait = retry_after(response.headers)
-            raise TransientError(problem, wait, throttled=status == 429)
+            raise TransientError(problem, wait, throttled=status == 429, sure=status in OUT_OF_REACH)
         if status in REFUSED:
             raise RequestRefused(problem, mended=self._leave_out(sent, body))
         raise ModelUnavailable(problem)
@@ -89,7 +92,7 @@ class OpenAIChatModel:
         except BodyTooLarge as error:
             raise ModelUnavailable(f"{self._url}: {describe(error)}") from None
         except CONNECTION_ERRORS as error:
-            raise TransientError(f"{self._url}: {describe(error)}") from None
+            raise TransientError(f"{self._url}: {describe(error)}", sure=found_nobody(error)) from None
 
     def _leave_out(self, sent: Mapping[str, Any], body: str) -> bool:
         """Drop or rename the parameter that a refusal names; False when it names none that was sent.

@@ -81,13 +81,22 @@ class ChatReply:
 class TransientError(ModelError):
     """Asking again may help: 408, 409, 429, 5xx, a time-out, a broken connection.
 
-    `throttled`: the model is up, but was asked too much (429).
+    `throttled`: the model is up, but was asked too much (429). `sure`: the model is out of reach, whatever it
+    is asked (502, 503, no connection); after a 500 or a time-out, the request may be what it stumbles over.
     """
 
-    def __init__(self, message: str, retry_after: float | None = None, *, throttled: bool = False) -> None:
+    def __init__(
+        self,
+        message: str,
+        retry_after: float | None = None,
+        *,
+        throttled: bool = False,
+        sure: bool = False,
+    ) -> None:
         super().__init__(message)
         self.retry_after = retry_after
         self.throttled = throttled
+        self.sure = sure
 
 
 class RequestRefused(ModelError):

@@ -1,0 +1,18 @@
+"""What the user should know while the run lasts, on stderr."""
+
+from __future__ import annotations
+
+import sys
+
+from agentest.events import Event, Noted
+
+
+class NotesReporter:
+    """Writes each note when it comes. A live display on the same terminal moves out of its way."""
+
+    name = "notes"
+
+    def on_event(self, event: Event) -> None:
+        if isinstance(event, Noted):
+            sys.stderr.write(f"agentest: {event.text}\n")
+            sys.stderr.flush()

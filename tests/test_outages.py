@@ -1,0 +1,351 @@
+"""Models that go down in the middle of a run, on a clock that only moves when everybody waits."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import anyio
+import pytest
+from fake_time import run
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+from agentest.errors import ModelError, ModelUnavailable
+from agentest.llm.budget import Budget, BudgetExhausted
+from agentest.llm.circuit import Circuit
+from agentest.llm.limits import Limiter
+from agentest.llm.live import LiveAnswers, Patience
+from agentest.llm.port import (
+    CallKey,
+    ChatReply,
+    ChatRequest,
+    Ledger,
+    Question,
+    RequestRefused,
+    TransientError,
+)
+
+UNREACHABLE = TransientError("503: no upstream", sure=True)
+BROKEN = TransientError("500: oops")
+TOO_MANY = TransientError("429: slow down", throttled=True)
+REVOKED = ModelUnavailable("401: no such key", permanent=True)
+Fault = Callable[[float, ChatRequest], ModelError | None]
+"""Seconds since the beginning, request → what becomes of it; None: an answer."""
+
+
+class Said(BaseModel):
+    text: str
+
+
+@dataclass
+class Model:
+    """A model that takes a while for everything."""
+
+    fault: Fault = lambda at, request: None
+    lasts: float = 0.5
+    name: str = "m"
+    asked_at: list[float] = field(default_factory=list)
+    under_way: int = 0
+    most: int = 0
+
+    async def complete(self, request: ChatRequest) -> ChatReply:
+        began = anyio.current_time()
+        self.asked_at.append(began)
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        try:
+            await anyio.sleep(self.lasts)
+        finally:
+            self.under_way -= 1
+        if error := self.fault(began, request):
+            raise error
+        return ChatReply('{"text": "hello"}')
+
+    def asked_between(self, begin: float, end: float) -> int:
+        return sum(begin <= at < end for at in self.asked_at)
+
+
+@dataclass
+class Run:
+    """Conversations of some calls each, one call after the other, so many conversations at once."""
+
+    model: Model
+    at_once: int = 20
+    retries: int = 4
+    deadline_s: float = 600.0
+    timeout_s: float = 120.0
+    places: int = 200
+    budget: Budget | None = None
+    errors: list[str] = field(default_factory=list)
+    failed: set[int] = field(default_factory=set)
+    notes: list[str] = field(default_factory=list)
+    took: float = 0.0
+
+    def __call__(self, conversations: int = 300, calls: int = 4) -> Run:
+        run(lambda: self._run(conversations, calls))
+        return self
+
+    async def _run(self, conversations: int, calls: int) -> None:
+        answers = LiveAnswers(
+            self.model,
+            Ledger(),
+            Limiter(self.places),
+            patience=Patience(self.timeout_s, self.deadline_s, self.retries),
+            circuit=Circuit("m", self.deadline_s, self.notes.append),
+            budget=self.budget,
+        )
+        left = iter(range(conversations))
+
+        async def hold() -> None:
+            for number in left:
+                for turn in range(calls):
+                    key = CallKey("user", "s", number, turn)
+                    try:
+                        await answers.answer(Question([{"role": "user", "content": "?"}], Said, key))
+                    except (ModelUnavailable, BudgetExhausted) as error:
+                        self.errors.append(str(error))
+                        self.failed.add(number)
+                        break
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(self.at_once):
+                tasks.start_soon(hold)
+        self.took = anyio.current_time()
+
+
+def between(begin: float, end: float, error: ModelError) -> Fault:
+    return lambda at, request: error if begin <= at < end else None
+
+
+@pytest.mark.parametrize("error", [UNREACHABLE, BROKEN, TOO_MANY], ids=["503", "500", "429"])
+@pytest.mark.parametrize("lasts", [3, 20, 90])
+@pytest.mark.parametrize("at_once", [2, 20, 200])
+def test_an_outage_costs_no_conversation(error: ModelError, lasts: float, at_once: int) -> None:
+    """A model that has answered and then is out for a while is waited for: nothing is lost but the time."""
+    model = Model(between(5, 5 + lasts, error))
+    done = Run(model, at_once)()
+    assert done.errors == []
+    assert done.took < 300 * 4 * 0.5 / at_once + lasts + 12
+    few = lasts / 3 + 10 if error is not TOO_MANY else lasts / 3 + 30
+    assert model.asked_between(5, 5 + lasts) <= 4 * at_once + few
+
+
+def test_an_outage_of_which_a_single_call_knows() -> None:
+    """One conversation alone waits out a model that is plainly out of reach, with its default retries."""
+    done = Run(Model(between(5, 65, UNREACHABLE)), at_once=1)(conversations=10)
+    assert done.errors == []
+
+
+def test_one_call_probes_at_a_time() -> None:
+    """While a model is out, one request at a time is made, soon at first and then every few seconds."""
+    model = Model(between(5, 65, UNREACHABLE), lasts=0.1)
+    Run(model, at_once=200)(conversations=2000, calls=10)
+    probes = [at for at in model.asked_at if 5.3 <= at < 65]
+    pauses = [later - at for at, later in pairwise(probes)]
+    assert probes[0] < 6
+    assert all(pause >= 0.1 for pause in pauses)
+    assert all(2 < pause < 5 for pause in pauses[5:])
+
+
+def test_what_is_waited_for_is_told_once() -> None:
+    """Two lines for an outage: that the model is waited for and how long at most, and that it is back."""
+    done = Run(Model(between(5, 25, UNREACHABLE)), deadline_s=60)()
+    first, second = done.notes
+    assert first.startswith("model m does not answer (503: no upstream): waiting for it, at most 59 s")
+    assert re.fullmatch(r"model m answers again \(no answer for 2\d s\)", second)
+
+
+@pytest.mark.parametrize("error", [UNREACHABLE, BROKEN, TOO_MANY], ids=["503", "500", "429"])
+@pytest.mark.parametrize("deadline_s", [3, 60])
+def test_a_model_that_dies_for_good(error: ModelError, deadline_s: float) -> None:
+    """A model that never comes back ends the run soon after one deadline, with requests in the tens."""
+    answered = 0
+
+    def fault(at: float, request: ChatRequest) -> ModelError | None:
+        nonlocal answered
+        answered += 1
+        return None if answered <= 30 else error
+
+    model = Model(fault)
+    done = Run(model, deadline_s=deadline_s)(conversations=1440, calls=1)
+    assert len(done.errors) == 1440 - 30
+    assert done.took < deadline_s + 8
+    assert len(model.asked_at) < 30 + 100
+    assert str(error) in done.errors[-1]
+
+
+def test_a_model_that_hangs_for_good() -> None:
+    """The same where requests are never answered at all."""
+
+    def fault(at: float, request: ChatRequest) -> ModelError | None:
+        model.lasts = 0.5 if at < 5 else 1e6
+        return None
+
+    model = Model(fault)
+    done = Run(model, deadline_s=60, timeout_s=10)(conversations=1000)
+    assert done.took < 5 + 10 + 60 + 12
+    assert len(model.asked_at) < 20 * 10 + 100
+
+
+def test_a_model_that_never_answered_is_not_waited_for() -> None:
+    """A wrong address ends a run in seconds, after a bounded number of requests."""
+    model = Model(between(0, 1e9, UNREACHABLE))
+    done = Run(model)()
+    assert len(done.failed) == 300
+    assert done.took < 30
+    assert len(model.asked_at) < 60
+    assert done.notes == []
+
+
+@pytest.mark.parametrize("at_once", [1, 20])
+def test_a_request_that_the_model_stumbles_over(at_once: int) -> None:
+    """A request that is always answered with 500, while others are answered, ends after its own retries."""
+
+    def fault(at: float, request: ChatRequest) -> ModelError | None:
+        return BROKEN if request.key.conversation == 50 else None
+
+    model = Model(fault)
+    done = Run(model, at_once)(conversations=100, calls=1)
+    assert done.failed == {50}
+    assert done.errors == ["model m: 500: oops (tried 5 times)"]
+    assert len(model.asked_at) == 99 + 5
+    assert done.notes == []
+
+
+KINDS = st.sampled_from([None, UNREACHABLE, BROKEN, TOO_MANY])
+
+
+@given(st.lists(KINDS, min_size=1, max_size=30), st.integers(1, 30))
+@settings(max_examples=50)
+def test_stray_faults_cost_little(faults: list[ModelError | None], at_once: int) -> None:
+    """Faults now and then, of whatever kind and in whatever order, lose nothing and hardly wait."""
+    row = iter([fault for fault in faults for fault in (None, None, None, fault)] * 40)
+    model = Model(lambda at, request: next(row, None), lasts=0.1)
+    done = Run(model, at_once, retries=10)(conversations=60, calls=4)
+    assert done.errors == []
+    assert done.took < 10 * (240 * 0.1 / at_once) + 10
+
+
+def test_a_single_refusal_is_the_calls_own() -> None:
+    """One 401 after good answers ends its call and no other; three in a row end all."""
+
+    def fault(at: float, request: ChatRequest) -> ModelError | None:
+        return REVOKED if request.key.conversation in (50, 60) else None
+
+    done = Run(Model(fault))(conversations=100)
+    assert done.failed == {50, 60}
+    revoked = Model(between(5, 1e9, REVOKED))
+    done = Run(revoked)(conversations=1000)
+    assert revoked.asked_between(5, 1e9) < 30
+    assert "401: no such key" in done.errors[-1]
+
+
+@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize("begin", [0, 5])
+def test_a_pause_beyond_the_deadline_ends_the_run(status: int, begin: float) -> None:
+    """Where a server asks for an hour's pause, every call ends at once, and only those under way asked."""
+    error = TransientError(f"{status}: later", 3600, throttled=status == 429)
+    model = Model(between(begin, 1e9, error))
+    done = Run(model)(conversations=1000)
+    assert done.took <= begin + 2
+    assert model.asked_between(begin, 1e9) <= 20
+    assert "asks to wait 3600 s" in done.errors[0]
+    assert "asks to wait 3600 s" in done.errors[-1]
+
+
+def test_a_pause_within_the_deadline_is_waited_for() -> None:
+    """Two minutes that a server asks for are waited for by all, who do not each ask meanwhile."""
+    error = TransientError("429: later", 120, throttled=True)
+    model = Model(between(5, 100, error))
+    done = Run(model)()
+    assert done.errors == []
+    assert model.asked_between(5.5, 125) == 0
+    assert "429: later" in done.notes[0]
+
+
+def test_nothing_but_429s_from_the_beginning() -> None:
+    """A model that only ever answers 429 is given up after two minutes, for all."""
+    model = Model(between(0, 1e9, TOO_MANY))
+    done = Run(model)(conversations=1000)
+    assert 115 < done.took < 130
+    assert len(model.asked_at) < 300
+    assert "429: slow down (no answer for 12" in done.errors[-1]
+
+
+def test_the_probe_is_a_call_like_any_other() -> None:
+    """Probes count in `--max-llm-calls`, which is never exceeded."""
+    stopped: list[str] = []
+    budget = Budget(None, 100, stopped.append)
+    model = Model(between(5, 1e9, UNREACHABLE))
+    done = Run(model, at_once=4, budget=budget)(conversations=300)
+    assert len(model.asked_at) == 100
+    assert stopped == ["no more model calls: all 100 that --max-llm-calls allows were made"]
+    assert "--max-llm-calls" in done.errors[-1]
+
+
+def test_the_rush_after_an_outage_is_bounded() -> None:
+    """When a model is back, all who have waited ask, never more at once than there are places."""
+    model = Model(between(5, 25, UNREACHABLE))
+    done = Run(model, at_once=100, places=8)()
+    assert done.errors == []
+    assert model.most == 8
+
+
+def test_a_refused_form_is_a_sign_of_life() -> None:
+    """A 400 to the probe ends the wait: the server is there, though it does not take this request."""
+
+    def fault(at: float, request: ChatRequest) -> ModelError | None:
+        if 5 <= at < 25:
+            return UNREACHABLE
+        return RequestRefused("400: too long") if 25 <= at < 30 else None
+
+    done = Run(Model(fault), at_once=3)(conversations=300)
+    assert 0 < len(done.failed) < 100
+    assert all("400: too long" in error for error in done.errors)
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.1, 20), st.sampled_from([None, UNREACHABLE])), max_size=8),
+    st.lists(st.floats(0.1, 60), max_size=10),
+)
+@settings(max_examples=60)
+def test_whoever_is_cancelled_while_waiting(
+    phases: list[tuple[float, ModelError | None]], ends: list[float]
+) -> None:
+    """Calls that are cancelled, waiting or probing, keep nobody else from being answered."""
+    spans, at = [], 2.0
+    for lasts, error in phases:
+        spans.append((at, at + lasts, error))
+        at += lasts
+
+    def fault(now: float, request: ChatRequest) -> ModelError | None:
+        return next((error for begin, end, error in spans if begin <= now < end), None)
+
+    model = Model(fault)
+    answers = LiveAnswers(model, Ledger(), Limiter(4), circuit=Circuit("m", 600))
+    answered = 0
+
+    async def ask(number: int) -> None:
+        nonlocal answered
+        for turn in range(20):
+            key = CallKey("user", "s", number, turn)
+            await answers.answer(Question([{"role": "user", "content": "?"}], Said, key))
+            answered += 1
+
+    async def use() -> None:
+        async def cancelled(number: int, after: float) -> None:
+            with anyio.move_on_after(after):
+                await ask(number)
+
+        async with anyio.create_task_group() as tasks:
+            for number, after in enumerate(ends):
+                tasks.start_soon(cancelled, number, after)
+            tasks.start_soon(ask, 99)
+
+    run(use)
+    assert answered >= 20
+    assert model.under_way == 0
