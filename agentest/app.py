@@ -5,15 +5,16 @@ from __future__ import annotations
 import gc
 import os
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import ExitStack, closing
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentest.errors import ConfigError, ExitCode, UsageError
+from agentest.locking import Taken, locked
 from agentest.plan import Unit
 from agentest.prepare import Prepared
 from agentest.results import RunResult, ScenarioResult, Status
@@ -42,7 +43,8 @@ def run_once(
         finished: conversations of an earlier run by scope, to be judged again instead of held.
     """
     results = output_dir(prepared) / ("results.json" if finished is None else JUDGED)
-    with _open_journal(prepared, results, JOURNAL if finished is None else JUDGED + "l") as journal:
+    with ExitStack() as stack:
+        journal = _open_journal(prepared, results, JOURNAL if finished is None else JUDGED + "l", stack)
         return _run(prepared, environ, finished, results, journal)
 
 
@@ -69,18 +71,26 @@ def _run(
         detailed=request.detailed,
         journal=journal,
     )
-    broadcast = Broadcast([*reporters, NotesReporter()])
+    tell = partial(_tell, prepared)
+    broadcast = Broadcast([*reporters, NotesReporter()], tell)
     for note in prepared.notes:
         sys.stderr.write(f"agentest: {note}\n")
     outcome = _executed(prepared, broadcast, finished, count)
-    for note in (*outcome.notes, *broadcast.problems):
-        sys.stderr.write(f"agentest: {prepared.loaded.redact(note)}\n")
+    broadcast.finish()
+    for note in (*outcome.notes, *_not_kept(journal)):
+        tell(note)
     if outcome.result is None or outcome.interrupted:
         return ExitCode.INTERRUPTED
     code = exit_code(outcome.result)
     # Nobody asked for the journal by name: without it, a run is still what was wanted.
     incomplete = broadcast.failed & set(prepared.reporters) or outcome.incomplete
     return ExitCode.ERRORED if code is ExitCode.PASSED and incomplete else code
+
+
+def _not_kept(journal: Journal | None) -> Iterator[str]:
+    """What the journal has not, now that the run is over."""
+    if journal and journal.held and not journal.flush():
+        yield f"{journal.path} is not complete: there was no room for all of it"
 
 
 def _processes(prepared: Prepared) -> int:
@@ -122,36 +132,47 @@ def _calm_collector() -> None:
     gc.set_threshold(20_000, 20, 50)
 
 
-def _open_journal(prepared: Prepared, results: Path, name: str) -> AbstractContextManager[Journal | None]:
-    """The journal beside the results; none where nothing can be written and no file was asked for."""
+def _open_journal(prepared: Prepared, results: Path, name: str, stack: ExitStack) -> Journal | None:
+    """The journal beside the results; none where nothing can be written and no file was asked for.
+
+    While it is open, no other run writes to its folder.
+    """
     from agentest.report.journal import Journal
 
-    problem = _make_way_for(results)
+    problem = _make_way_for(results, stack)
     if problem is None:
-        return closing(Journal(results.with_name(name)))
-    if "json" in prepared.reporters:
-        raise ConfigError(f"{problem}; set another `output_dir`")
-    sys.stderr.write(f"agentest: {problem}: finished conversations are not kept\n")
-    return nullcontext()
-
-
-def _make_way_for(results: Path) -> str | None:
-    """Remove the last run's results, which must not pass for this one's; why new ones cannot be written."""
-    try:
-        results.parent.mkdir(parents=True, exist_ok=True)
-        results.unlink(missing_ok=True)
-        with tempfile.TemporaryFile(dir=results.parent):
-            pass
-    except OSError as error:
-        return f"output_dir: {results.parent} cannot be written to ({error.strerror})"
+        return stack.enter_context(closing(Journal(results.with_name(name), partial(_tell, prepared))))
+    if "json" in prepared.reporters or prepared.request.options.tape not in (None, "replay"):
+        raise ConfigError(problem)
+    _tell(prepared, f"{problem}: finished conversations are not kept")
     return None
+
+
+def _make_way_for(results: Path, stack: ExitStack) -> str | None:
+    """Remove the last run's results, which must not pass for this one's; why new ones cannot be written."""
+    folder, now = results.parent, datetime.now(UTC).isoformat(timespec="seconds")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        stack.enter_context(locked(folder, now))
+        results.unlink(missing_ok=True)
+    except Taken as taken:
+        return f"{taken}; wait for its end, or give this run another folder (`output_dir`, --cwd)"
+    except OSError as error:
+        return f"output_dir: {folder} cannot be written to ({error.strerror}); set another `output_dir`"
+    return None
+
+
+def _tell(prepared: Prepared, note: str) -> None:
+    """Tell the user, at once."""
+    sys.stderr.write(f"agentest: {prepared.loaded.redact(note)}\n")
 
 
 def judge_again(prepared: Prepared, path: Path) -> ExitCode:
     """Judge the conversations of an earlier run's results again. Raises UsageError."""
-    from agentest.rejudge import for_finished, read_conversations
+    from agentest.rejudge import conversations_of, for_finished, planned_of, read_results
 
-    conversations = read_conversations(path)
+    data = read_results(path)
+    conversations = conversations_of(data)
     selected = {unit.scenario.name for unit in prepared.plan.units}
     options = prepared.request.options
     conversations = {
@@ -159,7 +180,7 @@ def judge_again(prepared: Prepared, path: Path) -> ExitCode:
         for (name, agent), held in conversations.items()
         if (name in selected or not options.filtered) and options.agent in (None, agent)
     }
-    plan, finished = for_finished(prepared.plan, conversations)
+    plan, finished = for_finished(prepared.plan, conversations, planned_of(data))
     if not finished:
         raise UsageError(f"{path} holds no conversation of the selected scenarios")
     return run_once(replace(prepared, plan=plan), finished=finished)

@@ -24,6 +24,8 @@ class RunStarted:
     comparison: bool = False
     started_at: str = ""
     """ISO 8601, UTC."""
+    planned: tuple[tuple[str, str, int], ...] = ()
+    """Scenario, agent and how many conversations are to be held."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,6 +67,13 @@ class Unit:
     thresholds: Mapping[str, float]
     graders: tuple[Grader, ...] = ()
     """What grades a case of an evaluation set."""
+    of: int | None = None
+    """How many conversations there were to be, where those of an earlier run are judged again."""
+
+    @property
+    def planned(self) -> int:
+        """How many conversations there are to be, those that an earlier run did not come to included."""
+        return self.conversations if self.of is None else self.of
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,9 +63,13 @@ def conversations_of(data: Mapping[str, Any]) -> dict[tuple[str, str], tuple[Con
     }
 
 
-def read_conversations(path: Path) -> dict[tuple[str, str], tuple[Conversation, ...]]:
-    """The conversations of a results.json by scenario and agent. Raises UsageError."""
-    return conversations_of(read_results(path))
+def planned_of(data: Mapping[str, Any]) -> dict[tuple[str, str], int]:
+    """How many conversations were to be held, by scenario and agent, where a results.json tells."""
+    return {
+        (entry["name"], entry["agent"]): entry["plannedConversations"]
+        for entry in scenario_entries(data)
+        if entry.get("plannedConversations")
+    }
 
 
 def _checked(data: Any, path: Path) -> dict[str, Any]:
@@ -139,35 +143,44 @@ def _calls(data: Sequence[Mapping[str, Any]]) -> tuple[ToolCall, ...]:
 
 
 def for_finished(
-    plan: Plan, conversations: Mapping[tuple[str, str], Sequence[Conversation]]
+    plan: Plan,
+    conversations: Mapping[tuple[str, str], Sequence[Conversation]],
+    planned: Mapping[tuple[str, str], int],
 ) -> tuple[Plan, dict[str, Sequence[Conversation]]]:
     """The plan cut to what had been held, and the conversations by scope.
 
     A scenario of the files that the results do not hold is skipped; conversations whose scenario the files
-    do not define any more are errored: nothing that was held passes unseen.
+    do not define any more are errored: nothing that was held passes unseen. One of which not all planned
+    conversations were held is errored unless what was held fails.
     """
     by_scope: dict[str, Sequence[Conversation]] = {}
     entries: list[Unit | ScenarioResult] = []
     left = dict(conversations)
     for entry in plan.entries:
-        found = left.pop((entry.scenario.name, entry.agent), None) if isinstance(entry, Unit) else None
         if not isinstance(entry, Unit):
             entries.append(entry)
-        elif found is None:
-            entries.append(_skipped(entry))
+            continue
+        place = entry.scenario.name, entry.agent
+        found, of = left.pop(place, None), planned.get(place)
+        if found is None:
+            entries.append(_none_held(entry, of))
         else:
             by_scope[entry.scope] = found
-            entries.append(replace(entry, conversations=len(found)))
+            entries.append(replace(entry, conversations=len(found), of=of))
     told = {entry.name for entry in entries if isinstance(entry, ScenarioResult)}
     entries += [_unknown(name, agent) for name, agent in left if name not in told]
     units = tuple(entry for entry in entries if isinstance(entry, Unit))
     return replace(plan, entries=tuple(entries), units=units), by_scope
 
 
-def _skipped(unit: Unit) -> ScenarioResult:
-    reason = Reason(Status.SKIPPED, ReasonKind.FILE, "the results hold no conversation of it")
+def _none_held(unit: Unit, planned: int | None) -> ScenarioResult:
+    """Errored where the run was ended before it came to the scenario, skipped where it was not to run."""
+    status, why = Status.SKIPPED, "the results hold no conversation of it"
+    if planned:
+        status, why = Status.ERRORED, f"of {planned} conversations the earlier run held none"
+    verdict = Verdict(status, (Reason(status, ReasonKind.FILE, why),))
     return ScenarioResult(
-        unit.scenario.name, unit.agent, unit.file, unit.scenario.line, Verdict(Status.SKIPPED, (reason,))
+        unit.scenario.name, unit.agent, unit.file, unit.scenario.line, verdict, planned=planned or 0
     )
 
 

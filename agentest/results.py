@@ -291,6 +291,8 @@ class ScenarioResult:
     case: CaseId | None = None
     """Set for a case of an evaluation set."""
     totals: Totals = field(default_factory=Totals)
+    planned: int = 0
+    """How many conversations were to be held."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -183,6 +183,7 @@ class RunOrder:
                 concurrency=self._settings.concurrency,
                 models=self._models,
                 comparison=self._plan.comparison,
+                planned=tuple((unit.scenario.name, unit.agent, unit.planned) for unit in self._plan.units),
             )
         )
         for entry in self._plan.entries:
@@ -308,7 +309,7 @@ class _Units:
 
     async def _judge_unit(self, state: _UnitState) -> None:
         """What becomes of a unit whose conversations have all been held."""
-        result = self._result(state, await self._deduplicate(state))
+        result = self._result(state, await self._deduplicate(state), _incomplete(state.unit))
         self._finish(state, result)
         if self._settings.fail_fast and result.verdict.status is Status.FAILED:
             self._stop("stopped by --fail-fast", Status.SKIPPED)
@@ -379,6 +380,7 @@ def scenario_result(unit: Unit, verdict: Verdict, **found: Any) -> ScenarioResul
         thresholds=unit.thresholds,
         tags=scenario.tags,
         case=scenario.case,
+        planned=unit.planned,
         **found,
     )
 
@@ -386,6 +388,14 @@ def scenario_result(unit: Unit, verdict: Verdict, **found: Any) -> ScenarioResul
 def _stopped(stop: Stop, finished: int, unit: Unit) -> Reason:
     done = f"after {finished} of {unit.conversations} conversations"
     return Reason(stop.status, ReasonKind.INTERRUPTED, f"{stop.reason}: {done}")
+
+
+def _incomplete(unit: Unit) -> Reason | None:
+    """Why the unit cannot pass: an earlier run was ended before it had held all of its conversations."""
+    if unit.conversations >= unit.planned:
+        return None
+    message = f"of {unit.planned} conversations the earlier run held {unit.conversations}"
+    return Reason(Status.ERRORED, ReasonKind.INTERRUPTED, message)
 
 
 def _of_a_part(thresholds: Mapping[str, float]) -> dict[str, float]:

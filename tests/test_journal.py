@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shlex
 import subprocess
@@ -34,11 +35,12 @@ from hypothesis import strategies as st
 from project import COMMAND, DEADLINE_S, Project, clean_environment
 
 from agentest.errors import UsageError
-from agentest.events import ConversationFinished, Event
+from agentest.events import ConversationFinished, Event, RunFinished
 from agentest.jsonvalue import well_formed
 from agentest.rejudge import conversations_of, read_results, scenario_entries
 from agentest.report.journal import Journal
 from agentest.report.json_report import JsonReporter, json_document, to_json
+from agentest.report.late_file import LateFile
 from agentest.report.open import Broadcast
 from agentest.results import CaseId, ExpectedCall, Reference, RunResult, ScenarioResult
 from agentest.testing import ScriptedAgent
@@ -176,19 +178,150 @@ def test_another_run_leaves_the_file_of_this_one(tmp_path: Path) -> None:
     second.close()
 
 
-def test_results_are_whole_or_not_written(tmp_path: Path) -> None:
-    """Where the journal lost a conversation, there is no results.json without it; each is told once."""
-    journal = Journal(tmp_path / "journal.jsonl")
+class Disk:
+    """What journals are written to, and how much room it has. Full, it takes a part and then nothing."""
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+        self.content = bytearray()
+        self.place = 0
+
+    def __call__(self, path: Path) -> Disk:
+        return self
+
+    def write(self, data: memoryview) -> int:
+        taken = min(self.room, len(data))
+        if not taken:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        self.room -= taken
+        self.content += data[:taken]
+        return taken
+
+    def seek(self, position: int) -> int:
+        self.place = position
+        return position
+
+    def read(self, size: int) -> bytes:
+        return bytes(self.content[self.place : self.place + size])
+
+    def close(self) -> None:
+        pass
+
+
+@given(st.lists(st.binary(min_size=1, max_size=9), max_size=12), st.data())
+def test_lines_that_come_late(added: list[bytes], data: st.DataObject) -> None:
+    """Whatever room there is at what time, the file begins as it will end, and every line can be read."""
+    disk, said = Disk(0), list[str]()
+    file = LateFile(Path("journal"), said.append, disk)
+    starts = []
+    for count, line in enumerate(added, start=1):
+        disk.room = data.draw(st.integers(0, 20))
+        starts.append(file.add(line))
+        assert b"".join(added[:count]).startswith(disk.content)
+        for start, known in zip(starts, added, strict=False):
+            assert start is not None
+            assert file.read(start, len(known)) == known
+    disk.room = 200
+    assert file.flush()
+    assert bytes(disk.content) == b"".join(added)
+    problems = ["cannot be written" in text for text in said]
+    assert problems == [n % 2 == 0 for n in range(len(said))]  # told when it begins and when it is over
+
+
+def test_a_disk_that_is_full_for_a_while(tmp_path: Path) -> None:
+    """What could not be written is written later, and results.json has all of it; both are told at once."""
+    disk, said = Disk(1_000), list[str]()
+    journal = Journal(tmp_path / "journal.jsonl", said.append, disk)
     broadcast = Broadcast([journal, JsonReporter(tmp_path / "results.json", journal.conversations)])
+    result = run_result(scenario_result("s", [conversation_result(f"c{n}") for n in range(8)]))
+    for event in events(result):
+        if isinstance(event, ConversationFinished):
+            disk.room = 100 if event.number < 5 else 1_000_000
+            broadcast(event)
+            assert len(said) == (1 if event.number < 5 else 2)
+        else:
+            broadcast(event)
+    assert (broadcast.problems, journal.flush()) == ([], True)
+    assert "No space left on device" in said[0]
+    assert "nothing that waited is lost" in said[1]
+    whole = json.loads(json_document(to_json(result)))
+    assert json.loads((tmp_path / "results.json").read_bytes()) == whole
+    (tmp_path / "copy.jsonl").write_bytes(disk.content)
+    assert read_results(tmp_path / "copy.jsonl") == whole
+
+
+def test_a_disk_that_stays_full(tmp_path: Path) -> None:
+    """Results are made all the same, from memory; what is in the file can be read."""
+    disk, said = Disk(5_000), list[str]()
+    journal = Journal(tmp_path / "journal.jsonl", said.append, disk)
+    broadcast = Broadcast([journal, JsonReporter(tmp_path / "results.json", journal.conversations)])
+    result = run_result(scenario_result("s", [conversation_result(f"c{n}") for n in range(8)]))
+    for event in events(result):
+        broadcast(event)
+    assert not journal.flush()
+    assert json.loads((tmp_path / "results.json").read_bytes()) == json.loads(json_document(to_json(result)))
+    (tmp_path / "copy.jsonl").write_bytes(disk.content)
+    assert 0 < len(read_results(tmp_path / "copy.jsonl")["scenarios"][0]["conversations"]) < 8
+
+
+def test_what_waits_is_bounded() -> None:
+    """Beyond a bound nothing more is kept in memory, which is told; what waited is written later."""
+    disk, said = Disk(0), list[str]()
+    file = LateFile(Path("journal"), said.append, disk, most_waiting=10)
+    assert [file.add(b"12345\n"), file.add(b"67890\n"), file.add(b"1\n")] == [0, None, 6]
+    assert (file.lost, len(said)) == (1, 2)
+    assert "is lost" in said[1]
+    disk.room = 100
+    assert file.flush()
+    assert disk.content == b"12345\n1\n"
+
+
+def test_results_are_whole_or_not_written(tmp_path: Path) -> None:
+    """Where the journal lost a conversation, there is no results.json without it, which is told."""
+    journal, said = Journal(tmp_path / "journal.jsonl"), list[str]()
+    results = JsonReporter(tmp_path / "results.json", journal.conversations)
+    broadcast = Broadcast([journal, results], said.append)
     for event in events(run_result(scenario_result("s", [conversation_result(f"c{n}") for n in range(3)]))):
         broadcast(event)
         if isinstance(event, ConversationFinished) and event.number == 1:
             journal.close()  # from now on nothing can be written
-    told, lost = broadcast.problems
-    assert told.startswith("reporter journal failed: ")
+    (lost,) = broadcast.problems
     assert "holds 1 of 3 conversations of 's'" in lost
-    assert broadcast.failed == {"journal", "json"}
+    assert said == [lost]
+    assert broadcast.failed == {"json"}
     assert not (tmp_path / "results.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("number", "passes", "attempts"),
+    [(errno.ENOSPC, 3, 3), (errno.ENOSPC, 9, 4), (errno.EFBIG, 9, 1), (errno.EROFS, 9, 1)],
+)
+def test_a_report_that_cannot_be_written_at_the_end(number: int, passes: int, attempts: int) -> None:
+    """A report that is written at the end is tried again where that may help, a few times, and no longer."""
+    tried = []
+
+    class Late:
+        name = "json"
+        repeats = True
+
+        def on_event(self, event: Event) -> None:
+            if isinstance(event, RunFinished):
+                tried.append(event)
+                if len(tried) < passes:
+                    raise OSError(number, "no")
+
+    said: list[str] = []
+    broadcast = Broadcast([Late()], said.append)
+    for event in events(run_result()):
+        broadcast(event)
+    broadcast.finish(lambda seconds: None)
+    assert len(tried) == attempts
+    assert broadcast.failed == (set() if attempts == passes else {"json"})
+    assert "reporter json failed: OSError" in said[0]
+
+
+def all_names() -> list[str]:
+    return [f"number {n}" for n in range(60)]
 
 
 MANY = "for n in range(60):\n    scenario(f'number {n}', turns=['x', str(n)])\n"
@@ -230,9 +363,11 @@ def test_a_killed_run_has_lost_nothing(project: Project) -> None:
         asked = len(agent.requests)
         done = project.agentest("judge", ".agentest/journal.jsonl")
         assert len(agent.requests) == asked
-    assert done.returncode == 0, done.stdout + done.stderr
-    judged = json.loads((project.root / ".agentest" / "judged.json").read_text())
-    assert {s["name"] for s in judged["scenarios"] if s["status"] == "passed"} == names
+    assert done.returncode == 2, done.stdout + done.stderr
+    judged = json.loads((project.root / ".agentest" / "judged.json").read_text())["scenarios"]
+    whole_ones = {name for (name, _), found in held.items() if len(found) == 3}
+    assert {s["name"] for s in judged if s["status"] == "passed"} == whole_ones
+    assert {s["name"] for s in judged if s["status"] == "errored"} == set(all_names()) - whole_ones
 
 
 @pytest.fixture
@@ -384,7 +519,8 @@ def test_a_full_disk(project: Project, reporters: list[str], code: int) -> None:
         done = limited(project, 32)
     assert done.returncode == code, done.stdout + done.stderr
     assert "20 passed" in done.stdout
-    assert done.stderr.count("reporter journal failed: OSError") == 1
+    assert done.stderr.count("journal.jsonl cannot be written to (File too large)") == 1
+    assert done.stderr.count("journal.jsonl is not complete: there was no room for all of it") == 1
     assert done.stderr.count("reporter json failed: OSError") == reporters.count("json")
     folder = project.root / ".agentest"
     assert [path.name for path in folder.iterdir()] == ["journal.jsonl"]
@@ -420,6 +556,43 @@ def test_the_journal_serves_what_results_serve(project: Project) -> None:
     assert 'scenario(\n    "s' in exported.stdout, exported.stdout + exported.stderr
     covered = project.agentest("coverage", "--results", ".agentest/journal.jsonl")
     assert "1 conversation in .agentest/journal.jsonl" in covered.stdout, covered.stdout + covered.stderr
+
+
+def test_a_part_of_a_scenario_does_not_pass(project: Project) -> None:
+    """Judged again, a scenario of which a killed run held a part is errored; a whole one passes."""
+    project.scenario("for name in ('whole', 'part', 'none', 'fails'):\n    scenario(name, turns=['x'])")
+    with ScriptedAgent(["fine"]) as agent:
+        project.config(agent.endpoint)
+        assert project.run("--conversations", "2", "--concurrency", "1").returncode == 0
+        path = project.root / ".agentest" / "journal.jsonl"
+        kept = {"run": 1, "whole": 3, "part": 1, "fails": 1}
+
+        def is_kept(line: dict[str, Any]) -> bool:
+            name = line.get("scenario", line["type"])
+            name = name["name"] if isinstance(name, dict) else name
+            kept[name] = kept.get(name, 0) - 1
+            return kept[name] >= 0
+
+        rows = [row for row in path.read_bytes().splitlines(keepends=True) if is_kept(json.loads(row))]
+        path.write_bytes(b"".join(rows))
+        text = (project.root / "a.sim.py").read_text()
+        (project.root / "a.sim.py").write_text(
+            text.replace("turns=['x']", "turns=['x'], trajectory={'expected': ['t'] * (name == 'fails')}")
+        )
+        done = project.agentest("judge", ".agentest/journal.jsonl")
+        assert done.returncode == 1, done.stdout + done.stderr
+        judged = json.loads((project.root / ".agentest" / "judged.json").read_text())
+        found = {s["name"]: (s["status"], s["plannedConversations"]) for s in judged["scenarios"]}
+        assert found == {
+            "whole": ("passed", 2),
+            "part": ("errored", 2),
+            "none": ("errored", 2),
+            "fails": ("failed", 2),
+        }
+        assert "of 2 conversations the earlier run held 1" in done.stdout
+        assert "of 2 conversations the earlier run held none" in done.stdout
+        again = project.agentest("judge", ".agentest/judged.json", "--scenario", "part")
+    assert again.returncode == 2, again.stdout + again.stderr
 
 
 def test_a_run_that_cannot_begin_leaves_the_journal(project: Project) -> None:

@@ -20,6 +20,7 @@ LAYERS: dict[str, int] = {
     "redact": 0,
     "jsonvalue": 0,
     "files": 0,
+    "locking": 0,
     "invocations": 0,
     "templates": 0,
     "unpacking": 0,

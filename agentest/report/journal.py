@@ -9,33 +9,41 @@ in which they came; `{"type": "end", "run": {…}}` last, unless the run was kil
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
-from contextlib import ExitStack
-from io import FileIO
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from agentest.events import ConversationFinished, Event, RunFinished, RunStarted, ScenarioFinished
 from agentest.report.json_report import SCHEMA_VERSION, conversation_json, encoded, head_json, scenario_json
+from agentest.report.late_file import LateFile, RawFile, open_new
 from agentest.results import ScenarioResult
 
 
 class Journal:
-    """Writes the journal, and finds conversations in it until it is closed."""
+    """Writes the journal, and finds conversations in it until it is closed.
+
+    What cannot be written, as the disk is full, waits in memory and is found there.
+
+    Args:
+        warn: is told at once when that happens, and how it ended.
+    """
 
     name = "journal"
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._opened = ExitStack()
-        self._file: FileIO
-        self._end = 0
+    def __init__(
+        self,
+        path: Path,
+        warn: Callable[[str], None] = lambda _: None,
+        opened: Callable[[Path], RawFile] = open_new,
+    ) -> None:
+        self.path = path
+        self._file = LateFile(path, warn, opened)
         self._places: dict[tuple[str, str], array[int]] = {}
         """Scenario and agent → number, start and length of each conversation, one after the other: plain
         numbers, as it is all that grows with a run."""
 
     def on_event(self, event: Event) -> None:
-        """Write what is to be kept. Raises OSError."""
+        """Write what is to be kept."""
         match event:
             case RunStarted():
                 self._begin(event)
@@ -46,27 +54,30 @@ class Journal:
             case RunFinished():
                 self._write({"type": "end", "run": head_json(event.result)})
 
+    @property
+    def held(self) -> int:
+        """How many conversations it has."""
+        return sum(len(flat) for flat in self._places.values()) // 3
+
+    def flush(self) -> bool:
+        """Try again to write what waits; whether all of it is in the file."""
+        return self._file.flush() and not self._file.lost
+
     def conversations(self, scenario: ScenarioResult) -> Iterator[bytes]:
         """The scenario's conversations in their order, as JSON. Raises OSError, also where one is missing."""
         flat = self._places.get((scenario.name, scenario.agent), array("q"))
         places = sorted(zip(flat[::3], flat[1::3], flat[2::3], strict=True))
         held = scenario.totals.conversations
         if held and len(places) != held:
-            raise OSError(f"{self._path} holds {len(places)} of {held} conversations of {scenario.name!r}")
+            raise OSError(f"{self.path} holds {len(places)} of {held} conversations of {scenario.name!r}")
         for _, start, length in places if held else ():
-            self._file.seek(start)
-            yield self._file.read(length)
+            yield self._file.read(start, length)
 
     def close(self) -> None:
         """Close the file. Conversations are not found any more."""
-        self._opened.close()
+        self._file.close()
 
     def _begin(self, event: RunStarted) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        # Removed, not emptied: another run may still write to the old file, and read from it.
-        self._path.unlink(missing_ok=True)
-        # Without a buffer: what a buffer holds is lost with the process.
-        self._file = self._opened.enter_context(open(self._path, "a+b", buffering=0))  # noqa: SIM115
         run = {
             "schemaVersion": SCHEMA_VERSION,
             "version": event.version,
@@ -74,6 +85,10 @@ class Journal:
             "agents": list(event.agents),
             "models": dict(event.models),
             "mode": "comparison" if event.comparison else "single",
+            "planned": [
+                {"scenario": name, "agent": agent, "conversations": count}
+                for name, agent, count in event.planned
+            ],
         }
         self._write({"type": "run", **run})
 
@@ -83,16 +98,10 @@ class Journal:
             body = encoded(conversation_json(body, event.case, event.thresholds))
         about = {"type": "conversation", "scenario": event.name, "agent": event.agent, "number": event.number}
         head = encoded(about).removesuffix(b"}") + b', "conversation": '
-        start = self._end + len(head)
-        self._append(head + body + b"}\n")
-        places = self._places.setdefault((event.name, event.agent), array("q"))
-        places.extend((event.number, start, len(body)))
+        start = self._file.add(head + body + b"}\n")
+        if start is not None:
+            places = self._places.setdefault((event.name, event.agent), array("q"))
+            places.extend((event.number, start + len(head), len(body)))
 
     def _write(self, line: dict[str, Any]) -> None:
-        self._append(encoded(line) + b"\n")
-
-    def _append(self, line: bytes) -> None:
-        view = memoryview(line)
-        while view:
-            view = view[self._file.write(view) :]
-        self._end += len(line)
+        self._file.add(encoded(line) + b"\n")

@@ -49,12 +49,15 @@ class _Found:
     end: Json | None = None
     scenarios: list[Json] = field(default_factory=list)
     conversations: dict[tuple[str, str], dict[int, Json]] = field(default_factory=dict)
+    planned: dict[tuple[str, str], int] = field(default_factory=dict)
+    """Scenario and agent → how many conversations were to be held."""
 
     def add(self, line: Any) -> None:
         """Raises JournalError."""
         match line:
             case {"type": "run", **run}:
-                self.run = {str(key): value for key, value in run.items()}
+                self.run = {str(key): value for key, value in run.items() if key != "planned"}
+                self.planned = _planned(run.get("planned", []))
             case {"type": "end", "run": dict(end)}:
                 self.end = end
             case {"type": "scenario", "scenario": {"name": str(), "agent": str()} as scenario}:
@@ -69,6 +72,14 @@ class _Found:
                 self.conversations.setdefault((name, agent), {})[number] = conversation
             case _:
                 raise JournalError("is no line of a journal")
+
+
+def _planned(given: Any) -> dict[tuple[str, str], int]:
+    """Raises JournalError."""
+    try:
+        return {(str(one["scenario"]), str(one["agent"])): int(one["conversations"]) for one in given}
+    except (TypeError, KeyError, ValueError) as error:
+        raise JournalError(f"`planned` is not what Agentest writes: {error!r}") from None
 
 
 def journal_document(content: bytes) -> Json:
@@ -95,23 +106,27 @@ def _whole_lines(content: bytes) -> list[bytes]:
 
 def _entries(found: _Found) -> Iterator[Json]:
     """The scenarios in the order in which they were finished, then those that never were."""
-    left = dict(found.conversations)
+    left: dict[tuple[str, str], dict[int, Json]] = {key: {} for key in found.planned} | found.conversations
+    if found.end is not None:
+        left = dict(found.conversations)
     for scenario in found.scenarios:
         held = left.pop((scenario["name"], scenario["agent"]), {})
         yield {**scenario, "conversations": _in_order(held)}
     for (name, agent), held in left.items():
-        yield {**scenario_json(_unfinished(name, agent, len(held))), "conversations": _in_order(held)}
+        result = _unfinished(name, agent, len(held), found.planned.get((name, agent), 0))
+        yield {**scenario_json(result), "conversations": _in_order(held)}
 
 
 def _in_order(held: Mapping[int, Json]) -> list[Json]:
     return [held[number] for number in sorted(held)]
 
 
-def _unfinished(name: str, agent: str, held: int) -> ScenarioResult:
-    finished = f"{held} finished conversation{'' if held == 1 else 's'}"
+def _unfinished(name: str, agent: str, held: int, planned: int) -> ScenarioResult:
+    of = f" of {planned}" if planned else ""
+    finished = f"{held}{of} finished conversation{'' if (planned or held) == 1 else 's'}"
     message = f"the run was {KILLED}: of this scenario the journal holds {finished}"
     reason = Reason(Status.ERRORED, ReasonKind.INTERRUPTED, message)
-    return ScenarioResult(name, agent, "", 0, Verdict(Status.ERRORED, (reason,)))
+    return ScenarioResult(name, agent, "", 0, Verdict(Status.ERRORED, (reason,)), planned=planned)
 
 
 def _nothing(run: Json) -> Json:

@@ -58,6 +58,8 @@ class JsonReporter:
     """
 
     name = "json"
+    repeats = True
+    """What it does at the end it may do again: see `report.open.Broadcast`."""
 
     def __init__(self, path: Path, conversations: Conversations = kept_conversations) -> None:
         self._path = path
@@ -283,6 +285,7 @@ def scenario_json(result: ScenarioResult) -> Json:
         "status": result.verdict.status.value,
         "passed": result.verdict.passed,
         "durationMs": _milliseconds(result.duration_ms),
+        "plannedConversations": result.planned,
         "averages": plain(result.averages),
         "thresholds": plain(result.thresholds),
         "skippedMetrics": dict(result.skipped_metrics),

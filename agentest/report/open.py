@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agentest.events import Event, Reporter
+from agentest.events import Event, Reporter, RunFinished
 
 if TYPE_CHECKING:  # each is imported by those who want it
     from agentest.report.journal import Journal
+
+_PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.EAGAIN)
+_PAUSES_S = (0.5, 1.0, 2.0)
 
 
 def make_reporters(
@@ -68,10 +73,19 @@ def _write_line(line: str) -> None:
 
 
 class Broadcast:
-    """Passes every event to every reporter. One that crashes is reported once and left out from then on."""
+    """Passes every event to every reporter. One that crashes is reported once and left out from then on.
 
-    def __init__(self, reporters: Sequence[Reporter]) -> None:
+    A reporter that writes its whole report at the end, and may do so again (`repeats`), is asked again by
+    `finish` where it failed for a reason that may pass.
+
+    Args:
+        warn: is told at once of what went wrong.
+    """
+
+    def __init__(self, reporters: Sequence[Reporter], warn: Callable[[str], object] = lambda _: None) -> None:
         self._reporters = list(reporters)
+        self._warn = warn
+        self._again: list[tuple[Reporter, Event]] = []
         self.problems: list[str] = []
         self.failed: set[str] = set()
         """Names of the reporters that crashed."""
@@ -82,5 +96,42 @@ class Broadcast:
                 reporter.on_event(event)
             except Exception as error:  # noqa: BLE001 - a reporter's trouble must not cost the run its results
                 self._reporters.remove(reporter)
-                self.failed.add(reporter.name)
-                self.problems.append(f"reporter {reporter.name} failed: {type(error).__name__}: {error}")
+                if (
+                    _may_pass(error)
+                    and isinstance(event, RunFinished)
+                    and getattr(reporter, "repeats", False)
+                ):
+                    self._warn(f"reporter {reporter.name} failed: {_told(error)}; it will be tried again")
+                    self._again.append((reporter, event))
+                else:
+                    self._fail(reporter, error)
+
+    def finish(self, pause: Callable[[float], object] = time.sleep) -> None:
+        """Ask those again that could not write their report; seconds lie between the attempts."""
+        for number, seconds in enumerate(_PAUSES_S if self._again else (), start=1):
+            pause(seconds)
+            waiting, self._again = self._again, []
+            for reporter, event in waiting:
+                try:
+                    reporter.on_event(event)
+                except Exception as error:  # noqa: BLE001 - as above
+                    if number < len(_PAUSES_S) and _may_pass(error):
+                        self._again.append((reporter, event))
+                    else:
+                        self._fail(reporter, error)
+            if not self._again:
+                return
+
+    def _fail(self, reporter: Reporter, error: Exception) -> None:
+        self.failed.add(reporter.name)
+        self.problems.append(f"reporter {reporter.name} failed: {_told(error)}")
+        self._warn(self.problems[-1])
+
+
+def _may_pass(error: Exception) -> bool:
+    """Whether the same may succeed a second later: a full disk, no more open files."""
+    return isinstance(error, OSError) and error.errno in _PASSING
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,137 @@
+"""A file to which whole lines are added, and which keeps what cannot be written until it can."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+MOST_WAITING = 256_000_000
+"""How many bytes may wait in memory for room on the disk."""
+
+
+class RawFile(Protocol):
+    """A file without a buffer, as far as it is needed here."""
+
+    def write(self, data: memoryview, /) -> int | None: ...
+    def seek(self, position: int, /) -> int: ...
+    def read(self, size: int, /) -> bytes | None: ...
+    def close(self) -> None: ...
+
+
+def open_new(path: Path) -> RawFile:
+    """A new file in the place of an old one, without a buffer: what a buffer holds is lost with the process.
+
+    The old one is removed, not emptied: another run may still write to it, and read from it. A link that
+    somebody puts there is not followed. Raises OSError.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | getattr(os, "O_BINARY", 0)
+    return os.fdopen(os.open(path, flags, 0o666), "r+b", buffering=0)
+
+
+class LateFile:
+    """Lines in a file, in their order; those that could not be written yet are kept and tried again.
+
+    A line of which only a part could be written is completed by the next attempt: until then it stands at the
+    end of the file, without a newline.
+
+    Args:
+        warn: is told at once when something cannot be written, and when all of it has been written after all.
+        most_waiting: bytes that may wait in memory; what comes beyond that is lost, which is told as well.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        warn: Callable[[str], None],
+        opened: Callable[[Path], RawFile] = open_new,
+        most_waiting: int = MOST_WAITING,
+    ) -> None:
+        self._path = path
+        self._warn = warn
+        self._opened = opened
+        self._most_waiting = most_waiting
+        self._file: RawFile | None = None
+        self._closed = False
+        self._waiting: deque[bytes] = deque()
+        self._written = 0
+        """Bytes in the file."""
+        self._first = 0
+        """Where the first line that waits begins: at most `_written`."""
+        self._end = 0
+        """Where the next line will begin."""
+        self._late = False
+        self.lost = 0
+        """Lines that nobody will find."""
+
+    def add(self, line: bytes) -> int | None:
+        """Write a line, now or later; where it begins, or None where it is lost."""
+        if self._closed or self._end - self._first + len(line) > self._most_waiting:
+            self._lose()
+            return None
+        start = self._end
+        self._waiting.append(line)
+        self._end += len(line)
+        self.flush()
+        return start
+
+    def flush(self) -> bool:
+        """Try to write what waits; whether nothing waits any more."""
+        try:
+            self._write()
+        except OSError as error:
+            if not self._late:
+                self._late = True
+                self._warn(
+                    f"{self._path} cannot be written to ({error.strerror or error}): what is finished is "
+                    "kept in memory until there is room; a run that is killed now loses it"
+                )
+            return False
+        if self._late:
+            self._late = False
+            self._warn(f"{self._path} could be written to again: nothing that waited is lost")
+        return True
+
+    def read(self, start: int, length: int) -> bytes:
+        """Bytes of one line, wherever it is. Raises OSError."""
+        if start < self._first:
+            if self._file is None:
+                raise OSError(f"{self._path} is closed")
+            self._file.seek(start)
+            return self._file.read(length) or b""
+        at = self._first
+        for line in self._waiting:
+            if start < at + len(line):
+                return line[start - at : start - at + length]
+            at += len(line)
+        raise OSError(f"{self._path} has no line at {start}")
+
+    def close(self) -> None:
+        """Close the file. Nothing is found any more."""
+        self._closed = True
+        self._waiting.clear()
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _write(self) -> None:
+        if self._file is None and self._waiting:
+            self._file = self._opened(self._path)
+        while self._waiting and self._file is not None:
+            rest = memoryview(self._waiting[0])[self._written - self._first :]
+            self._written += self._file.write(rest) or 0
+            if self._written - self._first == len(self._waiting[0]):
+                self._waiting.popleft()
+                self._first = self._written
+
+    def _lose(self) -> None:
+        if not self.lost and not self._closed:
+            self._warn(
+                f"{self._path}: {self._most_waiting:,} bytes wait for room already: what is finished "
+                "from now on is lost"
+            )
+        self.lost += 1
