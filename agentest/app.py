@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from agentest.discovery import shown_path
 from agentest.errors import ConfigError, ExitCode, UsageError
 from agentest.locking import Taken, locked
 from agentest.plan import Unit
@@ -75,7 +76,7 @@ def _run(
     broadcast = Broadcast([*reporters, NotesReporter()], tell)
     for note in prepared.notes:
         sys.stderr.write(f"agentest: {note}\n")
-    outcome = _executed(prepared, broadcast, finished, count)
+    outcome = _executed(prepared, broadcast, finished, count, partial(_last_words, journal))
     broadcast.finish()
     for note in (*outcome.notes, *_not_kept(journal)):
         tell(note)
@@ -93,6 +94,15 @@ def _not_kept(journal: Journal | None) -> Iterator[str]:
         yield f"{journal.path} is not complete: there was no room for all of it"
 
 
+def _last_words(journal: Journal | None) -> str:
+    """What is left of a run that is ended without its reports."""
+    if journal is None or not journal.held:
+        return ""
+    path = shown_path(journal.path, Path.cwd())
+    held = f"{journal.held} finished conversation{'' if journal.held == 1 else 's'}"
+    return f"agentest: {path} holds {held}; agentest judge {path} judges again what is there\n"
+
+
 def _processes(prepared: Prepared) -> int:
     """How many processes the run is spread over."""
     wanted = prepared.request.options.workers
@@ -108,6 +118,7 @@ def _executed(
     emit: Emit,
     finished: Mapping[str, Sequence[Conversation]] | None,
     processes: int,
+    last_words: Callable[[], str],
 ) -> Outcome:
     """The run, in so many processes."""
     import anyio
@@ -117,7 +128,7 @@ def _executed(
     _calm_collector()
     # Transcripts are shown with the scenario.
     verbose = prepared.request.verbose
-    here = partial(execute, prepared, emit, finished, keep_conversations=verbose)
+    here = partial(execute, prepared, emit, finished, keep_conversations=verbose, last_words=last_words)
     if processes == 1:
         return anyio.run(here)
     from agentest.workers import crew

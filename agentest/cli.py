@@ -130,6 +130,7 @@ def run(cwd: Path | None, watch: bool, list_only: bool, **given: Any) -> None:
     given["tape"] = _tape(given)
 
     def go() -> int:
+        _hear_interrupts()
         request = _request(_root(cwd), **given)
         if watch:
             from agentest.watch import run_and_watch
@@ -172,6 +173,7 @@ def judge(results: Path, cwd: Path | None, **given: Any) -> None:
     """
 
     def go() -> int:
+        _hear_interrupts()
         from agentest.app import judge_again
         from agentest.prepare import prepare
 
@@ -207,6 +209,7 @@ def evaluate(cwd: Path | None, targets: tuple[str, ...], **given: Any) -> None:
     given["tape"] = _tape(given)
 
     def go() -> int:
+        _hear_interrupts()
         from agentest.app import run_once
         from agentest.evalset.command import EvalRequest, prepare_eval
 
@@ -388,6 +391,12 @@ def _list(request: Any) -> ExitCode:
     return _tell_broken(broken(prepared))
 
 
+def _hear_interrupts() -> None:
+    from agentest.interrupts import hear
+
+    hear()
+
+
 def _exit(command: Callable[[], int]) -> NoReturn:
     """End with the command's exit status; what the user got wrong is told in one message."""
     try:
@@ -408,4 +417,11 @@ def main() -> None:
     for stream in ("stdout", "stderr"):
         if getattr(sys, stream) is None:  # closed by whoever started us
             setattr(sys, stream, open(os.devnull, "w"))  # noqa: SIM115 - open for as long as we live
-    cli(prog_name="agentest")
+    try:
+        cli(prog_name="agentest")
+    except SystemExit:
+        from agentest.interrupts import heard
+
+        if heard():
+            sys.exit(ExitCode.INTERRUPTED)
+        raise

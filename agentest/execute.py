@@ -16,10 +16,11 @@ import anyio
 from anyio.abc import TaskGroup
 
 from agentest.config import Server
-from agentest.errors import ConfigError, ExitCode, UsageError
+from agentest.errors import ConfigError, UsageError
 from agentest.events import Noted
 from agentest.holding import FinishedHolder, Holder, LiveHolder, PickUser
 from agentest.http import AddressGuard, Client, open_client
+from agentest.interrupts import end_at_once
 from agentest.llm.budget import Budget, Spending
 from agentest.llm.cassette import CassetteError, Cassettes, Mode
 from agentest.llm.open import Models, Tape, Terms, open_models
@@ -71,6 +72,7 @@ async def execute(
     *,
     keep_conversations: bool = True,
     crew: Crew | None = None,
+    last_words: Callable[[], str] = str,
 ) -> Outcome:
     """Run what was prepared. Raises UsageError when it cannot begin.
 
@@ -78,6 +80,7 @@ async def execute(
         finished: conversations of an earlier run by scope, to be judged again; no agent is talked to.
         keep_conversations: whether the result holds conversations that `emit` has been told of.
         crew: the processes that run the units; None runs them in this one.
+        last_words: what is told when a second signal ends the process at once.
     """
     outcome, stop, starting = Outcome(), Stop(), anyio.CancelScope()
     how = replace(settings(prepared), keep_conversations=keep_conversations)
@@ -88,7 +91,7 @@ async def execute(
         starting.cancel()
         stop.interrupt()
 
-    with _signals(interrupt) as signals:
+    with _signals(interrupt, last_words) as signals:
         async with anyio.create_task_group() as tasks:
             try:
                 async with AsyncExitStack() as stack:
@@ -110,13 +113,13 @@ async def execute(
             tasks.cancel_scope.cancel()
         outcome.interrupted = bool(signals)
         outcome.incomplete = stop.reason is not None and not (outcome.result and outcome.result.stopped)
-    if problem:
+    if problem and not outcome.interrupted:  # what a signal broke off is no mistake of the user's
         raise type(problem)(prepared.loaded.redact(str(problem)))
     return outcome
 
 
 @contextmanager
-def _signals(on_first: Callable[[], None]) -> Iterator[list[int]]:
+def _signals(on_first: Callable[[], None], last_words: Callable[[], str]) -> Iterator[list[int]]:
     """Call `on_first` in the event loop at the first SIGINT or SIGTERM, and end at once at the second.
 
     Yields the signals received so far. Plain handlers, not the loop's: the loop drops a signal that comes in
@@ -127,7 +130,7 @@ def _signals(on_first: Callable[[], None]) -> Iterator[list[int]]:
 
     def note(number: int, _: object) -> None:
         if received:
-            os._exit(ExitCode.INTERRUPTED)
+            end_at_once(last_words())
         received.append(number)
         # Straight to the file: whatever is blocking may hold the lock of sys.stderr.
         os.write(2, b"\nagentest: stopping; once more ends at once\n")

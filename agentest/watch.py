@@ -13,6 +13,7 @@ from agentest.app import run_once
 from agentest.discovery import matches
 from agentest.errors import ExitCode, UsageError
 from agentest.importing import forget_modules, imported_files
+from agentest.interrupts import heard
 from agentest.prepare import Prepared, Request, prepare
 
 
@@ -28,7 +29,7 @@ def run_and_watch(request: Request) -> ExitCode:
         prepared = _prepared(request)
         known = _files(prepared, known)
         before = _stamps(known)
-        if prepared and _run(prepared) is ExitCode.INTERRUPTED:
+        if (prepared and _run(prepared) is ExitCode.INTERRUPTED) or heard():
             return ExitCode.INTERRUPTED
         # What the run itself imported (handlers, code inside mocks) counts from now on.
         before |= {
@@ -37,7 +38,7 @@ def run_and_watch(request: Request) -> ExitCode:
         known = frozenset(before)
         sys.stderr.write("agentest: waiting for changes (Ctrl-C ends)\n")
         # A change during the run came before anybody was looking.
-        if _stamps(known) == before and not _changed(request, prepared, known):
+        if (_stamps(known) == before and not _changed(request, prepared, known)) or heard():
             return ExitCode.INTERRUPTED
         forget_modules(known)
 

@@ -30,6 +30,7 @@ from agentest.report.json_report import conversation_json, encoded
 from agentest.results import Status
 from agentest.runner import Ports, Stop, run_units
 
+_PR_SET_PDEATHSIG = 1
 HEARD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """What whoever started us hears, and tells us of."""
 
@@ -121,6 +122,7 @@ def work(prepared: Prepared, spending: Spending, end: socket, inherited: Sequenc
     signal.pthread_sigmask(signal.SIG_UNBLOCK, HEARD)
     for other in inherited:
         other.close()
+    _die_with_parent()
     threading.Thread(target=_end_with_parent, name="agentest parent", daemon=True).start()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(
@@ -137,6 +139,19 @@ async def _run(prepared: Prepared, spending: Spending, end: socket) -> None:
 
 def _leave_to_parent(number: int, frame: object) -> None:
     """A signal to the whole group, like Ctrl-C: who started us says what becomes of it."""
+
+
+def _die_with_parent() -> None:
+    """Have the system kill us when who started us is gone: no thread of ours runs while C code has the lock
+    of the interpreter."""
+    if not sys.platform.startswith("linux"):
+        return
+    import ctypes
+
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    parent = parent_process()
+    if parent and os.getppid() != parent.pid:  # gone before we asked
+        os._exit(ExitCode.ERRORED)
 
 
 def _end_with_parent() -> None:

@@ -32,6 +32,9 @@ async def handler(messages, ctx):
     if said == "block":
         Path(f"pid.{os.getpid()}").touch()
         threading.Event().wait()
+    if said == "compute":
+        Path(f"pid.{os.getpid()}").touch()
+        sum(range(10**14))
     if said == "call":
         await ctx.resolve_tool("t", ARGS)
     return REPLY
@@ -169,9 +172,9 @@ def test_a_worker_that_is_killed_stops_the_run(project: Project) -> None:
     assert not any(alive(pid) for pid in hanging(project))
 
 
-@pytest.mark.parametrize("said", ["hang", "block"])
+@pytest.mark.parametrize("said", ["hang", "block", "compute"])
 def test_no_worker_survives_its_parent(project: Project, said: str) -> None:
-    """A run that is killed leaves no process behind, waiting or blocked."""
+    """A run that is killed leaves no process behind, waiting, blocked or inside of C code."""
     handled(project)
     scenarios(project, a=said, b=said)
     process = project.start("--workers", "2", "--concurrency", "2")

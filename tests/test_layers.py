@@ -21,6 +21,7 @@ LAYERS: dict[str, int] = {
     "jsonvalue": 0,
     "files": 0,
     "locking": 0,
+    "interrupts": 0,
     "invocations": 0,
     "templates": 0,
     "unpacking": 0,
