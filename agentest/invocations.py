@@ -33,6 +33,25 @@ def _call(call: ToolCall, n: int) -> dict[str, Any]:
 
 
 def _response(call: ToolCall, n: int) -> dict[str, Any]:
-    # A response is an object in ADK, and anything else stands under `result` there too.
-    response = dict(call.result) if isinstance(call.result, Mapping) else {"result": call.result}
-    return {"id": f"call-{n}", "name": call.name, "response": response}
+    return {"id": f"call-{n}", "name": call.name, "response": _wrapped(call.result)}
+
+
+def _wrapped(result: Any) -> dict[str, Any]:
+    """A tool's result as ADK keeps it: an object, and anything else under `result`."""
+    if isinstance(result, Mapping) and not _is_wrapping(result):
+        return dict(result)
+    return {"result": result}
+
+
+def unwrapped(response: Mapping[str, Any]) -> Any:
+    """What the tool itself answered: a text, where ADK keeps `{"result": text}`."""
+    return response["result"] if _is_wrapping(response) else response
+
+
+def _is_wrapping(found: Mapping[str, Any]) -> bool:
+    """Whether an object may stand for a result that is none. An object under `result` is a tool's own, unless
+    it would be taken for such a one itself."""
+    if found.keys() != {"result"}:
+        return False
+    inner = found["result"]
+    return not isinstance(inner, Mapping) or _is_wrapping(inner)

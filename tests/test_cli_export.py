@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from project import Project, free_port
@@ -36,6 +37,36 @@ def test_conversations_become_cases_and_scenarios(project: Project) -> None:
     (case,) = EVAL_SET.validate_json(done.stdout).eval_cases
     assert case.conversation is not None
     assert case.eval_id == "books-books-1-1"
+
+
+ANSWERS = ["sunny", '{"a": 1}', "", {"result": "ok"}, {"result": {"deep": 1}}, [1, "b"], 7, None, {"a": 1}]
+
+
+@pytest.mark.parametrize("form", ["evalset", "scenario"])
+def test_what_tools_answered_is_replayed_to_the_letter(project: Project, form: str) -> None:
+    """The agent of an exported case gets the very texts that it got in the run that was exported."""
+    project.scenario(f'scenario("asks", turns=["x"], tools={{"t": sequence(*{ANSWERS!r})}})')
+    told: list[list[str]] = []
+
+    def asks(body: dict[str, Any]) -> Any:
+        heard = [m["content"] for m in body["messages"] if m["role"] == "tool"]
+        if len(heard) < len(ANSWERS):
+            return tool_call("t", n=len(heard))
+        told.append(heard)
+        return "done"
+
+    output = {"evalset": "exported.evalset.json", "scenario": "exported.sim.py"}[form]
+    with ScriptedAgent(asks) as agent:
+        project.config(agent.endpoint)
+        assert project.run().returncode == 0
+        done = project.agentest("export", RESULTS, "--to", form, "--output", output)
+        assert done.returncode == 0, done.stderr
+        command = ["eval", output] if form == "evalset" else ["run", "--file", "exported"]
+        again = project.agentest(*command)
+    assert again.returncode == 0, again.stdout + again.stderr
+    first, second = told
+    assert first[0] == "sunny"
+    assert first == second
 
 
 @pytest.mark.parametrize(

@@ -144,10 +144,12 @@ def test_watch_ends_while_a_server_starts(project: Project) -> None:
 
 
 BLOCKS = """
-import threading
+import asyncio, threading
 from pathlib import Path
 async def handler(messages, ctx):
     if messages[-1]["content"] == "block":
+        while '"number"' not in Path(".agentest/journal.jsonl").read_text():
+            await asyncio.sleep(0.01)
         Path("here").touch()
         while True:
             threading.Event().wait()
@@ -159,7 +161,7 @@ config = {"agent": {"type": "custom", "handler": handler}, "concurrency": 1}
 def test_a_second_ctrl_c_leaves_everything_in_order(project: Project) -> None:
     """It ends a run that is blocked at once: the cursor is there again, and what had finished can be read."""
     project.write("agentest.config.py", BLOCKS)
-    project.scenario('scenario("quick", turns=["go"])\nscenario("stuck", turns=["go", "go", "go", "block"])')
+    project.scenario('scenario("quick", turns=["go"])\nscenario("stuck", turns=["block"])')
     ours, theirs = os.openpty()
     process = subprocess.Popen(
         [*COMMAND, "run"],

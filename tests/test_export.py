@@ -24,6 +24,7 @@ from agentest.export.evaluation_set import evaluation_set
 from agentest.export.literals import literal
 from agentest.export.script import script
 from agentest.export.selection import Held, read_earlier, select
+from agentest.invocations import unwrapped
 from agentest.report.json_report import json_document, to_json
 from agentest.results import RunResult
 from agentest.scenarios import Scenario, collecting
@@ -192,9 +193,8 @@ def test_an_exported_evaluation_set_holds_what_happened(story: Any) -> None:
             assert told.args == (
                 call.args if isinstance(call.args, dict) else {"invalid_arguments": call.args}
             )
-            assert answer.response == (
-                call.result if isinstance(call.result, dict) else {"result": call.result}
-            )
+            assert isinstance(answer.response, dict)
+            assert unwrapped(answer.response) == call.result
             assert told.id == answer.id
 
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from agentest.discovery import shown_path
 from agentest.evalset.criteria import Criteria, Criterion
@@ -23,6 +24,7 @@ from agentest.evalset.model import (
 )
 from agentest.evalset.personas import persona_text
 from agentest.evalset.reading import ReadSet
+from agentest.invocations import unwrapped
 from agentest.mock_binding import Mock, RecordedAnswer
 from agentest.plan import Unit
 from agentest.results import (
@@ -214,6 +216,10 @@ def recorded_answers(case: EvalCase) -> tuple[RecordedAnswer, ...]:
     return tuple(answer for turn in case.conversation or () for answer in _answers(turn))
 
 
+def _answer(response: Any) -> Any:
+    return unwrapped(response) if isinstance(response, Mapping) else response
+
+
 def _answers(turn: Invocation) -> Iterator[RecordedAnswer]:
     left = list(tool_responses(turn.intermediate_data))
     for call in tool_calls(turn.intermediate_data):
@@ -223,4 +229,4 @@ def _answers(turn: Invocation) -> Iterator[RecordedAnswer]:
         )
         if response is not None:
             left.remove(response)
-            yield RecordedAnswer(call.name or "", call.args or {}, response.response)
+            yield RecordedAnswer(call.name or "", call.args or {}, _answer(response.response))
