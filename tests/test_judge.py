@@ -8,10 +8,12 @@ from typing import Any
 
 import anyio
 import pytest
+from anyio.lowlevel import checkpoint
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentest import scenario
+from agentest.errors import ModelUnavailable
 from agentest.evaluate.judge import Judge, majority_label
 from agentest.llm.limits import Limiter
 from agentest.llm.live import LiveAnswers, Patience
@@ -163,6 +165,24 @@ def test_samples_of_a_run_are_told_apart() -> None:
     ]
     assert [t.metrics["helpfulness"].samples for t in found.conversations[0].turns] == [(3, 4, 3)] * 2
     assert found.averages == {"helpfulness": 3}
+
+
+@given(st.permutations([0, 1, 2]))
+def test_the_problem_told_is_that_of_the_first_sample(order: list[int]) -> None:
+    """Where samples fail for different reasons, the first by number is told, whichever failed first."""
+
+    class Failing:
+        name = "failing"
+
+        async def ask(self, messages: Any, answer: Any, key: CallKey) -> Any:
+            for _ in range(order[key.sample]):
+                await checkpoint()
+            raise ModelUnavailable(f"problem of sample {key.sample}")
+
+    async def go() -> MetricResult:
+        return await Judge(Failing(), 3).score("helpfulness", "context", KEY)
+
+    assert anyio.run(go) == Unscored("problem of sample 0")
 
 
 def test_a_judge_that_is_down_errs_and_does_not_fail() -> None:

@@ -83,9 +83,9 @@ class Judge:
     async def _sample(
         self, messages: Sequence[Message], answer_type: type[BaseModel], key: CallKey, metric: str
     ) -> tuple[list[Any], str]:
-        """The samples' answers, none unless more than half could be had, and what the first problem was."""
+        """The samples' answers, none unless more than half could be had, and the first one's problem."""
         answers: list[Any] = [None] * self.samples
-        problems: list[str] = []
+        problems: dict[int, str] = {}
 
         async def sample(n: int) -> None:
             try:
@@ -93,9 +93,9 @@ class Judge:
                     messages, answer_type, replace(key, metric=metric, sample=n)
                 )
             except ModelError as error:
-                problems.append(str(error))
+                problems[n] = str(error)
             except Exception as error:  # noqa: BLE001 - a model's defect costs its answer, not the run
-                problems.append(f"internal error: {type(error).__name__}: {error}")
+                problems[n] = f"internal error: {type(error).__name__}: {error}"
 
         if self.samples == 1:  # a task of its own would cost more than all else here
             await sample(0)
@@ -105,7 +105,8 @@ class Judge:
                     tasks.start_soon(sample, n)
         given = [answer for answer in answers if answer is not None]
         enough = 2 * len(given) > self.samples
-        return (given if enough else []), (problems[0] if problems else "")
+        # By number, not by time: a replay has the same numbers, and other times.
+        return (given if enough else []), (problems[min(problems)] if problems else "")
 
 
 @cache
