@@ -128,12 +128,34 @@ async def laddered(adapter: Any) -> dict[str, Any]:
         }
 
 
+async def unknown(adapter: Any) -> dict[str, Any]:
+    """What becomes of a provider that does not exist, and of all that do."""
+    from agentest.errors import ConfigError
+    from agentest.llm.open import Terms, open_models
+    from agentest.llm.providers import ModelSpec
+
+    litellm, refused = await adapter.load(), []
+    for name in (str(getattr(each, "value", each)) for each in litellm.provider_list):
+        try:
+            adapter.check_provider(ModelSpec(f"{name}/m", f"{name}/m"), litellm)
+        except ConfigError:
+            refused.append(name)
+    told = ""
+    try:
+        async with open_models(None, ModelSpec("opnai/gpt-5", "opnai/gpt-5"), Terms(4)):
+            pass
+    except ConfigError as error:
+        told = str(error)
+    return {"error": told, "refused": refused, "known": len(litellm.provider_list)}
+
+
 async def main() -> None:
     """Everything, one case after the other: litellm is imported once."""
     from agentest.llm import litellm_adapter
 
     told = {name: await attempt(litellm_adapter, *case) for name, case in CASES.items()}
     told["ladder"] = await laddered(litellm_adapter)
+    told["unknown"] = await unknown(litellm_adapter)
     told["abroad"] = {"hosts": sorted(ABROAD)}
     print(json.dumps(told))
 

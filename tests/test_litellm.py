@@ -6,17 +6,27 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from project import clean_environment
 
+from agentest.errors import ConfigError
+from agentest.llm.litellm_adapter import check_provider
+from agentest.llm.providers import ModelSpec
+
 PROBE = Path(__file__).with_name("litellm_probe.py")
 
 
-def run(*arguments: str) -> str:
+def run(*arguments: str, cwd: Path | None = None, env: dict[str, str] | None = None) -> str:
     done = subprocess.run(
-        [sys.executable, *arguments], env=clean_environment(), capture_output=True, text=True, timeout=120
+        [sys.executable, *arguments],
+        cwd=cwd,
+        env=clean_environment(env),
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -111,3 +121,63 @@ def test_a_whole_question(told: dict[str, Any]) -> None:
 def test_nobody_else_is_asked(told: dict[str, Any]) -> None:
     """Neither importing litellm nor asking through it reaches for anything beyond loopback."""
     assert told["abroad"]["hosts"] == []
+
+
+@pytest.mark.parametrize("mode", [{}, {"LITELLM_MODE": "DEV"}], ids=["no mode", "DEV"])
+def test_no_dotenv_is_read(tmp_path: Path, mode: dict[str, str]) -> None:
+    """Importing litellm takes nothing from a `.env` of a folder above, and leaves its mode as it was."""
+    (tmp_path / ".env").write_text("STRAY_SECRET=taken\n")
+    (tmp_path / "deep" / "down").mkdir(parents=True)
+    # Without a file as its main module, what litellm uses looks from the working folder upwards.
+    program = (
+        "import os, anyio; from agentest.llm import litellm_adapter; anyio.run(litellm_adapter.load);"
+        "print([os.environ.get(name) for name in ('STRAY_SECRET', 'LITELLM_MODE')])"
+    )
+    told = run("-c", program, cwd=tmp_path / "deep" / "down", env=mode)
+    assert told.splitlines()[-1] == str([None, mode.get("LITELLM_MODE")])
+
+
+def knowing(*providers: str) -> SimpleNamespace:
+    """litellm as far as providers go: it knows these, and a model of its own by its bare name."""
+
+    def get_llm_provider(model: str, api_base: str | None) -> None:
+        if model != "meta/llama-2-70b":
+            raise ValueError("LLM Provider NOT provided. Pass in the LLM provider you are trying to call.")
+
+    return SimpleNamespace(provider_list=list(providers), get_llm_provider=get_llm_provider)
+
+
+@pytest.mark.parametrize(
+    ("model", "advice"),
+    [
+        ("opnai/gpt-5", "there is no provider `opnai`; did you mean `openai/gpt-5`"),
+        ("Antropic/claude/x", "there is no provider `Antropic`; did you mean `anthropic/claude/x`"),
+        ("qqqq/x", "there is no provider `qqqq`; write it as provider/model"),
+    ],
+)
+def test_an_unknown_provider(model: str, advice: str) -> None:
+    """A provider that litellm does not know is an error with the nearest name that it does."""
+    with pytest.raises(ConfigError, match=advice):
+        check_provider(ModelSpec(model, model), knowing("openai", "anthropic", "gemini"))
+
+
+@pytest.mark.parametrize(
+    ("model", "body"),
+    [
+        ("openai/gpt-5", {}),
+        ("meta/llama-2-70b", {}),
+        ("gpt-5", {"custom_llm_provider": "openai"}),
+    ],
+)
+def test_whatever_litellm_knows_is_let_through(model: str, body: dict[str, str]) -> None:
+    """A known provider, a model that is known by its bare name and a provider in the body are not refused."""
+    check_provider(ModelSpec(model, model, body=body), knowing("openai"))
+
+
+def test_the_real_litellm_is_asked(told: dict[str, Any]) -> None:
+    """An unknown provider is told when models are opened, before any question; all that it knows pass."""
+    assert told["unknown"]["error"] == (
+        "model opnai/gpt-5: there is no provider `opnai`; did you mean `openai/gpt-5`?"
+    )
+    assert told["unknown"]["refused"] == []
+    assert told["unknown"]["known"] > 50

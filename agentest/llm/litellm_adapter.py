@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import anyio.to_thread
 
-from agentest.errors import ModelError, ModelUnavailable
+from agentest.errors import ConfigError, ModelError, ModelUnavailable
 from agentest.http import retry_after
 from agentest.llm.openai_http import (
     HOPELESS,
@@ -24,7 +25,9 @@ from agentest.llm.openai_http import (
 from agentest.llm.port import ChatReply, ChatRequest, Message, RequestRefused, TransientError, joined
 from agentest.llm.providers import ModelSpec
 from agentest.redact import Redactor
+from agentest.spelling import nearest
 
+_MODE = "LITELLM_MODE"
 # Gemini says in the body, not in a header, when to come back.
 _GEMINI_RETRY = re.compile(r'"retryDelay":\s*"(\d+(?:\.\d+)?)s"')
 
@@ -38,13 +41,54 @@ def _import() -> Any:
     # Without these it asks the network: for prices when it is imported, for headers when Claude is asked.
     for data in ("MODEL_COST_MAP", "ANTHROPIC_BETA_HEADERS"):
         os.environ[f"LITELLM_LOCAL_{data}"] = "True"
-    import litellm
+    with _no_dotenv():
+        import litellm
 
     litellm.telemetry = False
     litellm.suppress_debug_info = True
     litellm.drop_params = True  # parameters that a model does not take are left out, not fatal
     logging.getLogger("LiteLLM").setLevel(logging.ERROR)
     return litellm
+
+
+@contextmanager
+def _no_dotenv() -> Iterator[None]:
+    """In any other mode, importing litellm reads the next `.env` above it: somebody else's project, perhaps.
+
+    The mode is asked for at the import only, and is nothing for the programs that we start.
+    """
+    before = os.environ.get(_MODE)
+    os.environ[_MODE] = "PRODUCTION"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_MODE]
+        else:
+            os.environ[_MODE] = before
+
+
+def check_provider(spec: ModelSpec, litellm: Any) -> None:
+    """Raise ConfigError for a model whose provider litellm does not know."""
+    provider = spec.model.partition("/")[0]
+    known = {str(getattr(each, "value", each)) for each in litellm.provider_list}
+    # Asked for some of those that it knows, litellm would log in.
+    if provider in known or "custom_llm_provider" in spec.body:
+        return
+    try:
+        litellm.get_llm_provider(model=spec.model, api_base=spec.body.get("api_base"))
+    except Exception:  # noqa: BLE001 - litellm raises what it likes, and its text is for its own users
+        raise ConfigError(_unknown(spec.name, provider, known)) from None
+
+
+def _unknown(name: str, provider: str, known: Iterable[str]) -> str:
+    close = nearest(provider, sorted(known))
+    advice = (
+        f"did you mean `{close}/{name.partition('/')[2]}`?"
+        if close
+        else "write it as provider/model, like openai/gpt-5-mini, or set `provider: openai-compatible`"
+    )
+    return f"model {name}: there is no provider `{provider}`; {advice}"
 
 
 class LiteLLMChatModel:

@@ -51,7 +51,10 @@ class Terms:
 
 @asynccontextmanager
 async def open_models(user: ModelSpec | None, judge: ModelSpec | None, terms: Terms) -> AsyncIterator[Models]:
-    """Open the models of the two roles; the same one for both where they are specified alike."""
+    """Open the models of the two roles; the same one for both where they are specified alike.
+
+    Raises ConfigError for a provider that nobody knows.
+    """
     async with AsyncExitStack() as stack:
         opener = _Opener(terms, stack)
         user_model = StructuredModel(await opener.answers(user)) if user else None
@@ -104,7 +107,9 @@ class _Opener:
 
     async def _chat_model(self, spec: ModelSpec) -> ChatModel:
         if not spec.base_url:
-            return litellm_adapter.LiteLLMChatModel(spec, await litellm_adapter.load())
+            litellm = await litellm_adapter.load()
+            litellm_adapter.check_provider(spec, litellm)
+            return litellm_adapter.LiteLLMChatModel(spec, litellm)
         client = await self._stack.enter_async_context(open_client(proxy=proxy_for(spec.base_url)))
         return OpenAIChatModel(spec, client)
 
