@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
@@ -209,9 +209,21 @@ def _schema(value: Any, key: str) -> Mapping[str, Any]:
     return schema
 
 
-def schema_validator(schema: Mapping[str, Any]) -> Any:
-    """A jsonschema validator that knows the published drafts and never asks the network for more."""
-    return _draft(schema)(schema, registry=_published())
+def schema_validator(schema: Mapping[str, Any], search: Callable[[str, str], bool]) -> Any:
+    """A jsonschema validator that knows the published drafts and never asks the network for more.
+
+    Args:
+        search: whether a `pattern` matches somewhere in a text; whatever it raises passes through.
+    """
+    from jsonschema import ValidationError
+    from jsonschema.validators import extend
+
+    def pattern(validator: Any, expected: str, value: Any, _: Any) -> Iterator[ValidationError]:
+        if validator.is_type(value, "string") and not search(expected, value):
+            yield ValidationError(f"{value!r} does not match {expected!r}")
+
+    make: Any = extend
+    return make(_draft(schema), {"pattern": pattern})(schema, registry=_published())
 
 
 def _draft(schema: Mapping[str, Any]) -> Any:

@@ -94,6 +94,8 @@ class TrajectoryResult:
     extra_calls: tuple[str, ...] = ()
     ordering_issues: tuple[str, ...] = ()
     forbidden_calls: tuple[str, ...] = ()
+    error: str | None = None
+    """Why it could not be told whether the calls are as expected: then they are not `matched`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,8 @@ class CheckResult:
     check: str
     passed: bool
     reason: str
+    error: str | None = None
+    """Why it could not be told whether it holds: then it has not `passed`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,6 +297,8 @@ class ScenarioResult:
     totals: Totals = field(default_factory=Totals)
     planned: int = 0
     """How many conversations were to be held."""
+    warnings: tuple[str, ...] = ()
+    """What the user should look at, be the scenario passed: mocks that do not take the agent's calls."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from statistics import mean
 
 from agentest.metric_names import PASS_RATE
 from agentest.results import (
+    CheckResult,
     ConversationResult,
     Deduplication,
     MetricResult,
@@ -22,6 +23,7 @@ from agentest.results import (
     Severity,
     Skipped,
     Status,
+    TrajectoryResult,
     Unscored,
     Verdict,
 )
@@ -118,15 +120,22 @@ def _conversation_reasons(result: ConversationResult) -> Iterator[Reason]:
             conversation.unfinished.turn_index if conversation.unfinished else None,
         )
     if result.trajectory and not result.trajectory.matched:
-        yield Reason(Status.FAILED, ReasonKind.TRAJECTORY, f"trajectory: {result.trajectory.reason}", at)
+        status = _status_of(result.trajectory)
+        yield Reason(status, ReasonKind.TRAJECTORY, f"trajectory: {result.trajectory.reason}", at)
     for turn in result.turns:
         if turn.trajectory and not turn.trajectory.matched:
             message = f"trajectory of the turn: {turn.trajectory.reason}"
-            yield Reason(Status.FAILED, ReasonKind.TRAJECTORY, message, at, turn.turn_index)
+            status = _status_of(turn.trajectory)
+            yield Reason(status, ReasonKind.TRAJECTORY, message, at, turn.turn_index)
         for check in turn.checks:
             if not check.passed:
                 message = f"{check.check}: {check.reason}"
-                yield Reason(Status.FAILED, ReasonKind.CHECK, message, at, turn.turn_index)
+                yield Reason(_status_of(check), ReasonKind.CHECK, message, at, turn.turn_index)
+
+
+def _status_of(found: TrajectoryResult | CheckResult) -> Status:
+    """What becomes of a conversation in which something did not hold, or could not be told."""
+    return Status.ERRORED if found.error else Status.FAILED
 
 
 def _missed_rate(by_conversation: Sequence[Sequence[Reason]], rate: float) -> list[Reason]:

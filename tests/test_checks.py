@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import warnings
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
@@ -111,7 +113,7 @@ def test_contains_and_not_contains_are_opposites(reply: str, text: str) -> None:
         ({"json_schema": {"pattern": "("}}, ("expect.json_schema", "'('")),
         ({"json_schema": {"$schema": 3}}, ("expect.json_schema", "$schema")),
         ({"json_schema": {"$id": 3}}, ("expect.json_schema", "3")),
-        ({"json_schema": {"enum": {1, 2}}}, ("expect.json_schema", "set")),
+        ({"json_schema": {"enum": b"12"}}, ("expect.json_schema", "bytes")),
         ({"json_schema": {"$ref": "#/x", "x": {"type": "strin"}}}, ("expect.json_schema", "'strin'")),
         ({"json_schema": {"$ref": "#/title", "title": "abc"}}, ("expect.json_schema", "'abc'")),
     ],
@@ -208,3 +210,50 @@ def test_a_failed_check_fails_the_scenario() -> None:
         [found] = run_scenarios([scenario("s", turns=turns)], agent=agent).scenarios
     assert found.verdict.status is Status.FAILED
     assert [(r.kind, r.turn_index) for r in found.verdict.reasons] == [("check", 1)]
+
+
+HOSTILE = "a" * 5_000 + "!"
+
+
+def test_an_expression_that_takes_for_ever() -> None:
+    """A reply on which an expression does not come to its end can neither pass nor fail: it is an error."""
+    slow = {"regex": ["(a+)+$", "a!"], "json_schema": {"pattern": "(a+)+$"}}
+    first, second, schema = checked(slow, json.dumps(HOSTILE))
+    for result in (first, schema):
+        assert not result.passed
+        assert "'(a+)+$') gave no answer within 1 s" in str(result.error)
+        assert "could not be told" in result.reason
+    assert (second.passed, second.error) == (True, None)
+
+
+def test_a_hostile_reply_in_a_run() -> None:
+    """A hostile reply makes its scenario errored, not failed and not passed; the others are judged."""
+    expect = {"regex": "^(a+)+$"}
+    made = [
+        scenario(name, turns=[{"user_message": name, "expect": expect}])
+        for name in ("hostile", "fine", "wrong")
+    ]
+    replies = {"hostile": HOSTILE, "fine": "aaa", "wrong": "b"}
+    with ScriptedAgent(lambda body: replies[body["messages"][0]["content"]]) as agent:
+        result = run_scenarios(made, agent=agent)
+    assert [found.verdict.status for found in result.scenarios] == [
+        Status.ERRORED,
+        Status.PASSED,
+        Status.FAILED,
+    ]
+    assert "could not be told" in result.scenarios[0].verdict.reasons[0].message
+
+
+@settings(max_examples=200)
+@given(
+    st.sampled_from(
+        [r"\w+", r"^\s*x", r"(?i)É+", r"[[:alpha:]]+", r"(?:a){e<=1}", r"\d{2,}", r"a*?$", "x|y?"]
+    ),
+    st.sampled_from([0, re.I, re.M, re.S, re.A, re.I | re.X]),
+    st.text(max_size=10) | st.text("ax e\u0301É\n1\ud800", max_size=10),
+)
+def test_expressions_mean_what_they_mean_in_python(pattern: str, flags: int, reply: str) -> None:
+    """An expression matches as Python's `re` has it, with its flags and on any text."""
+    with warnings.catch_warnings(action="ignore"):
+        compiled = re.compile(pattern, flags)
+    assert passed({"regex": compiled}, reply) == [compiled.search(reply) is not None]

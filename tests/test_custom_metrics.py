@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
+import threading
 from enum import StrEnum
 from fractions import Fraction
 from typing import Any
@@ -359,3 +361,69 @@ def test_a_raising_metric_errs_the_scenario_and_costs_no_other() -> None:
     assert found.verdict.status is Status.ERRORED
     assert found.averages == {"call_count": 0.5}
     assert [r.kind for r in found.verdict.reasons] == ["unscored"]
+
+
+def test_plain_metrics_have_threads() -> None:
+    """Plain metrics may block: several are at it at once, and the run goes on meanwhile."""
+    meeting = threading.Barrier(4)
+
+    class Waits(QuantitativeMetric):
+        def score(self, input: TurnInput) -> float:
+            meeting.wait(60)  # all four, or none gets on
+            return 3
+
+    made = [scenario(f"s{n}", turns=["Hi"]) for n in range(4)]
+    with ScriptedAgent(["Hello."]) as agent:
+        result = run_scenarios(made, agent=agent, custom_metrics=[Waits()])
+    assert [found.averages["waits"] for found in result.scenarios] == [3.0] * 4
+
+
+def test_metrics_that_hang() -> None:
+    """A plain metric that hangs is unscored when its time is up, however many hang; others get their turn."""
+    released = threading.Event()
+
+    class Hangs(QuantitativeMetric):
+        def score(self, input: TurnInput) -> float:
+            released.wait(600)
+            return 1
+
+    class Later(QuantitativeMetric):
+        async def score(self, input: TurnInput) -> float:
+            await anyio.sleep_forever()
+            return 1
+
+    async def go() -> list[MetricResult]:
+        hanging = [evaluate_metric(metric, TURN, None, KEY, 0.05) for metric in [Hangs()] * 40 + [Later()]]
+        return [*await asyncio.gather(*hanging), await evaluate_metric(quantitative(4), TURN, None, KEY)]
+
+    try:
+        *hung, fine = anyio.run(go)
+    finally:
+        released.set()
+    assert hung == [Unscored("the metric gave no value within 0.05 s")] * 41
+    assert fine == Score(4, "")
+
+
+def test_a_metric_cannot_change_the_record() -> None:
+    """What a metric does to the calls that it is given is neither in the record nor seen by other metrics."""
+
+    class Spoils(QuantitativeMetric):
+        def score(self, input: TurnInput) -> float:
+            for made in (*input.tool_calls, *(c for turn in input.history for c in turn.tool_calls)):
+                made.args.clear()
+                made.result["list"].append(len(made.result["list"]))
+            return len(input.tool_calls[0].result["list"])
+
+    class SpoilsAll(ConversationMetric):
+        def score(self, input: ConversationInput) -> float:
+            for turn in input.turns:
+                turn.tool_calls[0].args.clear()
+            return 1
+
+    made = scenario("s", turns=["Hi", "Ho"], tools={"find": {"list": []}})
+    with ScriptedAgent([tool_call("find", q=1), "Hello.", tool_call("find", q=2), "Ho."]) as agent:
+        result = run_scenarios([made], agent=agent, custom_metrics=[Spoils(), SpoilsAll()])
+    held = result.scenarios[0].conversations[0].conversation
+    assert [c.args for c in held.tool_calls] == [{"q": 1}, {"q": 2}]
+    assert [c.result for c in held.tool_calls] == [{"list": []}] * 2
+    assert result.scenarios[0].averages["spoils"] == 1

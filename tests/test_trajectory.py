@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
+import threading
 from collections.abc import Sequence
+from functools import partial
 from itertools import combinations, permutations
 from typing import Any
 
+import anyio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentest import call
-from agentest.evaluate.trajectory import match_trajectory
+from agentest.evaluate.trajectory import match_trajectory, matched_trajectory
 from agentest.expectations import ExpectedCall, Trajectory, parse_trajectory
 from agentest.results import TrajectoryResult
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios, tool_call
@@ -257,6 +261,70 @@ def test_a_predicate_that_raises_never_lets_a_trajectory_hold() -> None:
         {"match_mode": "contains", "expected": [picky]}, made("pay", amount="x"), made("pay", amount=101)
     )
     assert both.matched
+
+
+SLOW = re.compile("(a+)+")
+HOSTILE = "a" * 5_000 + "!"
+
+
+def test_an_expression_that_takes_for_ever() -> None:
+    """Where an expression does not come to its end and the result hangs on it, there is none: an error."""
+    hostile, fine = made("a", q=HOSTILE), made("a", q="aa")
+    for mode in ("strict", "within"):
+        result = match({"match_mode": mode, "expected": [call("a", q=SLOW)]}, hostile)
+        assert not result.matched
+        assert "gave no answer within 1 s" in result.error
+        assert result.reason.startswith("could not be told: a: re.compile('(a+)+')")
+    banned = match({"forbidden": [call("a", q=SLOW)]}, hostile)
+    assert (banned.matched, banned.error is None) == (False, False)
+    certain = match({"match_mode": "contains", "expected": [call("a", q=SLOW)]}, hostile, fine)
+    assert (certain.matched, certain.error) == (True, None)
+    lost = match({"match_mode": "contains", "expected": [call("a", q=SLOW), "b"]}, hostile)
+    assert (lost.matched, lost.error, lost.missing_calls) == (False, None, ("b",))
+
+
+def test_functions_that_hang() -> None:
+    """A predicate that hangs leaves the result untold; it holds up neither the run nor its end."""
+    released = threading.Event()
+    spec = parse_trajectory({"expected": [call("a", q=lambda _: released.wait(600))]})
+    try:
+        result = anyio.run(partial(matched_trajectory, timeout_s=0.05), spec, [made("a", q=1)], 1)
+    finally:
+        released.set()
+    assert result is not None
+    assert result.error == "its functions gave no answer within 0.05 s"
+    assert not result.matched
+
+
+def test_functions_have_a_thread() -> None:
+    """Predicates and matchers run in a thread, where they may block; plain values do not need one."""
+    here = threading.get_ident()
+    seen: list[int] = []
+
+    class Matcher:
+        def __eq__(self, other: object) -> bool:
+            seen.append(threading.get_ident())
+            return True
+
+        __hash__ = None  # type: ignore[assignment]
+
+    def predicate(_: Any) -> bool:
+        seen.append(threading.get_ident())
+        return True
+
+    spec = parse_trajectory({"expected": [call("a", p=[predicate], q={"m": Matcher()})]})
+    result = anyio.run(matched_trajectory, spec, [made("a", p=[1], q={"m": 2})], 1)
+    assert result is not None
+    assert result.matched
+    assert len(seen) == 2
+    assert here not in seen
+
+
+def test_a_predicate_cannot_change_the_record() -> None:
+    """What a predicate does to the value that it is given is not in the record."""
+    one = made("a", q=[1, {"n": [2]}])
+    match({"expected": [call("a", q=lambda value: value[1]["n"].clear())]}, one)
+    assert one.args == {"q": [1, {"n": [2]}]}
 
 
 def test_call_text_shows_what_cannot_be_shown_by_its_type() -> None:

@@ -39,6 +39,7 @@ from agentest.verdict import averages, conversation_passed, decide, run_status, 
 
 HELD = TrajectoryResult(True, "as expected")
 MISSED = TrajectoryResult(False, "expected calls are missing: book")
+UNTOLD = TrajectoryResult(False, "could not be told", error="no answer within 60 s")
 DOWN = Unscored("503: down")
 OFFLINE = Skipped(NO_MODEL)
 
@@ -58,12 +59,16 @@ def talk(
 
 
 def turn(
-    index: int = 0, *, trajectory: TrajectoryResult | None = None, ok: bool = True, **metrics: Any
+    index: int = 0,
+    *,
+    trajectory: TrajectoryResult | None = None,
+    ok: bool = True,
+    checks: CheckResult | None = None,
+    **metrics: Any,
 ) -> Any:
     given = {k: v if isinstance(v, Unscored | Skipped) else Score(v, "r") for k, v in metrics.items()}
-    return TurnEvaluation(
-        index, given, trajectory, () if ok else (CheckResult("contains", False, "expected 'x'"),)
-    )
+    wrong = checks or CheckResult("contains", False, "expected 'x'")
+    return TurnEvaluation(index, given, trajectory, () if ok and not checks else (wrong,))
 
 
 def decided(
@@ -88,6 +93,9 @@ def group(severity: Severity) -> Deduplication:
         (talk(turn(), trajectory=MISSED), Status.FAILED, ReasonKind.TRAJECTORY),
         (talk(turn(trajectory=MISSED)), Status.FAILED, ReasonKind.TRAJECTORY),
         (talk(turn(ok=False)), Status.FAILED, ReasonKind.CHECK),
+        (talk(turn(), trajectory=UNTOLD), Status.ERRORED, ReasonKind.TRAJECTORY),
+        (talk(turn(trajectory=UNTOLD)), Status.ERRORED, ReasonKind.TRAJECTORY),
+        (talk(turn(checks=CheckResult("regex", False, "x", "no answer"))), Status.ERRORED, ReasonKind.CHECK),
         (talk(turn(), blame=Blame.MODEL), Status.ERRORED, ReasonKind.MODEL),
         (talk(turn(), blame=Blame.MOCK), Status.ERRORED, ReasonKind.CONVERSATION),
         (talk(turn(), blame=Blame.INTERNAL), Status.ERRORED, ReasonKind.CONVERSATION),

@@ -14,16 +14,17 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
-import anyio
 from pydantic import TypeAdapter
 
+from agentest.calling import result_of
+from agentest.deadlines import TimeLimit
 from agentest.errors import ConfigError
 from agentest.evalset.criteria import Criterion
 from agentest.evalset.model import EvalCase, Invocation
 from agentest.evaluate.grading import Graded
 from agentest.importing import import_object
 from agentest.invocations import turn_invocation
-from agentest.jsonvalue import safe_repr
+from agentest.jsonvalue import copied, safe_repr
 from agentest.llm.port import CallKey, Model
 from agentest.results import MetricResult, Score, Skipped
 from agentest.transcript import Conversation
@@ -132,15 +133,18 @@ class CustomGrader:
     async def grade(self, conversation: Conversation, model: Model | None, key: CallKey) -> Graded:
         """The scores by invocation. Whatever the code raises is the caller's to keep."""
         del model, key  # such code has ways of its own
-        actual = actual_invocations(conversation)
-        with anyio.move_on_after(_TIMEOUT_S):
-            found = self._evaluate(actual)
-            found = await found if inspect.isawaitable(found) else found
-            return _graded(found, len(actual), self.criterion.threshold)
-        raise TimeoutError(f"the evaluator gave no result within {_TIMEOUT_S:g} s")
+        actual, limit = actual_invocations(conversation), TimeLimit(_TIMEOUT_S)
+        try:
+            found = await result_of(self._evaluate, actual, limit=limit)
+        except TimeoutError:
+            if limit.expired:
+                raise TimeoutError(f"the evaluator gave no result within {_TIMEOUT_S:g} s") from None
+            raise
+        return _graded(found, len(actual), self.criterion.threshold)
 
     def _evaluate(self, actual: list[Invocation]) -> Any:
-        expected = None if self.case.conversation is None else list(self.case.conversation[: len(actual)])
+        told = self.case.conversation
+        expected = None if told is None else deepcopy(list(told[: len(actual)]))  # it belongs to all runs
         scenario = self.case.conversation_scenario
         if isinstance(self.code, Evaluator | type):
             evaluator = self.code(self.criterion.threshold) if isinstance(self.code, type) else self.code
@@ -154,7 +158,7 @@ def actual_invocations(conversation: Conversation) -> list[Invocation]:
     """The conversation's turns as invocations."""
     return [
         _INVOCATION.validate_python(
-            turn_invocation(turn, f"{conversation.conversation_id}-{turn.turn_index}")
+            copied(turn_invocation(turn, f"{conversation.conversation_id}-{turn.turn_index}"))
         )
         for turn in conversation.turns
     ]

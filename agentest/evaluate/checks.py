@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, NoReturn
 
+from agentest.calling import in_thread
+from agentest.evaluate.patterns import PatternTimeout, searches
 from agentest.expectations import Expect, schema_validator
 from agentest.results import CheckResult
 from agentest.transcript import NO_TEXT, Turn
 
 _SHOWN_CHARS = 200
+
+
+async def checked_reply(expect: Expect, turn: Turn) -> tuple[CheckResult, ...]:
+    """`check_reply`, in a thread where a check may take long."""
+    if not (expect.regex or expect.json_schema):
+        return check_reply(expect, turn)
+    found: tuple[CheckResult, ...] = await in_thread(check_reply, expect, turn)
+    return found
 
 
 def check_reply(expect: Expect, turn: Turn) -> tuple[CheckResult, ...]:
@@ -25,12 +37,9 @@ def _checks(expect: Expect, turn: Turn) -> Iterator[CheckResult]:
     for text in expect.not_contains:
         yield _result("not_contains", text not in reply, f"no {text!r} in the reply", reply)
     for pattern in expect.regex:
-        found = pattern.search(reply) is not None
-        yield _result("regex", found, f"a match of {pattern.pattern!r} in the reply", reply)
+        yield _regex(pattern, reply)
     for schema in expect.json_schema:
-        problem = _schema_problem(schema, reply)
-        expected = "JSON that validates" + (f" ({problem})" if problem else "")
-        yield _result("json_schema", problem is None, expected, reply)
+        yield _json_schema(schema, reply)
     words = len(reply.split())
     for limit in expect.max_words:
         yield CheckResult(
@@ -39,6 +48,28 @@ def _checks(expect: Expect, turn: Turn) -> Iterator[CheckResult]:
     for longest in expect.max_latency_ms:
         took = f"expected a reply within {longest:g} ms; it took {turn.latency_ms:.1f} ms"
         yield CheckResult("max_latency_ms", turn.latency_ms <= longest, took)
+
+
+def _regex(pattern: re.Pattern[str], reply: str) -> CheckResult:
+    expected = f"a match of {pattern.pattern!r} in the reply"
+    try:
+        return _result("regex", searches(pattern, reply), expected, reply)
+    except PatternTimeout as error:
+        return _untold("regex", error, expected, reply)
+
+
+def _json_schema(schema: Mapping[str, Any], reply: str) -> CheckResult:
+    try:
+        problem = _schema_problem(schema, reply)
+    except PatternTimeout as error:
+        return _untold("json_schema", error, "JSON that validates", reply)
+    expected = "JSON that validates" + (f" ({problem})" if problem else "")
+    return _result("json_schema", problem is None, expected, reply)
+
+
+def _untold(check: str, error: PatternTimeout, expected: str, reply: str) -> CheckResult:
+    found = _result(check, False, expected, reply)
+    return replace(found, reason=f"could not be told: {error}; {found.reason}", error=str(error))
 
 
 def _result(check: str, passed: bool, expected: str, reply: str) -> CheckResult:
@@ -52,10 +83,14 @@ def _schema_problem(schema: Mapping[str, Any], reply: str) -> str | None:
     except (ValueError, RecursionError) as error:
         return f"it is not JSON: {error}"
     try:
-        problem = next(schema_validator(schema).iter_errors(value), None)
+        problem = next(schema_validator(schema, _search).iter_errors(value), None)
     except (ArithmeticError, RecursionError) as error:
         return f"it cannot be validated: {type(error).__name__}: {error}"
     return None if problem is None else f"{problem.json_path}: {problem.message[:_SHOWN_CHARS]}"
+
+
+def _search(pattern: str, text: str) -> bool:
+    return searches(re.compile(pattern), text)
 
 
 def _not_json(constant: str) -> NoReturn:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from agentest.jsonvalue import copied
 from agentest.transcript import ToolCall, Turn
 
 
@@ -20,6 +21,11 @@ class TurnInput:
     history: tuple[Turn, ...]
     turn_index: int
 
+    def copied(self) -> TurnInput:
+        """The same for code of the user's own, which may change what it is given."""
+        calls = tuple(map(copied_call, self.tool_calls))
+        return replace(self, tool_calls=calls, history=tuple(map(copied_turn, self.history)))
+
 
 @dataclass(frozen=True, slots=True)
 class ConversationInput:
@@ -29,3 +35,17 @@ class ConversationInput:
     profile: str
     knowledge: tuple[str, ...]
     turns: tuple[Turn, ...]
+
+    def copied(self) -> ConversationInput:
+        """The same for code of the user's own, which may change what it is given."""
+        return replace(self, turns=tuple(map(copied_turn, self.turns)))
+
+
+def copied_turn(turn: Turn) -> Turn:
+    """The turn with calls of its own."""
+    return replace(turn, tool_calls=tuple(map(copied_call, turn.tool_calls))) if turn.tool_calls else turn
+
+
+def copied_call(call: ToolCall) -> ToolCall:
+    """The call with arguments and a result of its own."""
+    return replace(call, args=copied(call.args), result=copied(call.result))

@@ -7,17 +7,16 @@ Subclass one of three, give it a `name` (default: the class name in snake_case),
 from __future__ import annotations
 
 import copy
-import inspect
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from numbers import Real
 from typing import Any, TypeVar
 
-import anyio
 from pydantic import BaseModel
 
-from agentest.calling import ends_the_run
+from agentest.calling import ends_the_run, result_of
+from agentest.deadlines import TimeLimit
 from agentest.errors import ModelError
 from agentest.evaluate.context import ConversationInput, TurnInput
 from agentest.llm.port import CallKey, Model
@@ -97,22 +96,25 @@ class ConversationMetric(Metric):
 
 
 async def evaluate_metric(
-    metric: Metric, given: TurnInput | ConversationInput, model: Model | None, key: CallKey
+    metric: Metric,
+    given: TurnInput | ConversationInput,
+    model: Model | None,
+    key: CallKey,
+    timeout_s: float = _TIMEOUT_S,
 ) -> MetricResult:
     """The metric's value. Whatever its code raises makes it Unscored; asking a missing model, Skipped."""
-    llm = MetricModel(model, key)
+    llm, limit = MetricModel(model, key), TimeLimit(timeout_s)
     try:
         # A copy for each call: `self.llm` knows its conversation, and nothing set on `self` is shared.
         bound: Any = copy.copy(metric)
         bound.llm = llm
         method = bound.evaluate if isinstance(metric, QualitativeMetric) else bound.score
-        with anyio.move_on_after(_TIMEOUT_S):
-            found = method(given)
-            return _score(metric, await found if inspect.isawaitable(found) else found)
-        return Unscored(f"the metric gave no value within {_TIMEOUT_S:g} s")
+        return _score(metric, await result_of(method, given.copied(), limit=limit))
     except BaseException as error:
         if ends_the_run(error):
             raise
+        if limit.expired and isinstance(error, TimeoutError):
+            return Unscored(f"the metric gave no value within {timeout_s:g} s")
         # A task group or a wrapper may have hidden NoModel, so what was asked counts, not what was raised.
         return Skipped(NO_MODEL) if llm.refused else Unscored(f"{type(error).__name__}: {error}")
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 
 import anyio
 
-from agentest.evaluate.checks import check_reply
+from agentest.evaluate.checks import checked_reply
 from agentest.evaluate.context import ConversationInput, TurnInput
 from agentest.evaluate.custom import ConversationMetric, Metric, evaluate_metric
 from agentest.evaluate.grading import Graded, Grader, graded
 from agentest.evaluate.judge import Judge
 from agentest.evaluate.prompts import conversation_context, turn_context
-from agentest.evaluate.trajectory import match_trajectory
+from agentest.evaluate.trajectory import matched_trajectory
 from agentest.llm.port import CallKey
 from agentest.metric_names import BUILTIN, Kind
 from agentest.results import (
@@ -60,10 +60,10 @@ class Evaluator:
         return TurnEvaluation(
             turn_index=turn.turn_index,
             metrics=await self._gather(self._turn_metrics(turns, conversation)),
-            trajectory=match_trajectory(scripted.trajectory, turn.tool_calls, 1)
+            trajectory=await matched_trajectory(scripted.trajectory, turn.tool_calls, 1)
             if scripted and scripted.trajectory
             else None,
-            checks=check_reply(scripted.expect, turn) if scripted and scripted.expect else (),
+            checks=await checked_reply(scripted.expect, turn) if scripted and scripted.expect else (),
             reference=scripted.reference if scripted else None,
         )
 
@@ -89,12 +89,12 @@ class Evaluator:
                 tasks.start_soon(grade, grader)
         return {grader.name: found[grader.name] for grader in self.graders}
 
-    def trajectory(self, conversation: Conversation) -> TrajectoryResult | None:
+    async def trajectory(self, conversation: Conversation) -> TrajectoryResult | None:
         """The scenario's own trajectory against the whole conversation."""
         if self.scenario.trajectory is None:
             return None
         failure = conversation.failure
-        return match_trajectory(
+        return await matched_trajectory(
             self.scenario.trajectory,
             conversation.tool_calls,
             conversation.started_turns,
@@ -213,6 +213,7 @@ class OngoingEvaluation:
         self._turns: dict[int, TurnEvaluation] = {}
         self._metrics: Mapping[str, MetricResult] = {}
         self._grades: Mapping[str, Graded] = {}
+        self._trajectory: TrajectoryResult | None = None
         self._problem: str | None = None
 
     async def add_turn(self, turns: tuple[Turn, ...]) -> None:
@@ -225,6 +226,7 @@ class OngoingEvaluation:
     async def add_conversation(self, conversation: Conversation) -> None:
         """Evaluate the conversation as a whole."""
         try:
+            self._trajectory = await self._evaluator.trajectory(conversation)
             self._metrics = await self._evaluator.evaluate_conversation(conversation, self._number)
             self._grades = await self._evaluator.grade(conversation, self._number)
         except Exception as error:  # noqa: BLE001 - as above
@@ -232,17 +234,13 @@ class OngoingEvaluation:
 
     def result(self, conversation: Conversation) -> ConversationResult:
         """What was found out, once everything has been added."""
-        trajectory = None
-        try:
-            trajectory = self._evaluator.trajectory(conversation)
-        except Exception as error:  # noqa: BLE001 - as above
-            self._note(error)
         if self._problem and not conversation.failure:
             conversation = replace(conversation, failure=Failure(Blame.INTERNAL, self._problem))
         turns = tuple(with_grades(self._turns[index], self._grades) for index in sorted(self._turns))
         failures = labelled_failures(conversation.conversation_id, turns)
         whole = {name: grade.whole for name, grade in self._grades.items() if grade.whole}
-        return ConversationResult(conversation, turns, {**self._metrics, **whole}, trajectory, failures)
+        metrics = {**self._metrics, **whole}
+        return ConversationResult(conversation, turns, metrics, self._trajectory, failures)
 
     def _note(self, error: Exception) -> None:
         text = f"the conversation could not be evaluated: {type(error).__name__}: {error}"

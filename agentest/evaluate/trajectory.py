@@ -5,15 +5,40 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
+from agentest.calling import result_of
+from agentest.deadlines import TimeLimit
 from agentest.evaluate.matching import maximum_matching
-from agentest.evaluate.values import PredicateFailed, equal, shown
+from agentest.evaluate.values import CannotTell, PredicateFailed, equal, is_plain, shown
 from agentest.expectations import ExpectedCall, Trajectory
 from agentest.results import TrajectoryResult
 from agentest.transcript import ToolCall, call_text
 
 _SHOWN_CALLS = 20
+_TIMEOUT_S = 60.0
+
+
+async def matched_trajectory(
+    spec: Trajectory,
+    calls: Sequence[ToolCall],
+    turns: int,
+    *,
+    complete: bool = True,
+    timeout_s: float = _TIMEOUT_S,
+) -> TrajectoryResult | None:
+    """`match_trajectory`, in a thread where functions and matchers of the user decide: they may hang."""
+    match = partial(match_trajectory, spec, calls, turns, complete=complete)
+    if all(is_plain(expected.args) for expected in (*(spec.expected or ()), *spec.forbidden)):
+        return match()
+    limit = TimeLimit(timeout_s)
+    try:
+        found: TrajectoryResult | None = await result_of(match, limit=limit)
+    except TimeoutError:
+        error = f"its functions gave no answer within {timeout_s:g} s"
+        return _untold(error, spec, calls)
+    return found
 
 
 def match_trajectory(
@@ -28,9 +53,16 @@ def match_trajectory(
     """
     if not complete:
         spec = replace(spec, expected=None)
-    found = _Findings.of(spec, calls, turns)
+    expected = None if spec.expected is None else _Table.of(spec.expected, calls)
+    banned = _Table.of(spec.forbidden, calls)
+    # Where it cannot be told what a call is, it is first taken for what the trajectory wants.
+    found = _Findings.of(spec, expected and expected.told(True), banned.told(False), turns)
     if not found.problems and not complete:
         return None
+    if not found.problems:
+        worst = _Findings.of(spec, expected and expected.told(False), banned.told(True), turns)
+        if worst.problems:
+            return _untold("; ".join((*(expected.untold if expected else ()), *banned.untold)), spec, calls)
     verdict = "; ".join(found.problems) or _holds(spec, calls)
     return TrajectoryResult(
         matched=not found.problems,
@@ -40,6 +72,10 @@ def match_trajectory(
         ordering_issues=found.ordering,
         forbidden_calls=found.forbidden,
     )
+
+
+def _untold(error: str, spec: Trajectory, calls: Sequence[ToolCall]) -> TrajectoryResult:
+    return TrajectoryResult(False, f"could not be told: {error}\n{_side_by_side(spec, calls)}", error=error)
 
 
 def call_matches(expected: ExpectedCall, made: ToolCall) -> bool:
@@ -67,27 +103,40 @@ def _arguments(expected: ExpectedCall) -> Mapping[str, Any] | None:
 class _Table:
     """Which calls made (columns) are which expected calls (rows).
 
-    A predicate that raised did not match: it can let a trajectory fail, but never hold. `raised` tells.
+    A predicate that raised did not match: it can let a trajectory fail, but never hold. `raised` tells. None
+    stands where it could not be told, and `untold` says why.
     """
 
     expected: Sequence[ExpectedCall]
     calls: Sequence[ToolCall]
-    matches: Sequence[Sequence[bool]]
+    matches: Sequence[Sequence[bool | None]]
     raised: tuple[str, ...]
+    untold: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, expected: Sequence[ExpectedCall], calls: Sequence[ToolCall]) -> _Table:
         raised: list[str] = []
+        untold: list[str] = []
 
-        def matches(wanted: ExpectedCall, made: ToolCall) -> bool:
+        def matches(wanted: ExpectedCall, made: ToolCall) -> bool | None:
             try:
                 return call_matches(wanted, made)
+            except CannotTell as error:
+                untold.append(f"{wanted.name}: {error}")
+                return None
             except PredicateFailed as error:
                 raised.append(f"{wanted.name}: {error}")
                 return False
 
         rows = [[matches(wanted, made) for made in calls] for wanted in expected]
-        return cls(expected, calls, rows, tuple(dict.fromkeys(raised)))
+        return cls(expected, calls, rows, tuple(dict.fromkeys(raised)), tuple(dict.fromkeys(untold)))
+
+    def told(self, answer: bool) -> _Table:
+        """The table with this answer in the place of those that could not be had."""
+        if not self.untold:
+            return self
+        rows = [[answer if match is None else match for match in row] for row in self.matches]
+        return replace(self, matches=rows)
 
     def columns(self) -> list[bool]:
         """For each call, whether it is any of those expected."""
@@ -112,14 +161,12 @@ class _Findings:
     forbidden: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, spec: Trajectory, calls: Sequence[ToolCall], turns: int) -> _Findings:
-        found = cls()
-        if spec.expected is not None:
-            table = _Table.of(spec.expected, calls)
-            found = _compare(spec.match_mode, table)
+    def of(cls, spec: Trajectory, expected: _Table | None, banned: _Table, turns: int) -> _Findings:
+        found, calls = cls(), banned.calls
+        if expected:
+            found = _compare(spec.match_mode, expected)
             if found.problems:
-                found = replace(found, problems=(*found.problems, *table.raised))
-        banned = _Table.of(spec.forbidden, calls)
+                found = replace(found, problems=(*found.problems, *expected.raised))
         forbidden = tuple(call.name for call, hit in zip(calls, banned.columns(), strict=True) if hit)
         problems = list(found.problems)
         if forbidden:

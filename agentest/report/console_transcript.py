@@ -136,7 +136,7 @@ def _metrics(metrics: Mapping[str, MetricResult], indent: int) -> Iterator[Line]
 
 
 def _check(check: CheckResult, look: Look, indent: int) -> Line:
-    mark = look.mark(Status.PASSED if check.passed else Status.FAILED)
+    mark = look.mark(_status(check.passed, check.error))
     return line(indent, f"{check.check}: {check.reason}", lead=(mark, " "))
 
 
@@ -144,5 +144,9 @@ def _trajectory(result: TrajectoryResult | None, look: Look, indent: int, faults
     if result is None or not (result.matched or faults):
         return
     first, *more = rows_of(f"trajectory: {result.reason}")
-    yield line(indent, first, lead=(look.mark(Status.PASSED if result.matched else Status.FAILED), " "))
+    yield line(indent, first, lead=(look.mark(_status(result.matched, result.error)), " "))
     yield from labelled(indent + 2, "", more)
+
+
+def _status(holds: bool, error: str | None) -> Status:
+    return Status.PASSED if holds else Status.ERRORED if error else Status.FAILED

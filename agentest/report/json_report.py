@@ -291,6 +291,7 @@ def scenario_json(result: ScenarioResult) -> Json:
         "skippedMetrics": dict(result.skipped_metrics),
         "errors": [_error_group(e) for e in result.errors],
         "failures": _failures(result.verdict.reasons),
+        "warnings": list(result.warnings),
         "usage": _by_role(result.usage),
         **case_json(result),
     }
@@ -404,7 +405,7 @@ def _metric(result: MetricResult) -> Json:
 
 
 def _check(check: CheckResult) -> Json:
-    return {"check": check.check, "passed": check.passed, "reason": check.reason}
+    return {"check": check.check, "passed": check.passed, "reason": check.reason, "error": check.error}
 
 
 def _trajectory(result: TrajectoryResult) -> Json:
@@ -415,6 +416,7 @@ def _trajectory(result: TrajectoryResult) -> Json:
         "orderingIssues": list(result.ordering_issues),
         "forbiddenCalls": list(result.forbidden_calls),
         "reason": result.reason,
+        "error": result.error,
     }
 
 

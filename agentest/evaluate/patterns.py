@@ -1,0 +1,129 @@
+"""Regular expressions on what an agent wrote, with a time limit.
+
+Some expressions take for ever on some texts, and Python's engine holds the whole interpreter meanwhile: no
+other thread gets on. So they are matched in a helper process, by the same engine, which ends in time.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import pickle
+import re
+import sys
+from contextlib import suppress
+from subprocess import DEVNULL, PIPE, Popen
+from threading import BoundedSemaphore
+from typing import IO, Literal
+
+_LIMIT_S = 1.0
+"""Of the processor, not of the clock: a busy machine is nobody's fault."""
+_AT_ONCE = 4
+_REPEATS = re.compile(r"[*+?{]")
+_PROGRAM = """
+import pickle, re, signal, sys
+limited = hasattr(signal, "setitimer")
+if limited:
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
+while True:
+    try:
+        pattern, flags, method, text, seconds = pickle.load(sys.stdin.buffer)
+    except EOFError:
+        break
+    if limited:
+        signal.setitimer(signal.ITIMER_PROF, seconds)
+    found = getattr(re.compile(pattern, flags), method)(text) is not None
+    if limited:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+    sys.stdout.buffer.write(b"+" if found else b"-")
+    sys.stdout.buffer.flush()
+"""
+
+
+class PatternTimeout(Exception):
+    """Whether the expression matches could not be told."""
+
+
+class _Helper:
+    """A process that matches one expression after another. It ends with us: its input does."""
+
+    def __init__(self) -> None:
+        # A session of its own: Ctrl-C in the terminal is not for it.
+        self._process = Popen(
+            [sys.executable, "-I", "-S", "-c", _PROGRAM],
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=DEVNULL,
+            start_new_session=True,
+        )
+        assert self._process.stdin
+        assert self._process.stdout
+        self._questions: IO[bytes] = self._process.stdin
+        self._answers: IO[bytes] = self._process.stdout
+
+    def ask(self, question: tuple[object, ...]) -> bytes:
+        """`+`, `-`, or nothing where the process has ended."""
+        try:
+            pickle.dump(question, self._questions)
+            self._questions.flush()
+        except BrokenPipeError:
+            return b""
+        return self._answers.read(1)
+
+    def close(self) -> None:
+        self._process.kill()
+        self._answers.close()
+        with suppress(BrokenPipeError):
+            self._questions.close()
+        self._process.wait()
+
+
+_places = BoundedSemaphore(_AT_ONCE)
+_idle: list[_Helper] = []
+
+
+def _close_all() -> None:
+    while _idle:
+        _idle.pop().close()
+
+
+atexit.register(_close_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_idle.clear)  # they answer to the parent
+
+
+def searches(pattern: re.Pattern[str], text: str) -> bool:
+    """Whether the expression matches somewhere in the text. Blocks. Raises PatternTimeout."""
+    return _matches(pattern, "search", text)
+
+
+def matches_whole(pattern: re.Pattern[str], text: str) -> bool:
+    """Whether the expression matches the whole text. Blocks. Raises PatternTimeout."""
+    return _matches(pattern, "fullmatch", text)
+
+
+def _matches(pattern: re.Pattern[str], method: Literal["search", "fullmatch"], text: str) -> bool:
+    if not _REPEATS.search(pattern.pattern):  # without repetition nothing can take long
+        return getattr(pattern, method)(text) is not None
+    question = (pattern.pattern, pattern.flags & ~re.DEBUG, method, text, _LIMIT_S)
+    with _places:
+        answer = _asked(question)
+    if not answer:
+        raise PatternTimeout(
+            f"re.compile({pattern.pattern!r}) gave no answer within {_LIMIT_S:g} s on a text of {len(text)} "
+            "characters; write it so that no repetition stands inside another"
+        )
+    return answer == b"+"
+
+
+def _asked(question: tuple[object, ...]) -> bytes:
+    try:
+        helper = _idle.pop()
+    except IndexError:
+        helper = _Helper()
+    answer = helper.ask(question)
+    if answer:
+        _idle.append(helper)
+    else:
+        helper.close()
+    return answer
