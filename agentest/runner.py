@@ -46,7 +46,7 @@ from agentest.results import (
     Status,
     Verdict,
 )
-from agentest.totals import slimmed, totals_of
+from agentest.totals import slimmed, totals_of, warnings_of
 from agentest.transcript import Turn
 from agentest.verdict import averages, decide, skipped_metrics
 
@@ -358,6 +358,7 @@ class _Units:
             duration_ms=(perf_counter() - state.started) * 1000,
             usage=self._ports.ledger.of(unit.scope),
             totals=totals_of(conversations),
+            warnings=tuple(map(self._ports.redact.error, warnings_of(conversations))),
         )
 
     def _cut_short(self, state: _UnitState) -> ScenarioResult:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from heapq import nlargest
 
 from agentest.results import ConversationResult, MetricResult, Score, SlowTurn, Totals
-from agentest.transcript import TimeSpent, Turn, UnfinishedTurn, Usage
+from agentest.transcript import TimeSpent, Turn, UnfinishedTurn, Usage, mismatch
 from agentest.verdict import conversation_passed
 
 KEPT_SLOWEST = 5
@@ -40,6 +40,25 @@ def _slowest(conversations: Sequence[ConversationResult]) -> tuple[SlowTurn, ...
     return tuple(nlargest(KEPT_SLOWEST, turns, key=lambda turn: turn.latency_ms))
 
 
+def warnings_of(conversations: Sequence[ConversationResult]) -> tuple[str, ...]:
+    """One text for each tool whose mock does not take the arguments that the agent called it with."""
+    problems: dict[str, list[str]] = {}
+    for result in conversations:
+        for call in result.conversation.tool_calls:
+            if problem := mismatch(call):
+                problems.setdefault(call.name, []).append(problem)
+    return tuple(_warning(name, found) for name, found in problems.items())
+
+
+def _warning(name: str, problems: Sequence[str]) -> str:
+    times = "" if len(problems) == 1 else f" {len(problems)} times"
+    return (
+        f"{name} was called{times} with arguments that its mock does not take: "
+        f"{problems[0].removeprefix('invalid arguments: ')}. The agent was answered an error; if the call is "
+        "right, mend the parameters of the mock"
+    )
+
+
 def slimmed(result: ConversationResult) -> ConversationResult:
     """A conversation that passed without what nobody asks for any more: texts, arguments, reasons.
 
@@ -57,7 +76,10 @@ def slimmed(result: ConversationResult) -> ConversationResult:
 
 
 def _slim_turn(turn: Turn) -> Turn:
-    calls = tuple(replace(call, args={}, result=None) for call in turn.tool_calls)
+    calls = tuple(
+        replace(call, args={} if isinstance(call.args, Mapping) else "", result=None)
+        for call in turn.tool_calls
+    )
     return replace(turn, user_message="", agent_message="", tool_calls=calls, remarks=())
 
 

@@ -48,6 +48,11 @@ class ToolCall:
     """Message of the exception that the mock raised, and that the agent saw as `{"error": …}`."""
 
 
+def mismatch(call: ToolCall) -> str | None:
+    """What of a call the signature of its mock does not take; None where it fits, or was no object at all."""
+    return call.invalid_arguments if isinstance(call.args, Mapping) else None
+
+
 def call_text(call: ToolCall) -> str:
     """A call as it is shown: `name(key=value)`, or what was sent in place of arguments."""
     if not isinstance(call.args, Mapping):

@@ -7,7 +7,7 @@ import json
 import threading
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -24,6 +24,8 @@ from pydantic import BaseModel
 
 from agentest import scenario, sequence
 from agentest.errors import AgentError, AgentestError, MockError, ScenarioError, UnmockedToolError
+from agentest.mock_binding import RecordedAnswer
+from agentest.scenarios import Session
 from agentest.simulate.mocks import MockContext, MockResolver
 from agentest.testing import ScriptedAgent, run_scenarios, tool_call
 from agentest.transcript import Blame, Conversation, ToolCall
@@ -770,3 +772,71 @@ def test_two_hundred_conversations_at_once() -> None:
         for each in found.conversations:
             assert [c.result for c in each.conversation.tool_calls] == ["first", "second", "third"]
     assert sum(len(found.conversations) for found in result.scenarios) == 200
+
+
+def test_a_mismatch_is_a_warning() -> None:
+    """Arguments that a mock does not take are a warning, told once a tool; the scenario's status stays."""
+
+    def weather(city: str) -> str:
+        return "sunny"
+
+    calls = [
+        tool_call("weather", town="Bern"),
+        tool_call("weather"),
+        tool_call("weather", city="Bern"),
+        {"function": {"name": "weather", "arguments": "{not JSON"}},
+    ]
+    made = [
+        scenario("odd", turns=["Go."], tools={"weather": weather}),
+        scenario("fine", turns=["Go."], tools={"weather": lambda: "sunny"}),
+    ]
+    with ScriptedAgent([calls, "Sunny."]) as agent:
+        odd, fine = run_scenarios(made, agent=agent).scenarios
+    assert odd.verdict.passed
+    (warning,) = odd.warnings
+    assert warning.startswith("weather was called 2 times with arguments that its mock does not take: `city`")
+    assert fine.warnings == ()
+
+
+def test_recorded_answers_belong_to_nobody() -> None:
+    """What a handler does to an answer falsifies neither the record nor any later answer."""
+
+    def handler(messages: Any, ctx: Any) -> str:
+        given = {"q": [1]}
+        found = [ctx.resolve_tool(name, given) for name in ("recorded", "recorded", "plain", "plain")]
+        given["q"].append("spoilt")
+        for answer in found:
+            answer["list"].append("spoilt")
+        ctx.session.state["list"].append("spoilt")
+        return json.dumps([len(ctx.session.state["list"]), *(len(answer["list"]) for answer in found)])
+
+    made = replace(
+        scenario("s", turns=["One.", "Two."], conversations_per_scenario=3, tools={"plain": {"list": []}}),
+        recorded=(RecordedAnswer("recorded", {"q": [1]}, {"list": []}),),
+        session=Session(state={"list": []}),
+    )
+    (found,) = run_scenarios([made], agent=handler).scenarios
+    for held in found.conversations:
+        assert [turn.agent_message for turn in held.conversation.turns] == [
+            "[1, 1, 1, 1, 1]",
+            "[2, 1, 1, 1, 1]",
+        ]
+        assert all(call.result == {"list": []} for call in held.conversation.tool_calls)
+        assert all(call.args == {"q": [1]} for call in held.conversation.tool_calls)
+
+
+def test_a_handler_cannot_change_what_its_messages_hold() -> None:
+    """What a handler does inside a message, at any depth, is not in the next request."""
+
+    def handler(messages: list[dict[str, Any]], ctx: Any) -> Any:
+        calls = [c for m in messages for c in m.get("tool_calls", ())]
+        names = [c["function"]["name"] for c in calls]
+        for made in calls:
+            made["function"]["name"] = "spoilt"
+        return (
+            str(names) if len(names) > 1 else {"content": None, "tool_calls": [{"id": "1", **tool_call("a")}]}
+        )
+
+    with_tools = scenario("s", turns=["Go."], tools={"a": 1})
+    (found,) = run_scenarios([with_tools], agent=handler).scenarios
+    assert found.conversations[0].conversation.turns[0].agent_message == "['a', 'a']"

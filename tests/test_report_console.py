@@ -734,3 +734,11 @@ def test_shortened_text_is_one_row() -> None:
     """Shortening collapses white space and marks what it cut."""
     assert shortened("a\n\n b\tc") == "a b c"
     assert shortened("x" * 200, 10) == "xxxxxxxxx…"
+
+
+def test_warnings_are_shown_whatever_the_status() -> None:
+    """What a user should look at is shown below a scenario, be it passed."""
+    text = "find was called with arguments that its mock does not take"
+    cut_short = conversation(failure=Failure(Blame.AGENT, "no"))
+    for found in (scenario(conversation()), scenario(cut_short)):
+        assert f"    warning: {text}" in shown(replace(found, warnings=(text,))).splitlines()

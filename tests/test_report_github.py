@@ -428,3 +428,12 @@ def test_big_run_is_quick(tmp_path: Path) -> None:
     assert len(re.findall(r"^\| ❌", content, re.M)) == 200
     assert "transcripts left out" in content
     assert balanced(content)
+
+
+def test_warnings() -> None:
+    """What a user should look at is a warning at the scenario's line and in the summary, be it passed."""
+    result = run_result(scenario_result("fine", warnings=("find: `city` is missing",)))
+    assert lines(result) == [
+        "::warning file=scenarios/booking.sim.py,line=7,title=fine%3A warning::find: `city` is missing"
+    ]
+    assert "### Warnings\n\n- fine: find: &#96;city&#96; is missing\n" in summary(result, 10_000)

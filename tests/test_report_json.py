@@ -54,6 +54,8 @@ from agentest.results import (
     Severity,
     Skipped,
     Status,
+    TrajectoryResult,
+    TurnEvaluation,
     Unscored,
     Verdict,
 )
@@ -484,3 +486,19 @@ def test_place_is_taken(tmp_path: Path) -> None:
     with pytest.raises(OSError):
         write_atomically(tmp_path / "results.json", b"{}")
     assert [p.name for p in tmp_path.iterdir()] == ["results.json"]
+
+
+def test_warnings_and_what_could_not_be_told() -> None:
+    """A scenario's warnings are in the document, and what could not be told says why."""
+    check = CheckResult("regex", False, "could not be told", "no answer")
+    untold = TrajectoryResult(False, "could not be told", error="no answer")
+    held = conversation_result(turns=[TurnEvaluation(0, {}, untold, (check,))], trajectory=untold)
+    found = scenario_result(conversations=[held], warnings=("look",))
+    document = written(run_result(found, scenario_result("other")))
+    first, second = document["scenarios"]
+    assert (first["warnings"], second["warnings"]) == (["look"], [])
+    assert (first["status"], first["passed"]) == ("errored", False)
+    (told,) = first["conversations"]
+    assert told["trajectory"]["error"] == told["perTurnTrajectory"][0]["error"] == "no answer"
+    assert told["evaluation"]["turnEvaluations"][0]["checks"][0]["error"] == "no answer"
+    assert problems(document) == []

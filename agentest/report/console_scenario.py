@@ -16,6 +16,7 @@ from agentest.report.console_text import (
     Part,
     count,
     duration,
+    labelled,
     line,
     rows_of,
 )
@@ -50,7 +51,7 @@ def scenario_lines(result: ScenarioResult, look: Look) -> list[Line]:
     status = result.verdict.status
     if status is Status.SKIPPED:
         return [headline(result, look), *(_reason_line(r, look, 4) for r in result.verdict.reasons)]
-    findings = [*_error_groups(result, look), *_averages(result)]
+    findings = [*_warnings(result), *_error_groups(result, look), *_averages(result)]
     if status is Status.PASSED and not look.verbose:
         return [headline(result, look), *findings]
     general = [*_general_reasons(result, look), *shortfall_lines(result, look)]
@@ -100,6 +101,11 @@ def _facts(result: ScenarioResult) -> Iterator[str]:
         yield count(totals.tool_calls, "tool call")
     if totals.conversations or result.duration_ms:
         yield duration(result.duration_ms)
+
+
+def _warnings(result: ScenarioResult) -> Iterator[Line]:
+    for warning in result.warnings:
+        yield from labelled(4, "warning: ", rows_of(warning), "yellow")
 
 
 def _averages(result: ScenarioResult) -> Iterator[Line]:

@@ -124,6 +124,9 @@ def annotation_lines(result: RunResult, locate: Callable[[str], str]) -> Iterato
     for scenario, reason in _violations(result):
         title = f"{named(scenario)}: threshold"
         yield annotation("warning", locate(scenario.file), scenario.line, title, reason.message)
+    for scenario, warning in _warnings(result):
+        title = f"{named(scenario)}: warning"
+        yield annotation("warning", locate(scenario.file), scenario.line, title, warning)
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +234,8 @@ def _sections(result: RunResult, transcripts: Transcripts) -> Iterator[_Section]
     yield _Section("errors", _ERRORS_HEAD, [partial(_error_row, s, e, several) for s, e in errors])
     violations = [partial(_violation, s, r, several) for s, r in _violations(result)]
     yield _Section("threshold violations", "\n### Threshold violations\n\n", violations)
+    warnings = [partial(_warning, s, text, several) for s, text in _warnings(result)]
+    yield _Section("warnings", "\n### Warnings\n\n", warnings)
     told = [partial(_details, s, story, several) for s in scenarios for story in transcripts.of(s)]
     yield _Section("transcripts", "\n### Transcripts of failures\n\n", told, transcripts.left_out)
 
@@ -284,6 +289,10 @@ def _table_row(cells: Iterable[str]) -> str:
 
 def _violation(scenario: ScenarioResult, reason: Reason, several: bool) -> str:
     return f"- {_inline(_label(scenario, several))}: {_inline(reason.message)}\n"
+
+
+def _warning(scenario: ScenarioResult, text: str, several: bool) -> str:
+    return f"- {_inline(_label(scenario, several))}: {_inline(text)}\n"
 
 
 def _details(scenario: ScenarioResult, story: Story, several: bool) -> str:
@@ -385,6 +394,10 @@ def _violations(result: RunResult) -> Iterator[tuple[ScenarioResult, Reason]]:
         for reason in scenario.verdict.reasons
         if reason.kind in _VIOLATIONS
     )
+
+
+def _warnings(result: RunResult) -> Iterator[tuple[ScenarioResult, str]]:
+    return ((scenario, text) for scenario in result.scenarios for text in scenario.warnings)
 
 
 def _to_show(scenario: ScenarioResult) -> Iterator[ConversationResult]:
