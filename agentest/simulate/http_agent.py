@@ -53,9 +53,11 @@ class Answered(Generic[T]):
 class _TryAgain(Exception):
     """This attempt failed in a way that is not yet the agent's answer."""
 
-    def __init__(self, problem: str, wait: float | None = None) -> None:
+    def __init__(self, problem: str, wait: float | None = None, *, lost: bool = False) -> None:
         super().__init__(problem)
         self.wait = wait
+        self.lost = lost
+        """Whether the connection was, so that there is no answer at all."""
 
 
 class HttpSender:
@@ -96,7 +98,10 @@ class HttpSender:
             except _TryAgain as error:
                 if attempt > self._retries:
                     tries = f" ({attempt} attempts)" if attempt > 1 else ""
-                    raise NoReply(f"{error}{tries}", attempt - 1) from None
+                    problem = f"{error}{tries}"
+                    if error.lost and self._was_held_up(limit):
+                        raise HeldUp(problem, limit.delay) from None
+                    raise NoReply(problem, attempt - 1) from None
                 await anyio.sleep(pause_before_retry(attempt, error.wait))
                 continue
             except AgentError as error:
@@ -148,7 +153,7 @@ class HttpSender:
             problem = f"{url}: {describe(error)}"
             if was_refused(error):
                 # Nothing of an answer has come: sending it again cannot make the agent answer twice.
-                raise _TryAgain(problem) from None
+                raise _TryAgain(problem, lost=True) from None
             raise self._cut(problem, limit) from None
 
     async def _read(
@@ -171,9 +176,11 @@ class HttpSender:
             raise self._cut(f"{response.url}: the answer was cut: {describe(error)}", limit) from None
 
     def _cut(self, problem: str, limit: TimeLimit) -> AgentestError:
-        """A connection that was lost: by us, where we did not read for longer than others wait for that."""
-        held_up = limit.delay > min(_LONG_DELAY_S, self._timeout_s)
-        return HeldUp(problem, limit.delay) if held_up else AgentError(problem)
+        return HeldUp(problem, limit.delay) if self._was_held_up(limit) else AgentError(problem)
+
+    def _was_held_up(self, limit: TimeLimit) -> bool:
+        """Whether a connection may have been lost as we did not read for longer than others wait for that."""
+        return limit.delay > min(_LONG_DELAY_S, self._timeout_s)
 
 
 def _redirected(url: str, headers: Headers, response: DirectResponse) -> tuple[str, Headers]:

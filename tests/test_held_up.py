@@ -1,0 +1,95 @@
+"""A run that is stopped for longer than its time-outs, in a process of its own, against a real server."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+PROGRAM = """
+import json, sys
+from agentest import scenario
+from agentest.testing import run_scenarios
+
+made = [scenario(f"s{n}", turns=["Hi"]) for n in range(10)]
+result = run_scenarios(made, agent=sys.argv[1], concurrency=10, request_timeout_ms=1000)
+print(json.dumps([
+    (found.verdict.status, found.conversations[0].conversation.turns[0].latency_ms if found.verdict.passed
+     else found.conversations[0].conversation.failure.message)
+    for found in result.scenarios
+]))
+"""
+
+
+class Stopping(ThreadingHTTPServer):
+    """An agent that stops whoever asks it for longer than they wait, and then answers, or hangs up."""
+
+    daemon_threads = True
+
+    def __init__(self, hangs_up: bool) -> None:
+        self.hangs_up = hangs_up
+        self.asked = threading.Barrier(10, action=self._stop)
+        self.stopped = threading.Event()
+        self.client: subprocess.Popen[str] | None = None
+        self.known = threading.Event()
+        super().__init__(("127.0.0.1", 0), Handler)
+
+    def _stop(self) -> None:
+        self.known.wait(60)
+        assert self.client
+        os.kill(self.client.pid, signal.SIGSTOP)
+        threading.Event().wait(1.5)  # longer than the time-out
+        self.stopped.set()
+        threading.Timer(0.2, self.client.send_signal, [signal.SIGCONT]).start()
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Stopping
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        if not self.server.stopped.is_set():
+            self.server.asked.wait(60)
+        body = json.dumps({"choices": [{"message": {"role": "assistant", "content": "Hello."}}]}).encode()
+        self.send_response(200)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body[:20] if self.server.hangs_up else body)
+        self.close_connection = self.server.hangs_up
+
+    def log_message(self, format: str, *args: Any) -> None: ...
+
+
+def run_that_is_stopped(hangs_up: bool) -> list[tuple[str, Any]]:
+    server = Stopping(hangs_up)
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    command = [sys.executable, "-c", PROGRAM, f"http://127.0.0.1:{server.server_address[1]}"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server.client:
+        server.known.set()
+        output, _ = server.client.communicate(timeout=60)
+    server.shutdown()
+    server.server_close()
+    return [(status, told) for status, told in json.loads(output)]
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="nobody can be stopped here")
+def test_a_stopped_run_blames_nobody() -> None:
+    """Ten agents that answered in time, while the run was stopped for longer than that, have passed."""
+    found = run_that_is_stopped(hangs_up=False)
+    assert [status for status, _ in found] == ["passed"] * 10
+    assert all(latency < 1000 for _, latency in found)
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="nobody can be stopped here")
+def test_a_connection_that_is_lost_while_the_run_was_stopped() -> None:
+    """An answer that was cut while the run was stopped is nobody's fault: errored, with the reason."""
+    found = run_that_is_stopped(hangs_up=True)
+    assert [status for status, _ in found] == ["errored"] * 10
+    assert all("this program itself was held up for 1." in message for _, message in found)
