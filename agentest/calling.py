@@ -18,6 +18,7 @@ from typing import Any
 from anyio.lowlevel import RunVar
 
 from agentest.deadlines import TimeLimit
+from agentest.functions import is_async
 
 _LONG_STEP_S = 0.02
 _AT_ONCE = 8
@@ -138,14 +139,6 @@ def _thrown(running: Any, error: BaseException) -> Any:
     if not hasattr(running, "throw"):
         raise error
     return running.throw(error)
-
-
-def is_async(function: Callable[..., Any]) -> bool:
-    """Whether calling the function only makes a coroutine: it need not be called in a thread."""
-    while isinstance(function, partial):
-        function = function.func
-    call = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004
-    return inspect.iscoroutinefunction(call)
 
 
 async def result_of(function: Callable[..., Any], *args: Any, limit: TimeLimit) -> Any:

@@ -43,9 +43,11 @@ class _Pulse:
         return self._total - (self._length if now - self._ended < _RECENT_S else 0.0)
 
     def enter(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._users += 1
         if not self._beating:
             self._arm(loop)
+        elif not self._users:  # the loop may not have run since the last one left
+            self._next = loop.time() + _BEAT_S
+        self._users += 1
 
     def leave(self) -> None:
         self._users -= 1

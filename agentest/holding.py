@@ -17,6 +17,8 @@ from agentest.simulate.users import OfflineUser, ScriptedUser, SimulatedUser, Us
 from agentest.transcript import Conversation
 
 PickUser = Callable[[Unit, int], User]
+_LEAST_MOCK_S = 30.0
+"""For which a mock may take its time, however short the agent's is: it is not the agent that waits for it."""
 
 
 class Holder(Protocol):
@@ -34,7 +36,7 @@ class LiveHolder:
     agents: Mapping[str, Agent]
     user_model: Model | None = None
     unmocked_tools: Literal["error", "passthrough"] = "error"
-    mock_timeout_s: float = 30.0
+    request_timeout_s: float = 30.0
     redact: Redactor = Redactor()  # noqa: RUF009 - it holds nothing that could change
     pick_user: PickUser | None = None
     """Who talks to the agent, in place of the scenario's own user."""
@@ -47,7 +49,7 @@ class LiveHolder:
             conversation_id=conversation_id,
             unmocked_tools=self.unmocked_tools,
             recorded=scenario.recorded,
-            timeout_s=self.mock_timeout_s,
+            timeout_s=max(_LEAST_MOCK_S, self.request_timeout_s),
             redact=self.redact,
         )
         loop = TurnLoop(

@@ -141,6 +141,22 @@ def test_the_clock() -> None:
     run(test)
 
 
+def test_a_loop_that_rested() -> None:
+    """Time in which nobody asked, and the loop may not have run at all, is no delay."""
+
+    async def test(loop: Loop) -> None:
+        with Clock():
+            await asyncio.sleep(1.0)
+        loop.hold_up(60.0)
+        with Clock() as clock:
+            assert clock.delay == 0.0
+            await asyncio.sleep(1.0)
+            assert clock.delay == 0.0
+        assert clock.elapsed == pytest.approx(1.0)
+
+    run(test)
+
+
 def test_errors_pass_through() -> None:
     """A TimeoutError, a cancellation or any other error of what is waited for is not the limit's."""
 

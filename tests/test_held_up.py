@@ -18,8 +18,8 @@ import json, sys
 from agentest import scenario
 from agentest.testing import run_scenarios
 
-made = [scenario(f"s{n}", turns=["Hi"]) for n in range(10)]
-result = run_scenarios(made, agent=sys.argv[1], concurrency=10, request_timeout_ms=1000)
+made = [scenario(f"s{n}", turns=["Hi"]) for n in range(4)]
+result = run_scenarios(made, agent=sys.argv[1], concurrency=4, request_timeout_ms=3000)
 print(json.dumps([
     (found.verdict.status, found.conversations[0].conversation.turns[0].latency_ms if found.verdict.passed
      else found.conversations[0].conversation.failure.message)
@@ -35,7 +35,7 @@ class Stopping(ThreadingHTTPServer):
 
     def __init__(self, hangs_up: bool) -> None:
         self.hangs_up = hangs_up
-        self.asked = threading.Barrier(10, action=self._stop)
+        self.asked = threading.Barrier(4, action=self._stop)
         self.stopped = threading.Event()
         self.client: subprocess.Popen[str] | None = None
         self.known = threading.Event()
@@ -45,7 +45,7 @@ class Stopping(ThreadingHTTPServer):
         self.known.wait(60)
         assert self.client
         os.kill(self.client.pid, signal.SIGSTOP)
-        threading.Event().wait(1.5)  # longer than the time-out
+        threading.Event().wait(3.5)  # longer than the time-out
         self.stopped.set()
         threading.Timer(0.2, self.client.send_signal, [signal.SIGCONT]).start()
 
@@ -81,15 +81,15 @@ def run_that_is_stopped(hangs_up: bool) -> list[tuple[str, Any]]:
 
 @pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="nobody can be stopped here")
 def test_a_stopped_run_blames_nobody() -> None:
-    """Ten agents that answered in time, while the run was stopped for longer than that, have passed."""
+    """Agents that answered in time, while the run was stopped for longer than that, pass."""
     found = run_that_is_stopped(hangs_up=False)
-    assert [status for status, _ in found] == ["passed"] * 10
-    assert all(latency < 1000 for _, latency in found)
+    assert [status for status, _ in found] == ["passed"] * 4, found
+    assert all(latency < 3000 for _, latency in found)
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="nobody can be stopped here")
 def test_a_connection_that_is_lost_while_the_run_was_stopped() -> None:
     """An answer that was cut while the run was stopped is nobody's fault: errored, with the reason."""
     found = run_that_is_stopped(hangs_up=True)
-    assert [status for status, _ in found] == ["errored"] * 10
-    assert all("this program itself was held up for 1." in message for _, message in found)
+    assert [status for status, _ in found] == ["errored"] * 4, found
+    assert all("this program itself was held up for 3." in message for _, message in found)

@@ -22,6 +22,7 @@ LAYERS: dict[str, int] = {
     "files": 0,
     "locking": 0,
     "interrupts": 0,
+    "functions": 0,
     "invocations": 0,
     "templates": 0,
     "unpacking": 0,

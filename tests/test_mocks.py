@@ -759,6 +759,29 @@ def test_who_is_to_blame(mock: Any, blame: Blame) -> None:
     assert len(conversation.tool_calls) == 1
 
 
+def test_a_mock_that_blocks_holds_up_nobody_else() -> None:
+    """While a plain mock blocks for longer than an agent may take, the other conversations are held."""
+    answered, enough = threading.Semaphore(0), threading.Event()
+
+    def agent(body: dict[str, Any]) -> Any:
+        first, last = body["messages"][0]["content"], body["messages"][-1]["role"]
+        if first == "slow":
+            return "Done." if last == "tool" else tool_call("block")
+        answered.release()
+        return "Hello."
+
+    def block() -> str:
+        for _ in range(9):
+            assert answered.acquire(timeout=60)
+        enough.wait(0.5)  # and then for longer than the agent's time-out
+        return "ok"
+
+    made = [scenario(name, turns=[name], tools={"block": block}) for name in ("slow", *"abcdefghi")]
+    with ScriptedAgent(agent) as server:
+        result = run_scenarios(made, agent=server, concurrency=10, request_timeout_ms=400)
+    assert [found.verdict.status for found in result.scenarios] == ["passed"] * 10
+
+
 def test_two_hundred_conversations_at_once() -> None:
     """Two hundred conversations at once, two scenarios and one sequence: each sees its own position."""
     steps = sequence("first", "second", "third")

@@ -9,9 +9,10 @@ from typing import Any
 
 import anyio
 
-from agentest.calling import Steps, ends_the_run, from_anywhere, in_thread, is_async
+from agentest.calling import Steps, ends_the_run, from_anywhere, in_thread
 from agentest.deadlines import TimeLimit
 from agentest.errors import AgentError, AgentestError
+from agentest.functions import is_async
 from agentest.jsonvalue import copied
 from agentest.simulate.agents import AgentReply, Message, TurnContext
 from agentest.simulate.handler_answers import read_answer
