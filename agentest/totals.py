@@ -54,7 +54,7 @@ def _warning(name: str, problems: Sequence[str]) -> str:
     times = "" if len(problems) == 1 else f" {len(problems)} times"
     return (
         f"{name} was called{times} with arguments that its mock does not take: "
-        f"{problems[0].removeprefix('invalid arguments: ')}. The agent was answered an error; if the call is "
+        f"{problems[0]}. The agent was answered an error; if the call is "
         "right, mend the parameters of the mock"
     )
 

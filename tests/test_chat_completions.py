@@ -160,7 +160,7 @@ SSE = ["content-type: text/event-stream"]
     ("answer", "problem"),
     [
         (http(b"boom", "500 Oops", [NOW]), "answered 500: boom"),
-        (http(b"<b>no</b>", "404 Not Found"), "answered 404: <b>no</b>"),
+        (http(b"<b>no</b>", "404 Not Found"), "/v1/chat/completions): <b>no</b>"),
         (http(b"{}", "400 Bad Request"), "answered 400"),
         (http(b"", "204 No Content", []), "empty"),
         (http(b"nonsense"), "not JSON: 'nonsense'"),
@@ -228,6 +228,53 @@ def test_pauses_grow() -> None:
     assert longest[0] <= 0.5
     assert longest[0] < longest[1] < longest[2]
     assert max(longest) <= 8
+
+
+PLACE = "is the path right? chat-completions endpoints usually end with /v1/chat/completions"
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "told"),
+    [
+        ("404 Not Found", b'{"detail":"Not Found"}', f"answered 404 ({PLACE}): Not Found"),
+        ("405 Method Not Allowed", b"", f"answered 405 (no POST is taken there; {PLACE}): (empty body)"),
+        ("401 Unauthorized", b"no", "answered 401 (are the credentials right? `headers` of the agent"),
+        ("403 Forbidden", b"no", "answered 403 (are the credentials right?"),
+        (
+            "422 Unprocessable Content",
+            json.dumps(
+                {
+                    "detail": [
+                        {"type": "missing", "loc": ["body", "session"], "msg": "Field required", "input": {}},
+                        {"loc": ["body", "messages", 0], "msg": "no"},
+                        {"msg": "bare"},
+                    ]
+                }
+            ).encode(),
+            "needs): body.session: Field required; body.messages.0: no; bare",
+        ),
+        (
+            "422 Unprocessable Content",
+            b'{"detail":[{"loc":5,"msg":"x"}]}',
+            '{"detail":[{"loc":5,"msg":"x"}]}',
+        ),
+        ("422 Unprocessable Content", b'{"detail":["x"]}', 'needs): {"detail":["x"]}'),
+    ],
+)
+def test_refusals_name_the_likely_cause(status: str, body: bytes, told: str) -> None:
+    """A refusal says what is likely wrong and what to try, before what the agent says itself."""
+    found, opened = refused(http(body, status))
+    assert told in found
+    assert len(opened.requests) == 1
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize("content_type", ["text/html", "application/json", "text/event-stream"])
+def test_a_web_page(content_type: str, streaming: bool) -> None:
+    """A web page in place of an answer is told as one, with what to try, streamed or not."""
+    page = b"<!DOCTYPE html><html><body>Welcome!" + b"x" * 5_000
+    found, _ = refused(http(page, headers=[f"content-type: {content_type}"]), streaming=streaming)
+    assert found.startswith(f"the agent's answer is a web page, no JSON ({PLACE}): '<!DOCTYPE html>")
 
 
 # Time and size
@@ -393,6 +440,74 @@ def test_streaming(ending: str) -> None:
     assert reply.text == "Hello"
     assert opened.requests[0].body["stream"] is True
     assert opened.requests[0].headers["accept"] == "text/event-stream"
+
+
+COUNTED = _events("Hi", done=False) + (
+    b'data: {"choices": [{"delta": {}, "finish_reason": "stop"}]}\n\n'
+    b'data: {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 4}}\n\ndata: [DONE]\n\n'
+)
+
+
+def test_a_stream_is_asked_for_its_tokens() -> None:
+    """A streaming agent is asked to tell its tokens, unless the body says what it is asked for."""
+    reply, opened = asked(http(COUNTED, headers=SSE), streaming=True)
+    assert (reply.usage.total_tokens, reply.retries) == (7, 0)
+    assert opened.requests[0].body["stream_options"] == {"include_usage": True}
+    _, opened = asked(http(COUNTED, headers=SSE), streaming=True, body={"stream_options": {"x": 1}})
+    assert opened.requests[0].body["stream_options"] == {"x": 1}
+    assert "stream_options" not in asked(GOOD)[1].requests[0].body
+
+
+NO_OPTIONS = [
+    http(b'{"error": {"message": "unknown field stream_options"}}', "400 Bad Request"),
+    http(b'{"detail": [{"loc": ["body"], "msg": "Extra inputs"}]}', "422 Unprocessable Content"),
+]
+
+
+def told_apart(*answers: Answer, times: int = 2) -> tuple[list[AgentReply | str], list[bool]]:
+    """Replies or errors to several requests of one agent, and which requests asked for tokens."""
+
+    async def go() -> tuple[list[AgentReply | str], list[bool]]:
+        found: list[AgentReply | str] = []
+        async with wire(*answers) as opened, open_client(AddressGuard()) as client:
+            config = ChatCompletionsAgent(endpoint=opened.url, streaming=True, retries=0)
+            agent = ChatCompletionsClient(config, client, 5)
+            for _ in range(times):
+                try:
+                    found.append(await agent.reply(SAID, TurnContext("c-1", "s", 0, _no_tools)))
+                except NoReply as error:
+                    found.append(f"{error.retries}: {error}")
+            return found, ["stream_options" in request.body for request in opened.requests]
+
+    return anyio.run(go)
+
+
+@pytest.mark.parametrize("refusal", NO_OPTIONS)
+def test_an_agent_that_tells_no_tokens(refusal: bytes) -> None:
+    """An agent that refuses to be asked for tokens is asked once more without, and never again."""
+    (first, second), asking = told_apart(refusal, http(_events("Hi"), headers=SSE))
+    assert isinstance(first, AgentReply)
+    assert isinstance(second, AgentReply)
+    assert (first.text, first.retries, second.text, second.retries) == ("Hi", 1, "Hi", 0)
+    assert asking == [True, False, False]
+
+
+def test_a_refusal_for_another_reason() -> None:
+    """What is refused without the question for tokens too is the agent's answer, and says nothing of them."""
+    refusal = http(b"too long", "400 Bad Request")
+    (first, second), asking = told_apart(refusal, refusal, http(COUNTED, headers=SSE))
+    assert "answered 400: too long" in str(first)
+    assert str(first).startswith("1: ")
+    assert isinstance(second, AgentReply)
+    assert asking == [True, False, True]
+
+
+def test_a_refusal_of_an_agent_that_has_told_tokens() -> None:
+    """An agent that has told its tokens is not asked again when it refuses another request."""
+    refusal = http(b"too long", "400 Bad Request")
+    (_, second), asking = told_apart(http(COUNTED, headers=SSE), refusal)
+    assert "answered 400: too long" in str(second)
+    assert asking == [True, True]
 
 
 def test_streaming_that_never_closes() -> None:

@@ -156,7 +156,11 @@ def test_refusal() -> None:
     [
         (b"", "empty"),
         (b" \n", "empty"),
-        (b"<html>", "not JSON: '<html>'"),
+        (b"nonsense", "not JSON: 'nonsense'"),
+        (
+            b"\n <!doctype html>\n<p>",
+            r"is a web page, no JSON \(is the path right\? .*/v1/chat/completions\): '",
+        ),
         (b"\xff\xfe\xfa", "not JSON"),
         ('{"choices": "é"}'.encode("latin-1"), "not JSON"),
         (b"[]", "not a JSON object"),

@@ -12,6 +12,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
+import agentest
 from agentest.events import (
     ConversationFinished,
     RunFinished,
@@ -44,6 +45,7 @@ from agentest.results import (
     Unscored,
     Verdict,
 )
+from agentest.testing import ScriptedAgent, run_scenarios, tool_call
 from agentest.totals import totals_of
 from agentest.transcript import (
     Blame,
@@ -661,6 +663,20 @@ VERBOSE = """\
           helpfulness 4 [4, 4, 5]  Quick.
           coherence could not be scored: judge is down
 """
+
+
+def test_arguments_that_do_not_fit_are_told_once() -> None:
+    """A call whose arguments did not fit says so once, and why."""
+
+    def find(q: str) -> str:
+        return q
+
+    made = agentest.scenario("s", turns=["Hi"], tools={"find": find})
+    with ScriptedAgent([tool_call("find"), "Done."]) as agent:
+        result = run_scenarios([made], agent=agent).scenarios[0]
+    text = shown(result, verbose=True)
+    assert "(invalid arguments: `q` is missing)" in text
+    assert "invalid arguments: invalid arguments" not in text
 
 
 def test_a_hand_over_is_said_in_words() -> None:

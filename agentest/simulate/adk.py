@@ -17,6 +17,7 @@ from agentest.scenarios import Session
 from agentest.simulate.adk_events import read_event_list, read_event_stream, read_run
 from agentest.simulate.agents import AgentReply, Message, NoReply, TurnContext
 from agentest.simulate.answers import read_json, shown
+from agentest.simulate.hints import ADK_PLACE
 from agentest.simulate.http_agent import Answered, HttpSender, read_body
 
 _DEFAULT_USER = "agentest"
@@ -54,7 +55,7 @@ class AdkClient:
         self._streaming = config.streaming
         self._root = config.endpoint.rstrip("/")
         self._run_url = f"{self._root}/{'run_sse' if config.streaming else 'run'}"
-        self._sender = HttpSender(config, client, timeout_s)
+        self._sender = HttpSender(config, client, timeout_s, ADK_PLACE)
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
         """The agent's answer to the last message; the first turn creates the session.
@@ -147,7 +148,11 @@ def _is_another(created: _Created, place: _Place) -> bool:
 async def _read_created(response: DirectResponse) -> _Created:
     if response.status_code in (_EXISTS, *_OTHER_FORM):
         return _Created(response.status_code, None)
-    return _Created(response.status_code, await read_body(response, False, read_json, _no_stream))
+    return _Created(response.status_code, await read_body(response, False, _session, _no_stream))
+
+
+def _session(body: bytes) -> Any:
+    return read_json(body, ADK_PLACE)
 
 
 async def _no_stream(_: Any) -> Any:

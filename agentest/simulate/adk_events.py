@@ -13,6 +13,7 @@ from typing import Any
 
 from agentest.errors import AgentError
 from agentest.simulate.answers import read_json, shown
+from agentest.simulate.hints import ADK_PLACE
 from agentest.transcript import Remark, ToolCall, Usage
 
 _USER = "user"
@@ -51,7 +52,7 @@ class _Event:
 
 def read_event_list(body: bytes) -> list[Any]:
     """The events of an answer of `/run`. Raises AgentError."""
-    data = read_json(body)
+    data = read_json(body, ADK_PLACE)
     if isinstance(data, Mapping) and data.get("error"):
         raise AgentError(f"the agent answered with an error: {shown(data['error'])}")
     if not isinstance(data, list):

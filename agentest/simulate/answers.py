@@ -6,19 +6,22 @@ import json
 from typing import Any
 
 from agentest.errors import AgentError
+from agentest.simulate.hints import is_page
 
 SHOWN_CHARS = 10_000
 """Of what an agent sent; the message is cut where it is shown, once secrets have been hidden in it."""
 
 
-def read_json(body: bytes) -> Any:
-    """The body's JSON value. Raises AgentError."""
+def read_json(body: bytes, place: str) -> Any:
+    """The body's JSON value. Raises AgentError; `place` says where such agents usually are."""
     if not body.strip():
         raise AgentError("the agent's answer is empty")
     try:
         return json.loads(body)
     except (ValueError, RecursionError):
         text = body[:SHOWN_CHARS].decode("utf-8", errors="replace")
+        if is_page(body):
+            raise AgentError(f"the agent's answer is a web page, no JSON ({place}): {text!r}") from None
         raise AgentError(f"the agent's answer is not JSON: {text!r}") from None
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from agentest.errors import AgentError
 from agentest.simulate.agents import AgentReply, ToolRequest
 from agentest.simulate.answers import read_json, shown
+from agentest.simulate.hints import CHAT_PLACE
 from agentest.transcript import Usage
 
 _NOT_SAID = ("thinking", "redacted_thinking", "reasoning", "tool_use", "tool_call")
@@ -17,7 +18,7 @@ _NOT_SAID = ("thinking", "redacted_thinking", "reasoning", "tool_use", "tool_cal
 
 def read_completion(body: bytes) -> AgentReply:
     """The reply in the body of a chat completion. Raises AgentError that says what is wrong with it."""
-    data = read_json(body)
+    data = read_json(body, CHAT_PLACE)
     if not isinstance(data, Mapping):
         raise AgentError(f"the agent's answer is not a JSON object: {shown(data)}")
     choices = data.get("choices")

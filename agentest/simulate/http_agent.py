@@ -28,6 +28,7 @@ from agentest.http import (
     was_refused,
 )
 from agentest.simulate.agents import NoReply
+from agentest.simulate.hints import hint, readable
 from agentest.simulate.sse import events
 from agentest.unpacking import CODINGS
 
@@ -63,7 +64,9 @@ class _TryAgain(Exception):
 class HttpSender:
     """Posts JSON to an agent. Holds nothing of any conversation."""
 
-    def __init__(self, config: HttpAgent, client: Client, timeout_s: float) -> None:
+    def __init__(self, config: HttpAgent, client: Client, timeout_s: float, place: str) -> None:
+        """`place` says, as a hint in errors, where such agents usually are."""
+        self._place = place
         self._retries = config.retries
         self._client = client
         self._timeout_s = timeout_s
@@ -165,9 +168,9 @@ class HttpSender:
     ) -> T:
         status = response.status_code
         if status in _RETRIED:
-            raise _TryAgain(await _problem(response), retry_after(response.headers))
+            raise _TryAgain(await self.problem(response), retry_after(response.headers))
         if not (200 <= status < 300 or status in also):
-            raise AgentError(await _problem(response))
+            raise AgentError(await self.problem(response))
         try:
             return await read(response)
         except BadBody as error:
@@ -181,6 +184,15 @@ class HttpSender:
     def _was_held_up(self, limit: TimeLimit) -> bool:
         """Whether a connection may have been lost as we did not read for longer than others wait for that."""
         return limit.delay > min(_LONG_DELAY_S, self._timeout_s)
+
+    async def problem(self, response: DirectResponse) -> str:
+        """What is wrong with an answer by its status, and what to try. Reads the beginning of the body."""
+        status = response.status_code
+        if 300 <= status < 400:
+            return _points_elsewhere(response)
+        found = hint(status, self._place)
+        shown = readable(await _beginning(response)) or "(empty body)"
+        return f"{response.url} answered {status}{f' ({found})' if found else ''}: {shown}"
 
 
 def _redirected(url: str, headers: Headers, response: DirectResponse) -> tuple[str, Headers]:
@@ -219,24 +231,20 @@ async def read_body(
     beginning = await _first_piece(pieces)
     content_type = response.headers.get("content-type", "")
     streamed = "event-stream" in content_type or (streaming and "json" not in content_type)
-    # JSON is an answer, whatever the header calls it: not every server can stream.
-    if streamed and not beginning.removeprefix(BOM_UTF8).lstrip().startswith((b"{", b"[")):
+    # JSON is an answer, whatever the header calls it: not every server can stream. And a web page is none.
+    if streamed and not beginning.removeprefix(BOM_UTF8).lstrip().startswith((b"{", b"[", b"<")):
         return await stream(events(_again(beginning, pieces)))
     return whole(b"".join([piece async for piece in _again(beginning, pieces)]))
 
 
-async def _problem(response: DirectResponse) -> str:
-    status = response.status_code
-    if 300 <= status < 400:
-        target = response.headers.get("location", "nowhere")
-        try:
-            host = urlsplit(_joined(str(response.url), target)).hostname or ""
-        except ValueError as error:
-            return f"{response.url} answered {status} and points to an address that {error}"
-        AddressGuard().check_literal(host)
-        return f"{response.url} answered {status} and points to {target}: set the endpoint to that address"
-    shown = " ".join((await _beginning(response)).decode("utf-8", errors="replace").split())
-    return f"{response.url} answered {status}: {shown or '(empty body)'}"
+def _points_elsewhere(response: DirectResponse) -> str:
+    status, target = response.status_code, response.headers.get("location", "nowhere")
+    try:
+        host = urlsplit(_joined(str(response.url), target)).hostname or ""
+    except ValueError as error:
+        return f"{response.url} answered {status} and points to an address that {error}"
+    AddressGuard().check_literal(host)
+    return f"{response.url} answered {status} and points to {target}: set the endpoint to that address"
 
 
 async def _first_piece(pieces: AsyncIterator[bytes]) -> bytes:

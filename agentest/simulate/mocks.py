@@ -111,7 +111,8 @@ class MockResolver:
             given = await self._answer(name, dict(args), turn_index)
             result = self._as_sent(name, given)
         except InvalidArguments as error:
-            return self._refuse(call, f"invalid arguments: {error}"), False
+            answer = {"error": f"invalid arguments: {error}"}
+            return self._finish(call, answer, invalid_arguments=str(error)), False
         except AgentestError as error:
             self._finish(call, None, error=self._redact(str(error)))
             raise
