@@ -85,6 +85,8 @@ class FinishedHolder:
     async def hold(self, unit: Unit, number: int, conversation_id: str, on_turn: OnTurn) -> Conversation:
         del conversation_id  # it has one
         conversation = self.conversations[unit.scope][number - 1]
-        for closed in range(1, len(conversation.turns) + 1):
+        # What lacks its end cannot be judged: a check might hold, or fail, for that alone.
+        closed_turns = 0 if conversation.shortened else len(conversation.turns)
+        for closed in range(1, closed_turns + 1):
             on_turn(conversation.turns[:closed])
         return conversation

@@ -13,6 +13,7 @@ import os
 import socket
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from email.utils import parsedate_to_datetime
+from io import BytesIO
 from math import isnan
 from random import uniform
 from time import time
@@ -31,6 +32,7 @@ ALLOW_METADATA = "AGENTEST_ALLOW_METADATA_ENDPOINTS"
 MAX_RETRY_AFTER_S = 30.0
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 8.0
+_LARGE_BYTES = 2**20
 _KEEPALIVE_S = 15.0
 _NEXT_ADDRESS_S = 0.25
 """A host's next address is tried beside the first when that has not answered by then."""
@@ -161,7 +163,7 @@ class _Sender:
             method,
             self._normal[url],
             headers=headers,
-            data=content,
+            data=_in_pieces(content),
             allow_redirects=False,
             proxy=self._proxy,
         )
@@ -184,6 +186,11 @@ class _Sender:
             self._guard.check_literal(host)
         loop = asyncio.get_running_loop()
         return list(await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST))
+
+
+def _in_pieces(content: bytes | None) -> bytes | BytesIO | None:
+    """A large body as a file: aiohttp would copy it whole into the connection's buffer, and warn of that."""
+    return BytesIO(content) if content and len(content) > _LARGE_BYTES else content
 
 
 def _info(result: ResolveResult) -> AddrInfoType:

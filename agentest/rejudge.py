@@ -27,6 +27,8 @@ from agentest.transcript import (
 if TYPE_CHECKING:
     from jsonschema import ValidationError
 
+_SHORTENED = "it was stored without the ends of texts over 1,000,000 characters, so it is not judged again"
+
 
 def read_results(path: Path) -> dict[str, Any]:
     """A results.json, or a journal in its shape.
@@ -108,8 +110,18 @@ def _conversation(data: Mapping[str, Any]) -> Conversation:
             open_turn["requests"],
         )
     turns = tuple(_turn(turn) for turn in data["turns"])
-    ending, session_id = Ending(data["endedBy"]), data.get("sessionId")
-    return Conversation(data["conversationId"], turns, ending, failure, unfinished, session_id=session_id)
+    ending, shortened = Ending(data["endedBy"]), data.get("shortened", False)
+    if shortened and not failure:
+        ending, failure = Ending.ERROR, Failure(Blame.INTERNAL, _SHORTENED)
+    return Conversation(
+        data["conversationId"],
+        turns,
+        ending,
+        failure,
+        unfinished,
+        session_id=data.get("sessionId"),
+        shortened=shortened,
+    )
 
 
 def _turn(data: Mapping[str, Any]) -> Turn:

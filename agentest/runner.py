@@ -46,6 +46,7 @@ from agentest.results import (
     Status,
     Verdict,
 )
+from agentest.storing import stored
 from agentest.totals import slimmed, totals_of, warnings_of
 from agentest.transcript import Turn
 from agentest.verdict import averages, decide, skipped_metrics
@@ -295,7 +296,7 @@ class _Units:
         now = perf_counter()
         judged_ms = (now - held) * 1000 if self._judge else 0.0
         time = replace(conversation.time, total_ms=(now - began) * 1000, judges_ms=judged_ms)
-        result = replace(evaluation.result(conversation), time=time)
+        result = stored(replace(evaluation.result(conversation), time=time))
         # A case's scores are shown with what was said; other conversations have been told of already.
         slim = not self._settings.keep_conversations and unit.scenario.case is None
         state.finished[number] = slimmed(result) if slim else result

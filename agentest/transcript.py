@@ -167,6 +167,8 @@ class Conversation:
     time: TimeSpent = field(default_factory=TimeSpent)
     session_id: str | None = None
     """What the agent was told; None where an older version held the conversation."""
+    shortened: bool = False
+    """Whether texts that were too long to be kept lack their ends (`storing`)."""
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:

@@ -474,7 +474,9 @@ def told_apart(*answers: Answer, times: int = 2) -> tuple[list[AgentReply | str]
             agent = ChatCompletionsClient(config, client, 5)
             for _ in range(times):
                 try:
-                    found.append(await agent.reply(SAID, TurnContext("c-1", "s", 0, _no_tools)))
+                    found.append(
+                        await agent.reply(SAID, TurnContext("c-1", "s", 0, _no_tools, session_id="x"))
+                    )
                 except NoReply as error:
                     found.append(f"{error.retries}: {error}")
             return found, ["stream_options" in request.body for request in opened.requests]

@@ -24,6 +24,7 @@ LAYERS: dict[str, int] = {
     "interrupts": 0,
     "functions": 0,
     "invocations": 0,
+    "storing": 0,
     "templates": 0,
     "unpacking": 0,
     "reaper": 0,

@@ -91,7 +91,7 @@ class Evaluator:
 
     async def trajectory(self, conversation: Conversation) -> TrajectoryResult | None:
         """The scenario's own trajectory against the whole conversation."""
-        if self.scenario.trajectory is None:
+        if self.scenario.trajectory is None or conversation.shortened:
             return None
         failure = conversation.failure
         return await matched_trajectory(

@@ -16,6 +16,7 @@ from agentest.jsonvalue import safe_repr
 from agentest.llm.port import Message
 from agentest.metric_names import BUILTIN, LABELS
 from agentest.results import NO_FAILURE, LabelledFailure
+from agentest.storing import shortened
 from agentest.templates import fill
 from agentest.transcript import NO_TEXT, ToolCall, Turn
 
@@ -138,9 +139,9 @@ def escaped(text: str) -> str:
 
 
 def block(name: str, text: str, turn: int | None = None) -> str:
-    """A data block; the only place where such delimiters are written."""
+    """A data block; the only place where such delimiters are written. A very long text is shortened."""
     at = "" if turn is None else f' turn="{turn}"'
-    return f'<data name="{name}"{at}>\n{escaped(text)}\n</data>'
+    return f'<data name="{name}"{at}>\n{escaped(shortened(text))}\n</data>'
 
 
 def turn_context(given: TurnInput) -> str:

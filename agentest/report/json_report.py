@@ -331,6 +331,7 @@ def _conversation(result: ConversationResult) -> Json:
         ],
         "labelledFailures": [_labelled_failure(f) for f in result.failures],
         "time": _time(result.time),
+        **({"shortened": True} if conversation.shortened else {}),
     }
 
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from agentest.errors import ConfigError, ModelError
 from agentest.llm.port import CallKey, Message, Model
 from agentest.scenarios import ConversationPlan
-from agentest.simulate.user_prompts import OPENING, SILENCE
+from agentest.simulate.user_prompts import OPENING, reply_seen
 from agentest.simulate.users import Said
 from agentest.spelling import did_you_mean
 from agentest.templates import fill
@@ -125,7 +125,7 @@ def plan_messages(plan: ConversationPlan, turns: Sequence[Turn]) -> list[Message
     ]
     for turn in turns:
         messages.append({"role": "assistant", "content": turn.user_message})
-        messages.append({"role": "user", "content": turn.agent_message or SILENCE})
+        messages.append({"role": "user", "content": reply_seen(turn)})
     return messages
 
 
@@ -166,5 +166,5 @@ def _default_habits(plan: ConversationPlan) -> str:
 
 
 def _history(turns: Sequence[Turn]) -> str:
-    said = [f"user: {turn.user_message}\n\nagent: {turn.agent_message or SILENCE}" for turn in turns]
+    said = [f"user: {turn.user_message}\n\nagent: {reply_seen(turn)}" for turn in turns]
     return "\n\n".join(said)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from agentest.scenarios import Scenario
+from agentest.storing import shortened
 from agentest.templates import fill
+from agentest.transcript import Turn
 
 PERSONA = """\
 You are a person who talks to an assistant through a chat window. You are the one who wants something; the \
@@ -46,3 +48,8 @@ def user_prompt(scenario: Scenario) -> str:
         "knowledge": "\n".join(f"- {fact}" for fact in scenario.knowledge) or "- nothing beyond the above",
     }
     return fill(scenario.user_prompt_template or PERSONA, values) + "\n\n" + RULES
+
+
+def reply_seen(turn: Turn) -> str:
+    """The agent's reply as the user is shown it: no model reads a text of megabytes."""
+    return shortened(turn.agent_message) or SILENCE

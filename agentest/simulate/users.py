@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from agentest.llm.port import CallKey, Message, Model
 from agentest.scenarios import Scenario
-from agentest.simulate.user_prompts import OPENING, SILENCE, user_prompt
+from agentest.simulate.user_prompts import OPENING, reply_seen, user_prompt
 from agentest.transcript import Ending, Turn
 
 STOP_MARK = "[[STOP]]"
@@ -112,7 +112,7 @@ class SimulatedUser:
         ]
         for turn in turns:
             messages.append({"role": "assistant", "content": turn.user_message})
-            messages.append({"role": "user", "content": turn.agent_message or SILENCE})
+            messages.append({"role": "user", "content": reply_seen(turn)})
         return messages
 
 

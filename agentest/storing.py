@@ -1,0 +1,144 @@
+"""What is kept of a conversation once it has been judged: everything, but of very long texts the beginning.
+
+Mocks, checks, metrics and the agent itself have seen the whole. What is stored says how long a text was, and
+the conversation says that it was shortened, so that nothing judges it again as if it were whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from agentest.results import ConversationResult, TrajectoryResult, TurnEvaluation
+from agentest.transcript import Conversation, Remark, ToolCall, Turn, UnfinishedTurn
+
+MAX_CHARS = 1_000_000
+"""Of one text, and of the arguments or the result of one call."""
+_MAX_DEPTH = 100
+_AnyTurn = TypeVar("_AnyTurn", Turn, UnfinishedTurn)
+
+
+def shortened(text: str, limit: int = MAX_CHARS) -> str:
+    """The text, or its beginning with its length said."""
+    return text if len(text) <= limit else f"{text[:limit]}… ({len(text)} characters, shortened)"
+
+
+def shortened_value(value: Any) -> Any:
+    """A JSON value whose texts hold MAX_CHARS in all, the rest cut off; itself where it is small."""
+    return value if _is_small(value) else _Cut().value(value, 0)
+
+
+def stored(result: ConversationResult) -> ConversationResult:
+    """A judged conversation as it is kept; itself where nothing is long."""
+    held = _stored_conversation(result.conversation)
+    trajectory = _stored_trajectory(result.trajectory)
+    turns = tuple(map(_stored_evaluation, result.turns))
+    if held is result.conversation and trajectory is result.trajectory and _same(turns, result.turns):
+        return result
+    return replace(result, conversation=held, trajectory=trajectory, turns=turns)
+
+
+def _same(new: tuple[Any, ...], old: tuple[Any, ...]) -> bool:
+    return all(a is b for a, b in zip(new, old, strict=True))
+
+
+def _stored_conversation(conversation: Conversation) -> Conversation:
+    turns = tuple(map(_stored_turn, conversation.turns))
+    unfinished = _stored_calls(conversation.unfinished) if conversation.unfinished else None
+    if _same(turns, conversation.turns) and unfinished is conversation.unfinished:
+        return conversation
+    return replace(conversation, turns=turns, unfinished=unfinished, shortened=True)
+
+
+def _stored_turn(turn: Turn) -> Turn:
+    turn = _stored_calls(turn)
+    reply, remarks = shortened(turn.agent_message), tuple(map(_stored_remark, turn.remarks))
+    if reply is turn.agent_message and _same(remarks, turn.remarks):
+        return turn
+    return replace(turn, agent_message=reply, remarks=remarks)
+
+
+def _stored_calls(turn: _AnyTurn) -> _AnyTurn:
+    """The turn with the user's message and the calls as they are kept."""
+    message, calls = shortened(turn.user_message), tuple(map(_stored_call, turn.tool_calls))
+    if message is turn.user_message and _same(calls, turn.tool_calls):
+        return turn
+    return replace(turn, user_message=message, tool_calls=calls)
+
+
+def _stored_remark(remark: Remark) -> Remark:
+    text = shortened(remark.text)
+    return remark if text is remark.text else Remark(remark.author, text)
+
+
+def _stored_call(call: ToolCall) -> ToolCall:
+    args, result = shortened_value(call.args), shortened_value(call.result)
+    problem, error = shortened(call.invalid_arguments or ""), shortened(call.error or "")
+    long = len(problem) > MAX_CHARS or len(error) > MAX_CHARS
+    if args is call.args and result is call.result and not long:
+        return call
+    return replace(call, args=args, result=result, invalid_arguments=problem or None, error=error or None)
+
+
+def _stored_evaluation(turn: TurnEvaluation) -> TurnEvaluation:
+    trajectory = _stored_trajectory(turn.trajectory)
+    return turn if trajectory is turn.trajectory else replace(turn, trajectory=trajectory)
+
+
+def _stored_trajectory(result: TrajectoryResult | None) -> TrajectoryResult | None:
+    """The reason shows calls with their arguments."""
+    if result is None or len(result.reason) <= MAX_CHARS:
+        return result
+    return replace(result, reason=shortened(result.reason))
+
+
+def _is_small(value: Any) -> bool:
+    left, waiting = MAX_CHARS, [value]
+    while waiting:
+        item = waiting.pop()
+        left -= 1
+        if isinstance(item, str):
+            left -= len(item)
+        elif isinstance(item, dict):
+            waiting += [*item, *item.values()]
+        elif isinstance(item, list | tuple):
+            waiting += item
+        if left < 0:
+            return False
+    return True
+
+
+class _Cut:
+    """Cuts one value. What does not fit any more is counted."""
+
+    def __init__(self) -> None:
+        self._left = MAX_CHARS
+
+    def value(self, value: Any, depth: int) -> Any:
+        self._left -= 1
+        if isinstance(value, str):
+            kept = shortened(value, max(self._left, 0))
+            self._left -= len(value)
+            return kept
+        if depth >= _MAX_DEPTH:
+            return "…"
+        if isinstance(value, dict):
+            return self._dict(value, depth)
+        return self._list(value, depth) if isinstance(value, list | tuple) else value
+
+    def _dict(self, value: dict[Any, Any], depth: int) -> dict[Any, Any]:
+        kept: dict[Any, Any] = {}
+        for key, item in value.items():
+            if self._left <= 0:
+                kept["…"] = f"({len(value) - len(kept)} more, shortened)"
+                break
+            kept[self.value(key, depth) if isinstance(key, str) else key] = self.value(item, depth + 1)
+        return kept
+
+    def _list(self, value: list[Any] | tuple[Any, ...], depth: int) -> list[Any]:
+        kept: list[Any] = []
+        for item in value:
+            if self._left <= 0:
+                return [*kept, f"… ({len(value) - len(kept)} more, shortened)"]
+            kept.append(self.value(item, depth + 1))
+        return kept
