@@ -16,7 +16,15 @@ from pydantic import BaseModel, ValidationError
 from agentest.config import AGENT_CLASSES, AGENT_KEYS, AGENT_TYPES, Config, HttpAgent, Section
 from agentest.errors import ConfigError
 from agentest.importing import import_file, user_traceback
-from agentest.redact import HIDDEN, Redactor, looks_secret
+from agentest.redact import (
+    HIDDEN,
+    Redactor,
+    environment_secrets,
+    header_secrets,
+    looks_secret,
+    secret_values,
+    url_secrets,
+)
 from agentest.spelling import did_you_mean, snake_case
 
 NAMES = ("agentest.config.py", "agentest.config.yaml", "agentest.config.yml")
@@ -65,7 +73,7 @@ def load(path: Path, environ: MutableMapping[str, str] = os.environ) -> LoadedCo
     if not path.is_file():
         raise ConfigError(f"configuration file {path} does not exist")
     _read_dotenv(path.parent / ".env", environ)
-    data, lines = _read_python(path) if path.suffix == ".py" else _read_yaml(path)
+    data, lines = _read_python(path, environ) if path.suffix == ".py" else _read_yaml(path)
     used: dict[str, str] = {}
     try:
         config = Config.model_validate(_interpolate(data, environ, used))
@@ -75,10 +83,12 @@ def load(path: Path, environ: MutableMapping[str, str] = os.environ) -> LoadedCo
             f"Set it, or give a default: ${{{unset.name}:-default}}"
         ) from None
     except ValidationError as error:
-        raise ConfigError(_describe(error, path, lines, Redactor(_secrets(used, None)))) from None
+        redact = Redactor([*secret_values(used), *environment_secrets(environ)])
+        raise ConfigError(_describe(error, path, lines, redact)) from None
     except RecursionError:
         raise ConfigError(f"{path}: {_TOO_DEEP}") from None
-    return LoadedConfig(config, path, Redactor(_secrets(used, config)))
+    secrets = [*secret_values(used), *environment_secrets(environ), *_secrets(config)]
+    return LoadedConfig(config, path, Redactor(secrets))
 
 
 def _read_dotenv(path: Path, environ: MutableMapping[str, str]) -> None:
@@ -91,16 +101,17 @@ def _read_dotenv(path: Path, environ: MutableMapping[str, str]) -> None:
             environ.setdefault(name, value)
 
 
-def _read_python(path: Path) -> tuple[Any, dict[Path_, int]]:
+def _read_python(path: Path, environ: Mapping[str, str]) -> tuple[Any, dict[Path_, int]]:
+    redact = Redactor(environment_secrets(environ))
     try:
         module = import_file(path)
     except KeyboardInterrupt:
         raise
     except ValidationError as error:  # of a Config(…) that the module makes
-        raise ConfigError(_describe(error, path, {(): user_traceback(error, path)[1]}, Redactor())) from None
+        raise ConfigError(_describe(error, path, {(): user_traceback(error, path)[1]}, redact)) from None
     except BaseException as error:  # noqa: BLE001 - the user's module may raise anything, sys.exit() too
         shown, line = user_traceback(error, path)
-        raise ConfigError(f"{path}:{line}: importing the configuration failed\n{shown}") from None
+        raise ConfigError(f"{path}:{line}: importing the configuration failed\n{redact(shown)}") from None
     if not hasattr(module, "config"):
         raise ConfigError(f"{path}: the module has no `config`; write config = {{'agent': …}}")
     if not isinstance(module.config, Config | Mapping):
@@ -245,22 +256,23 @@ def _fill(text: str, environ: Mapping[str, str], used: dict[str, str], at: Path_
     return _VARIABLE.sub(replace, text)
 
 
-def _secrets(used: Mapping[str, str], config: Config | None) -> list[str]:
-    secrets = [value for name, value in used.items() if looks_secret(name)]
-    if config is None:
-        return secrets
+def _secrets(config: Config) -> list[str]:
+    """What a configuration holds that must not be shown, wherever it came from."""
+    secrets: list[str] = []
     for agent in (config.agent, *config.agents.values(), *config.compare):
         if isinstance(agent, HttpAgent):
-            secrets += _secret_headers(agent.headers)
+            secrets += _agent_secrets(agent)
     for options in (config.provider_options, config.user.provider_options, config.judge.provider_options):
-        secrets += _secret_headers(options.headers)
+        secrets += [*header_secrets(options.headers), *url_secrets(options.base_url or "")]
         secrets += [options.api_key] if options.api_key else []
     return secrets
 
 
-def _secret_headers(headers: Mapping[str, str]) -> list[str]:
-    values = [value for name, value in headers.items() if looks_secret(name)]
-    return values + [word for value in values for word in value.split() if len(word) >= 8]
+def _agent_secrets(agent: HttpAgent) -> list[str]:
+    secrets = [*url_secrets(agent.endpoint), *header_secrets(agent.headers)]
+    if agent.server:
+        secrets += [*url_secrets(agent.server.ready), *secret_values(agent.server.env)]
+    return secrets
 
 
 def _describe(error: ValidationError, path: Path, lines: dict[Path_, int], redact: Redactor) -> str:

@@ -1,9 +1,17 @@
-"""Keeping secrets out of everything that is shown."""
+"""Keeping secrets out of everything that is shown.
+
+A text may be what an agent or a model chose, of any length. Every pattern commits itself: what it has read
+without success it does not read again from the next character, so that the time grows with the text and not
+with its square.
+"""
 
 from __future__ import annotations
 
+import base64
+import binascii
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 MAX_ERROR_CHARS = 500
 HIDDEN = "[redacted]"
@@ -15,27 +23,48 @@ _LOOKS_SECRET = re.compile(
     r"|(^|_)(PASS|PWD|AUTH|JWT|PAT|DSN)\d*(_|$)",
     re.I,
 )
+_SIGNATURES = frozenset({"sig", "signature", "x-amz-signature", "x-goog-signature"})
+"""Parts of a URL's query that let whoever has it in."""
+_WORKING_FOLDER = "PWD"
+"""No password."""
+
 # What is in `keep` stays, so that the reader still sees what was hidden.
 _PATTERNS = (
     # "missing bearer token" is an error's usual wording, not a credential.
     re.compile(
-        r"(?i)(?P<keep>\bbearer[\s:]+)(?!(?:tokens?|auth\w*|scheme|credentials?|header|realm)(?![\w.~+/-]))"
-        r"[\w.~+/=-]{4,}"
+        r"(?i)(?P<keep>(?<![a-z])bearer(?:[\s:+]|%20){1,64})"
+        r"(?!(?:tokens?|auth\w{0,32}|scheme|credentials?|header|realm)(?![\w.~+/-]))[\w.~+/=%-]{4,}"
     ),
     re.compile(
-        r"(?P<keep>\b[Bb]asic\s+)(?=[A-Za-z+/]*(?:[0-9=]|[a-z][A-Z]|[A-Z]{2}))[A-Za-z0-9+/]{6,}={0,2}"
+        r"(?P<keep>(?<![A-Za-z])[Bb]asic(?:\s|%20){1,64})"
+        r"(?=[A-Za-z+/]*(?:[0-9=]|[a-z][A-Z]|[A-Z]{2}))[A-Za-z0-9+/]{6,}={0,2}"
     ),
     re.compile(r"\b(?:sk|pk|rk|gsk|xai|ghp|gho|ghs|github_pat|glpat|hf|xox[abp])[-_][\w-]{8,}"),
     re.compile(r"\bAIza[\w-]{20,}"),
     re.compile(r"\bAKIA[A-Z0-9]{12,}"),
-    re.compile(r"\beyJ[\w-]{8,}\.[\w-]+\.[\w-]*"),
+    # A JSON Web Token, or the first part of one: base64 of an object.
+    re.compile(r"\beyJ[\w-]{8,}(?:\.[\w-]++)*+"),
     re.compile(
-        r"""(?i)(?P<keep>(?:api[_-]?key|access[_-]?token|client[_-]?secret)["']?\s*[=:]\s*["']?)[\w.~+/-]{6,}"""
+        r"(?i)(?P<keep>(?:api[_-]?key|access[_-]?token|client[_-]?secret)"
+        r"""\\{0,8}["']?\s{0,64}[=:]\s{0,64}\\{0,8}["']?)[\w.~+/%=-]{6,}"""
     ),
-    re.compile(r"(?P<keep>://)[^/\s:@]+:[^/\s@]+(?=@)"),
+    re.compile(
+        r"(?i)(?P<keep>(?:password|passwd|passphrase|secret|token)"
+        r"""\\{0,8}["']?\s?[=:]\s?\\{0,8}["'])[^"'\s\\]{4,}"""
+    ),
+    re.compile(r"""(?i)(?P<keep>(?:password|passwd|passphrase|secret)=)[^&"'\s\\,;)}]{4,}"""),
+    # Whoever a URL is opened as: `user:password@`, and `token@`.
+    re.compile(r"""(?P<keep>:\\?/\\?/)[^/\s?#"'<>\\]+(?=@)"""),
 )
+_QUERY = re.compile(r"""(?P<keep>[?&;#](?P<name>[\w.-]{1,64})=)[^?&;#\s"'<>\\]+""")
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _SHORTEST_SECRET = 4
+_SHORTEST_OF_ENVIRONMENT = 8
+_LOOKED_AT_CHARS = 8 * MAX_ERROR_CHARS
+_NAMED = {'"': "quot", "'": "apos", "&": "amp", "<": "lt", ">": "gt"}
+_LETTERS = {"\n": "n", "\r": "r", "\t": "t", "\b": "b", "\f": "f"}
+_LONGEST_SPELLING = 40
+"""Characters that one character of a secret may become."""
 
 
 def looks_secret(name: str) -> bool:
@@ -43,26 +72,111 @@ def looks_secret(name: str) -> bool:
     return bool(_LOOKS_SECRET.search(_HUMP.sub("_", name.replace("-", "_"))))
 
 
+def secret_values(named: Mapping[str, str]) -> list[str]:
+    """The values that stand under names that look secret."""
+    return [value for name, value in named.items() if looks_secret(name) and name != _WORKING_FOLDER]
+
+
+def environment_secrets(environ: Mapping[str, str]) -> list[str]:
+    """Values of the environment that must not be shown, whoever uses them.
+
+    Not the shortest ones: a key that is called `test` would blot out every test.
+    """
+    return [value for value in secret_values(environ) if len(value) >= _SHORTEST_OF_ENVIRONMENT]
+
+
+def header_secrets(headers: Mapping[str, str]) -> list[str]:
+    """What must not be shown of headers: values whole and in their parts, and what a Basic one says."""
+    values = secret_values(headers)
+    words = [word for value in values for word in value.split() if len(word) >= 8]
+    return [*values, *words, *(part for value in values for part in _basic(value))]
+
+
+def _basic(value: str) -> Iterator[str]:
+    scheme, _, encoded = value.strip().partition(" ")
+    if scheme.lower() == "basic":
+        try:
+            said = base64.b64decode(encoded, validate=True).decode()
+        except (binascii.Error, ValueError):
+            return
+        yield said
+        yield said.partition(":")[2]
+
+
+def url_secrets(url: str) -> list[str]:
+    """What must not be shown of a URL: the password in it (or a name alone), and secrets of its query."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return []
+    name, colon, password = parts.netloc.rpartition("@")[0].partition(":")
+    secrets = [password or name, unquote(password or name)]
+    if colon:
+        said = f"{unquote(name)}:{unquote(password)}"
+        secrets += [said, base64.b64encode(said.encode()).decode()]
+    query = parse_qsl(parts.query)
+    return [secret for secret in [*secrets, *(v for n, v in query if _opens(n))] if secret]
+
+
+def _opens(name: str) -> bool:
+    """Whether a part of a query of this name usually holds a secret."""
+    return name.lower() in _SIGNATURES or looks_secret(name)
+
+
 class Redactor:
-    """Hides known secret values, and whatever has the form of a credential."""
+    """Hides known secret values in whatever spelling, and whatever has the form of a credential."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         known = {s.strip() for s in secrets}
         # The longest first, so that a secret that contains another is hidden whole.
-        self._secrets = sorted((s for s in known if len(s) >= _SHORTEST_SECRET), key=len, reverse=True)
+        kept = sorted((s for s in known if len(s) >= _SHORTEST_SECRET), key=len, reverse=True)
+        self._secrets = [(secret, _in_any_spelling(secret)) for secret in kept]
+        self._longest = len(kept[0]) * _LONGEST_SPELLING if kept else 0
 
     def __call__(self, text: str) -> str:
-        for secret in self._secrets:
-            text = text.replace(secret, HIDDEN)
+        for secret, spelt in self._secrets:
+            text = spelt.sub(HIDDEN, text) if spelt else text.replace(secret, HIDDEN)
         for pattern in _PATTERNS:
             text = pattern.sub(_hidden, text)
-        return text
+        return _QUERY.sub(lambda found: _hidden(found) if _opens(found["name"]) else found[0], text)
 
     def error(self, text: str) -> str:
-        """An error text ready to be shown: without secrets, at most 500 characters."""
-        clean = self(text)
+        """An error text ready to be shown: without secrets, at most 500 characters.
+
+        Of a long text only the beginning is looked at. A secret that ends behind it goes with its end.
+        """
+        looked_at = _LOOKED_AT_CHARS + self._longest
+        clean = self(text[:looked_at])
+        if len(text) > looked_at:
+            clean = clean[: max(len(clean) - self._longest, 0)] + "…"
         return clean if len(clean) <= MAX_ERROR_CHARS else clean[: MAX_ERROR_CHARS - 1] + "…"
 
 
 def _hidden(match: re.Match[str]) -> str:
     return (match.groupdict().get("keep") or "") + HIDDEN
+
+
+def _in_any_spelling(secret: str) -> re.Pattern[str] | None:
+    """The secret in a URL, in JSON, in HTML or in Python; None where all of them spell it in one way."""
+    if re.fullmatch(r"[A-Za-z0-9_.-]*", secret):
+        return None
+    return re.compile("".join(map(_spellings, secret)))
+
+
+def _spellings(character: str) -> str:
+    if re.fullmatch(r"[A-Za-z0-9_.-]", character):
+        return re.escape(character)
+    code, named = ord(character), _NAMED.get(character)
+    units = character.encode("utf-16-be", "surrogatepass").hex()
+    ways = [
+        # Backslashes double with every level of quoting.
+        (r"\\{1,8}" if character == "\\" else r"\\{0,7}" + re.escape(character)),
+        "".join(rf"%(?:25){{0,3}}(?i:{byte:02x})" for byte in character.encode("utf-8", "surrogatepass")),
+        "".join(rf"\\{{1,8}}u(?i:{units[i : i + 4]})" for i in range(0, len(units), 4)),
+        rf"\\{{1,8}}(?i:x{code:02x}|U{code:08x})",
+        rf"\\{{0,7}}&(?:amp;){{0,2}}#(?:0{{0,4}}{code}|(?i:x0{{0,4}}{code:x}));",
+    ]
+    ways += [rf"\\{{0,7}}&(?:amp;){{0,2}}{named};"] if named else []
+    ways += [rf"\\{{1,8}}{_LETTERS[character]}"] if character in _LETTERS else []
+    ways += [r"\+"] if character == " " else []
+    return f"(?:{'|'.join(ways)})"

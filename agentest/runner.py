@@ -125,7 +125,7 @@ async def run(
         stop: whoever calls it stops the run; what had finished is in the result, which says why.
     """
     stop = stop or Stop()
-    order = RunOrder(plan, settings, model_names(ports.models), emit, stop)
+    order = RunOrder(plan, settings, model_names(ports.models), emit, stop, ports.redact)
     order.begin()
     units = InOrder(plan.units, settings.debounce_s)
     return order.conclude(await run_units(units, plan.custom, settings, ports, emit, stop))
@@ -159,9 +159,16 @@ class RunOrder:
     """The frame around a run's units: what is told before the first and after the last."""
 
     def __init__(
-        self, plan: Plan, settings: Settings, models: Mapping[str, str | None], emit: Emit, stop: Stop
+        self,
+        plan: Plan,
+        settings: Settings,
+        models: Mapping[str, str | None],
+        emit: Emit,
+        stop: Stop,
+        redact: Redactor,
     ) -> None:
         self._plan = plan
+        self._redact = redact
         self._settings = settings
         self._models = models
         self._emit = emit
@@ -172,7 +179,7 @@ class RunOrder:
     def begin(self) -> None:
         """Tell that the run begins, and of what is not run at all."""
         self._began, self._started_at = perf_counter(), datetime.now(UTC).isoformat(timespec="milliseconds")
-        agents = {name: endpoint(agent) for name, agent in self._plan.agents.items()}
+        agents = {name: self._redact(endpoint(agent)) for name, agent in self._plan.agents.items()}
         conversations = sum(unit.conversations for unit in self._plan.units)
         self._emit(
             RunStarted(

@@ -262,6 +262,7 @@ class ForkedCrew:
 
     def __init__(self, prepared: Prepared, workers: Sequence[_Worker]) -> None:
         self._plan = prepared.plan
+        self._redact = prepared.loaded.redact
         specs = {"user": prepared.user, "judge": prepared.judge}
         self._models = {role: spec.name if spec else None for role, spec in specs.items()}
         self._workers = workers
@@ -274,7 +275,7 @@ class ForkedCrew:
 
         Raises UsageError for what the user has to change.
         """
-        frame = RunOrder(self._plan, settings, self._models, emit, stop)
+        frame = RunOrder(self._plan, settings, self._models, emit, stop, self._redact)
         run = _Run(self._plan.units, self._workers, settings, emit, stop, on_note)
         for worker in self._workers:
             hear, lose = partial(run.hear, worker), partial(run.lose, worker)

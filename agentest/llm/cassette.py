@@ -142,7 +142,8 @@ class Cassettes:
 
     def keep(self, entry: Entry) -> Entry:
         """Record the answer; back comes what a replay will give: without secrets."""
-        entry = replace(entry, content=self._redact(entry.content))
+        redact = self._redact
+        entry = replace(entry, answered_by=redact(entry.answered_by), content=redact(entry.content))
         scope = entry.asked.key.scope
         cassette = self._load(scope)
         line = dump(to_json(entry))

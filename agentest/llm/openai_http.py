@@ -26,7 +26,7 @@ from agentest.http import (
 from agentest.llm.limits import hold_from_headers
 from agentest.llm.port import ChatReply, ChatRequest, Level, RequestRefused, TransientError, joined
 from agentest.llm.providers import ModelSpec
-from agentest.redact import Redactor
+from agentest.redact import Redactor, header_secrets, url_secrets
 from agentest.transcript import Usage
 from agentest.unpacking import CODINGS
 
@@ -132,7 +132,8 @@ def completions_url(base_url: str) -> str:
 
 def secrets_of(spec: ModelSpec) -> list[str]:
     """What must not be shown if a server repeats it in an error."""
-    return [spec.api_key] if spec.api_key else []
+    key = [spec.api_key] if spec.api_key else []
+    return [*key, *header_secrets(dict(spec.headers)), *url_secrets(spec.base_url or "")]
 
 
 def _headers(spec: ModelSpec) -> Headers:

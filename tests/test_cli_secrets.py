@@ -1,0 +1,187 @@
+"""A secret stands in no stream and in no file that a command writes, whatever it was spelt like."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import quote, quote_plus
+
+import pytest
+from model_server import ModelServer, completion
+from project import COMMAND, DEADLINE_S, Project, clean_environment, free_port
+
+from agentest.testing import Raw, ScriptedAgent, tool_call
+
+PASSWORD = 'zq p@ss/"wörd"+91'
+KEY = "zq&key=value/92"
+ENVIRONMENT = {
+    "BOT_PASSWORD": quote(PASSWORD, safe=""),
+    "URL_KEY": quote(KEY, safe=""),
+    "PLAIN_TOKEN": "zq-plain-93",
+}
+BASIC = base64.b64encode(f"bot:{PASSWORD}".encode()).decode()
+SPELLINGS = [
+    spelt
+    for secret in (PASSWORD, KEY, *ENVIRONMENT.values(), BASIC)
+    for spelt in (secret, quote(secret), quote_plus(secret), json.dumps(secret)[1:-1], html.escape(secret))
+]
+INPUTS = ("agentest.config.yaml", "agentest.config.py", ".env", ".sim.py", "server.py")
+
+
+def everything(project: Project, *done: subprocess.CompletedProcess[str]) -> str:
+    """All that was printed and written."""
+    files = [p for p in project.root.rglob("*") if p.is_file() and not p.name.endswith(INPUTS)]
+    return "\n".join([d.stdout + d.stderr for d in done] + [p.read_text(errors="replace") for p in files])
+
+
+def found_in(text: str) -> list[str]:
+    return [secret for secret in dict.fromkeys((*SPELLINGS, "zq")) if secret in text]
+
+
+def with_secrets(endpoint: str) -> str:
+    """The endpoint as a configuration has it that takes secrets from the environment."""
+    where = endpoint.replace("://", "://bot:${BOT_PASSWORD}@")
+    return f"{where}?page=2&key=${{URL_KEY}}"
+
+
+def test_a_run(project: Project) -> None:
+    """Secrets of an endpoint are in no output of a run: not in its header, its errors, its files."""
+    project.scenario(
+        'scenario("fine", turns=["hello"])\n'
+        'scenario("refused", turns=["refuse"])\n'
+        'scenario("moved", turns=["move"])\n'
+        "import os\n"
+        'def fails(args):\n    raise RuntimeError(os.environ["PLAIN_TOKEN"])\n'
+        'scenario("mock", turns=["call"], tools={"t": fails})\n'
+    )
+    project.write("b.sim.py", 'import os\nraise RuntimeError("no " + os.environ["PLAIN_TOKEN"])\n')
+
+    def answer(body: dict) -> object:
+        said = body["messages"][-1]["content"]
+        if said == "refuse":
+            return Raw("\n".join(SPELLINGS).encode(), status=403)
+        if said == "move":
+            return Raw(
+                b"", status=302, headers={"location": f"http://bot:{quote(PASSWORD)}@127.0.0.1:9/?key=zq"}
+            )
+        return tool_call("t") if said == "call" else "fine"
+
+    with ScriptedAgent(answer) as agent:
+        project.config(with_secrets(agent.endpoint), reporters=["console", "json", "github-actions"])
+        env = {**ENVIRONMENT, "GITHUB_STEP_SUMMARY": str(project.root / "summary.md")}
+        done = [
+            project.run("--verbose", env=env),
+            project.run("--workers", "2", env=env),
+            project.run("--list", env=env),
+            project.run("--dry-run", env=env),
+            project.agentest("coverage", env=env),
+        ]
+    assert done[0].returncode == 1, done[0].stderr
+    assert "http://[redacted]@127.0.0.1" in done[0].stdout
+    assert "?page=2&key=[redacted]" in done[0].stdout
+    assert found_in(everything(project, *done)) == []
+
+
+@pytest.mark.parametrize("command", [("run",), ("chat",), ("eval", "a.test.json")])
+def test_an_agent_that_is_not_there(project: Project, command: tuple[str, ...]) -> None:
+    """Nor do they stand in the message that nobody answers at the endpoint, or that it may not be asked."""
+    project.scenario('scenario("s", turns=["x"])')
+    project.write("a.test.json", '[{"query": "x", "reference": "y"}]')
+    for host in (f"127.0.0.1:{free_port()}", "169.254.169.254"):
+        project.config("x", agent={"endpoint": with_secrets(f"http://{host}/chat"), "retries": 0})
+        done = project.agentest(*command, env=ENVIRONMENT)
+        assert done.returncode == 2
+        assert "[redacted]" in done.stderr
+        assert found_in(everything(project, done)) == []
+
+
+def test_a_server_that_dies(project: Project) -> None:
+    """Nor in the last output of a server, where the cut goes through one."""
+    project.scenario('scenario("s", turns=["x"])')
+    project.write("server.py", "import os\nprint('x' * 100 + os.environ['PLAIN_TOKEN'] + 'y' * 3995)\n")
+    url = f"http://127.0.0.1:{free_port()}/"
+    server = {
+        "command": f"{sys.executable} server.py",
+        "ready": f"{url}?key=${{URL_KEY}}",
+        "env": {"A_KEY": "${PLAIN_TOKEN}"},
+    }
+    project.config("x", agent={"endpoint": with_secrets(url), "server": server})
+    done = project.run(env=ENVIRONMENT)
+    assert done.returncode == 2
+    assert "yyy" in done.stderr
+    assert "-93" not in done.stderr
+    assert found_in(everything(project, done)) == []
+
+
+PYTHON_CONFIGURATIONS = {
+    "raises": 'connect("http://x/", headers={"Authorization": "Bearer abcd-zq-1234"})',
+    "raises with a token of the environment": 'raise RuntimeError("cannot use " + os.environ["PLAIN_TOKEN"])',
+    "raises with an URL": 'raise RuntimeError("http://bot:zq@host/?token=zq&page=2")',
+    "has it in its source": 'connect(api_key="zq-1234567")',
+    "is not valid": 'config = {"agent": {"endpoint": "ftp://bot:zq@host/?key=zq"}, "zq": 1}["agent"]',
+    "has a wrong value": 'config = {"agent": {"endpoint": "http://h/"}, "judge": os.environ["PLAIN_TOKEN"]}',
+}
+
+
+@pytest.mark.parametrize("name", PYTHON_CONFIGURATIONS)
+def test_a_configuration_in_python(project: Project, name: str) -> None:
+    """Nor in the traceback of a configuration in Python, its lines of source included."""
+    text = f"import os\ndef connect(*_, **__):\n    raise RuntimeError('no')\n{PYTHON_CONFIGURATIONS[name]}\n"
+    project.write("agentest.config.py", text)
+    project.write(".env", "PLAIN_TOKEN=zq-plain-93\n")
+    done = project.run()
+    assert done.returncode == 2
+    assert "agentest.config.py" in done.stderr
+    assert found_in(done.stdout + done.stderr) == []
+
+
+def test_literal_secrets_of_a_configuration_in_python(project: Project) -> None:
+    """Nor where an endpoint holds them literally."""
+    project.scenario('scenario("s", turns=["x"])')
+    with ScriptedAgent([Raw(f"wrong: {BASIC} {PASSWORD} {KEY}".encode(), status=403)]) as agent:
+        endpoint = with_secrets(agent.endpoint)
+        for name, value in ENVIRONMENT.items():
+            endpoint = endpoint.replace(f"${{{name}}}", value)
+        project.write("agentest.config.py", f"config = {{'agent': {{'endpoint': {endpoint!r}}}}}\n")
+        done = project.run("--verbose")
+    assert done.returncode == 1, done.stderr
+    assert "wrong: [redacted] [redacted] [redacted]" in done.stdout
+    assert found_in(everything(project, done)) == []
+
+
+def test_a_recording(project: Project) -> None:
+    """Nor in a cassette, where a model's name may be what its server made of the key."""
+    project.scenario('scenario("s", turns=["x"], goal="g", metrics=["helpfulness"])')
+    said = completion({"reason": "it says zq-plain-93", "value": 4})
+    answer = replace(said, body=said.body.replace(b"scripted-1", b"model of zq-plain-93"))
+    with ScriptedAgent(["fine"]) as agent, ModelServer(answer) as model:
+        options = {"base_url": model.base_url, "api_key": "${PLAIN_TOKEN}"}
+        project.config(agent.endpoint, provider="openai-compatible", model="m", provider_options=options)
+        done = project.run("--record", env=ENVIRONMENT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "model of [redacted]" in everything(project)
+    assert found_in(everything(project, done)) == []
+
+
+def test_chat(project: Project, tmp_path: Path) -> None:
+    """Nor in what a chat shows of an agent that breaks down."""
+    project.scenario('scenario("s", goal="g")')
+    with ScriptedAgent([Raw("\n".join(SPELLINGS).encode(), status=403)]) as agent:
+        project.config(with_secrets(agent.endpoint))
+        done = subprocess.run(
+            [*COMMAND, "chat"],
+            cwd=project.root,
+            env=clean_environment(ENVIRONMENT),
+            input="hello\n",
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+        )
+    assert done.returncode == 1
+    assert "[redacted]" in done.stdout
+    assert found_in(everything(project, done)) == []
