@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import sys
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
@@ -19,6 +18,7 @@ from agentest.locking import Taken, locked
 from agentest.plan import Unit
 from agentest.prepare import Prepared
 from agentest.results import RunResult, ScenarioResult, Status
+from agentest.terminal import clean, in_log, tell
 from agentest.transcript import Conversation
 from agentest.verdict import run_status
 
@@ -72,14 +72,14 @@ def _run(
         detailed=request.detailed,
         journal=journal,
     )
-    tell = partial(_tell, prepared)
-    broadcast = Broadcast([*reporters, NotesReporter()], tell)
+    note_down = partial(_note, prepared)
+    broadcast = Broadcast([*reporters, NotesReporter()], note_down)
     for note in prepared.notes:
-        sys.stderr.write(f"agentest: {note}\n")
+        note_down(note)
     outcome = _executed(prepared, broadcast, finished, count, partial(_last_words, journal))
     broadcast.finish()
     for note in (*outcome.notes, *_not_kept(journal)):
-        tell(note)
+        note_down(note)
     if outcome.result is None or outcome.interrupted:
         return ExitCode.INTERRUPTED
     code = exit_code(outcome.result)
@@ -100,7 +100,8 @@ def _last_words(journal: Journal | None) -> str:
         return ""
     path = shown_path(journal.path, Path.cwd())
     held = f"{journal.held} finished conversation{'' if journal.held == 1 else 's'}"
-    return f"agentest: {path} holds {held}; agentest judge {path} judges again what is there\n"
+    words = f"agentest: {path} holds {held}; agentest judge {path} judges again what is there"
+    return in_log(clean(words)) + "\n"
 
 
 def _processes(prepared: Prepared) -> int:
@@ -152,10 +153,10 @@ def _open_journal(prepared: Prepared, results: Path, name: str, stack: ExitStack
 
     problem = _make_way_for(results, stack)
     if problem is None:
-        return stack.enter_context(closing(Journal(results.with_name(name), partial(_tell, prepared))))
+        return stack.enter_context(closing(Journal(results.with_name(name), partial(_note, prepared))))
     if "json" in prepared.reporters or prepared.request.options.tape not in (None, "replay"):
         raise ConfigError(problem)
-    _tell(prepared, f"{problem}: finished conversations are not kept")
+    _note(prepared, f"{problem}: finished conversations are not kept")
     return None
 
 
@@ -173,9 +174,9 @@ def _make_way_for(results: Path, stack: ExitStack) -> str | None:
     return None
 
 
-def _tell(prepared: Prepared, note: str) -> None:
+def _note(prepared: Prepared, note: str) -> None:
     """Tell the user, at once."""
-    sys.stderr.write(f"agentest: {prepared.loaded.redact(note)}\n")
+    tell(f"agentest: {prepared.loaded.redact(note)}")
 
 
 def judge_again(prepared: Prepared, path: Path) -> ExitCode:
@@ -228,7 +229,7 @@ def dry_run(prepared: Prepared) -> Iterator[str]:
         samples=judge.samples,
         batch=judge.batch,
     )
-    yield from shown(estimates, len(prepared.plan.agents) > 1)
+    yield from map(clean, shown(estimates, len(prepared.plan.agents) > 1))
 
 
 def listing(prepared: Prepared) -> Iterator[str]:
@@ -239,17 +240,12 @@ def listing(prepared: Prepared) -> Iterator[str]:
             kind = "scripted" if scenario.scripted else "simulated"
             tags = f"  [{', '.join(scenario.tags)}]" if scenario.tags else ""
             agent = f"  {entry.agent}" if len(prepared.plan.agents) > 1 else ""
-            yield _one_line(
+            yield clean(
                 f"{entry.file}:{scenario.line}  {scenario.name}{agent}  {kind} × {entry.conversations}{tags}"
             )
         elif entry.verdict.status is Status.SKIPPED:
             why = entry.verdict.reasons[0].message
-            yield _one_line(f"{entry.file}:{entry.line}  {entry.name}  skipped: {why}")
-
-
-def _one_line(text: str) -> str:
-    """The text with what would steer a terminal, or end the line, shown as an escape."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+            yield clean(f"{entry.file}:{entry.line}  {entry.name}  skipped: {why}")
 
 
 def broken(prepared: Prepared) -> list[ScenarioResult]:

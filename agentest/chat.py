@@ -16,10 +16,10 @@ from agentest.llm.open import Models
 from agentest.plan import Unit
 from agentest.prepare import Prepared
 from agentest.simulate.users import Said
+from agentest.terminal import clean_rows, say
 from agentest.transcript import NO_TEXT, Conversation, Ending, Turn, call_text
 
 QUIT = "/quit"
-_CONTROL = {i: None for i in range(32) if chr(i) not in "\n\t"} | {127: None}
 
 Write = Callable[[str], None]
 ReadLine = Callable[[], str | None]
@@ -58,10 +58,15 @@ def chat(prepared: Prepared, read_line: ReadLine | None = None, write: Write | N
 async def _chat(prepared: Prepared, unit: Unit, read_line: ReadLine, write: Write) -> ExitCode:
     problem: UsageError | None = None
     conversation: Conversation | None = None
+    redact = prepared.loaded.redact
+
+    def note(text: str) -> None:
+        write(_said("! ", redact(text)))
+
     async with anyio.create_task_group() as tasks:
         try:
             async with AsyncExitStack() as stack:
-                agents = await open_agents(prepared, stack, tasks, lambda note: write(f"! {note}\n"))
+                agents = await open_agents(prepared, stack, tasks, note)
                 write(_introduction(unit))
                 holder = live_holder(prepared, agents, Models(), lambda *_: Person(read_line, write))
                 conversation = await holder.hold(
@@ -71,9 +76,9 @@ async def _chat(prepared: Prepared, unit: Unit, read_line: ReadLine, write: Writ
             problem = error
         tasks.cancel_scope.cancel()
     if problem:
-        raise problem
+        raise type(problem)(redact(str(problem)))
     if conversation and conversation.failure:
-        write(f"! {conversation.failure.message}\n")
+        note(conversation.failure.message)
         return ExitCode.FAILED
     return ExitCode.PASSED
 
@@ -93,14 +98,17 @@ def _introduction(unit: Unit) -> str:
 
 
 def _shown(turn: Turn) -> str:
-    calls = "".join(f"tool   {call_text(call)} → {call.result!r}\n" for call in turn.tool_calls)
-    # Nothing that an agent writes may steer the terminal.
-    return f"{calls}agent  {turn.agent_message or NO_TEXT}\n".translate(_CONTROL)
+    calls = "".join(_said("tool   ", f"{call_text(call)} → {call.result!r}") for call in turn.tool_calls)
+    return calls + _said("agent  ", turn.agent_message or NO_TEXT)
+
+
+def _said(who: str, text: str) -> str:
+    """What somebody said; indented from the second row on, so that it cannot pass for another speaker."""
+    return who + f"\n{' ' * len(who)}".join(clean_rows(text).split("\n")) + "\n"
 
 
 def _to_stdout(text: str) -> None:
-    sys.stdout.write(text)
-    sys.stdout.flush()
+    say(text, end="")
 
 
 def _typed() -> ReadLine:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
+from io import StringIO
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import click
 
 from agentest import __version__
-from agentest.errors import ExitCode, UsageError
+from agentest.errors import ExitCode, OutputError, UsageError
+from agentest.terminal import Output, lost, say, source, tell
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -120,7 +122,7 @@ _recording = _options(
 @_recording
 @click.option("--dry-run", is_flag=True, help="Show how many model calls there can be, and run nothing.")
 @click.option("--list", "list_only", is_flag=True, help="List the scenarios and run nothing.")
-def run(cwd: Path | None, watch: bool, list_only: bool, **given: Any) -> None:
+def run(cwd: Path | None, watch: bool, list_only: bool, **given: Any) -> int:
     """Run the scenarios (*.sim.py) against the agent.
 
     Exit status: 0 all passed, 1 a scenario failed, 2 something errored or could not be run, 130 interrupted.
@@ -141,13 +143,13 @@ def run(cwd: Path | None, watch: bool, list_only: bool, **given: Any) -> None:
         return _list(request) if list_only else _run(request)
 
     given["offline"] = given["offline"] or list_only  # a list needs no model, nor its key
-    _exit(go)
+    return _ended(go)
 
 
 @cli.command()
 @_where
 @_which
-def chat(cwd: Path | None, **given: Any) -> None:
+def chat(cwd: Path | None, **given: Any) -> int:
     """Talk to the agent yourself, through the mocks of one scenario."""
 
     def go() -> int:
@@ -156,7 +158,7 @@ def chat(cwd: Path | None, **given: Any) -> None:
 
         return chat(prepare(_request(_root(cwd), offline=True, **given)))
 
-    _exit(go)
+    return _ended(go)
 
 
 @cli.command()
@@ -166,7 +168,7 @@ def chat(cwd: Path | None, **given: Any) -> None:
 @_telling
 @_model
 @click.option("--metric", "metrics", multiple=True, metavar="NAME", help="Judge only this metric.")
-def judge(results: Path, cwd: Path | None, **given: Any) -> None:
+def judge(results: Path, cwd: Path | None, **given: Any) -> int:
     """Judge the finished conversations of RESULTS (results.json or journal.jsonl) again.
 
     The agent is not talked to.
@@ -180,7 +182,7 @@ def judge(results: Path, cwd: Path | None, **given: Any) -> None:
         root = _root(cwd)
         return judge_again(prepare(_request(root, **given)), root / results)
 
-    _exit(go)
+    return _ended(go)
 
 
 @cli.command("eval", context_settings={"token_normalize_func": _with_dashes})
@@ -201,7 +203,7 @@ def judge(results: Path, cwd: Path | None, **given: Any) -> None:
 @_model
 @_limits
 @_recording
-def evaluate(cwd: Path | None, targets: tuple[str, ...], **given: Any) -> None:
+def evaluate(cwd: Path | None, targets: tuple[str, ...], **given: Any) -> int:
     """Run ADK evaluation sets (*.test.json, *.evalset.json) against the agent.
 
     Exit status as of run: 0 all passed, 1 a case failed, 2 something errored or could not be evaluated.
@@ -218,37 +220,42 @@ def evaluate(cwd: Path | None, targets: tuple[str, ...], **given: Any) -> None:
         runs = given.pop("num_runs")
         return run_once(prepare_eval(EvalRequest(_request(root, **given), targets, num_runs=runs, **files)))
 
-    _exit(go)
+    return _ended(go)
 
 
 @cli.command()
 @click.argument("old", type=click.Path(path_type=Path))
 @click.argument("new", type=click.Path(path_type=Path))
 @_path("--initial-session-file", "initial_session", "Session for cases that have none of their own.")
-def migrate(old: Path, new: Path, initial_session: Path | None) -> None:
+def migrate(old: Path, new: Path, initial_session: Path | None) -> int:
     """Convert OLD, an evaluation set of any form, to the EvalSet form, and write it to NEW."""
 
     def go() -> int:
         from agentest.evalset.migrate import migrate
 
         for note in migrate(old, new, initial_session):
-            click.echo(f"agentest: {note}", err=True)
+            tell(f"agentest: {note}")
         return ExitCode.PASSED
 
-    _exit(go)
+    return _ended(go)
 
 
 @cli.command("show-prompts")
 @click.option("--metric", metavar="NAME", help="Only this metric.")
-def show_prompts(metric: str | None) -> None:
+def show_prompts(metric: str | None) -> int:
     """Show what the judges are asked."""
-    from agentest.evaluate.prompts import shown_prompts
-    from agentest.metric_names import BUILTIN
-    from agentest.spelling import did_you_mean, snake_case
 
-    if metric is not None and snake_case(metric) not in BUILTIN:
-        _fail(f"there is no metric {metric!r}; {did_you_mean(metric, BUILTIN)}")
-    click.echo(shown_prompts(snake_case(metric) if metric else None))
+    def go() -> int:
+        from agentest.evaluate.prompts import shown_prompts
+        from agentest.metric_names import BUILTIN
+        from agentest.spelling import did_you_mean, snake_case
+
+        if metric is not None and snake_case(metric) not in BUILTIN:
+            raise UsageError(f"there is no metric {metric!r}; {did_you_mean(metric, BUILTIN)}")
+        say(shown_prompts(snake_case(metric) if metric else None))
+        return ExitCode.PASSED
+
+    return _ended(go)
 
 
 @cli.command()
@@ -262,7 +269,7 @@ def show_prompts(metric: str | None) -> None:
 )
 @_path("--output", "output", "File to write (default: standard output).")
 @click.option("--force", is_flag=True, help="Replace the file if it is there.")
-def export(results: Path, output: Path | None, force: bool, **given: Any) -> None:
+def export(results: Path, output: Path | None, force: bool, **given: Any) -> int:
     """Turn the finished conversations of RESULTS (results.json or journal.jsonl) into test cases.
 
     As an evaluation set of ADK, or as scripted scenarios with the observed tools as mocks.
@@ -273,15 +280,15 @@ def export(results: Path, output: Path | None, force: bool, **given: Any) -> Non
 
         exported = export(results, output=output, **given)
         for note in exported.notes:
-            click.echo(f"agentest: {note}", err=True)
+            tell(f"agentest: {note}")
         if output is None:
-            click.echo(exported.content, nl=False)
+            Output(sys.stdout).write_bytes(source(exported.content.decode()))
         else:
             write(exported, output, force=force)
-            click.echo(f"{output}: {exported.told}")
+            say(f"{output}: {exported.told}")
         return ExitCode.PASSED
 
-    _exit(go)
+    return _ended(go)
 
 
 @cli.command()
@@ -308,7 +315,7 @@ def export(results: Path, output: Path | None, force: bool, **given: Any) -> Non
     show_default=True,
     help="How to tell it.",
 )
-def coverage(cwd: Path | None, fail_under: float | None, form: Any, **given: Any) -> None:
+def coverage(cwd: Path | None, fail_under: float | None, form: Any, **given: Any) -> int:
     """Show which paths of which tasks have scenarios, and which tools were called and failed.
 
     Scenarios are placed by their tags, task:NAME and path:NAME. Nothing is run.
@@ -318,24 +325,24 @@ def coverage(cwd: Path | None, fail_under: float | None, form: Any, **given: Any
 
     def go() -> int:
         from agentest.app import broken
-        from agentest.coverage.command import covered, enough, tell
+        from agentest.coverage.command import covered, enough, show
         from agentest.prepare import prepare
 
         root = _root(cwd)
         results = [root / path for path in given.pop("results")]
         prepared = prepare(_request(root, offline=True, **given))
         found = covered(prepared, results)
-        tell(found, form, sys.stdout)
+        show(found, form, sys.stdout)
         return _tell_broken(broken(prepared)) or enough(found, fail_under)
 
-    _exit(go)
+    return _ended(go)
 
 
 def _root(cwd: Path | None) -> Path:
     """The working directory; scenario files, servers and reports all live relative to it."""
     if cwd is not None:
         if not cwd.is_dir():
-            _fail(f"--cwd: the folder {cwd} does not exist")
+            raise UsageError(f"--cwd: the folder {cwd} does not exist")
         os.chdir(cwd)
     return Path.cwd()
 
@@ -362,13 +369,13 @@ def _dry_run(request: Any) -> ExitCode:
 
     prepared = prepare(request)
     for line in dry_run(prepared):
-        click.echo(line)
+        say(line)
     return _tell_broken(broken(prepared))
 
 
 def _tell_broken(problems: Sequence[Any]) -> ExitCode:
     for entry in problems:
-        click.echo(f"{entry.file}:{entry.line}: {entry.verdict.reasons[0].message}", err=True)
+        tell(f"{entry.file}:{entry.line}: {entry.verdict.reasons[0].message}")
     return ExitCode.ERRORED if problems else ExitCode.PASSED
 
 
@@ -385,9 +392,9 @@ def _list(request: Any) -> ExitCode:
 
     prepared = prepare(request)
     for note in prepared.notes:
-        click.echo(f"agentest: {note}", err=True)
+        tell(f"agentest: {note}")
     for line in listing(prepared):
-        click.echo(line)
+        say(line)
     return _tell_broken(broken(prepared))
 
 
@@ -397,31 +404,59 @@ def _hear_interrupts() -> None:
     hear()
 
 
-def _exit(command: Callable[[], int]) -> NoReturn:
-    """End with the command's exit status; what the user got wrong is told in one message."""
+def _ended(command: Callable[[], int]) -> int:
+    """The command's exit status; what the user got wrong is told in one message."""
     try:
-        sys.exit(command())
-    except UsageError as error:
-        _fail(error)
-    except KeyboardInterrupt:
-        sys.exit(ExitCode.INTERRUPTED)
+        return command()
+    except (UsageError, OutputError) as error:
+        return _refused(error)
+    except click.ClickException:
+        raise
+    except BaseException as error:  # noqa: BLE001 - also a SystemExit of the user's code: it would choose our status
+        from agentest.mishaps import crashed
+
+        return crashed(error)
 
 
-def _fail(error: object) -> NoReturn:
-    click.echo(f"agentest: {error}", err=True)
-    sys.exit(ExitCode.ERRORED)
+def _refused(error: Exception) -> ExitCode:
+    from agentest.mishaps import refused
+
+    return refused(error)
 
 
-def main() -> None:
+def main() -> NoReturn:
     """Entry point of the `agentest` command."""
     for stream in ("stdout", "stderr"):
         if getattr(sys, stream) is None:  # closed by whoever started us
             setattr(sys, stream, open(os.devnull, "w"))  # noqa: SIM115 - open for as long as we live
-    try:
-        cli(prog_name="agentest")
-    except SystemExit:
-        from agentest.interrupts import heard
+    status = _ended(_flushed)
+    from agentest.interrupts import heard
 
-        if heard():
-            sys.exit(ExitCode.INTERRUPTED)
-        raise
+    sys.exit(ExitCode.INTERRUPTED if heard() else status)
+
+
+def _flushed() -> int:
+    """The exit status, when all that was printed is where it belongs: also what the user's code printed."""
+    status = _status()
+    try:
+        Output(sys.stdout).flush()
+    except OutputError as error:
+        return status or _refused(error)
+    return status
+
+
+def _status() -> int:
+    """What click makes of the command line. Its own exits would mix up ours: 1 is a scenario that failed."""
+    try:
+        return int(cli.main(prog_name="agentest", standalone_mode=False) or ExitCode.PASSED)
+    except click.Abort:
+        return ExitCode.INTERRUPTED
+    except click.ClickException as error:
+        shown = StringIO()
+        error.show(shown)
+        tell(shown.getvalue().rstrip("\n"))
+        return ExitCode.ERRORED
+    except SystemExit:  # click's own: nobody reads its help on, or a shell has been told how to complete
+        return ExitCode.PASSED
+    except OSError as error:  # of its own writing, as commands raise none
+        raise lost(sys.stdout, error) from None

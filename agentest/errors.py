@@ -6,6 +6,7 @@
     │   ├── ScenarioError         one scenario file; the other files still run
     │   ├── AgentUnreachable      nobody listens at the agent's endpoint
     │   └── ServerError           the agent's own server did not start
+    ├── OutputError               what we print cannot be written: exit status 2
     ├── AgentError                the agent's answer ends the conversation: the scenario fails
     │   └── UnmockedToolError     the agent called a tool that has no mock
     ├── MockError                 the scenario's own mock is broken: the scenario is errored
@@ -56,6 +57,10 @@ class AgentUnreachable(UsageError):
 
 class ServerError(UsageError):
     """The agent's server command died or never became ready."""
+
+
+class OutputError(AgentestError):
+    """Standard output or standard error cannot be written to."""
 
 
 class AgentError(AgentestError):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 from pathlib import Path
 
 from watchfiles import Change, watch
@@ -14,7 +13,9 @@ from agentest.discovery import matches
 from agentest.errors import ExitCode, UsageError
 from agentest.importing import forget_modules, imported_files
 from agentest.interrupts import heard
+from agentest.mishaps import refused
 from agentest.prepare import Prepared, Request, prepare
+from agentest.terminal import tell
 
 
 def run_and_watch(request: Request) -> ExitCode:
@@ -36,7 +37,7 @@ def run_and_watch(request: Request) -> ExitCode:
             file: stamp for file, stamp in _stamps(_files(prepared, known)).items() if file not in before
         }
         known = frozenset(before)
-        sys.stderr.write("agentest: waiting for changes (Ctrl-C ends)\n")
+        tell("agentest: waiting for changes (Ctrl-C ends)")
         # A change during the run came before anybody was looking.
         if (_stamps(known) == before and not _changed(request, prepared, known)) or heard():
             return ExitCode.INTERRUPTED
@@ -53,7 +54,7 @@ def _prepared(request: Request) -> Prepared | None:
     try:
         return prepare(request)
     except UsageError as error:
-        sys.stderr.write(f"agentest: {error}\n")
+        refused(error)
         return None
 
 
@@ -61,8 +62,7 @@ def _run(prepared: Prepared) -> ExitCode:
     try:
         return run_once(prepared)
     except UsageError as error:
-        sys.stderr.write(f"agentest: {error}\n")
-        return ExitCode.ERRORED
+        return refused(error)
 
 
 def _files(prepared: Prepared | None, known: frozenset[Path]) -> frozenset[Path]:

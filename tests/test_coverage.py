@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from agentest.config import Config
-from agentest.coverage.command import enough, tell
+from agentest.coverage.command import enough, show
 from agentest.coverage.measure import Coverage, Placed, Share, ToolUse, measure, worst
 from agentest.coverage.show import print_text
 from agentest.discovery import Discovered
@@ -60,7 +60,7 @@ MATRIX = [
 def text_of(coverage: Coverage, form: Any = "text") -> str:
     written = io.BytesIO()
     out = io.TextIOWrapper(written, "utf-8")
-    tell(coverage, form, out, {})
+    show(coverage, form, out, {})
     out.flush()
     return written.getvalue().decode()
 

@@ -18,6 +18,7 @@ LAYERS: dict[str, int] = {
     "metric_names": 0,
     "spelling": 0,
     "redact": 0,
+    "terminal": 0,
     "jsonvalue": 0,
     "files": 0,
     "locking": 0,
@@ -70,6 +71,7 @@ LAYERS: dict[str, int] = {
     "export": 6,
     "coverage": 6,
     "cli": 6,
+    "mishaps": 6,
     "__main__": 6,
     "testing": 6,
 }
@@ -86,6 +88,7 @@ TELLING_MAY_IMPORT = {
     "jsonvalue",
     "files",
     "invocations",
+    "terminal",
 }
 
 

@@ -23,7 +23,7 @@ from agentest.events import (
 )
 from agentest.report.console import ConsoleReporter, Progress, make_console_reporter
 from agentest.report.console_scenario import scenario_lines
-from agentest.report.console_text import Look, Printer, clean, shortened
+from agentest.report.console_text import Look, Printer, shortened
 from agentest.results import (
     CheckResult,
     ConversationResult,
@@ -45,6 +45,7 @@ from agentest.results import (
     Unscored,
     Verdict,
 )
+from agentest.terminal import clean
 from agentest.testing import ScriptedAgent, run_scenarios, tool_call
 from agentest.totals import totals_of
 from agentest.transcript import (

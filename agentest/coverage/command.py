@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, TextIO
-
-import click
 
 from agentest.app import output_dir
 from agentest.coverage.measure import Coverage, measure
@@ -19,6 +16,7 @@ from agentest.prepare import Prepared
 from agentest.rejudge import read_results
 from agentest.report.console import open_console
 from agentest.results import ScenarioResult, Status
+from agentest.terminal import Output, clean_rows, source, tell
 
 Form = Literal["text", "json", "markdown"]
 
@@ -46,14 +44,13 @@ def covered(prepared: Prepared, results: Sequence[Path] = ()) -> Coverage:
     )
 
 
-def tell(coverage: Coverage, form: Form, out: TextIO, environ: Mapping[str, str] = os.environ) -> None:
-    """Write the coverage in one of its forms."""
+def show(coverage: Coverage, form: Form, out: TextIO, environ: Mapping[str, str] = os.environ) -> None:
+    """Write the coverage in one of its forms. Raises OutputError."""
     if form == "text":
         print_text(coverage, open_console(environ, out))
     else:
-        text = as_json(coverage) if form == "json" else as_markdown(coverage)
-        # Whatever the terminal can show, files and programs get UTF-8.
-        click.echo(text.encode(), file=out, nl=False)
+        text = source(as_json(coverage)) if form == "json" else clean_rows(as_markdown(coverage))
+        Output(out, environ).write_bytes(text)
 
 
 def enough(coverage: Coverage, least: float | None) -> ExitCode:
@@ -68,8 +65,8 @@ def enough(coverage: Coverage, least: float | None) -> ExitCode:
         )
     below = {name: share for name, share in shares.items() if share and share.below(least)}
     for name, share in below.items():
-        sys.stderr.write(
+        tell(
             f"agentest: {name}: {share.covered} of {share.of} ({share.percent} %), "
-            f"less than the {least:g} % of --fail-under\n"
+            f"less than the {least:g} % of --fail-under"
         )
     return ExitCode.FAILED if below else ExitCode.PASSED

@@ -26,10 +26,11 @@ from agentest.evalset.migrate import migrate
 from agentest.evalset.model import EvalSet
 from agentest.prepare import Prepared, Request, prepared_for
 from agentest.report.console_scenario import scenario_lines
-from agentest.report.console_text import Look, clean
+from agentest.report.console_text import Look
 from agentest.report.notes import NotesReporter
 from agentest.report.open import Broadcast, make_reporters
 from agentest.results import RunResult, ScenarioResult
+from agentest.terminal import clean, in_log
 
 _SHOWN = 20
 """How many cases a failure tells of."""
@@ -138,4 +139,4 @@ def _told(short: Sequence[ScenarioResult], of: int) -> str:
     """What the console says of the cases that did not pass."""
     rows = [clean(line.plain) for scenario in short[:_SHOWN] for line in scenario_lines(scenario, Look())]
     more = [f"… {len(short) - _SHOWN} more"] if len(short) > _SHOWN else []
-    return "\n".join([f"{len(short)} of {of} cases did not pass", *rows, *more]).rstrip()
+    return in_log("\n".join([f"{len(short)} of {of} cases did not pass", *rows, *more]).rstrip())

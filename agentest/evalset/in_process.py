@@ -28,6 +28,7 @@ from agentest.results import RunResult
 from agentest.runner import Emit
 from agentest.scenarios import parse_tools
 from agentest.spelling import snake_keys
+from agentest.terminal import clean_rows, in_log
 from agentest.transcript import Conversation
 
 AgentLike = Any
@@ -143,4 +144,4 @@ async def run_result(
 def warn(notes: Iterable[str]) -> None:
     """Tell what the user should know as warnings, which test runners collect."""
     for note in notes:
-        warnings.warn(note, stacklevel=2)
+        warnings.warn(in_log(clean_rows(note)), stacklevel=2)

@@ -17,6 +17,7 @@ _END = re.compile(
     rf"[。！？｡．।॥۔؟።។။]++[{_CLOSING}]*+|(?<![.!?…])[.!?…]++[{_CLOSING}]*+(?=\s)",
 )
 _ITEM = re.compile(r"\s*(?:[-*+•‣·–>]|#{1,6}|\(?\d{1,3}[.)]|\(?[A-Za-z][.)])\s+")
+_LONGEST_WORD = 40
 _FENCE = re.compile(r"\s*(```|~~~)")
 _DOTTED = re.compile(r"(?:\w\.)*\w")
 """`U.S`, `e.g`, `p.m`, and initials: single characters with stops between them."""
@@ -90,11 +91,13 @@ def _ends(chunk: str, start: int, end: re.Match[str]) -> bool:
     rest = chunk[end.end() : end.end() + 80].lstrip()
     if rest[:1].islower():
         return False
-    return not end[0].startswith(".") or not _abbreviated(chunk[start : end.start()], rest)
+    # The end of it alone: where no sentence ends, copying all of it again and again would take for ever.
+    before = chunk[max(start, end.start() - _LONGEST_WORD) : end.start()]
+    return not end[0].startswith(".") or not _abbreviated(before, rest)
 
 
 def _abbreviated(before: str, rest: str) -> bool:
-    words = before[-40:].split()
+    words = before.split()
     word = words[-1].lstrip("\"'“‘«([{*_") if words else ""
     if word.casefold() in _BEFORE_NUMBERS:
         return rest[:1].isdigit()

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import atexit
-import os
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from time import monotonic
-from typing import Literal, TextIO
+from typing import IO, Literal, TextIO, cast
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -27,6 +26,7 @@ from agentest.report.console_scenario import scenario_lines
 from agentest.report.console_summary import closing_lines, comparison_table, header_lines
 from agentest.report.console_text import BLANK, STYLES, Line, Look, Part, Printer, count, duration, line
 from agentest.results import RunResult, ScenarioResult, Status
+from agentest.terminal import Output
 
 _SHOWN_RUNNING = 5
 _BAR = 20
@@ -53,23 +53,14 @@ def open_console(environ: Mapping[str, str], stream: TextIO, *, live: bool = Fal
     forced = environ.get("FORCE_COLOR")
     colourless = bool(environ.get("NO_COLOR")) or forced in ("0", "false") or environ.get("TERM") == "dumb"
     colours: Literal["auto"] | None = None if colourless else "auto"
-    return _Console(
-        file=stream,
+    return Console(
+        file=cast("IO[str]", Output(stream, environ)),
         color_system=colours,
         force_terminal=terminal or (bool(forced) and not colourless),
         force_interactive=live,
         force_jupyter=False,
         soft_wrap=not terminal,
     )
-
-
-class _Console(Console):
-    def on_broken_pipe(self) -> None:
-        """Nobody reads on (`agentest run | head`). The run goes on: its other reports are still wanted."""
-        self.quiet = True
-        devnull = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(devnull, self.file.fileno())
-        os.close(devnull)
 
 
 class ConsoleReporter:

@@ -5,7 +5,6 @@ Whoever formats makes `Line` values and knows no terminal; `Printer` knows width
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -15,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agentest.results import Status
+from agentest.terminal import clean, encodable
 
 Part = str | tuple[str, str]
 """Text, or text and its rich style. It is never parsed: markup, emoji codes and escapes stay as they are."""
@@ -24,25 +24,6 @@ _GAP = "  "
 _SHOWN_CHARS = 150
 """About two lines of 80 columns, with indentation."""
 _WHOLE_CHARS = 10_000
-
-# Controls, and the invisible characters that reorder, hide or forge text (bidi overrides, tags, separators).
-_STEERING = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u061c\u180e\u200b\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
-    "\ud800-\udfff\U000e0000-\U000e007f]"
-)
-_IN_ASCII = {
-    "…": "...",
-    "≥": ">=",
-    "→": "->",
-    "·": "-",
-    "–": "-",
-    "—": "-",
-    "×": "x",
-    "‘": "'",
-    "’": "'",
-    "“": '"',
-    "”": '"',
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +91,6 @@ BLANK = Line(())
 def line(indent: int, *parts: Part, lead: Chunk = ()) -> Line:
     """A line of one chunk."""
     return Line((" " * indent, *lead), (parts,))
-
-
-def clean(text: str) -> str:
-    """The text with everything that could steer a terminal made visible."""
-    return _STEERING.sub(lambda found: _escaped(found[0]), text.replace("\t", "    "))
 
 
 def rows_of(text: str) -> list[str]:
@@ -225,27 +201,6 @@ class Printer:
                 row = text
         if row is not None:
             yield row
-
-
-def encodable(text: str, encoding: str) -> str:
-    """The text in characters that the encoding has."""
-    if _encodes(text, encoding):
-        return text
-    return "".join(c if _encodes(c, encoding) else _IN_ASCII.get(c) or _escaped(c) for c in text)
-
-
-def _encodes(text: str, encoding: str) -> bool:
-    try:
-        text.encode(encoding)
-    except UnicodeEncodeError:
-        return False
-    except LookupError:
-        return text.isascii()
-    return True
-
-
-def _escaped(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")
 
 
 def _folded(text: Text, console: Console, width: int) -> Iterable[Text]:

@@ -22,6 +22,7 @@ from agentest.results import (
     Severity,
     Status,
 )
+from agentest.terminal import clean, in_command
 from agentest.transcript import NO_TEXT, Conversation, ToolCall, call_text
 from agentest.verdict import conversation_passed, run_status
 
@@ -51,7 +52,7 @@ _MAX_NOTE_BYTES = 160
 
 
 class GitHubReporter:
-    """Writes annotations through `write`, each as one line with its newline, and appends the summary.
+    """Writes annotations through `write`, each as one line without its newline, and appends the summary.
 
     Args:
         root: the working directory, which files of scenarios are relative to.
@@ -79,7 +80,7 @@ class GitHubReporter:
             self._transcripts.add(event.result)
         elif isinstance(event, RunFinished):
             for line in annotation_lines(event.result, self._locate):
-                self._write(line + "\n")
+                self._write(line)
             if self._summary_path:
                 append_summary(event.result, self._transcripts, self._summary_path)
 
@@ -105,9 +106,13 @@ def _bases(path: Path, root: Path, workspace: Path | None) -> Iterator[Path]:
 
 
 def annotation(level: str, file: str, line: int, title: str, message: str) -> str:
-    """One workflow command, on one line whatever the texts hold."""
-    where = f"file={file.translate(_IN_PROPERTY)},line={max(line, 1)},title={title.translate(_IN_PROPERTY)}"
-    return well_formed(f"::{level} {where}::{message.translate(_IN_MESSAGE)}")
+    """One workflow command, on one line whatever the texts hold; they hold no command of their own."""
+    where = f"file={_property(file)},line={max(line, 1)},title={_property(title)}"
+    return f"::{level} {where}::{in_command(message).translate(_IN_MESSAGE)}"
+
+
+def _property(text: str) -> str:
+    return in_command(text).translate(_IN_PROPERTY)
 
 
 def annotation_lines(result: RunResult, locate: Callable[[str], str]) -> Iterator[str]:
@@ -336,7 +341,7 @@ def _calls(calls: Iterable[ToolCall]) -> Iterator[str]:
 
 def _shown(who: str, text: str) -> str:
     """What somebody said; indented from the second line on, so that it cannot pass for another speaker."""
-    return "\n    ".join(_cut(who + text, _MAX_MESSAGE_CHARS).splitlines())
+    return "\n    ".join(map(clean, _cut(who + text, _MAX_MESSAGE_CHARS).splitlines()))
 
 
 def _capped(lines: Iterable[str]) -> str:
@@ -356,7 +361,7 @@ def _cut(text: str, limit: int) -> str:
 
 def _inline(text: str) -> str:
     """Text on one line that Markdown shows as it is, in a table or outside; at most 500 characters of it."""
-    return " ".join(_cut(text, _MAX_CELL_CHARS).split()).translate(_IN_MARKDOWN)
+    return clean(" ".join(_cut(text, _MAX_CELL_CHARS).split())).translate(_IN_MARKDOWN)
 
 
 def _seconds(milliseconds: float) -> str:

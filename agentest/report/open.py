@@ -9,7 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from agentest.errors import OutputError
 from agentest.events import Event, Reporter, RunFinished
+from agentest.terminal import Output
 
 if TYPE_CHECKING:  # each is imported by those who want it
     from agentest.report.journal import Journal
@@ -54,7 +56,7 @@ def _github(root: Path, environ: Mapping[str, str]) -> Reporter:
 
     summary, workspace = environ.get("GITHUB_STEP_SUMMARY"), environ.get("GITHUB_WORKSPACE")
     return GitHubReporter(
-        _write_line,
+        Output(sys.stdout, environ).command,
         root,
         Path(summary) if summary else None,
         workspace=Path(workspace) if workspace else None,
@@ -65,11 +67,6 @@ def _console(environ: Mapping[str, str], verbose: bool, detailed: bool) -> Repor
     from agentest.report.console import make_console_reporter
 
     return make_console_reporter(environ, verbose, detailed=detailed)
-
-
-def _write_line(line: str) -> None:
-    sys.stdout.write(line.rstrip("\n") + "\n")
-    sys.stdout.flush()
 
 
 class Broadcast:
@@ -134,4 +131,4 @@ def _may_pass(error: Exception) -> bool:
 
 
 def _told(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
+    return str(error) if isinstance(error, OutputError) else f"{type(error).__name__}: {error}"

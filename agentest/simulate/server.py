@@ -21,6 +21,7 @@ from anyio.abc import Process, TaskGroup
 from agentest.config import Server
 from agentest.errors import ServerError
 from agentest.http import CONNECTION_ERRORS, Client, RefusedAddress, describe
+from agentest.terminal import without_colours
 
 _TAIL_LINES = 30
 _TAIL_CHARS = 4000
@@ -64,7 +65,7 @@ async def running_server(
         reaper = _start_reaper(server.process.pid)
         tasks.start_soon(server.read)
         await _until_ready(config, server, client, redact)
-        tasks.start_soon(server.watch, lambda problem: on_note(redact(problem)))
+        tasks.start_soon(server.watch, redact, on_note)
         yield
     finally:
         server.ending = True
@@ -100,28 +101,29 @@ class _Running:
         while piece := await reader.read(_PIECE_BYTES):
             *lines, self._line = (self._line + decoder.decode(piece)).split("\n")
             self._lines.extend(lines)
-            self._line = self._line[-_TAIL_CHARS:]
+            self._line = self._line[-_PIECE_BYTES:]
         self._closed.set()
 
     def close(self) -> None:
         """Stop reading, though others may still write."""
         self._output.close()
 
-    async def watch(self, on_death: Callable[[str], None]) -> None:
+    async def watch(self, redact: Callable[[str], str], on_death: Callable[[str], None]) -> None:
         """Tell of its end, unless we ended it."""
         status = await self.process.wait()
         if not self.ending:
             await self.last_words()
-            on_death(f"the agent's server exited with status {status} during the run{self.tail()}")
+            on_death(f"the agent's server exited with status {status} during the run{self.tail(redact)}")
 
     async def last_words(self) -> None:
         """Wait until all that an ended server printed has come; others may keep its output open."""
         with anyio.move_on_after(_LAST_WORDS_S):
             await self._closed.wait()
 
-    def tail(self) -> str:
-        """The last of what it printed, as the end of a message."""
-        text = "\n".join((*self._lines, self._line))[-_TAIL_CHARS:].strip()
+    def tail(self, redact: Callable[[str], str]) -> str:
+        """The last of what it printed, as the end of a message. It is cut last: half a secret is one, too."""
+        whole = redact(without_colours("\n".join((*self._lines, self._line))))
+        text = whole[-_TAIL_CHARS:].strip()
         return f"\nIts last output:\n{text}" if text else "; it printed nothing"
 
 
@@ -173,7 +175,7 @@ async def _until_ready(
         what = f"exited with status {process.returncode} before it was ready"
     else:
         what = f"was not ready within {config.timeout_s:g} s: {config.ready}: {problem}"
-    raise ServerError(f"the server command {redact(repr(config.command))} {what}{redact(server.tail())}")
+    raise ServerError(f"the server command {redact(repr(config.command))} {what}{server.tail(redact)}")
 
 
 async def _problem(ready: str, client: Client) -> str | None:

@@ -1,0 +1,203 @@
+"""The one door to standard output and standard error: nothing that others wrote steers who reads there.
+
+Two readers can be steered. A terminal obeys control characters, and bidi marks and tags hide what stands
+there: `clean` and `clean_rows` make them visible escapes. GitHub's runner obeys workflow commands in whatever
+a step prints: a line that begins with `::`, and `##[` anywhere in a line. `disarmed` puts a backslash into
+them. As a command may be formed by our layout (a column's padding, the first row of a message), `Output` does
+this last, to the very text that is written, and only under the runner; `Output.command` alone writes them.
+
+What the user's own code prints does not pass here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import IO, Any
+
+from agentest.errors import OutputError
+
+# Controls, and the invisible characters that reorder, hide or forge text (bidi marks, tags, separators).
+_STEERING = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\ud800-\udfff\U000e0000-\U000e0fff]"
+)
+_IN_ASCII = {
+    "…": "...",
+    "≥": ">=",
+    "→": "->",
+    "·": "-",
+    "–": "-",
+    "—": "-",
+    "×": "x",
+    "‘": "'",
+    "’": "'",
+    "“": '"',
+    "”": '"',
+}
+# The runner compares by the rules of a language, which see no difference where one of these stands between.
+# Colours are taken for nothing, too, as some who forward a log take them out.
+_UNSEEN = (
+    "(?:[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f-\x84\x86-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"
+    "\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff\ufff0-\ufffb\U000e0000-\U000e0fff]"
+    r"|\x1b(?:\[[0-9;:]*+m)?)"
+)
+_AT_START = re.compile(rf"(\A|[\r\n])((?:[^\S\r\n]|{_UNSEEN})*+):(?={_UNSEEN}*+:)")
+_ANYWHERE = re.compile(rf"(#{_UNSEEN}*+)#({_UNSEEN}*+)\[")
+_DISARMED = r"\1#\2\\["
+_COLOURS = re.compile(r"\x1b\[[0-9;:]*+m")
+
+
+def clean(text: str) -> str:
+    """The text in one row, with everything that could steer a terminal, or end the row, made visible."""
+    return _STEERING.sub(lambda found: _escaped(found[0]), text.replace("\t", "    "))
+
+
+def clean_rows(text: str) -> str:
+    """The text with its rows, each of them clean."""
+    return "\n".join(map(clean, text.replace("\r\n", "\n").split("\n")))
+
+
+def without_colours(text: str) -> str:
+    """What a program printed, without the sequences that only colour it."""
+    return _COLOURS.sub("", text)
+
+
+def on_github(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether what is printed is read by GitHub's runner, or by one that takes after it."""
+    return environ.get("GITHUB_ACTIONS", "").strip().lower() not in ("", "0", "false")
+
+
+def disarmed(text: str) -> str:
+    """The text with a backslash in whatever GitHub's runner would take for a command."""
+    return _ANYWHERE.sub(_DISARMED, _AT_START.sub(r"\1\2\\:", text))
+
+
+def source(text: str) -> str:
+    """JSON of the same meaning, or Python, without commands and what steers: both stand in its texts only."""
+    seen = _STEERING.sub(lambda found: found[0] if found[0] == "\n" else _in_json(found[0]), text)
+    return _ANYWHERE.sub(r"\1\\u0023\2[", seen)
+
+
+def in_command(text: str) -> str:
+    """A part of a workflow command of ours. Line breaks stay: commands have escapes of their own for them."""
+    seen = _STEERING.sub(lambda found: found[0] if found[0] in "\r\n" else clean(found[0]), text)
+    return _ANYWHERE.sub(_DISARMED, seen)
+
+
+def in_log(text: str, environ: Mapping[str, str] = os.environ) -> str:
+    """A text that somebody else prints for us, such as a test runner that shows an exception."""
+    return disarmed(text) if on_github(environ) else text
+
+
+def encodable(text: str, encoding: str) -> str:
+    """The text in characters that the encoding has."""
+    if _encodes(text, encoding):
+        return text
+    return "".join(c if _encodes(c, encoding) else _IN_ASCII.get(c) or _escaped(c) for c in text)
+
+
+def _encodes(text: str, encoding: str) -> bool:
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return False
+    except LookupError:
+        return text.isascii()
+    return True
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")
+
+
+def _in_json(character: str) -> str:
+    units = character.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
+
+
+def say(text: str, *, end: str = "\n", environ: Mapping[str, str] = os.environ) -> None:
+    """Write rows to standard output. Raises OutputError."""
+    _send(Output(sys.stdout, environ), clean_rows(text) + end)
+
+
+def tell(text: str, *, environ: Mapping[str, str] = os.environ) -> None:
+    """Write rows to standard error; where that cannot be written to, there is nobody left to tell."""
+    with suppress(OutputError):
+        _send(Output(sys.stderr, environ), clean_rows(text) + "\n")
+
+
+def _send(output: Output, text: str) -> None:
+    output.write(encodable(text, output.encoding or "utf-8"))
+    output.flush()
+
+
+class Output:
+    """A text stream of ours. Every write is taken for the beginning of a line.
+
+    When nobody reads on (`agentest run | head`), what is written is dropped without a word: the rest of the
+    work is still wanted. When it cannot be written (a full disk), OutputError is raised once. Either way the
+    stream leads nowhere from then on, so that Python does not fail again where it ends and flushes.
+    """
+
+    def __init__(self, stream: IO[str], environ: Mapping[str, str] = os.environ) -> None:
+        self._stream = stream
+        self._disarms = on_github(environ)
+
+    def write(self, text: str) -> int:
+        """Raises OutputError."""
+        self._try(self._stream.write, disarmed(text) if self._disarms else text)
+        return len(text)
+
+    def write_bytes(self, text: str) -> None:
+        """Write a document as UTF-8, whatever a terminal can show: files and programs read it.
+
+        Whoever knows its form has made it safe: `source` or `clean_rows`. Raises OutputError.
+        """
+        content = (disarmed(text) if self._disarms else text).encode("utf-8", "backslashreplace")
+        self.flush()
+        buffer = getattr(self._stream, "buffer", None)
+        if buffer is None:
+            self._try(self._stream.write, content.decode())
+        else:
+            self._try(buffer.write, content)
+        self.flush()
+
+    def command(self, line: str) -> None:
+        """Write a workflow command of ours, whose texts are disarmed. Raises OutputError."""
+        assert "\n" not in line, line
+        self._try(self._stream.write, encodable(line, self.encoding or "utf-8") + "\n")
+        self.flush()
+
+    def flush(self) -> None:
+        """Raises OutputError."""
+        self._try(self._stream.flush)
+
+    def _try(self, act: Any, *arguments: Any) -> None:
+        try:
+            act(*arguments)
+        except BrokenPipeError:
+            _lead_nowhere(self._stream)
+        except OSError as error:
+            raise lost(self._stream, error) from None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)  # isatty, encoding, fileno
+
+
+def lost(stream: IO[str], error: OSError) -> OutputError:
+    """What to raise for a stream that cannot be written to; it leads nowhere from then on."""
+    _lead_nowhere(stream)
+    name = "standard error" if stream is sys.stderr else "standard output"
+    return OutputError(f"{name} cannot be written to: {error.strerror or error}")
+
+
+def _lead_nowhere(stream: IO[str]) -> None:
+    """Have whatever is written to the stream from now on, and what its buffer holds, disappear."""
+    with suppress(OSError, ValueError, AttributeError):  # it may be no file
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)

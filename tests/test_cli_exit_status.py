@@ -1,0 +1,211 @@
+"""What the exit status says: 1 is a scenario that failed, and nothing else is."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+from project import COMMAND, DEADLINE_S, Project, clean_environment
+
+from agentest.testing import ScriptedAgent
+
+full_disk = pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+
+
+def shell(project: Project, command: str) -> subprocess.CompletedProcess[str]:
+    """A command line in which AGENTEST is the program; the status is that of the program, also in a pipe."""
+    text = "set -o pipefail; " + command.replace("AGENTEST", shlex.join(COMMAND))
+    return subprocess.run(
+        ["bash", "-c", text],
+        cwd=project.root,
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def many_scenarios(project: Project) -> None:
+    project.scenario(
+        "for n in range(5_000):\n    scenario(f'a long name of a scenario, number {n}', turns=['x'])"
+    )
+    project.config("http://127.0.0.1:9/")
+
+
+@pytest.mark.parametrize("command", ["run --list", "run --dry-run", "coverage", "coverage --format json"])
+def test_nobody_reads_to_the_end(project: Project, command: str) -> None:
+    """A reader that has seen enough is no mistake of anybody: status 0, and not a word."""
+    many_scenarios(project)
+    done = shell(project, f"AGENTEST {command} | head -1 > first; exit ${{PIPESTATUS[0]}}")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len((project.root / "first").read_text().splitlines()) == 1
+
+
+@pytest.mark.parametrize("command", ["--help", "run --help", "--version", "show-prompts"])
+def test_nobody_reads_the_help(project: Project, command: str) -> None:
+    """Nor is one that has gone before the first line."""
+    done = shell(project, f"AGENTEST {command} | true; exit ${{PIPESTATUS[0]}}")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_run_goes_on_without_its_reader(project: Project) -> None:
+    """A run whose console nobody reads still ends with its verdict, and its results are written."""
+    project.scenario('scenario("s", turns=[{"user_message": "x", "expect": {"contains": "never"}}])')
+    with ScriptedAgent(["fine"]) as agent:
+        project.config(agent.endpoint)
+        done = shell(project, "AGENTEST run --verbose | true; exit ${PIPESTATUS[0]}")
+    assert (done.returncode, done.stderr) == (1, "")
+    assert project.scenario_result("s")["status"] == "failed"
+
+
+@full_disk
+@pytest.mark.parametrize(
+    "command",
+    ["run --list", "run --dry-run", "coverage", "coverage --format json", "--help", "show-prompts", "run"],
+)
+def test_a_full_disk(project: Project, command: str) -> None:
+    """Output that cannot be written is status 2 with a message: whoever reads the file would miss it."""
+    project.scenario('scenario("s", turns=["x"])')
+    with ScriptedAgent(["fine"]) as agent:
+        project.config(agent.endpoint)
+        done = shell(project, f"AGENTEST {command} > /dev/full")
+    assert done.returncode == 2
+    (told,) = done.stderr.strip().splitlines()
+    assert "standard output cannot be written to: No space left on device" in told
+
+
+@full_disk
+def test_a_full_disk_for_messages(project: Project) -> None:
+    """Messages that cannot be written change nothing: the status is what it was."""
+    project.scenario('scenario("s", turns=["x"])')
+    project.config("http://127.0.0.1:9/")
+    assert shell(project, "AGENTEST run --list 2> /dev/full").returncode == 0
+    assert shell(project, "AGENTEST run 2> /dev/full").returncode == 2
+    assert shell(project, "AGENTEST run > /dev/full 2>&1").returncode == 2
+
+
+UNEXPECTED = {
+    "RuntimeError('Bearer abcdefgh-zq')": "RuntimeError: Bearer [redacted]",
+    "SystemExit(1)": "SystemExit: 1",
+    "SystemExit(0)": "SystemExit: 0",
+    "MemoryError()": "MemoryError",
+    "BrokenPipeError(32, 'gone')": "BrokenPipeError: [Errno 32] gone",
+    "BaseExceptionGroup('g', [KeyError('k')])": "KeyError: 'k'",
+}
+
+
+@pytest.mark.parametrize("error", UNEXPECTED)
+def test_what_nobody_foresaw(project: Project, error: str) -> None:
+    """An error that nobody foresaw is status 2, with what it is and where: 1 would blame the agent."""
+    project.scenario('scenario("s", turns=["x"])')
+    # The configuration's own type breaks where no user's code is expected to run.
+    project.write(
+        "agentest.config.py",
+        "from collections.abc import Mapping\n"
+        "class Breaks(Mapping):\n"
+        f"    def __iter__(self): raise {error}\n"
+        "    def __len__(self): return 1\n"
+        "    def __getitem__(self, key): return None\n"
+        "config = Breaks()\n",
+    )
+    done = project.run()
+    assert done.returncode == 2
+    first, *rows = done.stderr.strip().splitlines()
+    assert first == f"agentest: an unexpected error ended the program: {UNEXPECTED[error]}"
+    assert any("agentest.config.py" in row for row in rows)
+    assert "Traceback" not in done.stderr
+    assert "zq" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("--no-such-option",), "No such option"),
+        (("no-such-command",), "No such command"),
+        (("run", "--cwd", "no-such-folder"), "--cwd: the folder no-such-folder does not exist"),
+        (("show-prompts", "--metric", "helpfulnes"), "did you mean `helpfulness`?"),
+        (("run", "--conversations", "0"), "0 is not in the range"),
+        (("run", "--watch", "--list"), "exclude each other"),
+    ],
+)
+def test_bad_usage(project: Project, arguments: tuple[str, ...], expected: str) -> None:
+    """A command line that cannot be read is status 2 with a message."""
+    done = project.agentest(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert expected in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def damaged(good: str) -> dict[str, bytes]:
+    data = json.loads(good)
+    scenario = data["scenarios"][0]
+    return {
+        "empty": b"",
+        "binary": bytes(range(256)) * 40,
+        "truncated": good.encode()[:-300],
+        "a number": b"17",
+        "too many digits": b'{"a": ' + b"9" * 10_000 + b"}",
+        "deep": b"[" * 100_000,
+        "another shape": b'{"hello": ["world"]}',
+        "no scenarios": json.dumps({**data, "scenarios": None}).encode(),
+        "unknown status": json.dumps({**data, "scenarios": [{**scenario, "status": "fine"}]}).encode(),
+        "no conversations": json.dumps({**data, "scenarios": [{**scenario, "conversations": 3}]}).encode(),
+        "null bytes": good.encode("utf-16"),
+        "journal": b'{"type": "run"}\n{"type": "end", "run": 3}\n',
+        "journal without a head": b'{"type": "run"}\n{"type": "end", "run": {}}\n',
+        "journal of nothing": b'{"type": "run"}\n',
+        "journal with bytes": b'{"type": "run"}\n\xff\xfe\n',
+        "journal of a conversation": (
+            b'{"type": "run", "agents": 3}\n'
+            b'{"type": "conversation", "scenario": "s", "agent": "a", "number": 1, "conversation": {}}\n'
+        ),
+    }
+
+
+def test_damaged_results(project: Project) -> None:
+    """Results that are not what a run wrote are refused with a message by whoever reads them."""
+    project.scenario('scenario("s", turns=["x"])')
+    with ScriptedAgent(["fine"]) as agent:
+        project.config(agent.endpoint)
+        project.run()
+    good = (project.root / ".agentest" / "results.json").read_text()
+    (project.root / "folder").mkdir()
+    for name, content in damaged(good).items():
+        (project.root / name).write_bytes(content)
+    script = project.write("read_all.py", READ_ALL)
+    done = subprocess.run(
+        [COMMAND[0], str(script), *damaged(good), "folder", "not there"],
+        cwd=project.root,
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+    )
+    told = json.loads(done.stdout)
+    assert len(told) == 18 * 3
+    for where, (status, message) in told.items():
+        assert status == 2, (where, message)
+        assert "unexpected error" not in message, (where, message)
+        assert where.partition(": ")[2] in message
+
+
+READ_ALL = """
+import contextlib, io, json, sys
+from agentest.cli import main
+
+told = {}
+for name in sys.argv[1:]:
+    for command in (["coverage", "--results", name], ["judge", name], ["export", name, "--to", "scenario"]):
+        sys.argv = ["agentest", *command]
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            try:
+                main()
+            except SystemExit as end:
+                told[f"{command[0]}: {name}"] = (end.code, err.getvalue())
+print(json.dumps(told))
+"""
