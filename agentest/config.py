@@ -25,6 +25,7 @@ from pydantic import (
 from agentest.jsonvalue import NotJson, json_text
 from agentest.metric_names import BUILTIN
 from agentest.results import Severity
+from agentest.sight import OF_TYPE, Sight
 from agentest.spelling import did_you_mean, snake_case, snake_keys
 
 PROVIDERS = ("openai", "anthropic", "google", "ollama", "openai-compatible", "litellm")
@@ -106,15 +107,22 @@ class Server(Section):
         return value
 
 
-class HttpAgent(Section):
-    """What every agent over HTTP has."""
+class AnyAgent(Section):
+    """What every agent has."""
 
     name: str = Field(default="agent", min_length=1)
+    tool_visibility: Sight | None = None
+    """How its tool calls come to be known; None: as its type says (`sight_of`)."""
+    server: Server | None = None
+
+
+class HttpAgent(AnyAgent):
+    """What every agent over HTTP has."""
+
     endpoint: str
     headers: dict[str, str] = {}
     streaming: bool = False
     retries: NotNegative = 2
-    server: Server | None = None
 
     @field_validator("endpoint")
     @classmethod
@@ -174,15 +182,23 @@ class AdkAgent(HttpAgent):
             raise ValueError("is the address of the ADK server alone, like http://localhost:8000")
         return value
 
+    @field_validator("tool_visibility")
+    @classmethod
+    def _runs_its_tools_itself(cls, value: Sight | None) -> Sight | None:
+        if value is Sight.RETURNED:
+            raise ValueError(
+                "an agent behind ADK's server runs its tools itself and hands no call to the caller; write "
+                "`reported` (the default) or `unseen`"
+            )
+        return value
 
-class CustomAgent(Section):
+
+class CustomAgent(AnyAgent):
     """An agent in Python: a function from messages to a message."""
 
     type: Literal["custom"]
-    name: str = Field(default="agent", min_length=1)
     handler: Callable[..., Any] | str
     """An async or plain function `(messages, ctx) -> message | str`, or its import path `pkg.module:name`."""
-    server: Server | None = None
 
 
 def _agent_type(value: Any) -> str:
@@ -201,6 +217,11 @@ AGENT_TYPES = ("chat_completions", "adk", "custom")
 """The types of these classes, in their order."""
 AGENT_KEYS = frozenset(name for kind in AGENT_CLASSES for name in kind.model_fields)
 """The keys of every type together."""
+
+
+def sight_of(agent: AgentConfig) -> Sight:
+    """How the agent's tool calls come to be known."""
+    return agent.tool_visibility or OF_TYPE[agent.type]
 
 
 class ProviderOptions(Section):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from agentest.results import CaseId, ConversationResult, RunResult, ScenarioResult
+from agentest.sight import Sight
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,8 @@ class RunStarted:
     """ISO 8601, UTC."""
     planned: tuple[tuple[str, str, int], ...] = ()
     """Scenario, agent and how many conversations are to be held."""
+    sights: Mapping[str, Sight] = field(default_factory=dict)
+    """How the agents' tool calls come to be known."""
 
 
 @dataclass(frozen=True, slots=True)

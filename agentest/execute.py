@@ -27,6 +27,7 @@ from agentest.llm.open import Models, Tape, Terms, open_models
 from agentest.prepare import Prepared, cassette_folder
 from agentest.results import RunResult
 from agentest.runner import Emit, Ports, Settings, Stop, run
+from agentest.seeing import check_mocks
 from agentest.simulate.agents import Agent
 from agentest.simulate.open import check_reachable, make_agents
 from agentest.simulate.server import running_server
@@ -239,7 +240,8 @@ def _close_tape(tape: Tape | None, stop: Stop) -> None:
 async def open_agents(
     prepared: Prepared, stack: AsyncExitStack, tasks: TaskGroup, on_note: Callable[[str], None]
 ) -> dict[str, Agent]:
-    """The agents of the plan, their servers started, all reachable."""
+    """The agents of the plan, their servers started, all reachable; mocks are known to reach their tools."""
+    check_mocks(prepared.plan)
     redact = prepared.loaded.redact
     root, agents = prepared.request.root, prepared.plan.agents
     client = await stack.enter_async_context(open_client(AddressGuard()))

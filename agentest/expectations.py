@@ -48,6 +48,16 @@ class Trajectory:
     max_turns: int | None = None
     max_calls_per_tool: int | Mapping[str, int] | None = None
 
+    @property
+    def about_calls(self) -> bool:
+        """Whether it says anything of calls: one of `max_turns` alone does not."""
+        return self.without_calls != self
+
+    @property
+    def without_calls(self) -> Trajectory:
+        """What it says of anything but calls."""
+        return Trajectory(self.match_mode, max_turns=self.max_turns)
+
 
 @dataclass(frozen=True, slots=True)
 class Expect:

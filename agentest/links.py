@@ -120,8 +120,9 @@ class _Packer(pickle.Pickler):
     def reducer_override(self, value: Any) -> Any:
         kind = type(value)
         if kind is ToolCall:
-            rest = (value.name, value.mocked, value.turn_index, value.invalid_arguments, value.error)
-            return _tool_call, (_as_json([value.args, value.result]), *rest)
+            about = (value.name, value.mocked, value.turn_index)
+            rest = (value.invalid_arguments, value.error, value.seen_by)
+            return _tool_call, (_as_json([value.args, value.result]), *about, *rest)
         named = value if isinstance(value, type | FunctionType) else kind
         ours = named.__module__.partition(".")[0] in (__package__, "copyreg")
         return NotImplemented if ours else (_from_json, (_as_json(value),))

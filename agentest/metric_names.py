@@ -51,6 +51,15 @@ LABELS: dict[str, tuple[str, ...]] = {
     ),
 }
 
+TOOL_CALLS = "tool_call_behavior_failure"
+ABOUT_CALLS = (
+    TOOL_CALLS,
+    "tool_trajectory_avg_score",
+    "tool_trajectory_f1",
+    "rubric_based_tool_use_quality_v1",
+)
+"""What judges tool calls, metrics of evaluation sets included."""
+
 PASS_RATE = "pass_rate"
 """Not a metric: a threshold on the share of conversations that pass."""
 

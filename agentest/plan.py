@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from agentest.config import AgentConfig, Config, HttpAgent
+from agentest.config import AgentConfig, Config, HttpAgent, sight_of
 from agentest.discovery import BrokenFile, Discovered, contains_any, shown_path
 from agentest.errors import ConfigError
 from agentest.evaluate.custom import Metric
@@ -18,6 +18,7 @@ from agentest.importing import import_object
 from agentest.metric_names import BUILTIN, PASS_RATE, THRESHOLD_RANGE, Kind
 from agentest.results import Reason, ReasonKind, ScenarioResult, Status, Verdict
 from agentest.scenarios import Scenario
+from agentest.sight import Sight
 from agentest.spelling import did_you_mean
 
 
@@ -75,6 +76,11 @@ class Unit:
         """How many conversations there are to be, those that an earlier run did not come to included."""
         return self.conversations if self.of is None else self.of
 
+    sight: Sight = Sight.RETURNED
+    """How the agent's tool calls come to be known."""
+    metrics_named: bool = True
+    """Whether configuration, scenario or command line name `metrics`; else all run by default."""
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -100,7 +106,7 @@ def make_plan(config: Config, found: Discovered, options: Options, root: Path) -
     entries: list[Unit | ScenarioResult] = [_broken(b, root) for b in found.broken]
     for scenario in _selected(found.scenarios, options):
         entries += _entries(scenario, config, options, default, agents, names, root)
-    entries = with_slugs(sorted(entries, key=_position))
+    entries = with_sight(with_slugs(sorted(entries, key=_position)), agents)
     units = tuple(entry for entry in entries if isinstance(entry, Unit))
     used = {unit.agent: agents[unit.agent] for unit in units}
     return Plan(tuple(entries), used, len(default) > 1, custom, units)
@@ -176,6 +182,7 @@ def _unit(
             **{name: least for name, least in config.thresholds.items() if name in judged},
             **own,
         },
+        metrics_named=metrics is not None,
     )
 
 
@@ -268,6 +275,16 @@ def with_slugs(entries: Sequence[Unit | ScenarioResult]) -> list[Unit | Scenario
             entry = replace(entry, slug=slug)
         named.append(entry)
     return named
+
+
+def with_sight(
+    entries: Sequence[Unit | ScenarioResult], agents: Mapping[str, AgentConfig]
+) -> list[Unit | ScenarioResult]:
+    """Tell every unit how its agent's tool calls come to be known."""
+    return [
+        replace(entry, sight=sight_of(agents[entry.agent])) if isinstance(entry, Unit) else entry
+        for entry in entries
+    ]
 
 
 def slugify(name: str) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from agentest.errors import UsageError
 from agentest.plan import Plan, Unit
 from agentest.results import Reason, ReasonKind, ScenarioResult, Status, Verdict
+from agentest.sight import SeenBy
 from agentest.transcript import (
     Blame,
     Conversation,
@@ -149,6 +150,7 @@ def _calls(data: Sequence[Mapping[str, Any]]) -> tuple[ToolCall, ...]:
             call["turnIndex"],
             call["invalidArguments"],
             call["error"],
+            SeenBy(call.get("seenBy", SeenBy.CALLER)),
         )
         for call in data
     )

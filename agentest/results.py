@@ -12,6 +12,7 @@ from enum import IntEnum, StrEnum
 from heapq import nlargest
 from typing import Any
 
+from agentest.sight import Sight
 from agentest.transcript import Conversation, TimeSpent, Usage
 
 NO_FAILURE = "no failure"
@@ -96,6 +97,8 @@ class TrajectoryResult:
     forbidden_calls: tuple[str, ...] = ()
     error: str | None = None
     """Why it could not be told whether the calls are as expected: then they are not `matched`."""
+    without_calls: bool = False
+    """Whether it held and had no call to look at: nothing was shown if none of the agent was ever seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,6 +305,16 @@ class ScenarioResult:
 
 
 @dataclass(frozen=True, slots=True)
+class RunWarning:
+    """What everybody should know of a run, whatever its verdict, and the scenario at which to look first."""
+
+    message: str
+    agent: str
+    file: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
 class RunResult:
     """The whole run."""
 
@@ -316,6 +329,10 @@ class RunResult:
     interrupted: bool = False
     stopped: str | None = None
     """Why the run ended before its end: interrupted, --fail-fast, a budget."""
+    sights: Mapping[str, Sight] = field(default_factory=dict)
+    """How the agents' tool calls come to be known."""
+    silent: tuple[RunWarning, ...] = ()
+    """One for each agent of which not one tool call was seen, though its scenarios speak of calls."""
 
     def with_status(self, status: Status) -> tuple[ScenarioResult, ...]:
         return tuple(s for s in self.scenarios if s.verdict.status is status)

@@ -16,6 +16,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from agentest import __version__
+from agentest.config import sight_of
 from agentest.evaluate.custom import Metric
 from agentest.evaluate.dedup import deduplicate, group_by_label
 from agentest.evaluate.evaluation import Evaluator, OngoingEvaluation
@@ -46,6 +47,8 @@ from agentest.results import (
     Status,
     Verdict,
 )
+from agentest.seeing import silence
+from agentest.sight import Sight, ways_to_see
 from agentest.storing import stored
 from agentest.totals import slimmed, totals_of, warnings_of
 from agentest.transcript import Turn
@@ -173,6 +176,7 @@ class RunOrder:
         self._models = models
         self._emit = emit
         self._stop = stop
+        self._sights = {name: sight_of(agent) for name, agent in plan.agents.items()}
         self._began = 0.0
         self._started_at = ""
 
@@ -192,6 +196,7 @@ class RunOrder:
                 models=self._models,
                 comparison=self._plan.comparison,
                 planned=tuple((unit.scenario.name, unit.agent, unit.planned) for unit in self._plan.units),
+                sights=self._sights,
             )
         )
         for entry in self._plan.entries:
@@ -214,6 +219,8 @@ class RunOrder:
             models=self._models,
             interrupted=self._stop.interrupted,
             stopped=self._stop.reason,
+            sights=self._sights,
+            silent=silence(self._plan, results),
         )
         self._emit(RunFinished(result))
         return result
@@ -338,6 +345,8 @@ class _Units:
             unit.graders,
             self._judge,
             self._ports.redact.error,
+            ways_to_see(unit.agent) if unit.sight is Sight.UNSEEN else None,
+            unit.metrics_named,
         )
 
     async def _deduplicate(self, state: _UnitState) -> Deduplication:

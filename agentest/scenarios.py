@@ -92,6 +92,13 @@ class Scenario:
     def scripted(self) -> bool:
         return bool(self.turns)
 
+    @property
+    def speaks_of_calls(self) -> bool:
+        """Whether it has mocks, or expects, limits or forbids tool calls anywhere."""
+        trajectories = (self.trajectory, *(turn.trajectory for turn in self.turns))
+        expected = any(turn.reference and turn.reference.tool_calls for turn in self.turns)
+        return bool(self.tools) or expected or any(t.about_calls for t in trajectories if t)
+
 
 _registry: ContextVar[list[Scenario] | None] = ContextVar("agentest_registry", default=None)
 

@@ -33,6 +33,7 @@ from agentest.plan import Options, make_plan
 from agentest.results import NO_FAILURE, RunResult
 from agentest.runner import Ports, Settings, Stop, run
 from agentest.scenarios import Scenario
+from agentest.seeing import check_mocks
 from agentest.simulate.open import make_agents
 from agentest.transcript import Usage
 
@@ -239,6 +240,9 @@ def _one_group(request: ChatRequest) -> dict[str, Any]:
     return {"label": "scripted group", "severity": "high", "occurrences": ids, "explanation": "scripted"}
 
 
+AgentLike = ScriptedAgent | str | Callable[..., Any] | Mapping[str, Any]
+
+
 def _ignore(_: Event) -> None:
     """Nobody listens."""
 
@@ -246,7 +250,7 @@ def _ignore(_: Event) -> None:
 def run_scenarios(
     scenarios: Iterable[Scenario],
     *,
-    agent: ScriptedAgent | str | Callable[..., Any] | None = None,
+    agent: AgentLike | None = None,
     model: ChatModel | None = None,
     options: Options | None = None,
     on_event: Callable[[Event], object] = _ignore,
@@ -265,7 +269,7 @@ def run_scenarios(
 async def arun_scenarios(
     scenarios: Iterable[Scenario],
     *,
-    agent: ScriptedAgent | str | Callable[..., Any] | None = None,
+    agent: AgentLike | None = None,
     model: ChatModel | None = None,
     options: Options | None = None,
     on_event: Callable[[Event], object] = _ignore,
@@ -275,7 +279,7 @@ async def arun_scenarios(
     """Run scenarios and return what was found out.
 
     Args:
-        agent: a ScriptedAgent, an endpoint, or a handler function; None where `config` has an `agent`.
+        agent: a ScriptedAgent, an endpoint, a handler function, or what a configuration says of an agent.
         model: plays the user and judges; None runs offline.
         on_event: is told of every event of the run.
         stop: calling it stops the run.
@@ -286,6 +290,7 @@ async def arun_scenarios(
     checked = Config.model_validate({**({"agent": _agent_config(agent)} if agent else {}), **config})
     options = options or Options()
     plan = make_plan(checked, Discovered(tuple(scenarios)), options, Path.cwd())
+    check_mocks(plan)
     concurrency = options.concurrency or checked.concurrency
     ledger = Ledger()
     async with open_client(AddressGuard()) as client:
@@ -306,7 +311,9 @@ async def arun_scenarios(
         return await run(plan, settings, Ports(holder, models, ledger), on_event, stop)
 
 
-def _agent_config(agent: ScriptedAgent | str | Callable[..., Any]) -> dict[str, Any]:
+def _agent_config(agent: AgentLike) -> Mapping[str, Any]:
+    if isinstance(agent, Mapping):
+        return agent
     if isinstance(agent, ScriptedAgent):
         return {"name": agent.name, "endpoint": agent.endpoint}
     if isinstance(agent, str):

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from agentest.jsonvalue import safe_repr
+from agentest.sight import SeenBy
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,8 @@ class ToolCall:
     invalid_arguments: str | None = None
     error: str | None = None
     """Message of the exception that the mock raised, and that the agent saw as `{"error": …}`."""
+    seen_by: SeenBy = SeenBy.CALLER
+    """Who told of the call."""
 
 
 def mismatch(call: ToolCall) -> str | None:

@@ -28,6 +28,7 @@ from agentest.results import (
     TurnEvaluation,
     Verdict,
 )
+from agentest.sight import Sight
 from agentest.totals import totals_of
 from agentest.transcript import (
     Blame,
@@ -180,6 +181,7 @@ def run_result(*scenarios: ScenarioResult, **more: Any) -> RunResult:
         "models": {"user": "ollama/llama3.2", "judge": None},
         **more,
     }
+    given.setdefault("sights", dict.fromkeys(given["agents"], Sight.RETURNED))
     return RunResult(scenarios or (scenario_result(),), **given)
 
 
@@ -200,6 +202,7 @@ def events(result: RunResult) -> Iterator[Event]:
         result.models,
         result.comparison,
         result.started_at,
+        sights=result.sights,
     )
     for scenario in result.scenarios:
         for number, found in enumerate(scenario.conversations, start=1):

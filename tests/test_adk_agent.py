@@ -19,6 +19,7 @@ from agentest.errors import AgentError, AgentUnreachable
 from agentest.http import AddressGuard, open_client
 from agentest.plan import endpoint
 from agentest.scenarios import Session
+from agentest.sight import SeenBy
 from agentest.simulate.adk import AdkClient
 from agentest.simulate.adk_events import Run, read_run
 from agentest.simulate.agents import AgentReply, NoReply, TurnContext
@@ -57,7 +58,7 @@ def answer(name: str, id: str | None = None, **response: Any) -> dict[str, Any]:
 
 
 def made(name: str, args: Any, result: Any = None) -> ToolCall:
-    return ToolCall(name, args, result, mocked=False, turn_index=0)
+    return ToolCall(name, args, result, mocked=False, turn_index=0, seen_by=SeenBy.AGENT)
 
 
 def created(state: Any = STATE, id: str = "s-1") -> bytes:

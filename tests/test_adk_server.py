@@ -21,6 +21,7 @@ from project import DEADLINE_S, Project, answers, free_port, wait_until
 from agentest.config import AdkAgent
 from agentest.http import AddressGuard, open_client
 from agentest.scenarios import Session
+from agentest.sight import SeenBy
 from agentest.simulate.adk import AdkClient
 from agentest.simulate.adk_events import read_run
 from agentest.simulate.agents import AgentReply, NoReply, TurnContext
@@ -84,12 +85,14 @@ def say(url: str, *texts: str, session: Session | None = None, **config: Any) ->
 
 
 def free(day: str, *times: str, turn: int = 0) -> ToolCall:
-    return ToolCall("check_availability", {"day": day}, {"day": day, "times": list(times)}, False, turn)
+    answer = {"day": day, "times": list(times)}
+    return ToolCall("check_availability", {"day": day}, answer, False, turn, seen_by=SeenBy.AGENT)
 
 
 def booked(n: int, customer: str, turn: int) -> ToolCall:
     args = {"day": "friday", "time": "15:00"}
-    return ToolCall("create_booking", args, {"customer": customer, **args, "n": n}, False, turn)
+    answer = {"customer": customer, **args, "n": n}
+    return ToolCall("create_booking", args, answer, False, turn, seen_by=SeenBy.AGENT)
 
 
 @BOTH

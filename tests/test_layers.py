@@ -29,6 +29,7 @@ LAYERS: dict[str, int] = {
     "templates": 0,
     "unpacking": 0,
     "reaper": 0,
+    "sight": 0,
     # 1: inputs
     "config": 1,
     "config_file": 1,
@@ -52,6 +53,7 @@ LAYERS: dict[str, int] = {
     "plan": 4,
     "holding": 4,
     "estimate": 4,
+    "seeing": 4,
     "runner": 4,
     "totals": 4,
     # 5: telling
@@ -89,6 +91,7 @@ TELLING_MAY_IMPORT = {
     "files",
     "invocations",
     "terminal",
+    "sight",
 }
 
 

@@ -251,6 +251,7 @@ def test_counts() -> None:
             {"latencyMs": 120.5, "scenario": name, "agent": "booking", "conversationId": "c1", "turnIndex": 0}
             for name in "ab"
         ],
+        "warnings": [],
     }
 
 
@@ -429,7 +430,7 @@ def test_file(tmp_path: Path) -> None:
     content = path.read_bytes()
     assert content.endswith(b"}\n")
     assert "größer".encode() in content
-    assert b'\n  "schemaVersion": 1' in content
+    assert b'\n  "schemaVersion": 2' in content
     assert [p.name for p in path.parent.iterdir()] == ["results.json"]
 
 

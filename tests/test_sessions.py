@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from project import COMMAND, DEADLINE_S, Project, clean_environment
 
-from agentest.rejudge import read_conversations
+from agentest.rejudge import conversations_of, read_results
 from agentest.simulate.sessions import new_session_id
 
 HANDLER = """
@@ -54,7 +54,7 @@ def test_an_id_belongs_to_one_conversation_of_one_run(project: Project) -> None:
                 assert said == {conversation["sessionId"]}
                 seen.append(conversation["sessionId"])
     assert len(set(seen)) == len(seen) == 12
-    kept = read_conversations(project.root / ".agentest" / "journal.jsonl")
+    kept = conversations_of(read_results(project.root / ".agentest" / "journal.jsonl"))
     assert {c.session_id for held in kept.values() for c in held} == set(seen[8:])
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from agentest import call, scenario
 from agentest import testing as fakes
 from agentest.events import ConversationFinished, Event
-from agentest.rejudge import read_conversations
+from agentest.rejudge import conversations_of, read_results
 from agentest.report.json_report import to_json
 from agentest.results import ConversationResult, RunResult, TrajectoryResult
 from agentest.storing import MAX_CHARS, shortened, shortened_value, stored
@@ -157,6 +157,6 @@ def test_what_was_shortened_is_not_judged_again(tmp_path: Path) -> None:
     document = to_json(result)
     assert document["scenarios"][0]["conversations"][0]["shortened"] is True
     (tmp_path / "results.json").write_text(json.dumps(document))
-    (held,) = read_conversations(tmp_path / "results.json").values()
+    (held,) = conversations_of(read_results(tmp_path / "results.json")).values()
     assert held[0].shortened
     assert "it is not judged again" in (held[0].failure.message if held[0].failure else "")

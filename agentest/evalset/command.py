@@ -28,9 +28,8 @@ from agentest.evalset.reading import (
 )
 from agentest.importing import import_file, user_traceback
 from agentest.mock_binding import Mock
-from agentest.plan import Plan, Unit, agents_under_test, with_slugs
+from agentest.plan import Plan, Unit, agents_under_test, with_sight, with_slugs
 from agentest.prepare import Prepared, Request, check_reporters, prepared_for
-from agentest.results import ScenarioResult
 from agentest.scenarios import parse_tools
 
 CRITERIA_FILE = "test_config.json"
@@ -176,7 +175,7 @@ def _any_args(criterion: Criterion) -> Criterion:
 def eval_plan(sets: Sequence[CaseSet], config: Config, agent: str | None, num_runs: int, root: Path) -> Plan:
     """What there is to run. Raises UsageError."""
     names, known = agents_under_test(config, agent)
-    entries: list[Unit | ScenarioResult] = with_slugs(case_entries(sets, names, num_runs, root))
+    entries = with_sight(with_slugs(case_entries(sets, names, num_runs, root)), known)
     units = tuple(entry for entry in entries if isinstance(entry, Unit))
     used = {unit.agent: known[unit.agent] for unit in units}
     return Plan(tuple(entries), used, len(names) > 1, (), units)

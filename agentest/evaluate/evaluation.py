@@ -14,8 +14,9 @@ from agentest.evaluate.grading import Graded, Grader, graded
 from agentest.evaluate.judge import Judge
 from agentest.evaluate.prompts import conversation_context, turn_context
 from agentest.evaluate.trajectory import matched_trajectory
+from agentest.expectations import Trajectory
 from agentest.llm.port import CallKey
-from agentest.metric_names import BUILTIN, Kind
+from agentest.metric_names import ABOUT_CALLS, BUILTIN, TOOL_CALLS, Kind
 from agentest.results import (
     NO_FAILURE,
     NO_MODEL,
@@ -29,10 +30,9 @@ from agentest.results import (
     Unscored,
 )
 from agentest.scenarios import Scenario
-from agentest.transcript import Blame, Conversation, Failure, Turn
+from agentest.transcript import Blame, Conversation, Failure, ToolCall, Turn
 
 GOAL_COMPLETION = "goal_completion"
-TOOL_CALLS = "tool_call_behavior_failure"
 
 Asking = Callable[[], Awaitable[Mapping[str, MetricResult]]]
 Pending = dict[tuple[str, ...], Asking]
@@ -51,6 +51,13 @@ class Evaluator:
     graders: Sequence[Grader] = ()
     judge: Judge | None = None
     redact: Callable[[str], str] = field(default=str)
+    blind: str | None = None
+    """Why the agent's tool calls cannot be seen, and what to do about it; None: they can.
+
+    Then whatever would judge calls is unscored: neither a ban that was broken nor one that was kept is known.
+    """
+    metrics_named: bool = True
+    """Whether `metrics` were named; else all run by default, and what cannot be judged is skipped."""
 
     async def evaluate_turn(self, turns: Sequence[Turn], conversation: int) -> TurnEvaluation:
         """The last of the turns, judged in the light of those before it. Never raises."""
@@ -60,7 +67,7 @@ class Evaluator:
         return TurnEvaluation(
             turn_index=turn.turn_index,
             metrics=await self._gather(self._turn_metrics(turns, conversation)),
-            trajectory=await matched_trajectory(scripted.trajectory, turn.tool_calls, 1)
+            trajectory=await self._matched(scripted.trajectory, turn.tool_calls, 1)
             if scripted and scripted.trajectory
             else None,
             checks=await checked_reply(scripted.expect, turn) if scripted and scripted.expect else (),
@@ -86,7 +93,10 @@ class Evaluator:
 
         async with anyio.create_task_group() as tasks:
             for grader in self.graders:
-                tasks.start_soon(grade, grader)
+                if self.blind and grader.name in ABOUT_CALLS:
+                    found[grader.name] = Graded(whole=Unscored(self.blind))
+                else:
+                    tasks.start_soon(grade, grader)
         return {grader.name: found[grader.name] for grader in self.graders}
 
     async def trajectory(self, conversation: Conversation) -> TrajectoryResult | None:
@@ -94,12 +104,20 @@ class Evaluator:
         if self.scenario.trajectory is None or conversation.shortened:
             return None
         failure = conversation.failure
-        return await matched_trajectory(
+        return await self._matched(
             self.scenario.trajectory,
             conversation.tool_calls,
             conversation.started_turns,
             complete=failure is None or failure.blame is Blame.AGENT,
         )
+
+    async def _matched(
+        self, spec: Trajectory, calls: Sequence[ToolCall], turns: int, *, complete: bool = True
+    ) -> TrajectoryResult | None:
+        if self.blind is None or not spec.about_calls:
+            return await matched_trajectory(spec, calls, turns, complete=complete)
+        rest = await matched_trajectory(spec.without_calls, (), turns)
+        return rest if rest and not rest.matched else TrajectoryResult(False, self.blind, error=self.blind)
 
     def _judged(self, metric: str) -> bool:
         # A scripted scenario without a goal gives a judge nothing to judge by.
@@ -118,16 +136,24 @@ class Evaluator:
             history=tuple(turns[:-1]),
             turn_index=turn.turn_index,
         )
+        of_calls = turn.tool_calls and not self.blind
         names = [
             name
             for name in self.metrics
-            if self._judged(name) and name != GOAL_COMPLETION and (name != TOOL_CALLS or turn.tool_calls)
+            if self._judged(name) and name != GOAL_COMPLETION and (name != TOOL_CALLS or of_calls)
         ]
         pending = self._built_in(names, turn_context(given) if self.judge and names else "", key)
         for metric in self.custom:
             if not isinstance(metric, ConversationMetric):
                 pending[metric.name,] = self._custom(metric, given, key)
-        return pending
+        return pending | self._unseen_calls()
+
+    def _unseen_calls(self) -> Pending:
+        """The metric of calls where it would be judged, but calls cannot be seen."""
+        if not self.blind or not self.judge or not self._judged(TOOL_CALLS):
+            return {}
+        found = Unscored(self.blind) if self.metrics_named else Skipped(self.blind)
+        return {(TOOL_CALLS,): _answering({TOOL_CALLS: found})}
 
     def _conversation_metrics(self, conversation: Conversation, number: int) -> Pending:
         if conversation.failure or not conversation.turns:

@@ -63,14 +63,16 @@ def match_trajectory(
         worst = _Findings.of(spec, expected and expected.told(False), banned.told(True), turns)
         if worst.problems:
             return _untold("; ".join((*(expected.untold if expected else ()), *banned.untold)), spec, calls)
-    verdict = "; ".join(found.problems) or _holds(spec, calls)
+    verdict = "; ".join(found.problems) or _holds(spec, calls, turns)
+    matched = not found.problems
     return TrajectoryResult(
-        matched=not found.problems,
-        reason=f"{verdict}\n{_side_by_side(spec, calls)}",
+        matched=matched,
+        reason=f"{verdict}\n{_side_by_side(spec, calls)}" if spec.about_calls else verdict,
         missing_calls=found.missing,
         extra_calls=found.extra,
         ordering_issues=found.ordering,
         forbidden_calls=found.forbidden,
+        without_calls=matched and not calls and spec.about_calls,
     )
 
 
@@ -244,7 +246,9 @@ def _ordering(table: _Table) -> tuple[str, ...]:
     )
 
 
-def _holds(spec: Trajectory, calls: Sequence[ToolCall]) -> str:
+def _holds(spec: Trajectory, calls: Sequence[ToolCall], turns: int) -> str:
+    if not spec.about_calls:
+        return f"{turns} turn{'' if turns == 1 else 's'}, as expected"
     mode = "" if spec.expected is None else f" ({spec.match_mode})"
     return f"{len(calls)} tool call{'' if len(calls) == 1 else 's'}, as expected{mode}"
 

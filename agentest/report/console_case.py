@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agentest.jsonvalue import safe_repr
+from agentest.metric_names import ABOUT_CALLS
 from agentest.report.console_text import (
     BLANK,
     STYLES,
@@ -39,7 +40,6 @@ from agentest.transcript import NO_TEXT, Turn, call_text
 _SHOWN_SHORTFALLS = 10
 _REASON_CHARS = 600
 _COLUMN_WIDTH = 80
-_ABOUT_CALLS = ("tool_trajectory_avg_score", "tool_trajectory_f1", "rubric_based_tool_use_quality_v1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ def _shortfalls(result: ScenarioResult) -> Iterator[_Shortfall]:
                 value, least = _number(found), result.thresholds.get(name)
                 if value is not None and least is not None and value < least:
                     # A reason that is about calls shows them already.
-                    text = None if name in _ABOUT_CALLS or not turn.reference else turn.reference.text
+                    text = None if name in ABOUT_CALLS or not turn.reference else turn.reference.text
                     yield _Shortfall(
                         turn.turn_index, name, value, _why(found), text, replies[turn.turn_index]
                     )

@@ -37,11 +37,19 @@ def header_lines(event: RunStarted) -> list[Line]:
     widest = max((len(name) for name in event.agents), default=0)
     for i, (name, endpoint) in enumerate(event.agents.items()):
         label = "agent" if len(event.agents) == 1 else "agents"
-        lines.append(_fact(label if i == 0 else "", (name.ljust(widest), "bold"), f"  {endpoint}"))
+        lines.append(
+            _fact(label if i == 0 else "", (name.ljust(widest), "bold"), f"  {endpoint}", _sight(event, name))
+        )
     lines.append(_fact("model", *_models(event.models)))
     conversations = count(event.conversations, "conversation")
     run = f"{count(event.scenarios, 'scenario')}, {conversations}, at most {event.concurrency:,} at once"
     return [*lines, _fact("run", run), BLANK]
+
+
+def _sight(event: RunStarted, agent: str) -> Part:
+    """How the agent's tool calls come to be known: what is not seen is not judged."""
+    sight = event.sights.get(agent)
+    return (f"  tool calls: {sight.words}" if sight else "", "dim")
 
 
 def closing_lines(result: RunResult, look: Look) -> list[Line]:
@@ -51,6 +59,7 @@ def closing_lines(result: RunResult, look: Look) -> list[Line]:
         *_slowest(result, look),
         *_waiting(result),
         *_calls(result),
+        *_warnings(result),
         *_recap(result, look),
         *_totals(result),
     ]
@@ -177,6 +186,13 @@ def _agent_calls(result: RunResult) -> Iterator[str]:
 def _tokens(usage: Usage) -> Iterator[str]:
     if usage.total_tokens:
         yield f"{usage.prompt_tokens:,} prompt + {usage.completion_tokens:,} completion tokens"
+
+
+def _warnings(result: RunResult) -> Iterator[Line]:
+    for warning in result.silent:
+        yield line(0, (warning.message, "yellow"), lead=(("Warning: ", "bold yellow"),))
+    if result.silent:
+        yield BLANK
 
 
 def _recap(result: RunResult, look: Look) -> Iterator[Line]:

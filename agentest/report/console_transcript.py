@@ -17,6 +17,7 @@ from agentest.results import (
     TrajectoryResult,
     TurnEvaluation,
 )
+from agentest.sight import SeenBy
 from agentest.transcript import NO_TEXT, Conversation, ToolCall, Turn, UnfinishedTurn, call_text
 
 _SHOWN_CALLS = 8
@@ -103,7 +104,7 @@ def _remarks(call: ToolCall) -> list[Part]:
     remarks = [f"invalid arguments: {call.invalid_arguments}"] if call.invalid_arguments else []
     if call.error:
         remarks.append(call.error if not call.mocked else f"the mock raised: {call.error}")
-    elif not call.mocked and not call.invalid_arguments:
+    elif not call.mocked and not call.invalid_arguments and call.seen_by is SeenBy.CALLER:
         remarks.append("not mocked")
     return [(f"  ({shortened(remark)})", "yellow") for remark in remarks]
 

@@ -18,6 +18,7 @@ from agentest.results import (
     Reason,
     ReasonKind,
     RunResult,
+    RunWarning,
     ScenarioResult,
     Severity,
     Status,
@@ -132,6 +133,8 @@ def annotation_lines(result: RunResult, locate: Callable[[str], str]) -> Iterato
     for scenario, warning in _warnings(result):
         title = f"{named(scenario)}: warning"
         yield annotation("warning", locate(scenario.file), scenario.line, title, warning)
+    for found in result.silent:
+        yield annotation("warning", locate(found.file), found.line, "no tool call was seen", found.message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +243,7 @@ def _sections(result: RunResult, transcripts: Transcripts) -> Iterator[_Section]
     violations = [partial(_violation, s, r, several) for s, r in _violations(result)]
     yield _Section("threshold violations", "\n### Threshold violations\n\n", violations)
     warnings = [partial(_warning, s, text, several) for s, text in _warnings(result)]
+    warnings += [partial(_run_warning, warning) for warning in result.silent]
     yield _Section("warnings", "\n### Warnings\n\n", warnings)
     told = [partial(_details, s, story, several) for s in scenarios for story in transcripts.of(s)]
     yield _Section("transcripts", "\n### Transcripts of failures\n\n", told, transcripts.left_out)
@@ -298,6 +302,10 @@ def _violation(scenario: ScenarioResult, reason: Reason, several: bool) -> str:
 
 def _warning(scenario: ScenarioResult, text: str, several: bool) -> str:
     return f"- {_inline(_label(scenario, several))}: {_inline(text)}\n"
+
+
+def _run_warning(warning: RunWarning) -> str:
+    return f"- {_inline(warning.message)}\n"
 
 
 def _details(scenario: ScenarioResult, story: Story, several: bool) -> str:

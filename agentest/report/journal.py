@@ -14,7 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from agentest.events import ConversationFinished, Event, RunFinished, RunStarted, ScenarioFinished
-from agentest.report.json_report import SCHEMA_VERSION, conversation_json, encoded, head_json, scenario_json
+from agentest.report.json_report import (
+    SCHEMA_VERSION,
+    agents_json,
+    conversation_json,
+    encoded,
+    head_json,
+    scenario_json,
+)
 from agentest.report.late_file import LateFile, RawFile, open_new
 from agentest.results import ScenarioResult
 
@@ -82,7 +89,7 @@ class Journal:
             "schemaVersion": SCHEMA_VERSION,
             "version": event.version,
             "startedAt": event.started_at,
-            "agents": list(event.agents),
+            "agents": agents_json(event.agents, event.sights),
             "models": dict(event.models),
             "mode": "comparison" if event.comparison else "single",
             "planned": [

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentest.report.json_report import Json, head_json, placed, scenario_json
+from agentest.report.json_report import Json, placed, scenario_json, summary_json, with_vacuous
 from agentest.results import (
     ModelUsage,
     Reason,
@@ -111,10 +111,20 @@ def _entries(found: _Found) -> Iterator[Json]:
         left = dict(found.conversations)
     for scenario in found.scenarios:
         held = left.pop((scenario["name"], scenario["agent"]), {})
-        yield {**scenario, "conversations": _in_order(held)}
+        conversations = _in_order(held)
+        if _silent(found, scenario["agent"]):
+            conversations = [with_vacuous(conversation) for conversation in conversations]
+        yield {**scenario, "conversations": conversations}
     for (name, agent), held in left.items():
         result = _unfinished(name, agent, len(held), found.planned.get((name, agent), 0))
         yield {**scenario_json(result), "conversations": _in_order(held)}
+
+
+def _silent(found: _Found, agent: str) -> bool:
+    """Whether the run has ended without having seen any call of the agent."""
+    agents = found.end.get("agents") if found.end else None
+    about = agents.get(agent) if isinstance(agents, dict) else None
+    return isinstance(about, dict) and bool(about.get("noCallSeen"))
 
 
 def _in_order(held: Mapping[int, Json]) -> list[Json]:
@@ -132,8 +142,7 @@ def _unfinished(name: str, agent: str, held: int, planned: int) -> ScenarioResul
 def _nothing(run: Json) -> Json:
     """The summary of a run of which nothing is known."""
     comparison = run.get("mode") == "comparison"
-    summary: Json = head_json(RunResult((), (), comparison, "", 0.0, ""))["summary"]
-    return summary
+    return summary_json(RunResult((), (), comparison, "", 0.0, ""))
 
 
 def completed(document: Json) -> Json:
@@ -156,7 +165,7 @@ def completed(document: Json) -> Json:
         document["models"],
         interrupted=True,
     )
-    return {**document, "summary": head_json(result)["summary"]}
+    return {**document, "summary": summary_json(result)}
 
 
 def _restored(entry: Json) -> ScenarioResult:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -30,10 +30,11 @@ from agentest.results import (
     TrajectoryResult,
     TurnEvaluation,
 )
+from agentest.sight import Sight
 from agentest.transcript import Conversation, TimeSpent, ToolCall, Turn, UnfinishedTurn, Usage
 from agentest.verdict import conversation_passed, run_status
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 _GOAL_COMPLETION = "goal_completion"
 _MAX_DEPTH = 50
 _SHOWN_SLOWEST = 5
@@ -77,6 +78,7 @@ def document(result: RunResult, conversations: Conversations) -> Iterator[bytes]
     One scenario a line, and one conversation a line.
     """
     head = json.dumps(head_json(result), ensure_ascii=False, indent=2, allow_nan=False)
+    conversations = completed_by(result, conversations)
     yield well_formed(head).encode().removesuffix(b"\n}") + b',\n  "scenarios": ['
     if result.comparison:
         groups = by_name(result.scenarios, lambda scenario: scenario.name)
@@ -84,6 +86,32 @@ def document(result: RunResult, conversations: Conversations) -> Iterator[bytes]
     else:
         yield from _separated(_streamed(scenario, conversations) for scenario in result.scenarios)
     yield b"\n  ]\n}\n"
+
+
+def completed_by(result: RunResult, conversations: Conversations) -> Conversations:
+    """The conversations with what is known only at the end of the run."""
+    silent = _silent(result)
+
+    def completed(scenario: ScenarioResult) -> Iterable[bytes]:
+        pieces = conversations(scenario)
+        if scenario.agent not in silent:
+            return pieces
+        return (encoded(with_vacuous(json.loads(piece))) for piece in pieces)
+
+    return completed
+
+
+def with_vacuous(conversation: Json) -> Json:
+    """A conversation with an agent that was never seen to call a tool: what held by that alone is marked."""
+    return {
+        **conversation,
+        "trajectory": _vacuous(conversation["trajectory"]),
+        "perTurnTrajectory": [_vacuous(found) for found in conversation["perTurnTrajectory"]],
+    }
+
+
+def _vacuous(trajectory: Json | None) -> Json | None:
+    return {**trajectory, "vacuous": True} if trajectory and trajectory.get("withoutCalls") else trajectory
 
 
 def _compared(
@@ -109,8 +137,9 @@ def _separated(items: Iterable[Iterable[bytes]]) -> Iterator[bytes]:
 
 def to_json(result: RunResult) -> Json:
     """The whole run in JSON types, as the schema describes it. It must still have its conversations."""
+    conversations = completed_by(result, kept_conversations)
     scenarios = [
-        {**scenario_json(s), "conversations": [of_scenario(s, c) for c in s.conversations]}
+        {**scenario_json(s), "conversations": [json.loads(piece) for piece in conversations(s)]}
         for s in result.scenarios
     ]
     return {**head_json(result), "scenarios": placed(scenarios, result.comparison)}
@@ -142,9 +171,23 @@ def head_json(result: RunResult) -> Json:
         "interrupted": result.interrupted,
         "stopped": result.stopped,
         "models": dict(result.models),
-        "agents": list(result.agents),
-        "summary": _summary(result),
+        "agents": agents_json(result.agents, result.sights, _silent(result)),
+        "summary": summary_json(result),
     }
+
+
+def agents_json(
+    names: Iterable[str], sights: Mapping[str, Sight], silent: Container[str] = frozenset()
+) -> Json:
+    """What is told of each agent, by name. `silent`: those of which no call was seen in the whole run."""
+    return {
+        name: {"toolCalls": sights[name].value, **({"noCallSeen": True} if name in silent else {})}
+        for name in names
+    }
+
+
+def _silent(result: RunResult) -> set[str]:
+    return {warning.agent for warning in result.silent}
 
 
 def of_scenario(scenario: ScenarioResult, found: ConversationResult) -> Json:
@@ -193,13 +236,15 @@ def plain(value: Any, inside: tuple[int, ...] = ()) -> Any:
     return [plain(item, inside) for item in value]
 
 
-def _summary(result: RunResult) -> Json:
+def summary_json(result: RunResult) -> Json:
+    """The run in numbers, in JSON types."""
     summary = {
         **_counts(result),
         "durationMs": _milliseconds(result.duration_ms),
         "usage": _run_usage(result),
         "time": _time(result.time),
         "slowestTurns": _slowest(result),
+        "warnings": [warning.message for warning in result.silent],
     }
     if result.comparison:
         summary["perAgent"] = {agent: _counts(_of_agent(result, agent)) for agent in result.agents}
@@ -373,6 +418,7 @@ def _tool_call(call: ToolCall) -> Json:
         "args": plain(call.args),
         "result": plain(call.result),
         "mocked": call.mocked,
+        "seenBy": call.seen_by.value,
         "turnIndex": call.turn_index,
         "invalidArguments": call.invalid_arguments,
         "error": call.error,
@@ -411,13 +457,14 @@ def _check(check: CheckResult) -> Json:
 
 def _trajectory(result: TrajectoryResult) -> Json:
     return {
-        "matched": result.matched,
+        "matched": None if result.error else result.matched,
         "missingCalls": list(result.missing_calls),
         "extraCalls": list(result.extra_calls),
         "orderingIssues": list(result.ordering_issues),
         "forbiddenCalls": list(result.forbidden_calls),
         "reason": result.reason,
         "error": result.error,
+        **({"withoutCalls": True} if result.without_calls else {}),
     }
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentest.errors import AgentError
+from agentest.sight import SeenBy
 from agentest.simulate.answers import read_json, shown
 from agentest.simulate.hints import ADK_PLACE
 from agentest.transcript import Remark, ToolCall, Usage
@@ -192,7 +193,10 @@ def _calls(parts: Sequence[Part], turn_index: int) -> tuple[ToolCall, ...]:
         return waiting.pop(0) if waiting else None
 
     calls = _functions(parts, "functionCall")
-    return tuple(ToolCall(call["name"], call.get("args"), result(call), False, turn_index) for call in calls)
+    return tuple(
+        ToolCall(call["name"], call.get("args"), result(call), False, turn_index, seen_by=SeenBy.AGENT)
+        for call in calls
+    )
 
 
 def _functions(parts: Sequence[Part], kind: str) -> list[Mapping[str, Any]]:

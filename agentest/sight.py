@@ -1,0 +1,59 @@
+"""Sight of an agent's tool calls: who tells us of them, and what is said where nobody does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+
+class Sight(StrEnum):
+    """How the tool calls of an agent come to be known."""
+
+    RETURNED = "returned"
+    """The agent hands its calls to the caller, and mocks answer them."""
+    REPORTED = "reported"
+    """The agent makes its calls itself; its protocol tells of them afterwards."""
+    UNSEEN = "unseen"
+    """The agent makes its calls itself, and nobody tells of them."""
+
+    @property
+    def words(self) -> str:
+        return _WORDS[self]
+
+
+_WORDS = {
+    Sight.RETURNED: "returned to us",
+    Sight.REPORTED: "reported by the agent",
+    Sight.UNSEEN: "unseen",
+}
+
+OF_TYPE: Mapping[str, Sight] = {
+    "chat_completions": Sight.RETURNED,
+    "adk": Sight.REPORTED,
+    "custom": Sight.RETURNED,
+}
+"""Agent type → sight of its calls, unless the configuration says otherwise (`tool_visibility`)."""
+
+
+class SeenBy(StrEnum):
+    """Who told of one tool call."""
+
+    CALLER = "caller"
+    """The agent handed the call to us."""
+    AGENT = "agent"
+    MOCK_SERVER = "mock-server"
+    SPANS = "spans"
+
+
+def cannot_be_seen(agent: str) -> str:
+    return f"calls of agent {agent!r} cannot be seen"
+
+
+def ways_to_see(agent: str) -> str:
+    """What to say where something that an unseen agent did should have been judged."""
+    return (
+        f"{cannot_be_seen(agent)} (tool_visibility: unseen). To see them, let the agent hand them to the "
+        "caller (tool_visibility: returned), test it through a handler that makes them by ctx.resolve_tool "
+        "(type: custom), or behind ADK's server, which reports them (type: adk). Otherwise leave out what "
+        "judges calls"
+    )
