@@ -96,8 +96,12 @@ class Scenario:
     def speaks_of_calls(self) -> bool:
         """Whether it has mocks, or expects, limits or forbids tool calls anywhere."""
         trajectories = (self.trajectory, *(turn.trajectory for turn in self.turns))
-        expected = any(turn.reference and turn.reference.tool_calls for turn in self.turns)
-        return bool(self.tools) or expected or any(t.about_calls for t in trajectories if t)
+        return bool(self.tools) or any(t.about_calls for t in trajectories if t)
+
+    @property
+    def expects_calls(self) -> bool:
+        """Whether an evaluation set expects tool calls of a turn. Its criteria say if that counts."""
+        return any(turn.reference and turn.reference.tool_calls for turn in self.turns)
 
 
 _registry: ContextVar[list[Scenario] | None] = ContextVar("agentest_registry", default=None)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from agentest.config import AdkAgent, AgentConfig
 from agentest.errors import ConfigError
+from agentest.metric_names import ABOUT_CALLS
 from agentest.plan import Plan, Unit
 from agentest.results import RunWarning, ScenarioResult
 from agentest.sight import Sight
@@ -59,10 +60,15 @@ def silence(plan: Plan, results: Mapping[str, ScenarioResult]) -> tuple[RunWarni
     for name in plan.agents:
         mine = [unit for unit in plan.units if unit.agent == name and unit.sight is not Sight.UNSEEN]
         held = [(unit, results[unit.scope]) for unit in mine if _replied(results.get(unit.scope))]
-        of_calls = [unit for unit, _ in held if unit.scenario.speaks_of_calls]
+        of_calls = [unit for unit, _ in held if _speaks_of_calls(unit)]
         if of_calls and not any(result.totals.tool_calls for _, result in held):
             found.append(_silent(name, of_calls))
     return tuple(found)
+
+
+def _speaks_of_calls(unit: Unit) -> bool:
+    graded = any(grader.name in ABOUT_CALLS for grader in unit.graders)
+    return unit.scenario.speaks_of_calls or (graded and unit.scenario.expects_calls)
 
 
 def _replied(result: ScenarioResult | None) -> bool:

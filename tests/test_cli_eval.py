@@ -396,9 +396,9 @@ def test_the_agent_may_be_a_name_or_a_url(project: Project) -> None:
             compare=[{"name": "c", "endpoint": bad.endpoint}],
         )
         assert evaluate(project, "orders.test.json", "--agent", good.endpoint).returncode == 0
-        assert project.results["agents"] == ["agent"]
+        assert list(project.results["agents"]) == ["agent"]
         assert evaluate(project, "orders.test.json", "--agent", "other").returncode == 0
-        assert project.results["agents"] == ["other"]
+        assert list(project.results["agents"]) == ["other"]
         assert evaluate(project, "orders.test.json", "--agent", "agent").returncode == 1
         assert "did you mean `other`?" in evaluate(project, "orders.test.json", "--agent", "othr").stderr
 

@@ -325,6 +325,22 @@ def test_silence_where_nothing_was_said_of_calls(
     assert [warning.agent for warning in found.silent] == (["agent"] if told else [])
 
 
+@pytest.mark.parametrize(
+    ("metric", "told"), [("tool_trajectory_avg_score", True), ("response_match_score", False)]
+)
+def test_silence_where_an_evaluation_set_expects_calls(
+    project: Project, agent: ScriptedAgent, metric: str, told: bool
+) -> None:
+    """Calls that a set expects count where a criterion is about calls."""
+    project.config(agent.endpoint)
+    expected = case("c", invocation("Hi.", "Reserved.", [use("look")]))
+    project.write("a.test.json", text(eval_set("a", expected)))
+    project.write("test_config.json", text(criteria(**{metric: 0})))
+    done = project.agentest("eval", "a.test.json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (TOLD in done.stdout) is told
+
+
 def test_an_agent_that_only_breaks_down_is_not_silent() -> None:
     """An agent that never replied had no chance to call anything: its errors say enough."""
     with ScriptedAgent([Raw(status=500)]) as server:

@@ -129,7 +129,7 @@ async def _evaluated(prepared: Prepared) -> None:
     )
     broadcast = Broadcast([*reporters, NotesReporter()])
     result = await run_result(prepared, broadcast)
-    warn([*broadcast.problems, *(warning.message for warning in result.silent)])
+    warn(broadcast.problems)
     short = [scenario for scenario in result.scenarios if not scenario.verdict.passed]
     if short:
         raise EvaluationFailed(_told(short, len(result.scenarios)), result)
