@@ -28,7 +28,9 @@ from agentest.llm.providers import ModelSpec
 from agentest.plan import Options, Plan, Unit
 from agentest.prepare import Prepared, Request
 from agentest.redact import Redactor
+from agentest.results import Unscored
 from agentest.scenarios import Scenario
+from agentest.sight import SeenBy
 from agentest.transcript import ToolCall
 from agentest.workers import (
     PackedConversations,
@@ -163,8 +165,10 @@ class Odd:
 
 def test_what_is_ours_travels_as_it_is() -> None:
     """A conversation's result with everything in it is equal at the other end."""
-    held = conversation("c", [turn(tool_calls=(tool_call(args={"a": [1, None, {"b": 2.5}]}),))])
-    for result in (conversation_result(held=held), failing_conversation()):
+    calls = (tool_call(args={"a": [1, None, {"b": 2.5}]}), tool_call(seen_by=SeenBy.AGENT, mocked=False))
+    held = conversation("c", [turn(tool_calls=calls)])
+    unseen = conversation_result(held=held, trajectory=Unscored("calls cannot be seen"))
+    for result in (conversation_result(held=held), failing_conversation(), unseen):
         assert pickle.loads(packed(result)) == result
 
 
