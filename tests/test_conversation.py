@@ -443,6 +443,23 @@ def test_hanging_handlers() -> None:
     assert conversation.unfinished.tool_calls == (ToolCall("find", {"q": "x"}, "x", True, 0),)
 
 
+def test_handlers_that_block() -> None:
+    """An async handler that blocks the event loop is late itself; one that waits meanwhile is not."""
+
+    async def handler(messages: list[dict[str, Any]], ctx: Any) -> str:
+        if messages[0]["content"] == "block":
+            threading.Event().wait(1.5)
+        await asyncio.sleep(0.1)
+        return "Fine."
+
+    made = [scenario(name, turns=[name]) for name in ("wait", "block", "wait too")]
+    result = run_scenarios(made, agent=handler, request_timeout_ms=1000, concurrency=3)
+    first, late, last = (found.conversations[0].conversation for found in result.scenarios)
+    assert failure(late) == Failure(Blame.AGENT, "the handler of agent 'agent' did not answer within 1 s")
+    assert [c.turns[0].agent_message for c in (first, last)] == ["Fine.", "Fine."]
+    assert all(c.turns[0].latency_ms < 1000 for c in (first, last))
+
+
 def test_plain_handlers_that_hang() -> None:
     """A plain handler that hangs is given up after the time-out; the other conversations go on."""
     released = threading.Event()
