@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 from queue import SimpleQueue
@@ -150,30 +150,33 @@ async def result_of(function: Callable[..., Any], *args: Any, limit: TimeLimit) 
     if is_async(function):
         with limit:
             return await function(*args)
-    async with _turn():
+    leave = await _place()
+    try:
         with limit:
             found = await in_thread(function, *args)
+            leave()
             return await found if inspect.isawaitable(found) else found
+    finally:
+        leave()
 
 
-@asynccontextmanager
-async def _turn() -> AsyncIterator[None]:
-    """One of the few places in which functions are called; whoever takes long gives it to others."""
+async def _place() -> Callable[[], None]:
+    """Take one of the few places in which functions are called. Returns how to leave it, once or again.
+
+    Whoever takes long leaves it to others, so that functions that hang do not keep anybody waiting.
+    """
     places = _places.get(None) or asyncio.Semaphore(_AT_ONCE)
     _places.set(places)
     await places.acquire()
-    place = [places]
+    taken = [places]
 
     def leave() -> None:
-        if place:
-            place.pop().release()
+        early.cancel()
+        if taken:
+            taken.pop().release()
 
     early = asyncio.get_running_loop().call_later(_LONG_CALL_S, leave)
-    try:
-        yield
-    finally:
-        early.cancel()
-        leave()
+    return leave
 
 
 def from_anywhere(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -320,6 +321,23 @@ async def test_an_evaluator_is_given_in_many_ways(evaluators: Any) -> None:
     for least in (2.01, 3):
         with pytest.raises(EvaluationFailed, match=r"long: average 2.00 is below"):
             await AgentEvaluator.evaluate_eval_set(echo, PAIR, {"long": least}, evaluators=[Long])
+
+
+async def test_an_evaluator_has_a_thread_and_values_of_its_own() -> None:
+    """A plain evaluator may block: two wait for each other; what one does to its values no other sees."""
+    meeting, here = threading.Barrier(2), threading.get_ident()
+    seen: list[Any] = []
+
+    def spoils(metric: Any, actual: Any, expected: Any) -> EvaluationResult:
+        meeting.wait(60)
+        seen.append((threading.get_ident() == here, len(actual), text_of(expected[0].final_response)))
+        object.__setattr__(expected[0].final_response.parts[0], "text", "spoilt")
+        return EvaluationResult(1.0)
+
+    given = {"a": 1, "b": 1}
+    await AgentEvaluator.evaluate_eval_set(echo, PAIR, given, 1, evaluators={"a": spoils, "b": spoils})
+    await AgentEvaluator.evaluate_eval_set(echo, PAIR, given, 1, evaluators={"a": spoils, "b": spoils})
+    assert seen == [(False, 2, "")] * 4
 
 
 async def test_an_evaluator_is_found_by_its_import_path(project: Project) -> None:
