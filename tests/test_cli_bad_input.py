@@ -104,7 +104,7 @@ def test_a_result_that_is_not_json_errs_that_scenario(project: Project) -> None:
     """A mock that answers with something that is no JSON is the scenario's fault, not the agent's."""
     from agentest.testing import tool_call
 
-    project.scenario('scenario("s", turns=["x"], tools={"t": lambda args: {1, 2}})')
+    project.scenario('scenario("s", turns=["x"], tools={"t": lambda args: b"x"})')
     with ScriptedAgent([tool_call("t"), "never"]) as agent:
         project.config(agent.endpoint)
         done = project.run()

@@ -107,7 +107,7 @@ def test_results_are_those_of_one_process(project: Project) -> None:
         "def broken(args):\n    raise RuntimeError('no')\n"
         "for n in range(7):\n    scenario(f's{n}', goal='Get help.')\n"
         "scenario('fails', turns=['x'], trajectory={'expected': ['t'], 'match_mode': 'contains'})\n"
-        "scenario('errs', turns=['call'], tools={'t': lambda args: {1, 2}})\n"
+        "scenario('errs', turns=['call'], tools={'t': lambda args: open})\n"
         "scenario('later', turns=['x'], skip='not yet')"
     )
     project.scenario("1 / 0", name="b.sim.py")
