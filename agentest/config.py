@@ -22,7 +22,7 @@ from pydantic import (
     model_validator,
 )
 
-from agentest.jsonvalue import NotJson, json_text
+from agentest.jsonvalue import NotJson, check_plain
 from agentest.metric_names import BUILTIN
 from agentest.results import Severity
 from agentest.sight import OF_TYPE, Sight
@@ -74,7 +74,7 @@ def check_headers(headers: dict[str, str]) -> dict[str, str]:
 def check_json(body: dict[str, Any]) -> None:
     """Raise ValueError for what cannot be sent as JSON, like the date that YAML makes of 2024-01-31."""
     try:
-        json_text(body)
+        check_plain(body)
     except NotJson as error:
         raise ValueError(f"cannot be sent as JSON: {error} (write it as a text, in quotes)") from None
 

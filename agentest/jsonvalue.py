@@ -41,6 +41,20 @@ def json_text(value: Any) -> str:
         raise NotJson(str(error)) from None
 
 
+def check_plain(value: Any) -> None:
+    """Raise NotJson for what is sent as it is, and is no JSON."""
+    try:
+        json.dumps(value, allow_nan=False, default=_refused)
+    except RecursionError:
+        raise NotJson("the value is nested too deeply, or contains itself") from None
+    except (TypeError, ValueError) as error:
+        raise NotJson(str(error)) from None
+
+
+def _refused(value: Any) -> Any:
+    raise TypeError(f"a {type(value).__name__} is not JSON-serialisable")
+
+
 def _dumped(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False, default=_in_json_types)
 
@@ -57,7 +71,7 @@ def _in_json_types(value: Any) -> Any:
         return _in_order(value)
     if isinstance(value, _WRITTEN_BY_PYDANTIC):
         return to_jsonable_python(value)
-    raise TypeError(f"a {type(value).__name__} is not JSON-serialisable")
+    return _refused(value)
 
 
 def _in_order(values: Set[Any]) -> list[Any]:
