@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import anyio
 from builders import conversation_result, tool_call, turn, unfinished_turn
 from hypothesis import given
 from hypothesis import strategies as st
 
 from agentest import call, scenario
 from agentest import testing as fakes
+from agentest.evaluate.evaluation import Evaluator
 from agentest.events import ConversationFinished, Event
+from agentest.holding import FinishedHolder
 from agentest.rejudge import conversations_of, read_results
 from agentest.report.json_report import to_json
 from agentest.results import ConversationResult, RunResult, TrajectoryResult
@@ -160,3 +164,19 @@ def test_what_was_shortened_is_not_judged_again(tmp_path: Path) -> None:
     (held,) = conversations_of(read_results(tmp_path / "results.json")).values()
     assert held[0].shortened
     assert "it is not judged again" in (held[0].failure.message if held[0].failure else "")
+
+
+def test_a_finished_conversation_that_was_shortened_is_not_evaluated() -> None:
+    """No turn of a shortened conversation is handed on to be judged, and its trajectory is not compared."""
+    held = replace(conversation_result().conversation, shortened=True)
+    unit = SimpleNamespace(scope="s")
+    told: list[Any] = []
+
+    async def go() -> Any:
+        return await FinishedHolder({"s": [held]}).hold(unit, 1, "", told.append)  # type: ignore[arg-type]
+
+    assert anyio.run(go) is held
+    assert told == []
+    made = scenario("s", turns=["Hi"], trajectory={"expected": ["find"]})
+    assert anyio.run(Evaluator(made, "s").trajectory, held) is None
+    assert anyio.run(Evaluator(made, "s").trajectory, replace(held, shortened=False)) is not None
