@@ -52,6 +52,7 @@ def failing(status: int, text: str) -> Answer:
 CASES: dict[str, tuple[str, Answer]] = {
     "answer": ("anthropic/claude-sonnet-4-5", message('{"reason": "r", "value": 3}')),
     "429": ("anthropic/claude-sonnet-4-5", failing(429, "slow down")),
+    "503": ("anthropic/claude-sonnet-4-5", failing(503, "no upstream")),
     "529": ("anthropic/claude-sonnet-4-5", failing(529, "overloaded")),
     "500": ("anthropic/claude-sonnet-4-5", failing(500, "broken")),
     "401": ("anthropic/claude-sonnet-4-5", failing(401, f"the key {KEY} is wrong")),
@@ -90,6 +91,7 @@ async def attempt(adapter: Any, name: str, answer: Answer) -> dict[str, Any]:
         except ModelError as failure:
             told = {"error": type(failure).__name__, "text": str(failure)}
             told["retry_after"] = getattr(failure, "retry_after", None)
+            told["sure"] = getattr(failure, "sure", None)
         received = [asdict(r) for r in server.received]
     return {**told, "received": received}
 

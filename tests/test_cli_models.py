@@ -258,16 +258,19 @@ def test_an_outage_in_the_middle_of_a_run(project: Project, fault: Answer, worke
     assert all(c["passed"] for n in range(6) for c in project.scenario_result(f"s{n}")["conversations"])
 
 
-def test_a_model_that_dies_ends_a_run_after_one_deadline(project: Project) -> None:
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_model_that_dies_ends_a_run_after_one_deadline(project: Project, workers: str) -> None:
     """A model that answered and never comes back is waited for once, not by each call; stderr says so."""
-    project.scenario('scenario("s", goal="g", conversations_per_scenario=200)')
+    project.scenario(
+        "\n".join(f'scenario("s{n}", goal="g", conversations_per_scenario=50)' for n in range(4))
+    )
     outage = Outage(60, 10**9, error(503, "down \x1b[31m"))
     with ScriptedAgent(["sure"]) as agent, ModelServer(script=outage) as model:
         configure(project, agent, model, user={"deadline_ms": 1500}, judge={"deadline_ms": 1500})
-        done = project.run("--concurrency", "5")
+        done = project.run("--concurrency", "6", "--workers", workers)
     assert done.returncode == 2, done.stdout
     assert outage.asked < 60 + 100
-    assert len(project.scenario_result("s")["conversations"]) == 200
+    assert all(len(scenario["conversations"]) == 50 for scenario in project.results["scenarios"])
     assert re.search(
         r"agentest: model m does not answer \(.* 503: down .*waiting for it, at most 1 s", done.stderr
     )

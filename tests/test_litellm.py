@@ -69,10 +69,11 @@ def test_the_reply(told: dict[str, Any]) -> None:
     assert answer["usage"]["prompt_tokens"] == 15
 
 
-@pytest.mark.parametrize("case", ["429", "529", "500", "reset", "page", "openai 429"])
+@pytest.mark.parametrize("case", ["429", "503", "529", "500", "reset", "page", "openai 429"])
 def test_transient_errors(told: dict[str, Any], case: str) -> None:
     """What may pass is transient."""
     assert told[case]["error"] == "TransientError"
+    assert told[case]["sure"] is (case == "503")
 
 
 @pytest.mark.parametrize("case", ["429", "529", "openai 429"])

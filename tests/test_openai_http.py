@@ -187,6 +187,8 @@ def test_transient_statuses(status: int) -> None:
     found = problem(error(status, "slow down", {"retry-after": "7"}), TransientError)
     assert f"answered {status}: slow down" in str(found)
     assert found.retry_after == 7
+    assert found.throttled is (status == 429)
+    assert found.sure is (status in (502, 503, 504, 529))
 
 
 @pytest.mark.parametrize("status", [401, 402, 403, 404, 405, 413, 301, 307])
@@ -241,15 +243,18 @@ def test_an_error_with_status_200() -> None:
 @pytest.mark.parametrize("answer", [RESET, Answer(b'{"choices": [', cut=True)])
 def test_broken_connections(answer: Answer) -> None:
     """A connection that breaks before or within the answer is transient."""
-    assert "connection" in str(problem(answer, TransientError))
+    found = problem(answer, TransientError)
+    assert "connection" in str(found)
+    assert not found.sure  # the request may be what the server stumbles over
 
 
 def test_nobody_listens() -> None:
     """A server that is not there is transient, and the message says where it was looked for."""
     with ModelServer(completion("hi")) as server:
         pass
-    with pytest.raises(TransientError, match=r"127\.0\.0\.1.*nobody listens there"):
+    with pytest.raises(TransientError, match=r"127\.0\.0\.1.*nobody listens there") as raised:
         ask(server)
+    assert raised.value.sure
 
 
 def test_an_endless_answer() -> None:
