@@ -25,10 +25,12 @@ from agentest.verdict import run_status
 if TYPE_CHECKING:  # imported when a run really begins
     from agentest.execute import Outcome
     from agentest.report.journal import Journal
+    from agentest.report.open import Broadcast
     from agentest.runner import Emit
 
 JOURNAL = "journal.jsonl"
 """Where finished conversations are kept, in `output_dir`."""
+_READ_AT_ONCE = frozenset({"console", "github-actions"})
 JUDGED = "judged.json"
 """What `agentest judge` writes beside results.json."""
 
@@ -78,7 +80,11 @@ def _run(
         note_down(note)
     outcome = _executed(prepared, broadcast, finished, count, partial(_last_words, journal))
     broadcast.finish()
-    for note in (*outcome.notes, *_not_kept(journal)):
+    for note in (
+        *outcome.notes,
+        *_not_kept(journal),
+        *_in_a_line(outcome.result, prepared, broadcast, results),
+    ):
         note_down(note)
     if outcome.result is None or outcome.interrupted:
         return ExitCode.INTERRUPTED
@@ -86,6 +92,24 @@ def _run(
     # Nobody asked for the journal by name: without it, a run is still what was wanted.
     incomplete = broadcast.failed & set(prepared.reporters) or outcome.incomplete
     return ExitCode.ERRORED if code is ExitCode.PASSED and incomplete else code
+
+
+def _in_a_line(
+    result: RunResult | None, prepared: Prepared, broadcast: Broadcast, results: Path
+) -> Iterator[str]:
+    """What became of the run, where no reporter of those that are read at once tells it."""
+    if result is None:
+        return
+    skipped = len(result.with_status(Status.SKIPPED))
+    if skipped and skipped == len(result.scenarios):
+        which = "the only scenario is" if skipped == 1 else f"all {skipped} scenarios are"
+        yield f"nothing ran: {which} skipped"
+    if not _READ_AT_ONCE & (set(prepared.reporters) - broadcast.failed):
+        counts = [(len(result.with_status(status)), status) for status in Status]
+        told = ", ".join(f"{count} {status}" for count, status in counts if count) or "no scenarios"
+        written = "json" in prepared.reporters and "json" not in broadcast.failed
+        where = f"; {shown_path(results, Path.cwd())}" if written else ""
+        yield f"{'interrupted' if result.interrupted else run_status(result)}: {told}{where}"
 
 
 def _not_kept(journal: Journal | None) -> Iterator[str]:

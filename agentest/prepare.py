@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from agentest.config import REPORTERS, Config, check_name
 from agentest.config_file import LoadedConfig, find, load
-from agentest.discovery import discover
+from agentest.discovery import Discovered, discover
 from agentest.errors import ConfigError, UsageError
 from agentest.plan import Options, Plan, make_plan
 
@@ -59,7 +59,7 @@ def prepare(request: Request, environ: MutableMapping[str, str] = os.environ) ->
     found = discover(request.root, config.include, config.exclude, options.files, loaded.path)
     found = found.redacted(loaded.redact)
     plan = make_plan(config, found, options, request.root)
-    _check_anything(plan, request.root, config.include, options.filtered)
+    _check_anything(plan, found, request, loaded)
     notes = [
         *(f"{file} defines no scenario: it never calls scenario(…)" for file in found.empty),
         *_about_other_runs(found.left_out),
@@ -101,16 +101,16 @@ def prepared_for(
     return Prepared(request, loaded, plan, reporters, user, judge, tuple(notes), files)
 
 
-def _check_anything(plan: Plan, root: Path, include: list[str], filtered: bool) -> None:
+def _check_anything(plan: Plan, found: Discovered, request: Request, loaded: LoadedConfig) -> None:
     if plan.entries:
         return
-    if filtered:
-        raise UsageError(
-            "no scenario matches the filters (--scenario, --file, --tag); agentest run --list shows all"
-        )
+    if request.options.filtered:
+        from agentest.unmatched import why_nothing
+
+        raise UsageError(why_nothing(found, request.options, request.root, loaded))
     raise UsageError(
-        f"no scenario found: no file below {root} that matches {', '.join(include)} (`include`) "
-        "calls scenario(…)"
+        f"no scenario found: no file below {request.root} that matches {', '.join(loaded.config.include)} "
+        "(`include`) calls scenario(…)"
     )
 
 

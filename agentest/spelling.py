@@ -37,6 +37,22 @@ def nearest(name: str, valid: Iterable[str]) -> str | None:
     return matches[0] if matches else None
 
 
+def nearest_part(text: str, names: Iterable[str]) -> str | None:
+    """The name of which some part looks most like this text, or None when none does.
+
+    Parts are as many words as the text has, and the name as a whole; letter case does not count.
+    """
+    parts: dict[str, str] = {}
+    for name in names:
+        words = re.findall(r"[^\W_]+", name.casefold())
+        count = max(1, len(re.findall(r"[^\W_]+", text)))
+        for start in range(max(1, len(words) - count + 1)):
+            parts.setdefault(" ".join(words[start : start + count]), name)
+        parts.setdefault(name.casefold(), name)
+    close = difflib.get_close_matches(text.casefold(), parts, n=1, cutoff=0.6)
+    return parts[close[0]] if close else None
+
+
 def did_you_mean(name: str, valid: Iterable[str]) -> str:
     """A sentence for an error message: the nearest valid name, or all of them."""
     names = sorted(valid)

@@ -217,3 +217,75 @@ def test_the_limit_is_raised_where_it_may_be(project: Project) -> None:
         done = limited(project, "-S -n 64", "--conversations", "10", "--concurrency", "100")
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
+
+
+BOOKING = """
+scenario("booking a slot", turns=["x"], tags=["happy-path"])
+scenario("cancelling", turns=["x"], tags=["refund"])
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            ["--scenario", "bokking"],
+            "no scenario matches --scenario 'bokking'; the nearest is 'booking a slot'",
+        ),
+        (["--scenario", "Bookng a"], "the nearest is 'booking a slot'"),
+        (["--scenario", "zzz"], "no scenario matches --scenario 'zzz'; agentest run --list shows all"),
+        (["--tag", "happy-pat"], "no scenario matches --tag 'happy-pat'; the nearest is 'happy-path'"),
+        (["--tag", "refnd", "--tag", "zz"], "matches --tag 'refnd' --tag 'zz'; the nearest is 'refund'"),
+        (["--file", "salom"], "no scenario file matches --file 'salom'; the nearest is 'salon/a.sim.py'"),
+        (["--scenario", "booking", "--tag", "refund"], "no scenario matches all of the filters"),
+        (["--agent", "agnt"], "there is no agent 'agnt'; did you mean `agent`?"),
+    ],
+)
+@pytest.mark.parametrize("command", [["run"], ["run", "--list"]])
+def test_a_filter_that_fits_nothing(
+    project: Project, command: list[str], arguments: list[str], said: str
+) -> None:
+    """What was meant is guessed, for each of the filters; nothing is run."""
+    project.config("http://127.0.0.1:9/v1")
+    project.scenario(BOOKING, name="salon/a.sim.py")
+    done = project.agentest(*command, *arguments)
+    assert done.returncode == 2
+    assert said in done.stderr, done.stderr
+
+
+def test_nothing_but_skipped_scenarios(project: Project) -> None:
+    """A run in which every scenario is skipped says that nothing ran, and is no pass."""
+    project.scenario("for n in range(3):\n    scenario(f's{n}', turns=['x'], skip='later')")
+    with ScriptedAgent(["y"]) as agent:
+        project.config(agent.endpoint)
+        done = project.run()
+    assert done.returncode == 2
+    assert "agentest: nothing ran: all 3 scenarios are skipped\n" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("scenarios", "arguments", "code", "said"),
+    [
+        ("fails, passes", [], 1, "agentest: failed: 1 passed, 1 failed; .agentest/results.json\n"),
+        ("passes", [], 0, "agentest: passed: 1 passed; .agentest/results.json\n"),
+        (
+            "passes, skipped",
+            ["--workers", "2"],
+            0,
+            "agentest: passed: 1 passed, 1 skipped; .agentest/results.json\n",
+        ),
+        ("passes", ["--reporter", "console"], 0, ""),
+        ("passes", ["--reporter", "json", "--reporter", "github-actions"], 0, ""),
+    ],
+)
+def test_a_run_for_programs_tells_how_it_ended(
+    project: Project, scenarios: str, arguments: list[str], code: int, said: str
+) -> None:
+    """Where no reporter writes to the terminal, one line tells verdict, counts and file."""
+    kinds = {"fails": "trajectory={'expected': ['t']}", "passes": "tags=[]", "skipped": "skip='later'"}
+    for name in scenarios.split(", "):
+        project.scenario(f"scenario({name!r}, turns=['x'], {kinds[name]})", name=f"{name}.sim.py")
+    with ScriptedAgent(["y"]) as agent:
+        project.config(agent.endpoint, reporters=["json"])
+        done = project.run(*arguments)
+    assert (done.returncode, done.stderr) == (code, said)

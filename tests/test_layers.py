@@ -61,6 +61,7 @@ LAYERS: dict[str, int] = {
     # 6: doors
     "app": 6,
     "prepare": 6,
+    "unmatched": 6,
     "execute": 6,
     "watch": 6,
     "workers": 6,
