@@ -706,3 +706,20 @@ def test_where_nothing_can_be_written(written: Written, tmp_path: Path) -> None:
     new = written([LEGACY_TURN], "file.json") / "new.test.json"
     with pytest.raises(UsageError, match=r"new\.test\.json: cannot be written"):
         migrate(written([LEGACY_TURN]), new)
+
+
+@pytest.mark.parametrize("cases", [False, True])
+def test_keys_that_adk_does_not_know(tmp_path: Path, cases: bool) -> None:
+    """A legacy file with remarks of its own is read, with a note; a key that may be misspelt is an error."""
+    use = {"tool_name": "t", "tool_input": {"_kept": 1}, "_why": "a"}
+    turn = {"query": "x", "reference": "y", "_comment": "b", "expected_tool_use": [use]}
+    path = tmp_path / "a.test.json"
+    path.write_text(json.dumps([{"name": "c", "data": [turn], "_comment": "c"}] if cases else [turn]))
+    read = read_eval_set(path)
+    assert read.warnings[1] == f"{path}: ADK does not know the keys `_comment`, `_why`; left out"
+    (case,) = read.eval_set.eval_cases
+    assert case.conversation is not None
+    assert [call.args for call in tool_calls(case.conversation[0].intermediate_data)] == [{"_kept": 1}]
+    path.write_text(path.read_text().replace("reference", "referense"))
+    with pytest.raises(UsageError, match="did you mean `reference`"):
+        read_eval_set(path)

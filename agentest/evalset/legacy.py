@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field
+from difflib import get_close_matches
 from typing import Annotated, Any
 
 from pydantic import AliasChoices, ConfigDict, Field, ValidationInfo, field_validator
@@ -19,7 +20,7 @@ from pydantic.alias_generators import to_camel
 from pydantic.dataclasses import dataclass
 
 from agentest.evalset.model import EVAL_CASE, ConversationScenario, EvalCase, EvalSet, SessionInput
-from agentest.spelling import did_you_mean
+from agentest.spelling import did_you_mean, snake_case
 
 _CLOSED = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid")
 _OPEN = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore")
@@ -131,6 +132,48 @@ class Scenarios:
     """Conversations that simulated users lead."""
 
     scenarios: tuple[ConversationScenario, ...]
+
+
+_MISSPELT = 0.7
+"""How much a key must look like a known one to be taken for it."""
+_TOOL_USE: _Object = dict.fromkeys(("tool_name", "name", "tool_input", "args", "mock_tool_output"))
+_TURN: _Object = {
+    "query": None,
+    "reference": None,
+    "expected_tool_use": _TOOL_USE,
+    "expected_intermediate_agent_responses": dict.fromkeys(("author", "text")),
+    "response": None,
+}
+_CASE: _Object = {"name": None, "data": _TURN, "initial_session": None}
+
+
+def without_extras(entries: Sequence[Any]) -> tuple[list[Any], tuple[str, ...]]:
+    """Legacy cases or turns without the keys that ADK does not know, and those keys, each once.
+
+    Google-adk looks at what it knows and at nothing else. A key that may be a misspelt one is kept: it is an
+    error.
+    """
+    extras: dict[str, None] = {}
+
+    def known(given: Any, parts: Mapping[str, Any]) -> Any:
+        """`parts`: the known keys, each with those of the objects in its list; None where any may follow."""
+        if isinstance(given, list):
+            return [known(one, parts) for one in given]
+        if not isinstance(given, Mapping):
+            return given
+        kept = {}
+        for key, value in given.items():
+            name = snake_case(str(key))
+            if name in parts:
+                kept[key] = known(value, parts[name]) if parts[name] else value
+            elif get_close_matches(name, parts, n=1, cutoff=_MISSPELT):
+                kept[key] = value
+            else:
+                extras[str(key)] = None
+        return kept
+
+    cleaned = [known(e, _CASE if isinstance(e, Mapping) and "data" in e else _TURN) for e in entries]
+    return cleaned, tuple(extras)
 
 
 def from_legacy_cases(cases: Sequence[LegacyCase], name: str) -> EvalSet:

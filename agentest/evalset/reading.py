@@ -28,6 +28,7 @@ from agentest.evalset.legacy import (
     from_legacy_turns,
     from_scenarios,
     session_input,
+    without_extras,
 )
 from agentest.evalset.model import EVAL_SET, EvalCase, EvalSet, SessionInput, finite
 from agentest.evalset.problems import Names, Problem, line_texts, problems, shown
@@ -278,20 +279,25 @@ def _read_eval_set(path: Path, text: bytes) -> ReadSet | None:
 
 
 def _read_any_form(path: Path, text: bytes) -> ReadSet:
-    shape, given = _validated(path, text)
+    shape, given, extras = _validated(path, text)
     eval_set = shape.convert(given, set_name(path))
-    warnings = (_legacy_warning(path),) if shape.form is Form.LEGACY else ()
+    warnings = _legacy_warnings(path, extras) if shape.form is Form.LEGACY else ()
     return ReadSet(
         eval_set, path, shape.form, _case_lines(text, eval_set, shape), shape.criteria(given), warnings
     )
 
 
-def _validated(path: Path, text: bytes) -> tuple[_Shape, Any]:
-    """The form of the document, and the document in the types of that form. Raises UsageError."""
+def _validated(path: Path, text: bytes) -> tuple[_Shape, Any, tuple[str, ...]]:
+    """The form of the document, the document in the types of that form, and which keys were left out.
+
+    Raises UsageError.
+    """
     document = _with_set(_parse(path, text), set_name(path))
-    shape = _shape(path, document)
+    shape, extras = _shape(path, document), tuple[str, ...]()
+    if shape.form is Form.LEGACY:
+        document, extras = without_extras(document)
     try:
-        return shape, shape.adapter.validate_python(document)
+        return shape, shape.adapter.validate_python(document), extras
     except ValidationError as error:
         lines = _lines(text, line_texts(document, shape.names), shape.names.line)
         found = problems(error, document, shape.type, shape.names)
@@ -307,8 +313,12 @@ def _with_set(document: Any, name: str) -> Any:
     return document
 
 
-def _legacy_warning(path: Path) -> str:
-    return f"{path}: is in the legacy form; `agentest migrate OLD NEW` converts it to an EvalSet"
+def _legacy_warnings(path: Path, extras: Sequence[str]) -> tuple[str, ...]:
+    about = f"{path}: is in the legacy form; `agentest migrate OLD NEW` converts it to an EvalSet"
+    if not extras:
+        return (about,)
+    keys = ", ".join(f"`{key}`" for key in extras[:MAX_IDS])
+    return about, f"{path}: ADK does not know the key{'s' * (len(extras) > 1)} {keys}; left out"
 
 
 def _keys(document: Mapping[Any, Any]) -> set[str]:
