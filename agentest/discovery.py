@@ -138,7 +138,7 @@ def search(
         files = [
             name for name in names if name.endswith(".py") and _is_scenario((*at, name), wanted, unwanted)
         ]
-        if files and (other := another_run(Path(folder), root, config)):
+        if files and (other := another_run(Path(folder), root, config, wanted)):
             left_out[other] = None
         else:
             found += [Path(folder, name) for name in files]
@@ -151,13 +151,19 @@ def _is_scenario(
     return _matches(parts, wanted) and not _matches(parts, unwanted)
 
 
-def another_run(folder: Path, root: Path, config: Path | None) -> Path | None:
-    """The first folder on the way from `root` that has a configuration of its own, other than `config`."""
+def another_run(
+    folder: Path, root: Path, config: Path | None, wanted: Sequence[tuple[str, ...]] = ()
+) -> Path | None:
+    """The first folder on the way from `root` that has a configuration of its own, other than `config`.
+
+    A folder that a pattern of `include` names is wanted all the same.
+    """
     used = config.resolve().parent if config else None
     way = [*reversed(folder.relative_to(root).parents), folder.relative_to(root)]
     for part in way[1:]:
         has_one = any((root / part / name).is_file() for name in NAMES)
-        if has_one and (root / part).resolve() != used:
+        named = any(pattern[: len(part.parts)] == part.parts for pattern in wanted)
+        if has_one and not named and (root / part).resolve() != used:
             return root / part
     return None
 
@@ -170,7 +176,7 @@ def matches(
         return False
     parts = path.relative_to(root).parts
     found = _is_scenario(parts, _patterns(include), _patterns(exclude))
-    return found and another_run(path.parent, root, config) is None
+    return found and another_run(path.parent, root, config, _patterns(include)) is None
 
 
 _EVERYTHING = ("**", "*")

@@ -337,6 +337,7 @@ def test_a_folder_with_a_configuration_of_its_own(tmp_path: Path, name: str) -> 
     assert [shown_path(path, tmp_path) for path in searched.files] == ["a.sim.py", "f/g.sim.py"]
     assert searched.left_out == (tmp_path / "b",)
     assert search(tmp_path, INCLUDE, ["b/**"]).left_out == ()
+    assert len(search(tmp_path, ["b/**/*.sim.py"], []).files) == 2  # asked for by name
     found = {path for path in files if matches(tmp_path / path, tmp_path, INCLUDE, [], tmp_path / name)}
     assert found == {"a.sim.py", "f/g.sim.py"}
 
