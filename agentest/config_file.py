@@ -87,7 +87,7 @@ def load(path: Path, environ: MutableMapping[str, str] = os.environ) -> LoadedCo
         raise ConfigError(_describe(error, path, lines, redact)) from None
     except RecursionError:
         raise ConfigError(f"{path}: {_TOO_DEEP}") from None
-    secrets = [*secret_values(used), *environment_secrets(environ), *_secrets(config)]
+    secrets = [*secret_values(used), *environment_secrets(environ), *secrets_of(config)]
     return LoadedConfig(config, path, Redactor(secrets))
 
 
@@ -256,7 +256,7 @@ def _fill(text: str, environ: Mapping[str, str], used: dict[str, str], at: Path_
     return _VARIABLE.sub(replace, text)
 
 
-def _secrets(config: Config) -> list[str]:
+def secrets_of(config: Config) -> list[str]:
     """What a configuration holds that must not be shown, wherever it came from."""
     secrets: list[str] = []
     for agent in (config.agent, *config.agents.values(), *config.compare):

@@ -131,7 +131,12 @@ class Redactor:
         # The longest first, so that a secret that contains another is hidden whole.
         kept = sorted((s for s in known if len(s) >= _SHORTEST_SECRET), key=len, reverse=True)
         self._secrets = [(secret, _in_any_spelling(secret)) for secret in kept]
+        self._known = frozenset(kept)
         self._longest = len(kept[0]) * _LONGEST_SPELLING if kept else 0
+
+    def knowing(self, more: Iterable[str]) -> Redactor:
+        """One that hides these secrets, too."""
+        return Redactor((*self._known, *more))
 
     def __call__(self, text: str) -> str:
         for secret, spelt in self._secrets:

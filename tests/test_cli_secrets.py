@@ -118,6 +118,20 @@ def test_a_server_that_dies(project: Project) -> None:
     assert found_in(everything(project, done)) == []
 
 
+def test_an_agent_named_on_the_command_line(project: Project) -> None:
+    """Nor do those of a URL that the command line gives, with a configuration or without one."""
+    project.write("a.test.json", '[{"query": "x", "reference": "y"}]')
+    with ScriptedAgent([Raw(f"wrong: {BASIC} {PASSWORD} {KEY}".encode(), status=403)]) as agent:
+        url = with_secrets(agent.endpoint)
+        for name, value in ENVIRONMENT.items():
+            url = url.replace(f"${{{name}}}", value)
+        done = [project.agentest("eval", "a.test.json", "--agent", url, "--verbose")]
+        project.config("http://127.0.0.1:9/")
+        done += [project.agentest("eval", "a.test.json", "--agent", url, "--verbose")]
+    assert all("wrong: [redacted] [redacted] [redacted]" in each.stdout for each in done)
+    assert found_in(everything(project, *done)) == []
+
+
 PYTHON_CONFIGURATIONS = {
     "raises": 'connect("http://x/", headers={"Authorization": "Bearer abcd-zq-1234"})',
     "raises with a token of the environment": 'raise RuntimeError("cannot use " + os.environ["PLAIN_TOKEN"])',

@@ -711,6 +711,13 @@ def test_splitting(text: str, found: list[str]) -> None:
     assert list(sentences(text)) == found
 
 
+@pytest.mark.parametrize("unit", ["A. ", "a. ", "U.S. ", "x\n", "```\n", "1. ", "...", '."', "。"])
+def test_splitting_takes_time_in_proportion(unit: str) -> None:
+    """A reply may be as long as the agent likes, and need not end a sentence: it is read once."""
+    text = unit * (1_000_000 // len(unit))
+    assert sum(map(len, sentences(text))) <= len(text)
+
+
 @settings(max_examples=200, deadline=None)
 @given(
     st.text()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from typing import Any
 
 import anyio
@@ -315,3 +316,15 @@ def test_unfinished_conversations_have_no_score(make: Any) -> None:
         whole=Skipped("no turn of the conversation was finished")
     )
     assert graded(make(expected, criterion), turn(0)).turns.keys() == {0}
+
+
+@pytest.mark.parametrize("marks", ["\u0300\u0315", "a\u0300\u0315", "\u0f73", "\uff9e\u0301"])
+def test_words_with_marks_without_end(marks: str) -> None:
+    """A character with ever more marks takes time in proportion: sorting them all would take an hour."""
+    assert len(words(marks * (400_000 // len(marks)))) <= 400_000
+
+
+@given(st.text(st.sampled_from("ae \u0300\u0315\u0323ｶﾞ한ﬁ")))
+def test_words_are_those_of_the_normal_form(text: str) -> None:
+    """As long as no character has more marks than a script puts on one, words are those of the form NFKC."""
+    assert words(text) == words(unicodedata.normalize("NFKC", text)) or len(text) > 30

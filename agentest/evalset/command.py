@@ -12,7 +12,7 @@ from types import MappingProxyType
 from pydantic import ValidationError
 
 from agentest.config import AgentConfig, ChatCompletionsAgent, Config
-from agentest.config_file import LoadedConfig, find, load
+from agentest.config_file import LoadedConfig, find, load, secrets_of
 from agentest.errors import ConfigError, ScenarioError, UsageError
 from agentest.evalset.cases import CaseSet, case_entries
 from agentest.evalset.criteria import DEFAULT, Criteria, Criterion, parse_criteria, read_criteria
@@ -30,6 +30,7 @@ from agentest.importing import import_file, user_traceback
 from agentest.mock_binding import Mock
 from agentest.plan import Plan, Unit, agents_under_test, with_sight, with_slugs
 from agentest.prepare import Prepared, Request, check_reporters, prepared_for
+from agentest.redact import Redactor, environment_secrets
 from agentest.scenarios import parse_tools
 
 CRITERIA_FILE = "test_config.json"
@@ -99,9 +100,11 @@ def loaded_with(
     try:
         path = config or find(root)
     except ConfigError:
-        return LoadedConfig(Config(agent=agent), root)
+        alone = Config(agent=agent)
+        return LoadedConfig(alone, root, Redactor([*environment_secrets(environ), *secrets_of(alone)]))
     loaded = load(path, environ)
-    return replace(loaded, config=loaded.config.model_copy(update={"agent": agent, "compare": []}))
+    changed = loaded.config.model_copy(update={"agent": agent, "compare": []})
+    return replace(loaded, config=changed, redact=loaded.redact.knowing(secrets_of(changed)))
 
 
 def _read(asked: EvalRequest) -> list[ReadSet]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 from agentest.evalset.porter import stem
@@ -17,6 +17,8 @@ _BY_CHARACTER = ((0x4E00, 0x9FFF), (0x3040, 0x30FF), (0xAC00, 0xD7AF))
 """Chinese, Japanese (both syllabaries), Korean."""
 _BY_CLUSTER = ((0x0E00, 0x0EFF), (0x1780, 0x17FF), (0x1000, 0x109F))
 """Thai and Lao, Khmer, Myanmar."""
+_MOST_MARKS = 30
+"""As in Unicode's Stream-Safe Text Format."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +54,37 @@ def rouge1_f(response: str, reference: str) -> float:
 
 def words(text: str) -> list[str]:
     """The words that ROUGE counts, in order."""
-    spaced = unicodedata.normalize("NFKC", text).lower().translate(_SPACED)
+    spaced = _normalized(text).lower().translate(_SPACED)
     return [stem(word) if len(word) > 3 and word.isascii() else word for word in spaced.split()]
+
+
+def _normalized(text: str) -> str:
+    """The text in the form NFKC. To sort marks takes as long as the square of their number."""
+    if text.isascii():
+        return text
+    return "".join(unicodedata.normalize("NFKC", piece) for piece in _with_few_marks(text))
+
+
+def _with_few_marks(text: str) -> Iterator[str]:
+    """The text in pieces: whole, unless a character has more marks than any script puts on one."""
+    start = marks = 0
+    for at, character in enumerate(text):
+        marks = marks + 1 if _IS_MARK[character] else 0
+        if marks > _MOST_MARKS:
+            yield text[start:at]
+            start, marks = at, 1
+    yield text[start:]
+
+
+class _IsMark(dict[str, bool]):
+    """Whether a character is sorted among those behind the one before it. Filled as they are met."""
+
+    def __missing__(self, character: str) -> bool:
+        self[character] = bool(unicodedata.combining(unicodedata.normalize("NFKD", character)[0]))
+        return self[character]
+
+
+_IS_MARK = _IsMark()
 
 
 class _Spaced(dict[int, str]):
