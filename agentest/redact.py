@@ -174,8 +174,6 @@ def _spellings(character: str) -> str:
     code, named = ord(character), _NAMED.get(character)
     units = character.encode("utf-16-be", "surrogatepass").hex()
     ways = [
-        # Backslashes double with every level of quoting.
-        (r"\\{1,8}" if character == "\\" else r"\\{0,7}" + re.escape(character)),
         "".join(rf"%(?:25){{0,3}}(?i:{byte:02x})" for byte in character.encode("utf-8", "surrogatepass")),
         "".join(rf"\\{{1,8}}u(?i:{units[i : i + 4]})" for i in range(0, len(units), 4)),
         rf"\\{{1,8}}(?i:x{code:02x}|U{code:08x})",
@@ -184,4 +182,6 @@ def _spellings(character: str) -> str:
     ways += [rf"\\{{0,7}}&(?:amp;){{0,2}}{named};"] if named else []
     ways += [rf"\\{{1,8}}{_LETTERS[character]}"] if character in _LETTERS else []
     ways += [r"\+"] if character == " " else []
+    # Itself last: `&` begins `&amp;`. Backslashes double with every level of quoting.
+    ways += [r"\\{1,8}" if character == "\\" else r"\\{0,7}" + re.escape(character)]
     return f"(?:{'|'.join(ways)})"
