@@ -120,7 +120,6 @@ def _conversation(data: Mapping[str, Any]) -> Conversation:
         ending,
         failure,
         unfinished,
-        session_id=data.get("sessionId"),
         shortened=shortened,
     )
 

@@ -122,7 +122,7 @@ def test_coverage_of_what_cannot_be_loaded(project: Project) -> None:
     for arguments, message in (
         (["--results", "r.json"], "not a results.json"),
         (["--results", "none.json"], "cannot be read"),
-        (["--scenario", "zzz"], "no scenario matches the filters"),
+        (["--scenario", "zzz"], "no scenario matches --scenario 'zzz'"),
         (["--fail-under", "101"], "101"),
     ):
         done = project.agentest("coverage", *arguments)

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from project import COMMAND, DEADLINE_S, Project, clean_environment
 
-from agentest.rejudge import conversations_of, read_results
 from agentest.simulate.sessions import new_session_id
 
 HANDLER = """
@@ -43,19 +42,23 @@ def test_the_form_of_an_id(conversations: list[str]) -> None:
 
 
 def test_an_id_belongs_to_one_conversation_of_one_run(project: Project) -> None:
-    """A handler is told one id in all turns of a conversation, and another in every other one and every run;
-    results say which, and keep it when the conversation is judged again."""
+    """A handler is told one id in all turns of a conversation, and another in every other one and every run."""
     seen: list[str] = []
     for arguments in ((), (), ("--workers", "2")):
         assert project.run("--offline", *arguments).returncode == 0
         for scenario in project.results["scenarios"]:
             for conversation in scenario["conversations"]:
-                said = {turn["agentMessage"] for turn in conversation["turns"]}
-                assert said == {conversation["sessionId"]}
-                seen.append(conversation["sessionId"])
+                (said,) = {turn["agentMessage"] for turn in conversation["turns"]}
+                seen.append(said)
     assert len(set(seen)) == len(seen) == 12
-    kept = conversations_of(read_results(project.root / ".agentest" / "journal.jsonl"))
-    assert {c.session_id for held in kept.values() for c in held} == set(seen[8:])
+
+
+def test_transcripts_name_the_session(project: Project) -> None:
+    """Whoever looks for a conversation in the agent's own logs finds its session's id in the transcript."""
+    done = project.run("--offline", "--verbose", "--reporter", "console", "--reporter", "json")
+    for scenario in project.results["scenarios"]:
+        for conversation in scenario["conversations"]:
+            assert f"session {conversation['turns'][0]['agentMessage']}\n" in done.stdout
 
 
 def test_a_person_has_a_session_too(project: Project) -> None:

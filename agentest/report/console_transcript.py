@@ -56,6 +56,8 @@ def transcript_lines(
     """
     conversation = result.conversation
     evaluations = {turn.turn_index: turn for turn in result.turns}
+    if conversation.session_id:
+        yield line(indent, (f"session {conversation.session_id}", "dim"))
     for turn in conversation.turns:
         yield line(indent, (_turn_head(turn), "bold"))
         yield from _messages(turn, indent + 2)

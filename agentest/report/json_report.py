@@ -361,7 +361,6 @@ def _conversation(result: ConversationResult) -> Json:
     failure = conversation.failure
     return {
         "conversationId": conversation.conversation_id,
-        "sessionId": conversation.session_id,
         "passed": conversation_passed(result),
         "endedBy": conversation.ending.value,
         "error": failure.message if failure else None,

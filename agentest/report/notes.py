@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-
 from agentest.events import Event, Noted
+from agentest.terminal import tell
 
 
 class NotesReporter:
@@ -14,5 +13,4 @@ class NotesReporter:
 
     def on_event(self, event: Event) -> None:
         if isinstance(event, Noted):
-            sys.stderr.write(f"agentest: {event.text}\n")
-            sys.stderr.flush()
+            tell(f"agentest: {event.text}")
