@@ -42,7 +42,7 @@ def test_the_form_of_an_id(conversations: list[str]) -> None:
 
 
 def test_an_id_belongs_to_one_conversation_of_one_run(project: Project) -> None:
-    """A handler is told one id in all turns of a conversation, and another in every other one and every run."""
+    """A handler is told one id in all turns of a conversation, and another in every other conversation."""
     seen: list[str] = []
     for arguments in ((), (), ("--workers", "2")):
         assert project.run("--offline", *arguments).returncode == 0
