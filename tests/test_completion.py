@@ -292,6 +292,12 @@ def test_streamed_tool_calls_without_index() -> None:
     assert reply.tool_requests == (ToolRequest("1", "one", "{}"), ToolRequest("2", "two", "[]"))
 
 
+def test_very_many_streamed_tool_calls_without_index() -> None:
+    """The place of a call without an index is known without looking at all that came before."""
+    pieces = [{"id": "1", "function": {"name": "one"}}] * 200_000
+    assert len(stream(delta(tool_calls=pieces), "[DONE]").tool_requests) == 200_000
+
+
 @pytest.mark.parametrize(
     "events",
     [

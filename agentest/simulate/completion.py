@@ -158,6 +158,8 @@ class _Deltas:
     def __init__(self) -> None:
         self._text: list[str] = []
         self._calls: dict[int, dict[str, Any]] = {}
+        self._last = -1
+        """The greatest index of a call so far."""
         self._usage = Usage()
         self.finished = False
         self.received = False
@@ -188,8 +190,8 @@ class _Deltas:
         index = piece.get("index")
         if not isinstance(index, int):
             # Without an index, a piece with an id begins a call and one without continues the last.
-            last = max(self._calls, default=-1)
-            index = last + 1 if piece.get("id") else max(last, position)
+            index = self._last + 1 if piece.get("id") else max(self._last, position)
+        self._last = max(self._last, index)
         call = self._calls.setdefault(index, {"id": None, "name": "", "arguments": []})
         function = piece.get("function") or {}
         if not isinstance(function, Mapping):
