@@ -77,8 +77,9 @@ def _workers(_: click.Context, param: click.Parameter, value: str) -> int | str:
     return value if value == "auto" else int(value)
 
 
+_offline = click.option("--offline", is_flag=True, help="Ask no model, whatever is configured.")
 _limits = _options(
-    click.option("--offline", is_flag=True, help="Ask no model, whatever is configured."),
+    _offline,
     click.option(
         "--concurrency", type=click.IntRange(min=1), metavar="N", help="Conversations under way at once."
     ),
@@ -167,6 +168,7 @@ def chat(cwd: Path | None, **given: Any) -> int:
 @_which
 @_telling
 @_model
+@_offline
 @click.option("--metric", "metrics", multiple=True, metavar="NAME", help="Judge only this metric.")
 def judge(results: Path, cwd: Path | None, **given: Any) -> int:
     """Judge the finished conversations of RESULTS (results.json or journal.jsonl) again.

@@ -100,3 +100,16 @@ def test_one_metric_is_judged_again_with_a_model(project: Project) -> None:
     judged = json.loads((project.root / ".agentest" / "judged.json").read_text())
     assert judged["scenarios"][0]["averages"] == {"helpfulness": 4}
     assert judged["summary"]["llmCalls"] == 1
+
+
+def test_judging_again_without_a_model(project: Project) -> None:
+    """--offline judges by expectations alone, whatever model is configured."""
+    project.scenario('scenario("s", turns=["x"], goal="Get x.")')
+    with ScriptedAgent(["fine"]) as agent:
+        project.config(agent.endpoint)
+        project.run()
+    project.config("http://127.0.0.1:9/", model="openai/none")
+    done = project.agentest("judge", ".agentest/results.json", "--offline")
+    assert done.returncode == 0, done.stdout + done.stderr
+    judged = json.loads((project.root / ".agentest" / "judged.json").read_text())
+    assert judged["models"] == {"user": None, "judge": None}
