@@ -32,13 +32,23 @@ def ends_the_run(error: BaseException) -> bool:
     A function may also raise SystemExit, KeyboardInterrupt (signals do not come that way), pytest's own, or
     the CancelledError of something that it waited for; passed on, that would end the other conversations.
     """
-    if isinstance(error, asyncio.CancelledError):
-        try:
-            task = asyncio.current_task()
-        except RuntimeError:  # in a thread without a loop, which nothing cancels
-            return False
-        return task is None or task.cancelling() > 0
-    return isinstance(error, GeneratorExit)
+    if not isinstance(error, asyncio.CancelledError | GeneratorExit):
+        return False
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # in a thread without a loop, which nothing cancels
+        return False
+    if isinstance(error, GeneratorExit):  # a coroutine is closed: no task runs it
+        return task is None
+    return task is None or task.cancelling() > 0
+
+
+def words_of(error: BaseException) -> str:
+    """What an error says. It is a stranger's: one that cannot tell says nothing."""
+    try:
+        return str(error)
+    except BaseException:  # noqa: BLE001 - whatever its code raises
+        return ""
 
 
 class _Worker:

@@ -530,6 +530,13 @@ def test_conversations_share_nothing(order: list[int]) -> None:
 # Raising
 
 
+class Wordless(Exception):
+    """Cannot even say what it is."""
+
+    def __str__(self) -> str:
+        raise SystemExit
+
+
 @pytest.mark.parametrize(
     ("error", "message"),
     [
@@ -537,6 +544,8 @@ def test_conversations_share_nothing(order: list[int]) -> None:
         (ValueError(), "ValueError"),
         (SystemExit(3), "3"),
         (TimeoutError("slow"), "slow"),
+        (GeneratorExit(), "GeneratorExit"),
+        (Wordless(), "Wordless"),
         (asyncio.CancelledError("a request was cancelled"), "a request was cancelled"),
     ],
 )

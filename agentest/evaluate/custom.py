@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from agentest.calling import ends_the_run, result_of
+from agentest.calling import ends_the_run, result_of, words_of
 from agentest.deadlines import TimeLimit
 from agentest.errors import ModelError
 from agentest.evaluate.context import ConversationInput, TurnInput
@@ -116,7 +116,7 @@ async def evaluate_metric(
         if limit.expired and isinstance(error, TimeoutError):
             return Unscored(f"the metric gave no value within {timeout_s:g} s")
         # A task group or a wrapper may have hidden NoModel, so what was asked counts, not what was raised.
-        return Skipped(NO_MODEL) if llm.refused else Unscored(f"{type(error).__name__}: {error}")
+        return Skipped(NO_MODEL) if llm.refused else Unscored(f"{type(error).__name__}: {words_of(error)}")
 
 
 def _score(metric: Metric, found: Any) -> Score:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from agentest.calling import ends_the_run
+from agentest.calling import ends_the_run, words_of
 from agentest.llm.port import CallKey, Model
 from agentest.results import MetricResult, Unscored
 from agentest.transcript import Conversation
@@ -57,7 +57,7 @@ async def graded(
     except BaseException as error:
         if ends_the_run(error):
             raise
-        return Graded(whole=Unscored(redact(f"{type(error).__name__}: {error}")))
+        return Graded(whole=Unscored(redact(f"{type(error).__name__}: {words_of(error)}")))
     turns = {index: _redacted(result, redact) for index, result in found.turns.items()}
     return Graded(turns, _redacted(found.whole, redact) if found.whole else None)
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from numbers import Number
 from typing import Any
 
-from agentest.calling import ends_the_run
+from agentest.calling import ends_the_run, words_of
 from agentest.evaluate.patterns import PatternTimeout, matches_whole
 from agentest.jsonvalue import copied, safe_repr
 
@@ -71,7 +71,8 @@ def equal(expected: Any, actual: Any) -> bool:
     except BaseException as error:
         if ends_the_run(error):
             raise
-        raise PredicateFailed(f"{shown(expected)} raised {type(error).__name__}: {error}") from error
+        raised = f"{type(error).__name__}: {words_of(error)}"
+        raise PredicateFailed(f"{shown(expected)} raised {raised}") from error
 
 
 def _answer(expected: Any, actual: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 import anyio
 
-from agentest.calling import Steps, ends_the_run, from_anywhere, in_thread
+from agentest.calling import Steps, ends_the_run, from_anywhere, in_thread, words_of
 from agentest.deadlines import TimeLimit
 from agentest.errors import AgentError, AgentestError
 from agentest.functions import is_async
@@ -54,7 +54,7 @@ class CustomAgentClient:
                 raise
             if limit.expired and isinstance(error, TimeoutError):
                 raise self._too_late() from None
-            raise AgentError(f"the handler raised {type(error).__name__}: {error}") from error
+            raise AgentError(f"the handler raised {type(error).__name__}: {words_of(error)}") from error
 
     def _too_late(self) -> AgentError:
         return AgentError(f"the handler of agent {self.name!r} did not answer within {self._timeout_s:g} s")

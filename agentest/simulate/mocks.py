@@ -10,7 +10,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from agentest.calling import ends_the_run, in_thread
+from agentest.calling import ends_the_run, in_thread, words_of
 from agentest.deadlines import TimeLimit
 from agentest.errors import AgentError, AgentestError, MockError, UnmockedToolError
 from agentest.jsonvalue import NotJson, copied, json_text, well_formed, well_formed_value
@@ -120,7 +120,7 @@ class MockResolver:
             if ends_the_run(error):
                 raise
             # A mock that raises is a tool that fails (contract, section 4).
-            message = str(error) or type(error).__name__
+            message = words_of(error) or type(error).__name__
             shown = self._redact(message)
             self._finish(call, {"error": shown}, error=shown)
             return {"error": message}, False
