@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
 from typing import Any
 
+import anyio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,7 +18,7 @@ from referencing.exceptions import Unresolvable
 
 from agentest import scenario
 from agentest.errors import ScenarioError
-from agentest.evaluate.checks import check_reply
+from agentest.evaluate.checks import check_reply, checked_reply
 from agentest.expectations import Expect, parse_expect
 from agentest.results import CheckResult, Status
 from agentest.testing import ScriptedAgent, run_scenarios
@@ -224,6 +225,32 @@ def test_an_expression_that_takes_for_ever() -> None:
         assert "'(a+)+$') gave no answer within 1 s" in str(result.error)
         assert "could not be told" in result.reason
     assert (second.passed, second.error) == (True, None)
+
+
+def test_choices_that_take_for_ever() -> None:
+    """An expression without repetition but with many choices has its limit, too."""
+    (result,) = checked({"regex": "(a|a)" * 60 + "$"}, HOSTILE)
+    assert "could not be told" in result.reason
+
+
+@pytest.mark.parametrize(
+    "rest", [{}, {"additionalProperties": False}, {"unevaluatedProperties": False}, {"minProperties": 1}]
+)
+def test_a_hostile_key_of_a_reply(rest: dict[str, Any]) -> None:
+    """A key of the reply on which `patternProperties` takes for ever makes the check untold, too."""
+    schema = {**rest, "patternProperties": {"^(a+)+$": {}}}
+    (result,) = checked({"json_schema": schema}, json.dumps({HOSTILE: 1}))
+    assert "could not be told" in result.reason
+    assert passed({"json_schema": schema}, '{"aaa": 1}') == [True]
+
+
+def test_a_schema_that_takes_too_long() -> None:
+    """Checks that do not come to their end are untold, and the quick ones are told all the same."""
+    expect = parse_expect({"contains": "[", "json_schema": {"uniqueItems": True}})
+    objects = json.dumps([{"number": number} for number in range(3_000)])
+    quick, slow = anyio.run(checked_reply, expect, Turn(0, "hi", objects), 0.05)
+    assert (quick.passed, quick.error) == (True, None)
+    assert slow.error == "the checks gave no answer within 0.05 s"
 
 
 def test_a_hostile_reply_in_a_run() -> None:

@@ -8,20 +8,29 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NoReturn
 
-from agentest.calling import in_thread
+from agentest.calling import result_of
+from agentest.deadlines import TimeLimit
 from agentest.evaluate.patterns import PatternTimeout, searches
 from agentest.expectations import Expect, schema_validator
 from agentest.results import CheckResult
 from agentest.transcript import NO_TEXT, Turn
 
 _SHOWN_CHARS = 200
+_TIMEOUT_S = 60.0
 
 
-async def checked_reply(expect: Expect, turn: Turn) -> tuple[CheckResult, ...]:
-    """`check_reply`, in a thread where a check may take long."""
+async def checked_reply(expect: Expect, turn: Turn, timeout_s: float = _TIMEOUT_S) -> tuple[CheckResult, ...]:
+    """`check_reply`, in a thread where a check may take long: some schemas take for ever on some values."""
     if not (expect.regex or expect.json_schema):
         return check_reply(expect, turn)
-    found: tuple[CheckResult, ...] = await in_thread(check_reply, expect, turn)
+    limit = TimeLimit(timeout_s)
+    try:
+        found: tuple[CheckResult, ...] = await result_of(check_reply, expect, turn, limit=limit)
+    except TimeoutError:
+        error = f"the checks gave no answer within {timeout_s:g} s"
+        check = "json_schema" if expect.json_schema else "regex"
+        untold = _untold(check, error, "an answer in time", turn.agent_message)
+        return (*check_reply(replace(expect, regex=(), json_schema=()), turn), untold)
     return found
 
 
@@ -55,21 +64,21 @@ def _regex(pattern: re.Pattern[str], reply: str) -> CheckResult:
     try:
         return _result("regex", searches(pattern, reply), expected, reply)
     except PatternTimeout as error:
-        return _untold("regex", error, expected, reply)
+        return _untold("regex", str(error), expected, reply)
 
 
 def _json_schema(schema: Mapping[str, Any], reply: str) -> CheckResult:
     try:
         problem = _schema_problem(schema, reply)
     except PatternTimeout as error:
-        return _untold("json_schema", error, "JSON that validates", reply)
+        return _untold("json_schema", str(error), "JSON that validates", reply)
     expected = "JSON that validates" + (f" ({problem})" if problem else "")
     return _result("json_schema", problem is None, expected, reply)
 
 
-def _untold(check: str, error: PatternTimeout, expected: str, reply: str) -> CheckResult:
+def _untold(check: str, error: str, expected: str, reply: str) -> CheckResult:
     found = _result(check, False, expected, reply)
-    return replace(found, reason=f"could not be told: {error}; {found.reason}", error=str(error))
+    return replace(found, reason=f"could not be told: {error}; {found.reason}", error=error)
 
 
 def _result(check: str, passed: bool, expected: str, reply: str) -> CheckResult:
@@ -83,10 +92,46 @@ def _schema_problem(schema: Mapping[str, Any], reply: str) -> str | None:
     except (ValueError, RecursionError) as error:
         return f"it is not JSON: {error}"
     try:
+        _try_patterns_of_keys(schema, value)
         problem = next(schema_validator(schema, _search).iter_errors(value), None)
     except (ArithmeticError, RecursionError) as error:
         return f"it cannot be validated: {type(error).__name__}: {error}"
     return None if problem is None else f"{problem.json_path}: {problem.message[:_SHOWN_CHARS]}"
+
+
+def _try_patterns_of_keys(schema: Mapping[str, Any], value: Any) -> None:
+    """Raise PatternTimeout for a pattern that takes for ever on a key of the value.
+
+    jsonschema matches `patternProperties` by itself, from several keywords, and holds everybody up meanwhile.
+    """
+    patterns = set(_patterns_of_keys(schema))
+    keys = set(_keys(value)) if patterns else ()
+    for pattern in patterns:
+        for key in keys:
+            _search(pattern, key)
+
+
+def _patterns_of_keys(schema: Any) -> Iterator[str]:
+    for part in _parts(schema):
+        found = part.get("patternProperties")
+        yield from (key for key in found if isinstance(key, str)) if isinstance(found, Mapping) else ()
+
+
+def _keys(value: Any) -> Iterator[str]:
+    for part in _parts(value):
+        yield from part
+
+
+def _parts(value: Any) -> Iterator[Mapping[Any, Any]]:
+    """All objects in a JSON value, itself among them."""
+    waiting = [value]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, Mapping):
+            yield part
+            waiting += part.values()
+        elif isinstance(part, list | tuple):
+            waiting += part
 
 
 def _search(pattern: str, text: str) -> bool:

@@ -20,6 +20,8 @@ _LIMIT_S = 1.0
 """Of the processor, not of the clock: a busy machine is nobody's fault."""
 _AT_ONCE = 4
 _REPEATS = re.compile(r"[*+?{]")
+_FEW_CHOICES = 6
+"""So many `|` at most double the work six times."""
 _PROGRAM = """
 import pickle, re, signal, sys
 limited = hasattr(signal, "setitimer")
@@ -103,7 +105,8 @@ def matches_whole(pattern: re.Pattern[str], text: str) -> bool:
 
 
 def _matches(pattern: re.Pattern[str], method: Literal["search", "fullmatch"], text: str) -> bool:
-    if not _REPEATS.search(pattern.pattern):  # without repetition nothing can take long
+    # Without repetition, and with few choices, nothing can take long.
+    if not _REPEATS.search(pattern.pattern) and pattern.pattern.count("|") <= _FEW_CHOICES:
         return getattr(pattern, method)(text) is not None
     question = (pattern.pattern, pattern.flags & ~re.DEBUG, method, text, _LIMIT_S)
     with _places:
