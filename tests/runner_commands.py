@@ -25,7 +25,7 @@ NAMES = {
     ),
     *("notice", "remove-matcher", "save-state", "set-env", "set-output", "stop-commands", "warning", "x"),
 }
-_IGNORED = ("Cc", "Cf", "Cn", "Cs")
+_IGNORED = ("Cc", "Cf", "Cn", "Cs", "Me", "Mn")
 _IN_DATA = (("%0D", "\r"), ("%0A", "\n"), ("%25", "%"))
 _IN_PROPERTY = (("%0D", "\r"), ("%0A", "\n"), ("%3A", ":"), ("%2C", ","), ("%25", "%"))
 

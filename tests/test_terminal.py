@@ -57,6 +57,7 @@ PIECES = (
         "\x9b31m",
     ),
     *("\u200d", "\ufeff", "\u00ad", "\ufe0f", "\u202e", "\U000e0041", "\x00", "x", "\\", "é"),
+    *("\u0489", "\u0591", "\u0600"),
 )
 hostile = st.lists(st.sampled_from(PIECES) | st.text(max_size=3), max_size=12).map("".join)
 
@@ -65,6 +66,8 @@ hostile = st.lists(st.sampled_from(PIECES) | st.text(max_size=3), max_size=12).m
 @example("##[stop-commands]x")
 @example("\n \u3000::error::x")
 @example("#\u200d#\ufeff[x]")
+@example("#\u0489#[error]x")
+@example(":\u0591:error::x")
 def test_no_text_is_a_command(text: str) -> None:
     """Whatever a text is made of, the runner finds no command in it once it is disarmed, in no line of it."""
     assert commands(disarmed(text)) == []
