@@ -8,6 +8,7 @@ request, which costs more than the request where conversations are many. Time-ou
 from __future__ import annotations
 
 import asyncio
+import base64
 import ipaddress
 import os
 import socket
@@ -151,7 +152,7 @@ class _Sender:
         self._resolver = resolver
         self._guard = guard
         self._proxy = proxy
-        self._normal: dict[str, str] = {}
+        self._normal: dict[str, tuple[str, Headers]] = {}
 
     async def send(
         self, method: str, url: str, headers: Headers, content: bytes | None
@@ -159,19 +160,30 @@ class _Sender:
         """The answer's head; the body is still to come. Raises RefusedAddress, httpx.InvalidURL."""
         if url not in self._normal:
             self._normal[url] = self._checked(httpx.URL(url))
+        normal, credentials = self._normal[url]
+        if credentials and not any(name.lower() == "authorization" for name, _ in headers):
+            headers = (*headers, *credentials)
         return await self.session.request(
             method,
-            self._normal[url],
+            normal,
             headers=headers,
             data=_in_pieces(content),
             allow_redirects=False,
             proxy=self._proxy,
         )
 
-    def _checked(self, url: httpx.URL) -> str:
+    def _checked(self, url: httpx.URL) -> tuple[str, Headers]:
+        """The URL as it is asked for, and the header that says who asks.
+
+        aiohttp is not shown a user in a URL: beside a header Authorization it refuses one.
+        """
         if self._guard:  # names are checked when they are resolved
             self._guard.check_literal(url.host)
-        return str(url)
+        if not url.userinfo:
+            return str(url), ()
+        said = f"{url.username}:{url.password}".encode()
+        bare = str(url.copy_with(userinfo=b""))
+        return bare, [("Authorization", f"Basic {base64.b64encode(said).decode()}")]
 
     async def connect(self, host: str, port: int) -> None:
         """Connect and hang up. The name is resolved once: what is checked is what is connected to."""

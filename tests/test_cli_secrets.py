@@ -30,6 +30,20 @@ SPELLINGS = [
     for secret in (PASSWORD, KEY, *ENVIRONMENT.values(), BASIC)
     for spelt in (secret, quote(secret), quote_plus(secret), json.dumps(secret)[1:-1], html.escape(secret))
 ]
+SERVER = """
+import http.server, sys
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        with open("asked_server.py", "a") as asked:
+            print(self.headers["authorization"], file=asked)
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b'{"choices": [{"message": {"role": "assistant", "content": "fine"}}]}')
+    do_POST = do_GET
+
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
 INPUTS = ("agentest.config.yaml", "agentest.config.py", ".env", ".sim.py", "server.py")
 
 
@@ -115,6 +129,22 @@ def test_a_server_that_dies(project: Project) -> None:
     assert done.returncode == 2
     assert "yyy" in done.stderr
     assert "-93" not in done.stderr
+    assert found_in(everything(project, done)) == []
+
+
+@pytest.mark.parametrize("headers", [{}, {"authorization": "Bearer ${PLAIN_TOKEN}"}])
+def test_a_server_and_an_agent_that_want_a_password(project: Project, headers: dict[str, str]) -> None:
+    """A password in an address is sent to a server, too; a header of one's own goes before it."""
+    project.scenario('scenario("s", turns=["x"])')
+    project.write("server.py", SERVER)
+    port = free_port()
+    url = with_secrets(f"http://127.0.0.1:{port}/")
+    server = {"command": f"{sys.executable} server.py {port}", "ready": url}
+    project.config("x", agent={"endpoint": url, "headers": headers, "server": server})
+    done = project.run(env=ENVIRONMENT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    sent = f"Bearer {ENVIRONMENT['PLAIN_TOKEN']}" if headers else f"Basic {BASIC}"
+    assert (project.root / "asked_server.py").read_text().split("\n") == [f"Basic {BASIC}", sent, ""]
     assert found_in(everything(project, done)) == []
 
 
