@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, Self
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from pydantic import (
     BaseModel,
@@ -102,7 +102,7 @@ class Server(Section):
         parts = urlsplit(value)
         if parts.scheme not in ("http", "https", "tcp") or not parts.hostname:
             raise ValueError("is neither an http(s) URL nor tcp://host:port")
-        if parts.scheme == "tcp" and parts.port is None:
+        if not _has_valid_port(parts) or (parts.scheme == "tcp" and parts.port is None):
             raise ValueError("needs a port: tcp://host:port")
         return value
 
@@ -384,7 +384,7 @@ def check_url(value: str) -> str:
         raise ValueError("is not a URL: it has a space, a line break or another invisible character")
     try:
         parts = urlsplit(value)
-        port_is_valid = parts.port is None or parts.port > 0
+        port_is_valid = _has_valid_port(parts)
         _check_international(value)
     except ValueError as error:
         raise ValueError(f"is not a URL: {error}") from None
@@ -393,6 +393,16 @@ def check_url(value: str) -> str:
     if not parts.hostname or not port_is_valid:
         raise ValueError(f"has no valid host and port: {value!r}")
     return value
+
+
+def _has_valid_port(parts: SplitResult) -> bool:
+    try:
+        return parts.port is None or parts.port > 0
+    except ValueError:
+        # The value is not repeated: it may be a part of a password.
+        raise ValueError(
+            "its port is no number from 1 to 65535 (in a user or password, write / ? # as %2F %3F %23)"
+        ) from None
 
 
 def _check_international(url: str) -> None:

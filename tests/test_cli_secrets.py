@@ -148,6 +148,24 @@ def test_a_server_and_an_agent_that_want_a_password(project: Project, headers: d
     assert found_in(everything(project, done)) == []
 
 
+@pytest.mark.parametrize("key", ["endpoint", "server.ready"])
+def test_a_password_that_breaks_its_address(project: Project, key: str) -> None:
+    """Nor does a part of a password stand in the message about an address that its / cuts short."""
+    url = "http://bot:${BOT_PASSWORD}@127.0.0.1/"
+    server = {"command": "x", "ready": url}
+    project.config(
+        "x", agent={"endpoint": url} if key == "endpoint" else {"endpoint": "http://h", "server": server}
+    )
+    literal = "http://bot:zq/91@127.0.0.1:9/"
+    for done in (
+        project.run(env={"BOT_PASSWORD": "zq/91"}),
+        project.agentest("eval", "a.test.json", "--agent", literal),
+    ):
+        assert done.returncode == 2
+        assert "%2F" in done.stderr
+        assert found_in(done.stdout + done.stderr) == []
+
+
 def test_an_agent_named_on_the_command_line(project: Project) -> None:
     """Nor do those of a URL that the command line gives, with a configuration or without one."""
     project.write("a.test.json", '[{"query": "x", "reference": "y"}]')

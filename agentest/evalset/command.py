@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -30,7 +31,7 @@ from agentest.importing import import_file, user_traceback
 from agentest.mock_binding import Mock
 from agentest.plan import Plan, Unit, agents_under_test, with_sight, with_slugs
 from agentest.prepare import Prepared, Request, check_reporters, prepared_for
-from agentest.redact import Redactor, environment_secrets
+from agentest.redact import HIDDEN, Redactor, environment_secrets
 from agentest.scenarios import parse_tools
 
 CRITERIA_FILE = "test_config.json"
@@ -87,6 +88,8 @@ def agent_at(url: str) -> ChatCompletionsAgent:
         return ChatCompletionsAgent(endpoint=url)
     except ValidationError as error:
         problem = error.errors()[0]["msg"].removeprefix("Value error, ")
+        # A password that ends the address too early, at its /, is no password in the eyes of `redact`.
+        url = re.sub("//.*@", f"//{HIDDEN}@", url, flags=re.S)
         raise ConfigError(f"{url!r} is no endpoint of an agent: {problem}") from None
 
 
