@@ -78,6 +78,15 @@ def _workers(_: click.Context, param: click.Parameter, value: str) -> int | str:
 
 
 _offline = click.option("--offline", is_flag=True, help="Ask no model, whatever is configured.")
+
+
+def _cost(_: click.Context, param: click.Parameter, value: float | None) -> float | None:
+    """A number: nothing costs more than `nan`, so that it would be no limit."""
+    if value is not None and value != value:
+        raise click.BadParameter("nan is not a number", param=param)
+    return value
+
+
 _limits = _options(
     _offline,
     click.option(
@@ -92,7 +101,11 @@ _limits = _options(
     ),
     click.option("--fail-fast", is_flag=True, help="Stop at the first scenario that fails."),
     click.option(
-        "--max-cost", type=click.FloatRange(min=0), metavar="USD", help="Stop before models cost more."
+        "--max-cost",
+        type=click.FloatRange(min=0),
+        callback=_cost,
+        metavar="USD",
+        help="Stop before models cost more.",
     ),
     click.option(
         "--max-llm-calls", type=click.IntRange(min=0), metavar="N", help="Make no more model calls."

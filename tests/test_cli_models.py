@@ -178,6 +178,13 @@ def test_a_cost_needs_a_price(project: Project) -> None:
     assert "--max-llm-calls" in done.stderr
 
 
+def test_a_cost_is_a_number(project: Project) -> None:
+    """A limit that no cost ever exceeds is refused: it is a mistake, not a wish."""
+    done = project.run("--max-cost", "nan")
+    assert done.returncode == 2
+    assert "'--max-cost': nan is not a number" in done.stderr
+
+
 def test_a_cost_is_kept_to(project: Project) -> None:
     """With a known price --max-cost stops the run, and the cost is in the results."""
     project.scenario('scenario("s", goal="g", conversations_per_scenario=40)')
