@@ -9,31 +9,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from agentest.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from agentest.config import Config as Config
+    from agentest.config.config import Config as Config
     from agentest.errors import AgentestError as AgentestError
     from agentest.evaluate.custom import ConversationMetric as ConversationMetric
     from agentest.evaluate.custom import QualitativeMetric as QualitativeMetric
     from agentest.evaluate.custom import QuantitativeMetric as QuantitativeMetric
     from agentest.results import Score as Score
-    from agentest.scenarios import Scenario as Scenario
-    from agentest.scenarios import call as call
-    from agentest.scenarios import scenario as scenario
-    from agentest.scenarios import sequence as sequence
+    from agentest.scenarios.definition import Scenario as Scenario
+    from agentest.scenarios.definition import call as call
+    from agentest.scenarios.definition import scenario as scenario
+    from agentest.scenarios.definition import sequence as sequence
 
 _HOME = {
     "AgentestError": "agentest.errors",
-    "Config": "agentest.config",
+    "Config": "agentest.config.config",
     "ConversationMetric": "agentest.evaluate.custom",
     "QualitativeMetric": "agentest.evaluate.custom",
     "QuantitativeMetric": "agentest.evaluate.custom",
-    "Scenario": "agentest.scenarios",
+    "Scenario": "agentest.scenarios.definition",
     "Score": "agentest.results",
-    "call": "agentest.scenarios",
-    "scenario": "agentest.scenarios",
-    "sequence": "agentest.scenarios",
+    "call": "agentest.scenarios.definition",
+    "scenario": "agentest.scenarios.definition",
+    "sequence": "agentest.scenarios.definition",
 }
 __all__ = [*sorted(_HOME), "__version__"]
 

@@ -1,6 +1,6 @@
 """`python -m agentest`."""
 
-from agentest.cli import main
+from agentest.cli.main import main
 
 if __name__ == "__main__":
     main()

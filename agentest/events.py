@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from agentest.results import CaseId, ConversationResult, RunResult, ScenarioResult
+from agentest.results import (
+    CaseId,
+    ConversationResult,
+    RunResult,
+    ScenarioResult,
+)
 from agentest.sight import Sight
 
 
@@ -95,3 +100,6 @@ class Reporter(Protocol):
     name: str
 
     def on_event(self, event: Event) -> None: ...
+
+
+Emit = Callable[[Event], object]

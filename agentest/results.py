@@ -15,8 +15,9 @@ from typing import Any
 from agentest.sight import Sight
 from agentest.transcript import Conversation, TimeSpent, Usage
 
-NO_FAILURE = "no failure"
 NO_MODEL = "no model configured"
+
+
 ROLES = ("user", "judge", "dedup")
 """What models are asked to be, in the order in which they are told of."""
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from agentest.jsonvalue import safe_repr
 from agentest.sight import SeenBy
+from agentest.support.json_text import safe_repr
 
 
 @dataclass(frozen=True, slots=True)

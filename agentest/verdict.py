@@ -10,7 +10,7 @@ from functools import reduce
 from operator import add
 from statistics import mean
 
-from agentest.metric_names import PASS_RATE
+from agentest.metrics import PASS_RATE
 from agentest.results import (
     CheckResult,
     ConversationResult,

@@ -12,7 +12,7 @@ from time import process_time
 
 import anyio
 
-from agentest.config import Config
+from agentest.config.config import Config
 from agentest.evaluate.judge import ScaleAnswer
 from agentest.evaluate.prompts import judge_messages, question
 from agentest.llm.open import Terms, open_models

@@ -13,12 +13,12 @@ import click
 import pytest
 import yaml
 
-from agentest.cli import cli
-from agentest.config import Config
-from agentest.config_file import load
-from agentest.evalset.criteria import parse_criteria
-from agentest.evalset.reading import read_eval_set
-from agentest.scenarios import collecting
+from agentest.cli.main import cli
+from agentest.config.config import Config
+from agentest.config.file import load
+from agentest.evalset.formats.criteria import parse_criteria
+from agentest.evalset.formats.reading import read_eval_set
+from agentest.scenarios.definition import collecting
 
 ROOT = Path(__file__).parent.parent
 PAGES = [

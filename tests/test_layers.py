@@ -1,4 +1,4 @@
-"""The layers of ARCHITECTURE.md: imports go downward only, and litellm is imported in one place."""
+"""Who may import whom: the map of ARCHITECTURE.md as a table, and litellm in one place."""
 
 from __future__ import annotations
 
@@ -9,106 +9,96 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "agentest"
 
-LAYERS: dict[str, int] = {
-    # 0: values
-    "agentest": 0,
-    "errors": 0,
-    "transcript": 0,
-    "results": 0,
-    "metric_names": 0,
-    "spelling": 0,
-    "redact": 0,
-    "terminal": 0,
-    "jsonvalue": 0,
-    "files": 0,
-    "locking": 0,
-    "interrupts": 0,
-    "functions": 0,
-    "invocations": 0,
-    "storing": 0,
-    "templates": 0,
-    "unpacking": 0,
-    "reaper": 0,
-    "sight": 0,
-    # 1: inputs
-    "config": 1,
-    "config_file": 1,
-    "importing": 1,
-    "calling": 1,
-    "deadlines": 1,
-    "expectations": 1,
-    "mock_binding": 1,
-    "scenarios": 1,
-    "bodies": 1,
-    "http": 1,
-    "llm": 1,
-    # 2: work
-    "discovery": 2,
-    "simulate": 2,
-    "evaluate": 2,
-    # 3: decision
-    "verdict": 3,
-    "events": 3,
-    # 4: order
-    "plan": 4,
-    "holding": 4,
-    "estimate": 4,
-    "seeing": 4,
-    "runner": 4,
-    "totals": 4,
-    # 5: telling
-    "report": 5,
-    # 6: doors
-    "app": 6,
-    "prepare": 6,
-    "unmatched": 6,
-    "execute": 6,
-    "watch": 6,
-    "workers": 6,
-    "worker": 6,
-    "links": 6,
-    "file_descriptors": 6,
-    "chat": 6,
-    "rejudge": 6,
-    "evalset": 6,
-    "export": 6,
-    "coverage": 6,
-    "cli": 6,
-    "mishaps": 6,
-    "__main__": 6,
-    "testing": 6,
-}
-SIBLINGS_APART = {"simulate", "evaluate", "discovery"}
-"""Rooms of one layer that know nothing of each other."""
-TELLING_MAY_IMPORT = {
-    "report",
-    "events",
-    "results",
-    "errors",
-    "transcript",
-    "verdict",
-    "metric_names",
-    "jsonvalue",
-    "files",
-    "invocations",
-    "terminal",
-    "sight",
-}
+FLOORS: list[dict[str, str]] = [
+    {
+        "errors": "",
+        "version": "",
+    },
+    {
+        "support": "errors",
+        "http": "",
+    },
+    # What is said, found out and decided.
+    {
+        "sight": "",
+        "metrics": "support",
+    },
+    {
+        "transcript": "sight support",
+    },
+    {
+        "results": "sight transcript",
+    },
+    {
+        "events": "results sight",
+        "verdict": "metrics results transcript",
+        "storing": "results transcript",
+    },
+    # What the user writes.
+    {
+        "mocks": "errors transcript support",
+        "config": "errors metrics results sight support",
+    },
+    {
+        "scenarios": "config mocks errors metrics results support",
+    },
+    # Whom a run talks to.
+    {
+        "agents": "config scenarios errors transcript sight support http",
+        "llm": "config errors results transcript version support http",
+    },
+    # What it does with them.
+    {
+        "conversation": "agents llm scenarios mocks errors transcript storing support",
+        "evaluate": "llm scenarios errors metrics results transcript storing support",
+    },
+    {
+        "run": "conversation evaluate agents llm scenarios config mocks errors events metrics "
+        "results sight storing transcript verdict version support http",
+    },
+    # Reporting, a column of its own: it knows values and verdicts, and no run.
+    {
+        "store": "errors events results sight transcript verdict support",
+    },
+    {
+        "report": "store errors events metrics results sight transcript verdict support",
+    },
+    # Who uses runs.
+    {
+        "scale": "run llm store errors events results transcript support http",
+        "testing": "run agents config llm scenarios events metrics results transcript http",
+        "evalset": "run conversation evaluate llm scenarios config mocks store report errors events "
+        "results transcript support",
+    },
+    {
+        "analysis": "evalset run store report errors results transcript support",
+    },
+    {
+        "cli": "analysis evalset scale run conversation evaluate llm scenarios store report errors "
+        "events metrics results transcript verdict version support",
+    },
+    {
+        "__main__": "cli",
+    },
+]
+"""From the ground up: room → the rooms it may import, none of them on its own floor or above."""
+
+ALLOWED = {room: set(others.split()) for floor in FLOORS for room, others in floor.items()}
+LEVEL = {room: level for level, floor in enumerate(FLOORS) for room in floor}
+FACES = {"__init__.py", "evalset/__init__.py", "testing/__init__.py", "config/__init__.py"}
+"""Public doors: they only hand names on."""
 
 
 def modules() -> list[Path]:
     return sorted(PACKAGE.rglob("*.py"))
 
 
-def room(name: str) -> str:
-    """`agentest.llm.port` → `llm`, `agentest` → `agentest`."""
-    parts = name.split(".")
-    return parts[1] if len(parts) > 1 else "agentest"
+def shown(path: Path) -> str:
+    return path.relative_to(PACKAGE).as_posix()
 
 
-def module_room(path: Path) -> str:
-    first = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-    return "agentest" if first == "__init__" else first
+def room_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
 def imports(path: Path) -> set[str]:
@@ -126,21 +116,33 @@ def ours(path: Path) -> set[str]:
     return {name for name in imports(path) if name.split(".")[0] == "agentest"}
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(PACKAGE)))
+@pytest.mark.parametrize("path", modules(), ids=shown)
 def test_imports_go_downward(path: Path) -> None:
-    """A module imports from its own room or lower layers; siblings at work do not know each other."""
-    mine = module_room(path)
-    if mine == "agentest":
-        return  # the package's face: re-exports, loaded when they are used
+    """A module imports from its own room and from the rooms below that the table allows it."""
+    if shown(path) == "__init__.py":
+        return  # the package's face: names that are loaded when they are used
+    mine = room_of(path)
     for name in ours(path):
-        other = room(name)
-        if other == mine:
-            continue
-        assert other in LAYERS, f"{name} is in no layer"
-        assert LAYERS[other] <= LAYERS[mine], f"{path.name} (layer {LAYERS[mine]}) imports {name} above it"
-        assert not {mine, other} <= SIBLINGS_APART, f"{mine} and {other} know each other"
-        if mine == "report":
-            assert other in TELLING_MAY_IMPORT, f"a reporter imports {name}"
+        assert name != "agentest", f"{shown(path)} imports the package's face; import where it is defined"
+        other = name.split(".")[1]
+        assert other == mine or other in ALLOWED[mine], f"{shown(path)} imports {name}"
+
+
+def test_the_table_goes_downward() -> None:
+    """No room may import a room of its own floor or above it, so there is no circle of rooms."""
+    for room, others in ALLOWED.items():
+        for other in others:
+            assert LEVEL[other] < LEVEL[room], f"{room} may import {other}"
+
+
+def test_the_table_allows_no_more_than_is_used() -> None:
+    """What nobody imports is not allowed either: the table is what the code is."""
+    used: dict[str, set[str]] = {room: set() for room in ALLOWED}
+    for path in modules():
+        if room_of(path) in used:
+            used[room_of(path)] |= {name.split(".")[1] for name in ours(path) if name != "agentest"}
+    unused = {room: others - used[room] for room, others in ALLOWED.items() if others - used[room]}
+    assert not unused
 
 
 def test_there_are_no_cycles() -> None:
@@ -149,8 +151,11 @@ def test_there_are_no_cycles() -> None:
         ".".join(("agentest", *p.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__"): p
         for p in modules()
     }
-    graph = {name: {i for i in ours(path) if i in names and i != "agentest"} for name, path in names.items()}
-    graph["agentest"] = set()
+    faces = {name for name, path in names.items() if shown(path) in FACES}
+    graph = {
+        name: set() if name in faces else {i for i in ours(path) if i in names and i not in faces}
+        for name, path in names.items()
+    }
     done: set[str] = set()
 
     def visit(name: str, trail: tuple[str, ...]) -> None:
@@ -166,13 +171,13 @@ def test_there_are_no_cycles() -> None:
 
 def test_litellm_is_imported_in_one_place() -> None:
     """Only the adapter imports litellm, and only inside a function."""
-    importers = [p.name for p in modules() if any(i.split(".")[0] == "litellm" for i in imports(p))]
-    assert importers == ["litellm_adapter.py"]
-    tree = ast.parse((PACKAGE / "llm" / "litellm_adapter.py").read_text(encoding="utf-8"))
+    importers = [shown(p) for p in modules() if any(i.split(".")[0] == "litellm" for i in imports(p))]
+    assert importers == ["llm/adapters/litellm_adapter.py"]
+    tree = ast.parse((PACKAGE / importers[0]).read_text(encoding="utf-8"))
     at_top = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
     assert not any("litellm" in ast.dump(node) for node in at_top)
 
 
 def test_every_module_has_a_place() -> None:
-    """No module is forgotten in the table of layers, and the table names none that is gone."""
-    assert {module_room(p) for p in modules()} == set(LAYERS)
+    """No room is forgotten in the table, and the table names none that is gone."""
+    assert {room_of(p) for p in modules()} - {"__init__"} == set(ALLOWED)

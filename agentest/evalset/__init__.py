@@ -10,66 +10,66 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from agentest.evalset.agent_evaluator import AgentEvaluator as AgentEvaluator
-    from agentest.evalset.agent_evaluator import EvaluationFailed as EvaluationFailed
-    from agentest.evalset.evaluators import EvalMetric as EvalMetric
-    from agentest.evalset.evaluators import EvalStatus as EvalStatus
-    from agentest.evalset.evaluators import EvaluationResult as EvaluationResult
-    from agentest.evalset.evaluators import Evaluator as Evaluator
-    from agentest.evalset.evaluators import Interval as Interval
-    from agentest.evalset.evaluators import MetricInfo as MetricInfo
-    from agentest.evalset.evaluators import PerInvocationResult as PerInvocationResult
-    from agentest.evalset.local_eval_service import EvalCaseResult as EvalCaseResult
-    from agentest.evalset.local_eval_service import EvalMetricResult as EvalMetricResult
-    from agentest.evalset.local_eval_service import (
+    from agentest.evalset.api.agent_evaluator import AgentEvaluator as AgentEvaluator
+    from agentest.evalset.api.agent_evaluator import EvaluationFailed as EvaluationFailed
+    from agentest.evalset.api.local_eval_service import EvalCaseResult as EvalCaseResult
+    from agentest.evalset.api.local_eval_service import EvalMetricResult as EvalMetricResult
+    from agentest.evalset.api.local_eval_service import (
         EvalMetricResultPerInvocation as EvalMetricResultPerInvocation,
     )
-    from agentest.evalset.local_eval_service import LocalEvalService as LocalEvalService
-    from agentest.evalset.model import Content as Content
-    from agentest.evalset.model import ConversationScenario as ConversationScenario
-    from agentest.evalset.model import EvalCase as EvalCase
-    from agentest.evalset.model import EvalSet as EvalSet
-    from agentest.evalset.model import FunctionCall as FunctionCall
-    from agentest.evalset.model import FunctionResponse as FunctionResponse
-    from agentest.evalset.model import IntermediateData as IntermediateData
-    from agentest.evalset.model import Invocation as Invocation
-    from agentest.evalset.model import Part as Part
-    from agentest.evalset.model import Rubric as Rubric
-    from agentest.evalset.model import RubricContent as RubricContent
-    from agentest.evalset.model import SessionInput as SessionInput
-    from agentest.evalset.service_requests import EvaluateRequest as EvaluateRequest
-    from agentest.evalset.service_requests import InferenceRequest as InferenceRequest
-    from agentest.evalset.service_requests import InferenceResult as InferenceResult
+    from agentest.evalset.api.local_eval_service import LocalEvalService as LocalEvalService
+    from agentest.evalset.api.service_requests import EvaluateRequest as EvaluateRequest
+    from agentest.evalset.api.service_requests import InferenceRequest as InferenceRequest
+    from agentest.evalset.api.service_requests import InferenceResult as InferenceResult
+    from agentest.evalset.formats.model import Content as Content
+    from agentest.evalset.formats.model import ConversationScenario as ConversationScenario
+    from agentest.evalset.formats.model import EvalCase as EvalCase
+    from agentest.evalset.formats.model import EvalSet as EvalSet
+    from agentest.evalset.formats.model import FunctionCall as FunctionCall
+    from agentest.evalset.formats.model import FunctionResponse as FunctionResponse
+    from agentest.evalset.formats.model import IntermediateData as IntermediateData
+    from agentest.evalset.formats.model import Invocation as Invocation
+    from agentest.evalset.formats.model import Part as Part
+    from agentest.evalset.formats.model import Rubric as Rubric
+    from agentest.evalset.formats.model import RubricContent as RubricContent
+    from agentest.evalset.formats.model import SessionInput as SessionInput
+    from agentest.evalset.metrics.own import EvalMetric as EvalMetric
+    from agentest.evalset.metrics.own import EvalStatus as EvalStatus
+    from agentest.evalset.metrics.own import EvaluationResult as EvaluationResult
+    from agentest.evalset.metrics.own import Evaluator as Evaluator
+    from agentest.evalset.metrics.own import Interval as Interval
+    from agentest.evalset.metrics.own import MetricInfo as MetricInfo
+    from agentest.evalset.metrics.own import PerInvocationResult as PerInvocationResult
 
 _HOME = {
-    "AgentEvaluator": "agent_evaluator",
-    "Content": "model",
-    "ConversationScenario": "model",
-    "EvalCase": "model",
-    "EvalCaseResult": "local_eval_service",
-    "EvalMetric": "evaluators",
-    "EvalMetricResult": "local_eval_service",
-    "EvalMetricResultPerInvocation": "local_eval_service",
-    "EvalSet": "model",
-    "EvalStatus": "evaluators",
-    "EvaluateRequest": "service_requests",
-    "EvaluationFailed": "agent_evaluator",
-    "EvaluationResult": "evaluators",
-    "Evaluator": "evaluators",
-    "FunctionCall": "model",
-    "FunctionResponse": "model",
-    "InferenceRequest": "service_requests",
-    "InferenceResult": "service_requests",
-    "IntermediateData": "model",
-    "Interval": "evaluators",
-    "Invocation": "model",
-    "LocalEvalService": "local_eval_service",
-    "MetricInfo": "evaluators",
-    "Part": "model",
-    "PerInvocationResult": "evaluators",
-    "Rubric": "model",
-    "RubricContent": "model",
-    "SessionInput": "model",
+    "AgentEvaluator": "api.agent_evaluator",
+    "Content": "formats.model",
+    "ConversationScenario": "formats.model",
+    "EvalCase": "formats.model",
+    "EvalCaseResult": "api.local_eval_service",
+    "EvalMetric": "metrics.own",
+    "EvalMetricResult": "api.local_eval_service",
+    "EvalMetricResultPerInvocation": "api.local_eval_service",
+    "EvalSet": "formats.model",
+    "EvalStatus": "metrics.own",
+    "EvaluateRequest": "api.service_requests",
+    "EvaluationFailed": "api.agent_evaluator",
+    "EvaluationResult": "metrics.own",
+    "Evaluator": "metrics.own",
+    "FunctionCall": "formats.model",
+    "FunctionResponse": "formats.model",
+    "InferenceRequest": "api.service_requests",
+    "InferenceResult": "api.service_requests",
+    "IntermediateData": "formats.model",
+    "Interval": "metrics.own",
+    "Invocation": "formats.model",
+    "LocalEvalService": "api.local_eval_service",
+    "MetricInfo": "metrics.own",
+    "Part": "formats.model",
+    "PerInvocationResult": "metrics.own",
+    "Rubric": "formats.model",
+    "RubricContent": "formats.model",
+    "SessionInput": "formats.model",
 }
 __all__ = sorted(_HOME)
 

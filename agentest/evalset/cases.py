@@ -9,11 +9,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from agentest.discovery import shown_path
-from agentest.evalset.criteria import Criteria, Criterion
-from agentest.evalset.evaluators import Code
-from agentest.evalset.graders import make_grader
-from agentest.evalset.model import (
+from agentest.conversation.plan_user import check_instructions
+from agentest.evalset.formats.criteria import Criteria, Criterion
+from agentest.evalset.formats.model import (
     ConversationScenario,
     EvalCase,
     Invocation,
@@ -22,11 +20,11 @@ from agentest.evalset.model import (
     tool_calls,
     tool_responses,
 )
-from agentest.evalset.personas import persona_text
-from agentest.evalset.reading import ReadSet
-from agentest.invocations import unwrapped
-from agentest.mock_binding import Mock, RecordedAnswer
-from agentest.plan import Unit
+from agentest.evalset.formats.personas import persona_text
+from agentest.evalset.formats.reading import ReadSet
+from agentest.evalset.metrics.graders import make_grader
+from agentest.evalset.metrics.own import Code
+from agentest.mocks.binding import Mock, RecordedAnswer
 from agentest.results import (
     CaseId,
     ExpectedCall,
@@ -37,8 +35,10 @@ from agentest.results import (
     Status,
     Verdict,
 )
-from agentest.scenarios import ConversationPlan, Scenario, ScriptedTurn, Session
-from agentest.simulate.plan_user import check_instructions
+from agentest.run.plan import Unit
+from agentest.scenarios.definition import ConversationPlan, Scenario, ScriptedTurn, Session
+from agentest.store.invocations import unwrapped
+from agentest.support.paths import shown_path
 
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 

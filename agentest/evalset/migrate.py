@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 from agentest.errors import UsageError
-from agentest.evalset.model import eval_set_json
-from agentest.evalset.reading import SUFFIXES, Form, ReadSet, read_eval_set, read_session
-from agentest.files import write_atomically
+from agentest.evalset.formats.model import eval_set_json
+from agentest.evalset.formats.reading import SUFFIXES, Form, ReadSet, read_eval_set, read_session
+from agentest.support.files import write_atomically
 
 
 def migrate(old: Path, new: Path, initial_session: Path | None = None) -> list[str]:

@@ -15,13 +15,13 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from agentest.calling import ends_the_run, result_of, words_of
-from agentest.deadlines import TimeLimit
 from agentest.errors import ModelError
-from agentest.evaluate.context import ConversationInput, TurnInput
+from agentest.evaluate.inputs import ConversationInput, TurnInput
 from agentest.llm.port import CallKey, Model
 from agentest.results import NO_MODEL, MetricResult, Score, Skipped, Unscored
-from agentest.spelling import snake_case
+from agentest.support.calling import ends_the_run, result_of, words_of
+from agentest.support.deadlines import TimeLimit
+from agentest.support.spelling import snake_case
 
 _TIMEOUT_S = 300.0
 Answer = TypeVar("Answer", bound=BaseModel)

@@ -8,17 +8,15 @@ from dataclasses import dataclass, field, replace
 import anyio
 
 from agentest.evaluate.checks import checked_reply
-from agentest.evaluate.context import ConversationInput, TurnInput
 from agentest.evaluate.custom import ConversationMetric, Metric, evaluate_metric
 from agentest.evaluate.grading import Graded, Grader, graded
+from agentest.evaluate.inputs import ConversationInput, TurnInput
 from agentest.evaluate.judge import Judge
 from agentest.evaluate.prompts import conversation_context, turn_context
 from agentest.evaluate.trajectory import matched_trajectory
-from agentest.expectations import Trajectory
 from agentest.llm.port import CallKey
-from agentest.metric_names import ABOUT_CALLS, BUILTIN, TOOL_CALLS, Kind
+from agentest.metrics import ABOUT_CALLS, BUILTIN, NO_FAILURE, TOOL_CALLS, Kind
 from agentest.results import (
-    NO_FAILURE,
     NO_MODEL,
     ConversationResult,
     LabelledFailure,
@@ -29,7 +27,8 @@ from agentest.results import (
     TurnEvaluation,
     Unscored,
 )
-from agentest.scenarios import Scenario
+from agentest.scenarios.definition import Scenario
+from agentest.scenarios.expectations import Trajectory
 from agentest.transcript import Blame, Conversation, Failure, ToolCall, Turn
 
 GOAL_COMPLETION = "goal_completion"

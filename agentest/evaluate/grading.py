@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from agentest.calling import ends_the_run, words_of
 from agentest.llm.port import CallKey, Model
 from agentest.results import MetricResult, Unscored
+from agentest.support.calling import ends_the_run, words_of
 from agentest.transcript import Conversation
 
 

@@ -15,8 +15,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
 from agentest.errors import ModelError
 from agentest.evaluate.prompts import joint_question, judge_messages, question
 from agentest.llm.port import CallKey, Message, Model
-from agentest.metric_names import LABELS
-from agentest.results import NO_FAILURE, MetricResult, Score, Unscored
+from agentest.metrics import LABELS, NO_FAILURE
+from agentest.results import MetricResult, Score, Unscored
 
 
 def _no_bool(value: object) -> object:

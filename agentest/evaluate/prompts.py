@@ -11,13 +11,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 
-from agentest.evaluate.context import ConversationInput, TurnInput
-from agentest.jsonvalue import safe_repr
+from agentest.evaluate.inputs import ConversationInput, TurnInput
 from agentest.llm.port import Message
-from agentest.metric_names import BUILTIN, LABELS
-from agentest.results import NO_FAILURE, LabelledFailure
+from agentest.metrics import BUILTIN, LABELS, NO_FAILURE
+from agentest.results import LabelledFailure
 from agentest.storing import shortened
-from agentest.templates import fill
+from agentest.support.json_text import safe_repr
+from agentest.support.templates import fill
 from agentest.transcript import NO_TEXT, ToolCall, Turn
 
 SYSTEM = """\

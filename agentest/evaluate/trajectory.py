@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from agentest.calling import result_of
-from agentest.deadlines import TimeLimit
+from agentest.evaluate.comparison import CannotTell, PredicateFailed, equal, is_plain, shown
 from agentest.evaluate.matching import maximum_matching
-from agentest.evaluate.values import CannotTell, PredicateFailed, equal, is_plain, shown
-from agentest.expectations import ExpectedCall, Trajectory
 from agentest.results import TrajectoryResult
+from agentest.scenarios.expectations import ExpectedCall, Trajectory
+from agentest.support.calling import result_of
+from agentest.support.deadlines import TimeLimit
 from agentest.transcript import ToolCall, call_text
 
 _SHOWN_CALLS = 20

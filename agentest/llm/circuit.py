@@ -11,7 +11,7 @@ from math import ceil, inf
 import anyio
 
 from agentest.errors import ModelUnavailable
-from agentest.http import MAX_RETRY_AFTER_S
+from agentest.http.retries import MAX_RETRY_AFTER_S
 from agentest.llm.port import TransientError
 
 _FAILURES = 3

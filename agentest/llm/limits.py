@@ -9,7 +9,7 @@ from types import TracebackType
 
 import anyio
 
-from agentest.http import MAX_RETRY_AFTER_S
+from agentest.http.retries import MAX_RETRY_AFTER_S
 from agentest.llm.port import Message
 
 _MINUTE_S = 60.0

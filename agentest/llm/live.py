@@ -9,9 +9,8 @@ from typing import Any
 
 import anyio
 
-from agentest.deadlines import TimeLimit
 from agentest.errors import ModelError, ModelUnavailable
-from agentest.http import pause_before_retry
+from agentest.http.retries import pause_before_retry
 from agentest.llm.budget import Budget
 from agentest.llm.circuit import Circuit
 from agentest.llm.limits import Limiter, Place, estimate_tokens
@@ -30,6 +29,7 @@ from agentest.llm.port import (
 from agentest.llm.prices import Price
 from agentest.llm.schema import answer_schema
 from agentest.results import ModelUsage
+from agentest.support.deadlines import TimeLimit
 from agentest.transcript import Usage
 
 DEFAULT_CONCURRENCY = 64

@@ -6,17 +6,17 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 
-from agentest.http import open_client, proxy_for
-from agentest.llm import litellm_adapter
+from agentest.http.client import open_client, proxy_for
+from agentest.llm.adapters import litellm_adapter
+from agentest.llm.adapters.openai import OpenAIChatModel
 from agentest.llm.budget import Budget
-from agentest.llm.cassette import Cassettes, MeasuringLedger, Mode, Recorder, Replay
 from agentest.llm.circuit import Circuit
 from agentest.llm.limits import Limiter
 from agentest.llm.live import DEFAULT_CONCURRENCY, LiveAnswers, Patience
-from agentest.llm.openai_http import OpenAIChatModel
 from agentest.llm.port import Answers, ChatModel, Ledger, Model
 from agentest.llm.prices import price_of
 from agentest.llm.providers import ModelSpec, parameters
+from agentest.llm.recording.cassette import Cassettes, MeasuringLedger, Mode, Recorder, Replay
 from agentest.llm.structured import StructuredModel
 
 

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from agentest.config import Config, JudgeSettings, ModelSettings, ProviderOptions, check_headers, check_url
+from agentest.config.config import Config
+from agentest.config.fields import check_headers, check_url
+from agentest.config.models import JudgeSettings, ModelSettings, ProviderOptions
 from agentest.errors import ConfigError
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from agentest.errors import InvalidAnswer
-from agentest.jsonvalue import well_formed
 from agentest.llm.port import Answer, Answers, CallKey, Message, Question
 from agentest.llm.reader import Unreadable, read
+from agentest.support.json_text import well_formed
 
 MAX_REPAIRS = 2
 _SHOWN_ANSWER_CHARS = 10_000

@@ -10,8 +10,6 @@ from functools import partial
 from pathlib import Path
 
 from agentest.events import Event, RunFinished, ScenarioFinished
-from agentest.jsonvalue import well_formed
-from agentest.report.json_report import plain
 from agentest.results import (
     ConversationResult,
     ErrorGroup,
@@ -23,7 +21,8 @@ from agentest.results import (
     Severity,
     Status,
 )
-from agentest.terminal import clean, in_command
+from agentest.support.json_text import plain, well_formed
+from agentest.support.terminal import clean, in_command
 from agentest.transcript import NO_TEXT, Conversation, ToolCall, call_text
 from agentest.verdict import conversation_passed, run_status
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agentest.events import Event, Noted
-from agentest.terminal import tell
+from agentest.support.terminal import tell
 
 
 class NotesReporter:

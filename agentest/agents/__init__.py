@@ -1,0 +1,1 @@
+"""Agents under test: one small port, and a room for each protocol they speak."""

@@ -1,0 +1,1 @@
+"""Agents of Google's ADK behind its own server."""

@@ -1,0 +1,223 @@
+"""Reading the events of one run of an ADK agent: the reply, and what happened on the way to it.
+
+Which text is the reply follows google-adk's `Event.is_final_response`: the text of the last event that is
+final and has text. All other texts are remarks, and all function calls are the trajectory.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agentest.agents.hints import ADK_PLACE
+from agentest.agents.reading import read_json, shown
+from agentest.errors import AgentError
+from agentest.sight import SeenBy
+from agentest.transcript import Remark, ToolCall, Usage
+
+_USER = "user"
+_UNNAMED = "agent"
+"""Who has said what an event without author says."""
+
+Part = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What the events tell. `problem` says why there is no reply. `text` may be None without one, too."""
+
+    text: str | None
+    calls: tuple[ToolCall, ...]
+    remarks: tuple[Remark, ...]
+    usage: Usage
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Event:
+    """One whole event of the agent."""
+
+    author: str
+    parts: tuple[Part, ...]
+    final: bool
+    usage: Usage
+    error: str | None
+
+    @property
+    def text(self) -> str:
+        """Its texts but for thoughts, joined as ADK's metrics join them."""
+        return "\n".join(part["text"] for part in self.parts if part.get("text") and not part.get("thought"))
+
+
+def read_event_list(body: bytes) -> list[Any]:
+    """The events of an answer of `/run`. Raises AgentError."""
+    data = read_json(body, ADK_PLACE)
+    if isinstance(data, Mapping) and data.get("error"):
+        raise AgentError(f"the agent answered with an error: {shown(data['error'])}")
+    if not isinstance(data, list):
+        raise AgentError(f"the agent's answer is not a list of ADK's events: {shown(data)}")
+    return data
+
+
+async def read_event_stream(stream: AsyncIterator[str]) -> list[Any]:
+    """The events of an answer of `/run_sse`. Raises AgentError, also for a stream that was cut."""
+    events: list[Any] = []
+    async for data in stream:
+        if data.strip():  # some servers keep the connection alive with empty events
+            events.append(_streamed(data))
+    if not events:
+        raise AgentError("the agent's stream was cut: it ended without any event")
+    if isinstance(events[-1], Mapping) and events[-1].get("partial") is True:
+        raise AgentError("the agent's stream was cut: it ended within an event that came in pieces")
+    return events
+
+
+def _streamed(data: str) -> Any:
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        raise AgentError(f"an event of the agent's stream is not JSON: {shown(data)!r}") from None
+
+
+def read_run(given: Sequence[Any], turn_index: int, streamed: bool = False) -> Run:
+    """What the events of one run tell. Raises AgentError for what are no events of ADK's.
+
+    A run without text is a reply where the agent called a tool. Where the events were `streamed` its end
+    must not be a call without a response: a stream may be cut between two events.
+    """
+    events = [event for item in given if (event := _event(item)) is not None]
+    calls = _calls([part for event in events for part in event.parts], turn_index)
+    last = _final(events)
+    problem, text = None, None
+    if last:
+        problem, text = last.error, None if last.error else last.text or _in_place_of_text(last.parts)
+    elif not calls or (streamed and _calls_at_its_end(events)):
+        problem = f"no final response among the {len(given)} events of the agent"
+    if not problem and not text and not calls:
+        problem = "the final response of the agent is empty"
+    return Run(
+        text=text or None,
+        calls=calls,
+        remarks=tuple(
+            Remark(event.author, event.text) for event in events if event is not last and event.text
+        ),
+        usage=sum((event.usage for event in events), Usage()),
+        problem=problem,
+    )
+
+
+def _calls_at_its_end(events: Sequence[_Event]) -> bool:
+    return any(part.get("functionCall") is not None for part in events[-1].parts)
+
+
+def _final(events: Sequence[_Event]) -> _Event | None:
+    """The event with the reply: of the final ones the last, but one with text before one without."""
+    chosen: _Event | None = None
+    for event in events:
+        if event.final and (event.error or event.text or chosen is None or not chosen.text):
+            chosen = event
+    return chosen
+
+
+def _event(given: Any) -> _Event | None:
+    """The event; None for a piece of a later one, and for what the user has said."""
+    if not isinstance(given, Mapping):
+        raise AgentError(f"an event of the agent is not a JSON object: {shown(given)}")
+    author = given.get("author") or _UNNAMED
+    if not isinstance(author, str):
+        raise AgentError(f"the `author` of an event of the agent is not a text: {shown(author)}")
+    error = _error(given)
+    if author.lower() == _USER or (given.get("partial") is True and not error):
+        return None
+    parts = _parts(given)
+    return _Event(author, parts, error is not None or _is_final(given, parts), _usage(given), error)
+
+
+def _error(event: Mapping[str, Any]) -> str | None:
+    found = [event.get(key) for key in ("errorCode", "errorMessage", "error")]
+    told = [shown(value) for value in found if value]
+    return f"the agent reports an error: {': '.join(told)}" if told else None
+
+
+def _is_final(event: Mapping[str, Any], parts: Sequence[Part]) -> bool:
+    if not parts:
+        return False
+    actions = event.get("actions")
+    if event.get("longRunningToolIds") or (isinstance(actions, Mapping) and actions.get("skipSummarization")):
+        return True
+    if any(part.get(kind) is not None for part in parts for kind in ("functionCall", "functionResponse")):
+        return False
+    return parts[-1].get("codeExecutionResult") is None
+
+
+def _parts(event: Mapping[str, Any]) -> tuple[Part, ...]:
+    content = event.get("content") or {}
+    parts = content.get("parts") if isinstance(content, Mapping) else content
+    if parts is None:
+        return ()
+    if not isinstance(parts, list) or not all(isinstance(part, Mapping) for part in parts):
+        raise AgentError(f"the `content` of an event of the agent has no list of parts: {shown(content)}")
+    for part in parts:
+        if not isinstance(part.get("text") or "", str):
+            raise AgentError(f"the `text` of an event of the agent is not a text: {shown(part)}")
+    return tuple(parts)
+
+
+def _in_place_of_text(parts: Iterable[Part]) -> str:
+    """A reply without text, shown: a tool's answer that no model sums up, or what kind of thing it is."""
+    return "\n".join(
+        shown(part["functionResponse"].get("response"))
+        if part.get("functionResponse") is not None
+        else f"[{next(iter(part), 'nothing')}]"
+        for part in parts
+        if not part.get("thought") and "text" not in part
+    )
+
+
+def _calls(parts: Sequence[Part], turn_index: int) -> tuple[ToolCall, ...]:
+    """The calls in order, each with its response: by id, or the next of that name where ids are missing."""
+    by_id: dict[str, Any] = {}
+    by_name: dict[str, list[Any]] = {}
+    for response in _functions(parts, "functionResponse"):
+        if response.get("id"):
+            by_id[response["id"]] = response.get("response")
+        else:
+            by_name.setdefault(response["name"], []).append(response.get("response"))
+
+    def result(call: Mapping[str, Any]) -> Any:
+        if call.get("id"):
+            return by_id.get(call["id"])
+        waiting = by_name.get(call["name"])
+        return waiting.pop(0) if waiting else None
+
+    calls = _functions(parts, "functionCall")
+    return tuple(
+        ToolCall(call["name"], call.get("args"), result(call), False, turn_index, seen_by=SeenBy.AGENT)
+        for call in calls
+    )
+
+
+def _functions(parts: Sequence[Part], kind: str) -> list[Mapping[str, Any]]:
+    found = [part[kind] for part in parts if part.get(kind) is not None]
+    for function in found:
+        name = function.get("name") if isinstance(function, Mapping) else None
+        if not isinstance(name, str) or not name:
+            raise AgentError(f"a `{kind}` of the agent has no name: {shown(function)}")
+        if not isinstance(function.get("id") or "", str):
+            raise AgentError(f"the `id` of a `{kind}` of the agent is not a text: {shown(function)}")
+    return found
+
+
+def _usage(event: Mapping[str, Any]) -> Usage:
+    """Tokens that the event reports; whatever is missing or no number counts as 0."""
+    reported = event.get("usageMetadata")
+    if not isinstance(reported, Mapping):
+        return Usage()
+
+    def count(key: str) -> int:
+        value = reported.get(key)
+        return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+
+    return Usage(count("promptTokenCount"), count("candidatesTokenCount"), count("cachedContentTokenCount"))

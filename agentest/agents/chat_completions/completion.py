@@ -1,0 +1,219 @@
+"""Reading a chat completion, whole or in streamed pieces, from an agent that may send anything."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from agentest.agents.hints import CHAT_PLACE
+from agentest.agents.port import AgentReply, ToolRequest
+from agentest.agents.reading import read_json, shown
+from agentest.errors import AgentError
+from agentest.transcript import Usage
+
+_NOT_SAID = ("thinking", "redacted_thinking", "reasoning", "tool_use", "tool_call")
+"""Parts of a `content` that are no part of the reply's text."""
+
+
+def read_completion(body: bytes) -> AgentReply:
+    """The reply in the body of a chat completion. Raises AgentError that says what is wrong with it."""
+    data = read_json(body, CHAT_PLACE)
+    if not isinstance(data, Mapping):
+        raise AgentError(f"the agent's answer is not a JSON object: {shown(data)}")
+    choices = data.get("choices")
+    if not isinstance(choices, list) or not choices or not isinstance(choices[0], Mapping):
+        error = data.get("error")
+        problem = f"an error: {shown(error)}" if error else f"no `choices`: {shown(data)}"
+        raise AgentError(f"the agent answered with {problem}")
+    return read_message(choices[0].get("message"), read_usage(data.get("usage")))
+
+
+def read_message(message: Any, usage: Usage = Usage()) -> AgentReply:  # noqa: B008 - frozen
+    """The reply in an assistant message. Raises AgentError that says what is wrong with it."""
+    if not isinstance(message, Mapping):
+        raise AgentError(f"the agent's `message` is not an object: {shown(message)}")
+    requests = _tool_requests(message.get("tool_calls"))
+    text = _text(message.get("content"))
+    if text is None and isinstance(message.get("refusal"), str):
+        text = message["refusal"]
+    return AgentReply(text, requests, usage)
+
+
+def _text(content: Any) -> str | None:
+    if content is None or isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        return "".join(_part(part) for part in content)
+    raise AgentError(f"the agent's `content` is neither text, a list of parts nor null: {shown(content)}")
+
+
+def _part(part: Any) -> str:
+    if isinstance(part, str):
+        return part
+    if not isinstance(part, Mapping):
+        raise AgentError(f"a part of the agent's `content` is not an object: {shown(part)}")
+    text = part.get("text", part.get("refusal"))
+    if isinstance(text, str):
+        return text
+    kind = part.get("type")
+    if kind in _NOT_SAID:
+        return ""
+    if kind in ("text", "output_text"):
+        raise AgentError(f"a text part of the agent's `content` has no text: {shown(part)}")
+    return f"[{kind if isinstance(kind, str) else 'unknown part'}]"
+
+
+def _tool_requests(given: Any) -> tuple[ToolRequest, ...]:
+    if given is None:
+        return ()
+    if not isinstance(given, list):
+        raise AgentError(f"the agent's `tool_calls` is not a list: {shown(given)}")
+    return tuple(_tool_request(item) for item in given)
+
+
+def _tool_request(item: Any) -> ToolRequest:
+    function = item.get("function") if isinstance(item, Mapping) else None
+    name = function.get("name") if isinstance(function, Mapping) else None
+    if not isinstance(function, Mapping) or not isinstance(name, str) or not name:
+        raise AgentError(f"a tool call of the agent has no function name: {shown(item)}")
+    identifier = item.get("id")
+    return ToolRequest(
+        identifier if isinstance(identifier, str) else "", name, _arguments(function.get("arguments"))
+    )
+
+
+def _arguments(given: Any) -> str:
+    """The JSON text of a call's arguments. Some agents send the object itself, which is as good."""
+    if given is None or isinstance(given, str):
+        return given or ""
+    try:
+        return json.dumps(given)
+    except (TypeError, ValueError, RecursionError):
+        raise AgentError(f"the arguments of a tool call are not JSON: {shown(given)}") from None
+
+
+def read_usage(reported: Any) -> Usage:
+    """Tokens that the agent reports; whatever is missing or no number counts as 0."""
+    if not isinstance(reported, Mapping):
+        return Usage()
+
+    def count(key: str) -> int:
+        value = reported.get(key)
+        return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+
+    return Usage(count("prompt_tokens"), count("completion_tokens"))
+
+
+async def read_stream(events: AsyncIterator[str]) -> AgentReply:
+    """The reply put together from streamed deltas.
+
+    The stream's end is `[DONE]` or a `finish_reason`; one that stops before either was cut. Raises
+    AgentError.
+    """
+    parts = _Deltas()
+    async for data in events:
+        for piece in _pieces(data):
+            if piece == "[DONE]":
+                return parts.reply()
+            if piece:  # some servers keep the connection alive with empty events
+                parts.add(_event(piece))
+    if parts.finished:
+        return parts.reply()
+    raise AgentError(
+        "the agent's stream was cut: it ended without [DONE] and without a finish_reason"
+        + ("" if parts.received else ", and without any data")
+    )
+
+
+def _pieces(data: str) -> list[str]:
+    """The event; its lines one by one where careless servers leave out the empty line between events."""
+    lines = [line.strip() for line in data.split("\n")]
+    careless = len(lines) > 1 and all(_is_whole(line) for line in lines if line)
+    return lines if careless else [data.strip()]
+
+
+def _is_whole(line: str) -> bool:
+    try:
+        return line == "[DONE]" or isinstance(json.loads(line), Mapping)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _event(data: str) -> Mapping[str, Any]:
+    try:
+        event = json.loads(data)
+    except (ValueError, RecursionError):
+        raise AgentError(f"an event of the agent's stream is not JSON: {shown(data)!r}") from None
+    if not isinstance(event, Mapping):
+        raise AgentError(f"an event of the agent's stream is not a JSON object: {shown(event)}")
+    if event.get("error"):
+        raise AgentError(f"the agent's stream reports an error: {shown(event['error'])}")
+    return event
+
+
+class _Deltas:
+    """The message so far."""
+
+    def __init__(self) -> None:
+        self._text: list[str] = []
+        self._calls: dict[int, dict[str, Any]] = {}
+        self._last = -1
+        """The greatest index of a call so far."""
+        self._usage = Usage()
+        self.finished = False
+        self.received = False
+
+    def add(self, event: Mapping[str, Any]) -> None:
+        self.received = True
+        if event.get("usage"):
+            self._usage = read_usage(event["usage"])
+        choices = event.get("choices")
+        if not choices:
+            return  # the usage comes in an event without choices
+        if not isinstance(choices, list) or not isinstance(choices[0], Mapping):
+            raise AgentError(f"`choices` in the agent's stream is not a list of objects: {shown(choices)}")
+        choice = choices[0]
+        self.finished = self.finished or bool(choice.get("finish_reason"))
+        delta = choice.get("delta", choice.get("message")) or {}
+        if not isinstance(delta, Mapping):
+            raise AgentError(f"a `delta` in the agent's stream is not an object: {shown(delta)}")
+        text = _text(delta.get("content"))
+        if text is None and isinstance(delta.get("refusal"), str):
+            text = delta["refusal"]
+        if text:
+            self._text.append(text)
+        for position, piece in enumerate(_list_of_calls(delta.get("tool_calls"))):
+            self._add_call(piece, position)
+
+    def _add_call(self, piece: Mapping[str, Any], position: int) -> None:
+        index = piece.get("index")
+        if not isinstance(index, int):
+            # Without an index, a piece with an id begins a call and one without continues the last.
+            index = self._last + 1 if piece.get("id") else max(self._last, position)
+        self._last = max(self._last, index)
+        call = self._calls.setdefault(index, {"id": None, "name": "", "arguments": []})
+        function = piece.get("function") or {}
+        if not isinstance(function, Mapping):
+            raise AgentError(f"a tool call in the agent's stream has no function: {shown(piece)}")
+        call["id"] = call["id"] or piece.get("id")
+        if isinstance(function.get("name"), str) and function["name"] != call["name"]:
+            call["name"] += function["name"]  # most send it whole, some in pieces, some with every piece
+        arguments = function.get("arguments")
+        if arguments is not None:
+            call["arguments"].append(_arguments(arguments))
+
+    def reply(self) -> AgentReply:
+        calls = [
+            {"id": c["id"], "function": {"name": c["name"], "arguments": "".join(c["arguments"])}}
+            for _, c in sorted(self._calls.items())
+        ]
+        return AgentReply("".join(self._text) or None, _tool_requests(calls), self._usage)
+
+
+def _list_of_calls(given: Any) -> list[Mapping[str, Any]]:
+    if given is None:
+        return []
+    if not isinstance(given, list) or not all(isinstance(piece, Mapping) for piece in given):
+        raise AgentError(f"`tool_calls` in the agent's stream is not a list of objects: {shown(given)}")
+    return given

@@ -1,0 +1,118 @@
+"""What a handler returned, read as a reply: a text, a mapping, or an object of a client library.
+
+The libraries are not imported: their objects are known by what they have (`model_dump`, or attributes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from agentest.agents.chat_completions.completion import read_message, read_usage
+from agentest.agents.port import AgentReply
+from agentest.errors import AgentError
+from agentest.transcript import Usage
+
+_MAY_RETURN = (
+    "a text, or a chat-completions message or completion: a mapping, a pydantic model, or an object of "
+    "openai, litellm or LangChain, with `content` or `tool_calls`"
+)
+_OF_A_MESSAGE = ("content", "tool_calls", "refusal", "invalid_tool_calls")
+_OF_A_TOOL_CALL = ("id", "function", "name", "args", "arguments")
+_OF_A_PART = ("type", "text", "id", "name", "input")
+_OF_A_USAGE = ("prompt_tokens", "completion_tokens", "input_tokens", "output_tokens")
+_OF_AN_ANSWER = (*_OF_A_MESSAGE, "choices", "message", "usage", "usage_metadata")
+
+Fields = Mapping[str, Any]
+
+
+def read_answer(answer: Any) -> AgentReply:
+    """The reply that a handler returned. Raises AgentError that says what was returned and what may be."""
+    if isinstance(answer, str):
+        return AgentReply(answer)
+    found = _fields(answer, _OF_AN_ANSWER)
+    if found is None:
+        raise AgentError(f"the handler returned {_kind(answer)}; it may return {_MAY_RETURN}")
+    message = found
+    if found.get("choices"):
+        choice = _fields(_first(found["choices"]), ("message",)) or {}
+        message = _fields(choice.get("message"), _OF_AN_ANSWER) or {}
+    if not any(key in message for key in _OF_A_MESSAGE):
+        keys = ", ".join(map(repr, list(found)[:10])) or "no keys"
+        raise AgentError(f"the handler returned {_kind(answer)} with {keys}; it may return {_MAY_RETURN}")
+    return read_message(_as_chat_message(message), _usage(found))
+
+
+def _kind(answer: Any) -> str:
+    return "None" if answer is None else f"a value of type {type(answer).__name__}"
+
+
+def _first(choices: Any) -> Any:
+    return choices[0] if isinstance(choices, list | tuple) else None
+
+
+def _fields(value: Any, names: Iterable[str]) -> Fields | None:
+    """The value as a mapping: it is one, can be dumped as one, or has attributes of these names."""
+    if isinstance(value, Mapping):
+        return value
+    if value is None or isinstance(value, str | bytes | int | float | list | tuple | type):
+        return None
+    if callable(dump := getattr(value, "model_dump", None)):
+        return _dumped(value, dump)
+    found = {name: getattr(value, name) for name in names if hasattr(value, name)}
+    return found or None
+
+
+def _dumped(value: Any, dump: Any) -> Fields:
+    try:
+        found = dump(warnings=False)  # litellm's objects warn of each other
+    except Exception as error:
+        raise AgentError(
+            f"the handler returned {_kind(value)} that cannot be read: {type(error).__name__}: {error}"
+        ) from error
+    return found if isinstance(found, Mapping) else {"content": found}
+
+
+def _as_chat_message(message: Fields) -> Fields:
+    """A message as chat completions have it, made of one that may be LangChain's or Anthropic's."""
+    content, calls = _parts(message.get("content")), _tool_calls(message.get("tool_calls"))
+    # What LangChain found to be no JSON object stands apart; it was called nevertheless.
+    invalid = _tool_calls(message.get("invalid_tool_calls"))
+    if isinstance(calls or [], list) and isinstance(invalid, list):
+        calls = [*(calls or []), *invalid]
+    if not calls and isinstance(content, list):
+        calls = [
+            {"id": part.get("id"), "function": {"name": part.get("name"), "arguments": part.get("input")}}
+            for part in content
+            if isinstance(part, Mapping) and part.get("type") == "tool_use"
+        ]
+    return {"content": content, "tool_calls": calls or None, "refusal": message.get("refusal")}
+
+
+def _parts(content: Any) -> Any:
+    if not isinstance(content, list | tuple):
+        return content
+    return [part if isinstance(part, str) else _fields(part, _OF_A_PART) or part for part in content]
+
+
+def _tool_calls(given: Any) -> Any:
+    if not isinstance(given, list | tuple):
+        return given
+    return [_tool_call(item) for item in given]
+
+
+def _tool_call(item: Any) -> Any:
+    found = _fields(item, _OF_A_TOOL_CALL)
+    if found is None:
+        return item
+    function = _fields(found.get("function"), _OF_A_TOOL_CALL)
+    if function is None:  # LangChain's: the name and the argument object stand beside the id
+        function = {"name": found.get("name"), "arguments": found.get("args")}
+    return {"id": found.get("id"), "function": function}
+
+
+def _usage(found: Fields) -> Usage:
+    """Tokens as chat completions report them, or as LangChain and Anthropic do."""
+    reported = _fields(found.get("usage") or found.get("usage_metadata"), _OF_A_USAGE) or {}
+    prompt, completion = reported.get("input_tokens"), reported.get("output_tokens")
+    return read_usage({"prompt_tokens": prompt, "completion_tokens": completion, **reported})

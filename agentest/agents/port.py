@@ -1,0 +1,99 @@
+"""What the turn loop knows of an agent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import Any, Protocol
+
+from agentest.errors import AgentError
+from agentest.scenarios.definition import Session
+from agentest.support.json_text import well_formed
+from agentest.transcript import Remark, ToolCall, Usage
+
+Message = dict[str, Any]
+"""A chat-completions message as it goes over the wire."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRequest:
+    """A tool call as the agent wrote it. `arguments` is its JSON text."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class AgentReply:
+    """One answer of the agent: text, or tools it wants called, or both."""
+
+    text: str | None
+    tool_requests: tuple[ToolRequest, ...] = ()
+    usage: Usage = field(default_factory=Usage)
+    latency_ms: float = 0.0
+    retries: int = 0
+    observed: tuple[ToolCall, ...] = ()
+    """Calls that the agent has made and answered itself, where its protocol tells of them."""
+    remarks: tuple[Remark, ...] = ()
+    """What it said on the way to the text."""
+
+
+def well_formed_reply(reply: AgentReply) -> AgentReply:
+    """The reply with texts that can be sent on: half a surrogate pair has no UTF-8 form.
+
+    The `observed` calls become well-formed where they are recorded.
+    """
+    text = None if reply.text is None else well_formed(reply.text)
+    if text is reply.text and not reply.tool_requests and not reply.remarks:
+        return reply
+    return replace(
+        reply,
+        text=text,
+        tool_requests=tuple(
+            ToolRequest(well_formed(r.id), well_formed(r.name), well_formed(r.arguments))
+            for r in reply.tool_requests
+        ),
+        remarks=tuple(Remark(well_formed(r.author), well_formed(r.text)) for r in reply.remarks),
+    )
+
+
+class NoReply(AgentError):
+    """The agent has no answer, after `retries` further attempts and the calls that were `observed`."""
+
+    def __init__(self, message: str, retries: int = 0, observed: tuple[ToolCall, ...] = ()) -> None:
+        super().__init__(message)
+        self.retries = retries
+        self.observed = observed
+
+
+ResolveTool = Callable[[str, Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class TurnContext:
+    """What an agent may know of the conversation, and its way to the scenario's mocks.
+
+    `resolve_tool(name, args)` answers through the mocks and records the call: awaited in an async handler,
+    called plainly in a plain one.
+    """
+
+    conversation_id: str
+    scenario: str
+    turn_index: int
+    resolve_tool: ResolveTool
+    session: Session | None = None
+    _: KW_ONLY
+    session_id: str
+    """New for every conversation of every run, unless the case names one. `conversation_id` is the same in
+    every run: an agent that keeps sessions by it would go on with yesterday's conversation."""
+
+
+class Agent(Protocol):
+    """An agent under test. It holds nothing of a conversation: every request brings the whole history."""
+
+    name: str
+
+    async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
+        """The agent's answer to the conversation so far. Raises AgentError when it has none."""
+        ...

@@ -1,0 +1,68 @@
+"""An agent in Python: a function from messages to a message."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import anyio
+
+from agentest.agents.handler_answers import read_answer
+from agentest.agents.port import AgentReply, Message, TurnContext
+from agentest.errors import AgentError, AgentestError
+from agentest.support.calling import Steps, ends_the_run, from_anywhere, in_thread, words_of
+from agentest.support.deadlines import TimeLimit
+from agentest.support.functions import is_async
+from agentest.support.json_text import copied
+
+
+class CustomAgentClient:
+    """Calls a handler. A plain function runs in a thread, so that it may block."""
+
+    def __init__(
+        self, name: str, handler: Callable[..., Any], timeout_s: float, threads: anyio.CapacityLimiter
+    ) -> None:
+        self.name = name
+        self._handler = handler
+        self._timeout_s = timeout_s
+        self._threads = threads
+        self._is_async = is_async(handler)
+
+    async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
+        """The handler's answer. Raises AgentError; other AgentestErrors pass through."""
+        ctx = replace(ctx, resolve_tool=from_anywhere(ctx.resolve_tool))
+        limit, steps = TimeLimit(self._timeout_s), Steps()
+        answer = await self._in_time(copied(list(messages)), ctx, limit, steps)
+        # What holds up the event loop is not the agent's doing, but for what the handler did in it itself.
+        took = min(limit.elapsed + steps.blocked, limit.elapsed_in_all)
+        if took > self._timeout_s:
+            raise self._too_late()
+        return replace(read_answer(answer), latency_ms=took * 1000)
+
+    async def _in_time(
+        self, messages: list[Message], ctx: TurnContext, limit: TimeLimit, steps: Steps
+    ) -> Any:
+        try:
+            with limit:
+                return await self._call(messages, ctx, steps)
+        except AgentestError:
+            raise
+        except BaseException as error:
+            if ends_the_run(error):
+                raise
+            if limit.expired and isinstance(error, TimeoutError):
+                raise self._too_late() from None
+            raise AgentError(f"the handler raised {type(error).__name__}: {words_of(error)}") from error
+
+    def _too_late(self) -> AgentError:
+        return AgentError(f"the handler of agent {self.name!r} did not answer within {self._timeout_s:g} s")
+
+    async def _call(self, messages: list[Message], ctx: TurnContext, steps: Steps) -> Any:
+        if self._is_async:
+            answer = self._handler(messages, ctx)
+        else:
+            async with self._threads:
+                answer = await in_thread(self._handler, messages, ctx)
+        return await steps.of(answer) if inspect.isawaitable(answer) else answer

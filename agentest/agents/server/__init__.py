@@ -1,0 +1,1 @@
+"""The process of an agent that the run starts itself."""

@@ -1,0 +1,256 @@
+"""Starting the agent's own server before a run and ending it afterwards, however the run ends."""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import os
+import signal
+import subprocess
+import sys
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+from urllib.parse import urlsplit
+
+import anyio
+from anyio.abc import Process, TaskGroup
+
+from agentest.config.agents import Server
+from agentest.errors import ServerError
+from agentest.http.client import Client
+from agentest.http.guard import RefusedAddress
+from agentest.http.retries import CONNECTION_ERRORS, describe
+from agentest.support.terminal import without_colours
+
+_TAIL_LINES = 30
+_TAIL_CHARS = 4000
+_PIECE_BYTES = 65536
+_POLL_S = (0.02, 0.5)
+_POLL_TIMEOUT_S = 5.0
+_CHILDREN_GRACE_S = 1.0
+_LAST_WORDS_S = 1.0
+_REAPER = Path(__file__).with_name("reaper.py")
+
+
+@asynccontextmanager
+async def running_server(
+    config: Server,
+    root: Path,
+    client: Client,
+    tasks: TaskGroup,
+    redact: Callable[[str], str],
+    on_note: Callable[[str], None],
+    grace_s: float = 5.0,
+) -> AsyncIterator[None]:
+    """Have the server running meanwhile. One that is ready already is used as it is (`reuse`).
+
+    Its output is read by a task of `tasks`, which ends with the server. After `grace_s` seconds a server that
+    does not end when it is asked to is killed.
+
+    Raises ServerError with the tail of its output when it dies or does not get ready in time. `on_note` is
+    told when it was running before, and when it dies while the run goes on.
+    """
+    if await _problem(config.ready, client) is None:
+        if config.reuse:
+            on_note(f"what answers at {config.ready} was running already: used as it is, not started")
+            yield
+            return
+        raise ServerError(
+            f"something answers at {config.ready} already, and reuse is off: "
+            "stop it, or set server.reuse to true"
+        )
+    server, reaper = await _start(config, root), None
+    try:
+        reaper = _start_reaper(server.process.pid)
+        tasks.start_soon(server.read)
+        await _until_ready(config, server, client, redact)
+        tasks.start_soon(server.watch, redact, on_note)
+        yield
+    finally:
+        server.ending = True
+        with anyio.CancelScope(shield=True):
+            await _end(server.process, grace_s)
+            server.close()
+            if reaper:
+                _dismiss(reaper)
+
+
+class _Running:
+    """A started server's output, and whether its end is our doing.
+
+    The pipe is our own: asyncio, where it opens one, takes a process for running until the pipe is closed,
+    and what the server started may keep it open for ever.
+    """
+
+    def __init__(self, process: Process, output: BinaryIO) -> None:
+        self.process = process
+        self.ending = False
+        self._output: BinaryIO | asyncio.ReadTransport = output
+        self._lines: deque[str] = deque(maxlen=_TAIL_LINES)
+        self._line = ""
+        self._closed = anyio.Event()
+
+    async def read(self) -> None:
+        """Keep reading, so that the server never blocks on a full pipe; only the tail is kept."""
+        reader = asyncio.StreamReader()
+        self._output, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), self._output
+        )
+        decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        while piece := await reader.read(_PIECE_BYTES):
+            *lines, self._line = (self._line + decoder.decode(piece)).split("\n")
+            self._lines.extend(lines)
+            self._line = self._line[-_PIECE_BYTES:]
+        self._closed.set()
+
+    def close(self) -> None:
+        """Stop reading, though others may still write."""
+        self._output.close()
+
+    async def watch(self, redact: Callable[[str], str], on_death: Callable[[str], None]) -> None:
+        """Tell of its end, unless we ended it."""
+        status = await self.process.wait()
+        if not self.ending:
+            await self.last_words()
+            on_death(f"the agent's server exited with status {status} during the run{self.tail(redact)}")
+
+    async def last_words(self) -> None:
+        """Wait until all that an ended server printed has come; others may keep its output open."""
+        with anyio.move_on_after(_LAST_WORDS_S):
+            await self._closed.wait()
+
+    def tail(self, redact: Callable[[str], str]) -> str:
+        """The last of what it printed, as the end of a message. It is cut last: half a secret is one, too."""
+        whole = redact(without_colours("\n".join((*self._lines, self._line))))
+        text = whole[-_TAIL_CHARS:].strip()
+        return f"\nIts last output:\n{text}" if text else "; it printed nothing"
+
+
+async def _start(config: Server, root: Path) -> _Running:
+    cwd = root / (config.cwd or ".")
+    if not cwd.is_dir():
+        raise ServerError(f"server.cwd: the folder {cwd} does not exist")
+    # The interpreter that runs us comes last: `python` is found even where only a virtual environment has it.
+    path = os.pathsep.join([os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)])
+    ours, theirs = os.pipe()
+    output = os.fdopen(ours, "rb", 0)
+    try:
+        process = await anyio.open_process(
+            config.command,
+            stdin=subprocess.DEVNULL,
+            stdout=theirs,
+            stderr=subprocess.STDOUT,
+            cwd=cwd,
+            env={**os.environ, "PATH": path, **config.env},
+            start_new_session=True,
+        )
+    except BaseException as error:
+        output.close()
+        if isinstance(error, OSError | ValueError):  # ValueError: a NUL in the command or the environment
+            problem = f"the server command {config.command!r} cannot be started: {error}"
+            raise ServerError(problem) from None
+        raise
+    finally:
+        os.close(theirs)
+    return _Running(process, output)
+
+
+async def _until_ready(
+    config: Server, server: _Running, client: Client, redact: Callable[[str], str]
+) -> None:
+    process, problem = server.process, "it was not asked"
+    pause, longest = _POLL_S
+    with anyio.move_on_after(config.timeout_s):
+        while process.returncode is None:
+            found = await _problem(config.ready, client)
+            # Looked at again: what answers may be another process on the same port.
+            if found is None and process.returncode is None:
+                return
+            problem = found or problem
+            await anyio.sleep(pause)
+            pause = min(pause * 1.5, longest)
+    if process.returncode is not None:
+        await server.last_words()
+        what = f"exited with status {process.returncode} before it was ready"
+    else:
+        what = f"was not ready within {config.timeout_s:g} s: {config.ready}: {problem}"
+    raise ServerError(f"the server command {redact(repr(config.command))} {what}{server.tail(redact)}")
+
+
+async def _problem(ready: str, client: Client) -> str | None:
+    """Why the server is not ready, or None when it is."""
+    parts = urlsplit(ready)
+    try:
+        with anyio.fail_after(_POLL_TIMEOUT_S):
+            if parts.scheme == "tcp":
+                await client.check_listening(parts.hostname or "", parts.port or 0)
+                return None
+            async with client.stream("GET", ready) as response:  # the status is enough: a body may never end
+                status = response.status_code
+            return None if status < 500 else f"answers {status}"
+    except TimeoutError:
+        return "no answer"
+    except RefusedAddress as error:
+        raise ServerError(str(error)) from None
+    except CONNECTION_ERRORS as error:
+        return describe(error)
+
+
+async def _end(process: Process, grace_s: float) -> None:
+    """End the whole process group: politely, then for certain."""
+    _signal_group(process.pid, signal.SIGTERM)
+    with anyio.move_on_after(grace_s):
+        await process.wait()
+        # Its children may still be at it: a shell, for one, dies before what it started.
+        with anyio.move_on_after(_CHILDREN_GRACE_S):
+            while _group_runs(process.pid):  # noqa: ASYNC110 - nobody tells of their end
+                await anyio.sleep(_POLL_S[0])
+    _signal_group(process.pid, signal.SIGKILL)
+    await process.aclose()
+
+
+def _signal_group(pid: int, number: int) -> bool:
+    """Whether there is still a group to send the signal to."""
+    try:
+        os.killpg(pid, number)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
+
+
+def _group_runs(group: int) -> bool:
+    """Whether a process of the group still runs.
+
+    Where nobody takes note of orphans' ends, as in many containers, they stay in the group; Linux tells.
+    """
+    if not _signal_group(group, 0):
+        return False
+    listed = list(Path("/proc").glob("[0-9]*/stat"))
+    return not listed or any(_runs_in(group, stat) for stat in listed)
+
+
+def _runs_in(group: int, stat: Path) -> bool:
+    try:
+        state, _, its_group, *_ = stat.read_text(errors="replace").rpartition(")")[2].split()
+    except (OSError, ValueError):  # gone meanwhile
+        return False
+    return int(its_group) == group and state not in ("Z", "X")
+
+
+def _start_reaper(pid: int) -> subprocess.Popen[bytes]:
+    """A process that ends the server's group if we are killed without a chance to do so ourselves."""
+    return subprocess.Popen(
+        [sys.executable, "-I", "-S", str(_REAPER), str(pid)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+def _dismiss(reaper: subprocess.Popen[bytes]) -> None:
+    with suppress(BrokenPipeError):  # somebody killed it
+        reaper.communicate(b"done")

@@ -1,0 +1,106 @@
+"""`agentest export` from a results.json to a file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from agentest.analysis.export.selection import Earlier, Selection, read_earlier, select
+from agentest.errors import UsageError
+
+Form = Literal["evalset", "scenario"]
+_ENDINGS = {"evalset": (".evalset.json", ".test.json"), "scenario": (".sim.py",)}
+_SET_ID = "exported"
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """A file's content, what is in it in words, and what the user should know about it."""
+
+    content: bytes
+    told: str
+    notes: tuple[str, ...]
+
+
+def export(
+    path: Path,
+    form: Form,
+    scenarios: tuple[str, ...] = (),
+    ids: tuple[str, ...] = (),
+    output: Path | None = None,
+) -> Exported:
+    """Turn finished conversations of a results.json into an evaluation set or a scenario file.
+
+    Args:
+        scenarios, ids: only conversations of scenarios with such a text in the name, only with these ids.
+        output: where the content will be written; names the evaluation set.
+
+    Raises UsageError.
+    """
+    earlier = read_earlier(path)
+    selection = select(earlier, scenarios, ids)
+    made = _evaluation_set(earlier, selection, output) if form == "evalset" else _script(earlier, selection)
+    ending = _ENDINGS[form]
+    if output and not output.name.endswith(ending):
+        note = f"{output}: is found in a folder only when its name ends in {' or '.join(ending)}"
+        return replace(made, notes=(*made.notes, note))
+    return made
+
+
+def write(exported: Exported, output: Path, *, force: bool) -> None:
+    """Write the file. Raises UsageError where it is there already and `force` does not say otherwise."""
+    from agentest.support.files import write_atomically
+
+    if output.exists() and not force:
+        raise UsageError(f"--output: {output} exists already; --force replaces it")
+    try:
+        write_atomically(output, exported.content)
+    except OSError as error:
+        raise UsageError(f"--output: {output} cannot be written: {error.strerror}") from None
+
+
+def _evaluation_set(earlier: Earlier, selection: Selection, output: Path | None) -> Exported:
+    from agentest.analysis.export.evaluation_set import evaluation_set
+    from agentest.evalset.formats.model import eval_set_json
+
+    try:
+        content = eval_set_json(evaluation_set(selection.held, _set_id(output), earlier.started))
+    except (ValueError, RecursionError) as error:
+        raise _no_form(earlier, error) from None
+    return Exported(content, _count(len(selection.held), "case"), selection.notes)
+
+
+def _set_id(output: Path | None) -> str:
+    """The file's name without its ending, as ADK names its own files."""
+    return output.name.split(".")[0] or _SET_ID if output else _SET_ID
+
+
+def _script(earlier: Earlier, selection: Selection) -> Exported:
+    from agentest.analysis.export.script import nameless, script
+
+    held = tuple(each for each in selection.held if not nameless(each.conversation))
+    if not held:
+        raise UsageError(f"{earlier.path}: the agent called tools without a name, which no mock can answer")
+    notes = [
+        f"left out {each.conversation.conversation_id}: the agent called a tool without a name"
+        for each in selection.held
+        if each not in held
+    ]
+    try:
+        content = script(held).encode()
+    except (ValueError, RecursionError) as error:
+        raise _no_form(earlier, error) from None
+    return Exported(content, _count(len(held), "scenario"), (*selection.notes, *notes))
+
+
+def _no_form(earlier: Earlier, error: Exception) -> UsageError:
+    """For what no run writes into its results: numbers that are not finite, halves of characters."""
+    return UsageError(
+        f"{earlier.path} holds a value that cannot be exported: {error}; leave its conversation out, "
+        "with --scenario or --conversation"
+    )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,100 @@
+"""Conversations as scripted scenarios: the source of a `*.sim.py`."""
+
+from __future__ import annotations
+
+import json
+import keyword
+from collections.abc import Iterator, Mapping, Sequence
+
+from agentest.analysis.export.literals import Group, Item, Node, Text, bracketed, mapping, node, opened
+from agentest.analysis.export.selection import Held
+from agentest.transcript import Conversation, ToolCall
+
+_ABOUT = '"""Exported conversations: what users said, tools answered and the agent called."""'
+_NAMES = ("call", "scenario", "sequence")
+
+
+def script(held: Sequence[Held]) -> str:
+    """A module that defines a scripted scenario for every conversation.
+
+    Its users say the same, its tools answer the same, call by call, and the agent must make the same calls.
+    """
+    groups = [_scenario(each) for each in held]
+    used = {name for group in groups for name in _called(group)}
+    imports = "from agentest import " + ", ".join(name for name in _NAMES if name in used)
+    return "\n\n".join([_ABOUT, imports, *(opened(group) for group in groups)]) + "\n"
+
+
+def nameless(conversation: Conversation) -> bool:
+    """Whether the agent called a tool by a name that no mock can have."""
+    return any(not call.name.strip() for call in conversation.tool_calls)
+
+
+def _scenario(held: Held) -> Group:
+    conversation = held.conversation
+    calls = conversation.tool_calls
+    turns = [turn.user_message for turn in conversation.turns]
+    expected = bracketed("[", [Item(_expected(call)) for call in calls], "]")
+    items = [
+        # Unlike the name of the scenario that was run, which may well be there still.
+        Item(Text(f"{held.scenario} ({conversation.conversation_id})")),
+        Item(node(turns), "turns="),
+        *([Item(mapping(list(_mocks(calls))), "tools=")] if calls else []),
+        Item(mapping([("match_mode", Text("strict")), ("expected", expected)]), "trajectory="),
+        Item(node(["exported"]), "tags="),
+    ]
+    return Group("scenario(", tuple(items), ")")
+
+
+def _expected(call: ToolCall) -> Node:
+    if not isinstance(call.args, Mapping):  # it was no argument object, and only its name can be expected
+        return Text(call.name)
+    if all(map(_is_parameter, call.args)):
+        arguments = [Item(node(value), f"{name}=") for name, value in call.args.items()]
+        return bracketed("call(", [Item(Text(call.name)), *arguments], ")")
+    return node({"name": call.name, "args": call.args, "arg_match_mode": "exact"})
+
+
+def _is_parameter(name: str) -> bool:
+    """Whether the name can be written before `=`. Python reads others than ASCII in a normal form."""
+    return name.isascii() and name.isidentifier() and not keyword.iskeyword(name) and name != "__debug__"
+
+
+def _mocks(calls: Sequence[ToolCall]) -> Iterator[tuple[str, Node]]:
+    for name in dict.fromkeys(call.name for call in calls):
+        # A call without an argument object is refused before the mock is asked.
+        answered = [call for call in calls if call.name == name and isinstance(call.args, Mapping)]
+        yield name, _mock(answered)
+
+
+def _mock(calls: Sequence[ToolCall]) -> Node:
+    if not calls:
+        return "None"
+    steps = list(calls)
+    while len(steps) > 1 and _answer(steps[-1]) == _answer(steps[-2]):
+        del steps[-1]  # a sequence repeats its last answer
+    if len(steps) == 1 and not _raised(steps[0]):
+        return node(steps[0].result)
+    return bracketed("sequence(", [Item(_step(call)) for call in steps], ")")
+
+
+def _step(call: ToolCall) -> Node:
+    if _raised(call):
+        return bracketed("RuntimeError(", [Item(Text(str(call.error)))], ")")
+    return node(call.result)
+
+
+def _raised(call: ToolCall) -> bool:
+    """Whether the agent got what it gets from a mock that raises."""
+    return bool(call.error) and call.result == {"error": call.error}
+
+
+def _answer(call: ToolCall) -> tuple[bool, str]:
+    return _raised(call), json.dumps(call.result)  # as text, for which 1, 1.0 and True are not the same
+
+
+def _called(group: Group) -> Iterator[str]:
+    yield group.opening.removesuffix("(")
+    for item in group.items:
+        if isinstance(item.node, Group):
+            yield from _called(item.node)

@@ -1,0 +1,144 @@
+"""Which conversations of a results.json are exported."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from agentest.errors import UsageError
+from agentest.store.reading import conversations_of, read_results, scenario_entries
+from agentest.support.paths import contains_any
+from agentest.support.spelling import did_you_mean
+from agentest.support.text import shortened
+from agentest.transcript import Conversation
+
+_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A conversation of an earlier run and what it is known by there."""
+
+    scenario: str
+    agent: str
+    conversation: Conversation
+    passed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """What a results.json holds."""
+
+    path: Path
+    started: float
+    """Seconds since 1970, UTC; 0 where the file gives no time."""
+    held: tuple[Held, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The conversations to export, and what the user should know about them."""
+
+    held: tuple[Held, ...]
+    notes: tuple[str, ...]
+
+
+def read_earlier(path: Path) -> Earlier:
+    """The conversations of a results.json. Raises UsageError."""
+    data = read_results(path)
+    passed = {
+        (entry["name"], entry["agent"], found["conversationId"]): found["passed"]
+        for entry in scenario_entries(data)
+        for found in entry["conversations"]
+    }
+    held = tuple(
+        Held(name, agent, conversation, passed[name, agent, conversation.conversation_id])
+        for (name, agent), conversations in conversations_of(data).items()
+        for conversation in conversations
+    )
+    return Earlier(path, _seconds(data), held)
+
+
+def _seconds(data: Mapping[str, Any]) -> float:
+    try:
+        return datetime.fromisoformat(data["startedAt"]).timestamp()
+    except (ValueError, OverflowError, OSError):
+        return 0.0
+
+
+def select(earlier: Earlier, scenarios: Sequence[str], ids: Sequence[str]) -> Selection:
+    """The finished conversations that the filters choose.
+
+    Args:
+        scenarios: parts of scenarios' names, in any letter case; () for all.
+        ids: ids of conversations; () for all.
+
+    Raises UsageError for a filter that fits nothing, and where nothing is left.
+    """
+    if not earlier.held:
+        raise UsageError(f"{earlier.path} holds no conversation; run the scenarios first: agentest run")
+    _check_filters(earlier, scenarios, ids)
+    chosen = [
+        held
+        for held in earlier.held
+        if (not scenarios or contains_any(held.scenario, scenarios))
+        and (not ids or held.conversation.conversation_id in ids)
+    ]
+    if not chosen:
+        raise UsageError(f"{earlier.path} holds no conversation that fits both --scenario and --conversation")
+    finished = [held for held in chosen if unfinished(held.conversation) is None]
+    if not finished:
+        raise UsageError(
+            f"{earlier.path}: no conversation is left to export\n" + "\n".join(_left_out(chosen, len(chosen)))
+        )
+    return Selection(tuple(finished), (*_left_out(chosen, _SHOWN), *_not_passed(finished)))
+
+
+def _check_filters(earlier: Earlier, scenarios: Sequence[str], ids: Sequence[str]) -> None:
+    names = {held.scenario for held in earlier.held}
+    for text in scenarios:
+        if not any(contains_any(name, (text,)) for name in names):
+            raise UsageError(
+                f"--scenario: {earlier.path} holds no conversation of a scenario with {text!r} in its name; "
+                f"{did_you_mean(text, names)}"
+            )
+    known = {held.conversation.conversation_id for held in earlier.held}
+    for wanted in ids:
+        if wanted not in known:
+            raise UsageError(
+                f"--conversation: {earlier.path} holds no conversation {wanted!r}; "
+                f"{did_you_mean(wanted, known)}"
+            )
+
+
+def unfinished(conversation: Conversation) -> str | None:
+    """Why a conversation cannot be exported, or None when it can."""
+    if conversation.failure:
+        return conversation.failure.message
+    if conversation.unfinished:
+        return "its last turn has no reply"
+    return None if conversation.turns else "it has no turn"
+
+
+def _left_out(chosen: Sequence[Held], limit: int) -> list[str]:
+    told = [
+        f"left out {held.conversation.conversation_id}, which did not finish: {shortened(why)}"
+        for held in chosen
+        if (why := unfinished(held.conversation))
+    ]
+    return told if len(told) <= limit else [*told[:limit], f"left out {len(told) - limit} more"]
+
+
+def _not_passed(finished: Sequence[Held]) -> list[str]:
+    ids = [held.conversation.conversation_id for held in finished if not held.passed]
+    if not ids:
+        return []
+    more = f" and {len(ids) - _SHOWN} more" if len(ids) > _SHOWN else ""
+    return [
+        "these did not pass in their run; make sure that they show what the agent should do: "
+        + ", ".join(ids[:_SHOWN])
+        + more
+    ]

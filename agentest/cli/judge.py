@@ -1,0 +1,84 @@
+"""`agentest judge`: finished conversations of an earlier run, judged again without talking to the agent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from agentest.cli.run import run_once
+from agentest.errors import ExitCode, UsageError
+from agentest.results import Reason, ReasonKind, ScenarioResult, Status, Verdict
+from agentest.run.plan import Plan, Unit
+from agentest.run.prepare import Prepared
+from agentest.transcript import (
+    Conversation,
+)
+
+
+def for_finished(
+    plan: Plan,
+    conversations: Mapping[tuple[str, str], Sequence[Conversation]],
+    planned: Mapping[tuple[str, str], int],
+) -> tuple[Plan, dict[str, Sequence[Conversation]]]:
+    """The plan cut to what had been held, and the conversations by scope.
+
+    A scenario of the files that the results do not hold is skipped; conversations whose scenario the files
+    do not define any more are errored: nothing that was held passes unseen. One of which not all planned
+    conversations were held is errored unless what was held fails.
+    """
+    by_scope: dict[str, Sequence[Conversation]] = {}
+    entries: list[Unit | ScenarioResult] = []
+    left = dict(conversations)
+    for entry in plan.entries:
+        if not isinstance(entry, Unit):
+            entries.append(entry)
+            continue
+        place = entry.scenario.name, entry.agent
+        found, of = left.pop(place, None), planned.get(place)
+        if found is None:
+            entries.append(_none_held(entry, of))
+        else:
+            by_scope[entry.scope] = found
+            entries.append(replace(entry, conversations=len(found), of=of))
+    told = {entry.name for entry in entries if isinstance(entry, ScenarioResult)}
+    entries += [_unknown(name, agent) for name, agent in left if name not in told]
+    units = tuple(entry for entry in entries if isinstance(entry, Unit))
+    return replace(plan, entries=tuple(entries), units=units), by_scope
+
+
+def _none_held(unit: Unit, planned: int | None) -> ScenarioResult:
+    """Errored where the run was ended before it came to the scenario, skipped where it was not to run."""
+    status, why = Status.SKIPPED, "the results hold no conversation of it"
+    if planned:
+        status, why = Status.ERRORED, f"of {planned} conversations the earlier run held none"
+    verdict = Verdict(status, (Reason(status, ReasonKind.FILE, why),))
+    return ScenarioResult(
+        unit.scenario.name, unit.agent, unit.file, unit.scenario.line, verdict, planned=planned or 0
+    )
+
+
+def _unknown(name: str, agent: str) -> ScenarioResult:
+    message = f"the results hold conversations of {name!r} with agent {agent!r}, but no scenario defines it"
+    reason = Reason(Status.ERRORED, ReasonKind.FILE, message)
+    return ScenarioResult(name, agent, "", 0, Verdict(Status.ERRORED, (reason,)))
+
+
+def judge_again(prepared: Prepared, path: Path) -> ExitCode:
+    """Judge the conversations of an earlier run's results again. Raises UsageError."""
+    pass
+    from agentest.store.reading import conversations_of, planned_of, read_results
+
+    data = read_results(path)
+    conversations = conversations_of(data)
+    selected = {unit.scenario.name for unit in prepared.plan.units}
+    options = prepared.request.options
+    conversations = {
+        (name, agent): held
+        for (name, agent), held in conversations.items()
+        if (name in selected or not options.filtered) and options.agent in (None, agent)
+    }
+    plan, finished = for_finished(prepared.plan, conversations, planned_of(data))
+    if not finished:
+        raise UsageError(f"{path} holds no conversation of the selected scenarios")
+    return run_once(replace(prepared, plan=plan), finished=finished)

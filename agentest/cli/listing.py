@@ -1,0 +1,52 @@
+"""What would run, as lines: `--list` and `--dry-run`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from agentest.results import ScenarioResult, Status
+from agentest.run.plan import Unit
+from agentest.run.prepare import Prepared
+from agentest.support.terminal import clean
+
+
+def dry_run(prepared: Prepared) -> Iterator[str]:
+    """How many model calls each scenario can make at most, as lines."""
+    from agentest.run.estimate import estimate, shown
+
+    judge = prepared.loaded.config.judge
+    if not prepared.user and not prepared.judge:
+        yield "offline: no model is configured, so no model is asked"
+    estimates = estimate(
+        prepared.plan.units,
+        user=prepared.user is not None,
+        judge=prepared.judge is not None,
+        samples=judge.samples,
+        batch=judge.batch,
+    )
+    yield from map(clean, shown(estimates, len(prepared.plan.agents) > 1))
+
+
+def listing(prepared: Prepared) -> Iterator[str]:
+    """A line for every scenario that would run, and for every one that would not."""
+    for entry in prepared.plan.entries:
+        if isinstance(entry, Unit):
+            scenario = entry.scenario
+            kind = "scripted" if scenario.scripted else "simulated"
+            tags = f"  [{', '.join(scenario.tags)}]" if scenario.tags else ""
+            agent = f"  {entry.agent}" if len(prepared.plan.agents) > 1 else ""
+            yield clean(
+                f"{entry.file}:{scenario.line}  {scenario.name}{agent}  {kind} × {entry.conversations}{tags}"
+            )
+        elif entry.verdict.status is Status.SKIPPED:
+            why = entry.verdict.reasons[0].message
+            yield clean(f"{entry.file}:{entry.line}  {entry.name}  skipped: {why}")
+
+
+def broken(prepared: Prepared) -> list[ScenarioResult]:
+    """What could not be loaded."""
+    return [
+        entry
+        for entry in prepared.plan.entries
+        if isinstance(entry, ScenarioResult) and entry.verdict.status is Status.ERRORED
+    ]

@@ -1,0 +1,392 @@
+"""The command line. It imports nothing but click until a command needs more, so that `--help` is quick."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from io import StringIO
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+
+from agentest.cli.options import (
+    EVAL_FILES,
+    limits,
+    model_option,
+    offline_option,
+    path_option,
+    recording,
+    telling,
+    where,
+    which,
+    with_dashes,
+)
+from agentest.errors import ExitCode, OutputError, UsageError
+from agentest.support.terminal import Output, lost, say, source, tell
+from agentest.version import __version__
+
+_CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+
+@click.group(context_settings=_CONTEXT)
+@click.version_option(__version__, prog_name="agentest")
+def cli() -> None:
+    """Test AI agents: simulated users, mocked tools, judged conversations, black-box over HTTP."""
+
+
+@cli.command()
+@where
+@which
+@telling
+@model_option
+@click.option(
+    "--watch", is_flag=True, help="Run again when scenarios, their imports or the configuration change."
+)
+@click.option("--conversations", type=click.IntRange(min=1), metavar="N", help="Conversations per scenario.")
+@limits
+@recording
+@click.option("--dry-run", is_flag=True, help="Show how many model calls there can be, and run nothing.")
+@click.option("--list", "list_only", is_flag=True, help="List the scenarios and run nothing.")
+def run(cwd: Path | None, watch: bool, list_only: bool, **given: Any) -> int:
+    """Run the scenarios (*.sim.py) against the agent.
+
+    Exit status: 0 all passed, 1 a scenario failed, 2 something errored or could not be run, 130 interrupted.
+    """
+    if watch + list_only + given["dry_run"] > 1:
+        raise click.UsageError("--watch, --list and --dry-run exclude each other")
+    given["tape"] = _tape(given)
+
+    def go() -> int:
+        _hear_interrupts()
+        request = _request(_root(cwd), **given)
+        if watch:
+            from agentest.cli.watch import run_and_watch
+
+            return run_and_watch(request)
+        if request.options.dry_run:
+            return _dry_run(request)
+        return _list(request) if list_only else _run(request)
+
+    given["offline"] = given["offline"] or list_only  # a list needs no model, nor its key
+    return _ended(go)
+
+
+@cli.command()
+@where
+@which
+def chat(cwd: Path | None, **given: Any) -> int:
+    """Talk to the agent yourself, through the mocks of one scenario."""
+
+    def go() -> int:
+        from agentest.cli.chat import chat
+        from agentest.run.prepare import prepare
+
+        return chat(prepare(_request(_root(cwd), offline=True, **given)))
+
+    return _ended(go)
+
+
+@cli.command()
+@click.argument("results", type=click.Path(path_type=Path))
+@where
+@which
+@telling
+@model_option
+@offline_option
+@click.option("--metric", "metrics", multiple=True, metavar="NAME", help="Judge only this metric.")
+def judge(results: Path, cwd: Path | None, **given: Any) -> int:
+    """Judge the finished conversations of RESULTS (results.json or journal.jsonl) again.
+
+    The agent is not talked to.
+    """
+
+    def go() -> int:
+        _hear_interrupts()
+        from agentest.cli.judge import judge_again
+        from agentest.run.prepare import prepare
+
+        root = _root(cwd)
+        return judge_again(prepare(_request(root, **given)), root / results)
+
+    return _ended(go)
+
+
+@cli.command("eval", context_settings={"token_normalize_func": with_dashes})
+@click.argument("targets", nargs=-1, required=True, metavar="FILE_OR_DIR[:CASE,…]…")
+@where
+@click.option("--agent", metavar="NAME", help="Test this agent of the configuration, or the one at a URL.")
+@path_option(
+    "--config-file-path", "criteria", "Criteria for all files (default: test_config.json beside each)."
+)
+@click.option("--num-runs", type=click.IntRange(min=1), default=1, metavar="N", help="Runs of each case.")
+@path_option("--mocks", "mocks", "Python file with a dict `tools` of mocks.")
+@path_option("--initial-session-file", "initial_session", "Session for cases that have none of their own.")
+@click.option(
+    "--print-detailed-results",
+    "detailed",
+    is_flag=True,
+    help="Show every invocation beside what was expected.",
+)
+@telling
+@model_option
+@limits
+@recording
+def evaluate(cwd: Path | None, targets: tuple[str, ...], **given: Any) -> int:
+    """Run ADK evaluation sets (*.test.json, *.evalset.json) against the agent.
+
+    Exit status as of run: 0 all passed, 1 a case failed, 2 something errored or could not be evaluated.
+    """
+    given["tape"] = _tape(given)
+
+    def go() -> int:
+        _hear_interrupts()
+        from agentest.cli.run import run_once
+        from agentest.evalset.planning import EvalRequest, prepare_eval
+
+        root = _root(cwd)
+        files = {key: root / path if (path := given.pop(key)) else None for key in EVAL_FILES}
+        runs = given.pop("num_runs")
+        return run_once(prepare_eval(EvalRequest(_request(root, **given), targets, num_runs=runs, **files)))
+
+    return _ended(go)
+
+
+@cli.command()
+@click.argument("old", type=click.Path(path_type=Path))
+@click.argument("new", type=click.Path(path_type=Path))
+@path_option("--initial-session-file", "initial_session", "Session for cases that have none of their own.")
+def migrate(old: Path, new: Path, initial_session: Path | None) -> int:
+    """Convert OLD, an evaluation set of any form, to the EvalSet form, and write it to NEW."""
+
+    def go() -> int:
+        from agentest.evalset.migrate import migrate
+
+        for note in migrate(old, new, initial_session):
+            tell(f"agentest: {note}")
+        return ExitCode.PASSED
+
+    return _ended(go)
+
+
+@cli.command("show-prompts")
+@click.option("--metric", metavar="NAME", help="Only this metric.")
+def show_prompts(metric: str | None) -> int:
+    """Show what the judges are asked."""
+
+    def go() -> int:
+        from agentest.evaluate.prompts import shown_prompts
+        from agentest.metrics import BUILTIN
+        from agentest.support.spelling import did_you_mean, snake_case
+
+        if metric is not None and snake_case(metric) not in BUILTIN:
+            raise UsageError(f"there is no metric {metric!r}; {did_you_mean(metric, BUILTIN)}")
+        say(shown_prompts(snake_case(metric) if metric else None))
+        return ExitCode.PASSED
+
+    return _ended(go)
+
+
+@cli.command()
+@click.argument("results", type=click.Path(path_type=Path))
+@click.option(
+    "--to", "form", type=click.Choice(["evalset", "scenario"]), required=True, help="What to write."
+)
+@click.option("--scenario", "scenarios", multiple=True, metavar="TEXT", help="Only names with TEXT.")
+@click.option(
+    "--conversation", "ids", multiple=True, metavar="ID", help="Only the conversation with this id."
+)
+@path_option("--output", "output", "File to write (default: standard output).")
+@click.option("--force", is_flag=True, help="Replace the file if it is there.")
+def export(results: Path, output: Path | None, force: bool, **given: Any) -> int:
+    """Turn the finished conversations of RESULTS (results.json or journal.jsonl) into test cases.
+
+    As an evaluation set of ADK, or as scripted scenarios with the observed tools as mocks.
+    """
+
+    def go() -> int:
+        from agentest.analysis.export.export import export, write
+
+        exported = export(results, output=output, **given)
+        for note in exported.notes:
+            tell(f"agentest: {note}")
+        if output is None:
+            Output(sys.stdout).write_bytes(source(exported.content.decode()))
+        else:
+            write(exported, output, force=force)
+            say(f"{output}: {exported.told}")
+        return ExitCode.PASSED
+
+    return _ended(go)
+
+
+@cli.command()
+@where
+@which
+@click.option(
+    "--results",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="Results to count, one or several times (default: the last run's).",
+)
+@click.option(
+    "--fail-under",
+    type=click.FloatRange(0, 100),
+    metavar="PERCENT",
+    help="Fail when fewer cells have a scenario, or fewer tools were called.",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json", "markdown"]),
+    default="text",
+    show_default=True,
+    help="How to tell it.",
+)
+def coverage(cwd: Path | None, fail_under: float | None, form: Any, **given: Any) -> int:
+    """Show which paths of which tasks have scenarios, and which tools were called and failed.
+
+    Scenarios are placed by their tags, task:NAME and path:NAME. Nothing is run.
+
+    Exit status: 0, 1 below --fail-under, 2 when something could not be loaded.
+    """
+
+    def go() -> int:
+        from agentest.cli.coverage import covered, enough, show
+        from agentest.cli.listing import broken
+        from agentest.run.prepare import prepare
+
+        root = _root(cwd)
+        results = [root / path for path in given.pop("results")]
+        prepared = prepare(_request(root, offline=True, **given))
+        found = covered(prepared, results)
+        show(found, form, sys.stdout)
+        return _tell_broken(broken(prepared)) or enough(found, fail_under)
+
+    return _ended(go)
+
+
+def _root(cwd: Path | None) -> Path:
+    """The working directory; scenario files, servers and reports all live relative to it."""
+    if cwd is not None:
+        if not cwd.is_dir():
+            raise UsageError(f"--cwd: the folder {cwd} does not exist")
+        os.chdir(cwd)
+    return Path.cwd()
+
+
+def _request(root: Path, config: Path | None, **given: Any) -> Any:
+    from agentest.run.plan import Options
+    from agentest.run.prepare import Request
+
+    telling = {name: given.pop(name) for name in ("reporters", "verbose", "detailed") if name in given}
+    return Request(root, root / config if config else None, Options(**given), **telling)
+
+
+def _tape(given: dict[str, Any]) -> str | None:
+    """What is done with recorded answers; takes the flags out of the options."""
+    chosen = [mode for mode in ("record", "replay", "replay-or-record") if given.pop(mode.replace("-", "_"))]
+    if len(chosen) > 1:
+        raise click.UsageError(" and ".join(f"--{mode}" for mode in chosen) + " exclude each other")
+    return chosen[0] if chosen else None
+
+
+def _dry_run(request: Any) -> ExitCode:
+    from agentest.cli.listing import broken, dry_run
+    from agentest.run.prepare import prepare
+
+    prepared = prepare(request)
+    for line in dry_run(prepared):
+        say(line)
+    return _tell_broken(broken(prepared))
+
+
+def _tell_broken(problems: Sequence[Any]) -> ExitCode:
+    for entry in problems:
+        tell(f"{entry.file}:{entry.line}: {entry.verdict.reasons[0].message}")
+    return ExitCode.ERRORED if problems else ExitCode.PASSED
+
+
+def _run(request: Any) -> ExitCode:
+    from agentest.cli.run import run_once
+    from agentest.run.prepare import prepare
+
+    return run_once(prepare(request))
+
+
+def _list(request: Any) -> ExitCode:
+    from agentest.cli.listing import broken, listing
+    from agentest.run.prepare import prepare
+
+    prepared = prepare(request)
+    for note in prepared.notes:
+        tell(f"agentest: {note}")
+    for line in listing(prepared):
+        say(line)
+    return _tell_broken(broken(prepared))
+
+
+def _hear_interrupts() -> None:
+    from agentest.support.interrupts import hear
+
+    hear()
+
+
+def _ended(command: Callable[[], int]) -> int:
+    """The command's exit status; what the user got wrong is told in one message."""
+    try:
+        return command()
+    except (UsageError, OutputError) as error:
+        return _refused(error)
+    except click.ClickException:
+        raise
+    except BaseException as error:  # noqa: BLE001 - also a SystemExit of the user's code: it would choose our status
+        from agentest.cli.mishaps import crashed
+
+        return crashed(error)
+
+
+def _refused(error: Exception) -> ExitCode:
+    from agentest.cli.mishaps import refused
+
+    return refused(error)
+
+
+def main() -> NoReturn:
+    """Entry point of the `agentest` command."""
+    for stream in ("stdout", "stderr"):
+        if getattr(sys, stream) is None:  # closed by whoever started us
+            setattr(sys, stream, open(os.devnull, "w"))  # noqa: SIM115 - open for as long as we live
+    status = _ended(_flushed)
+    from agentest.support.interrupts import heard
+
+    sys.exit(ExitCode.INTERRUPTED if heard() else status)
+
+
+def _flushed() -> int:
+    """The exit status, when all that was printed is where it belongs: also what the user's code printed."""
+    status = _status()
+    try:
+        Output(sys.stdout).flush()
+    except OutputError as error:
+        return status or _refused(error)
+    return status
+
+
+def _status() -> int:
+    """What click makes of the command line. Its own exits would mix up ours: 1 is a scenario that failed."""
+    try:
+        return int(cli.main(prog_name="agentest", standalone_mode=False) or ExitCode.PASSED)
+    except click.Abort:
+        return ExitCode.INTERRUPTED
+    except click.ClickException as error:
+        shown = StringIO()
+        error.show(shown)
+        tell(shown.getvalue().rstrip("\n"))
+        return ExitCode.ERRORED
+    except SystemExit:  # click's own: nobody reads its help on, or a shell has been told how to complete
+        return ExitCode.PASSED
+    except OSError as error:  # of its own writing, as commands raise none
+        raise lost(sys.stdout, error) from None

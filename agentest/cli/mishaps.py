@@ -1,0 +1,65 @@
+"""What is told when a command cannot do its work: a sentence for the user's mistake, a traceback for ours."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Iterator
+
+from agentest.errors import ExitCode
+from agentest.support.redact import Redactor, environment_secrets
+from agentest.support.terminal import tell
+from agentest.version import __version__
+
+_MAX_LINES = 40
+_MAX_LINE_CHARS = 1_000
+
+
+def refused(error: object) -> ExitCode:
+    """Tell what is wrong with what the user handed over; the exit status."""
+    tell(f"agentest: {_redactor()(str(error))}")
+    return ExitCode.ERRORED
+
+
+def crashed(error: BaseException) -> ExitCode:
+    """Tell of an error that nobody foresaw, without secrets; the exit status."""
+    errors = list(_unwrapped(error))
+    if isinstance(errors[-1], KeyboardInterrupt):
+        return ExitCode.INTERRUPTED
+    redact = _redactor()
+    what = redact.error(f"{type(errors[-1]).__name__}: {errors[-1]}".removesuffix(": "))
+    rows = [_cut(redact(row)) for each in errors for row in _rows(each)]
+    left_out = ["…"] if len(rows) > _MAX_LINES else []
+    tell(
+        "\n".join(
+            [
+                f"agentest: an unexpected error ended the program: {what}",
+                *left_out,
+                *rows[-_MAX_LINES:],
+                f"This is a mistake of Agentest {__version__}, or of code that it ran: please report it.",
+            ]
+        )
+    )
+    return ExitCode.ERRORED
+
+
+def _unwrapped(error: BaseException) -> Iterator[BaseException]:
+    """The error, and what task groups have wrapped in it, the innermost last."""
+    yield error
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+        yield error
+
+
+def _rows(error: BaseException) -> Iterator[str]:
+    """The traceback's rows, but for the message at its end, which is told already."""
+    for frame in traceback.format_tb(error.__traceback__):
+        yield from frame.rstrip("\n").split("\n")
+
+
+def _cut(row: str) -> str:
+    return row if len(row) <= _MAX_LINE_CHARS else row[: _MAX_LINE_CHARS - 1] + "…"
+
+
+def _redactor() -> Redactor:
+    return Redactor(environment_secrets(os.environ))

@@ -1,0 +1,120 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def _options(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """Several options as one decorator, in the order in which they are written."""
+
+    def decorate(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+where = _options(
+    click.option("--config", type=click.Path(path_type=Path), metavar="PATH", help="Configuration file."),
+    click.option("--cwd", type=click.Path(path_type=Path), metavar="DIR", help="Run as if started in DIR."),
+)
+
+
+which = _options(
+    click.option("--scenario", "scenarios", multiple=True, metavar="TEXT", help="Only names with TEXT."),
+    click.option("--file", "files", multiple=True, metavar="TEXT", help="Only files with TEXT in the path."),
+    click.option("--tag", "tags", multiple=True, metavar="TAG", help="Only scenarios with this tag."),
+    click.option("--agent", metavar="NAME", help="Test this agent of the configuration."),
+)
+
+
+model_option = click.option(
+    "--model", metavar="MODEL", help="Model for user and judges, like openai/gpt-5-mini."
+)
+
+
+telling = _options(
+    click.option(
+        "--reporter", "reporters", multiple=True, metavar="NAME", help="console, json or github-actions."
+    ),
+    click.option("--verbose", is_flag=True, help="Show transcripts."),
+)
+
+
+EVAL_FILES = ("criteria", "mocks", "initial_session")
+
+
+def path_option(flag: str, name: str, about: str) -> Callable[[Command], Command]:
+    """An option that names a file."""
+    return click.option(flag, name, type=click.Path(path_type=Path), metavar="PATH", help=about)
+
+
+def with_dashes(option: str) -> str:
+    """ADK's own command line spells its options with underscores."""
+    return option.replace("_", "-")
+
+
+def _workers(_: click.Context, param: click.Parameter, value: str) -> int | str:
+    """A number of processes, or `auto`."""
+    if value != "auto" and (not value.isdecimal() or int(value) < 1):
+        raise click.BadParameter(f"{value!r} is neither a whole number of at least 1 nor auto", param=param)
+    if value != "1" and not hasattr(os, "fork"):
+        raise click.BadParameter("this platform cannot fork processes; leave the option out", param=param)
+    return value if value == "auto" else int(value)
+
+
+offline_option = click.option("--offline", is_flag=True, help="Ask no model, whatever is configured.")
+
+
+def _cost(_: click.Context, param: click.Parameter, value: float | None) -> float | None:
+    """A number: nothing costs more than `nan`, so that it would be no limit."""
+    if value is not None and value != value:
+        raise click.BadParameter("nan is not a number", param=param)
+    return value
+
+
+limits = _options(
+    offline_option,
+    click.option(
+        "--concurrency", type=click.IntRange(min=1), metavar="N", help="Conversations under way at once."
+    ),
+    click.option(
+        "--workers",
+        default="1",
+        callback=_workers,
+        metavar="N",
+        help="Spread over N processes; auto: all cores.",
+    ),
+    click.option("--fail-fast", is_flag=True, help="Stop at the first scenario that fails."),
+    click.option(
+        "--max-cost",
+        type=click.FloatRange(min=0),
+        callback=_cost,
+        metavar="USD",
+        help="Stop before models cost more.",
+    ),
+    click.option(
+        "--max-llm-calls", type=click.IntRange(min=0), metavar="N", help="Make no more model calls."
+    ),
+)
+
+
+recording = _options(
+    click.option("--record", is_flag=True, help="Keep every model's answer in a cassette."),
+    click.option("--replay", is_flag=True, help="Take models' answers from cassettes: no model, no key."),
+    click.option(
+        "--replay-or-record", is_flag=True, help="Replay what is recorded, ask and record the rest."
+    ),
+    click.option(
+        "--cassettes", metavar="DIR", help="Where cassettes are (default: cassettes in output_dir)."
+    ),
+)

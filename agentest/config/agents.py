@@ -1,0 +1,165 @@
+"""What the configuration says of an agent, for each type of agent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import (
+    BeforeValidator,
+    Discriminator,
+    Field,
+    Tag,
+    field_validator,
+    model_validator,
+)
+
+from agentest.config.fields import NotNegative, Section, check_headers, check_url, has_valid_port, no_bool
+from agentest.sight import Sight
+
+
+class Server(Section):
+    """How to start the agent before the first scenario."""
+
+    command: str | list[str]
+    ready: str
+    timeout_s: Annotated[float, BeforeValidator(no_bool), Field(gt=0, allow_inf_nan=False)] = 60.0
+    reuse: bool = True
+    env: dict[str, str] = Field(default_factory=dict)
+    cwd: str | None = None
+
+    @field_validator("command")
+    @classmethod
+    def _not_empty(cls, value: str | list[str]) -> str | list[str]:
+        if not value or (isinstance(value, str) and not value.strip()):
+            raise ValueError("is empty; write the command that starts the agent")
+        return value
+
+    @field_validator("ready")
+    @classmethod
+    def _reachable_form(cls, value: str) -> str:
+        parts = urlsplit(value)
+        if parts.scheme not in ("http", "https", "tcp") or not parts.hostname:
+            raise ValueError("is neither an http(s) URL nor tcp://host:port")
+        if not has_valid_port(parts) or (parts.scheme == "tcp" and parts.port is None):
+            raise ValueError("needs a port: tcp://host:port")
+        return value
+
+
+class AnyAgent(Section):
+    """What every agent has."""
+
+    name: str = Field(default="agent", min_length=1)
+    tool_visibility: Sight | None = None
+    """How its tool calls come to be known; None: as its type says (`sight_of`)."""
+    server: Server | None = None
+
+
+class HttpAgent(AnyAgent):
+    """What every agent over HTTP has."""
+
+    endpoint: str
+    headers: dict[str, str] = Field(default_factory=dict)
+    streaming: bool = False
+    retries: NotNegative = 2
+
+    @field_validator("endpoint")
+    @classmethod
+    def _http_url(cls, value: str) -> str:
+        return check_url(value)
+
+    @field_validator("headers")
+    @classmethod
+    def _valid_headers(cls, value: dict[str, str]) -> dict[str, str]:
+        return check_headers(value)
+
+
+class ChatCompletionsAgent(HttpAgent):
+    """An agent that speaks OpenAI's chat completions over HTTP."""
+
+    type: Literal["chat_completions"] = "chat_completions"
+    body: dict[str, Any] = Field(default_factory=dict)
+    send_session_state: bool = False
+    """Send the state of a case's session as `metadata.session_state`."""
+
+    @field_validator("body")
+    @classmethod
+    def _messages_are_a_list(cls, value: dict[str, Any]) -> dict[str, Any]:
+        messages = value.get("messages", [])
+        if not isinstance(messages, list) or not all(isinstance(m, Mapping) for m in messages):
+            raise ValueError("`messages` is put before the conversation and must be a list of messages")
+        return value
+
+    @model_validator(mode="after")
+    def _state_has_a_place(self) -> Self:
+        if self.send_session_state and not isinstance(self.body.get("metadata", {}), Mapping):
+            raise ValueError("body.metadata must be an object: send_session_state puts session_state into it")
+        return self
+
+
+class AdkAgent(HttpAgent):
+    """An agent of Google's ADK behind its own server (`adk api_server`)."""
+
+    type: Literal["adk"]
+    app_name: str | None = Field(default=None, min_length=1)
+    """None: the one that the case's session names."""
+    user_id: str | None = Field(default=None, min_length=1)
+    """None: the one that the case's session names, else `agentest`."""
+
+    @field_validator("app_name", "user_id")
+    @classmethod
+    def _part_of_an_address(cls, value: str | None) -> str | None:
+        if value in (".", ".."):
+            raise ValueError("becomes a part of an address, where . and .. stand for other parts")
+        return value
+
+    @field_validator("endpoint")
+    @classmethod
+    def _root_of_the_server(cls, value: str) -> str:
+        parts = urlsplit(value)
+        if parts.query or parts.fragment or parts.path.rstrip("/").endswith(("/run", "/run_sse")):
+            raise ValueError("is the address of the ADK server alone, like http://localhost:8000")
+        return value
+
+    @field_validator("tool_visibility")
+    @classmethod
+    def _runs_its_tools_itself(cls, value: Sight | None) -> Sight | None:
+        if value is Sight.RETURNED:
+            raise ValueError(
+                "an agent behind ADK's server runs its tools itself and hands no call to the caller; write "
+                "`reported` (the default) or `unseen`"
+            )
+        return value
+
+
+class CustomAgent(AnyAgent):
+    """An agent in Python: a function from messages to a message."""
+
+    type: Literal["custom"]
+    handler: Callable[..., Any] | str
+    """An async or plain function `(messages, ctx) -> message | str`, or its import path `pkg.module:name`."""
+
+
+def _agent_type(value: Any) -> str:
+    given = value.get("type") if isinstance(value, Mapping) else getattr(value, "type", None)
+    return "chat_completions" if given is None else str(given)
+
+
+AgentConfig = Annotated[
+    Annotated[ChatCompletionsAgent, Tag("chat_completions")]
+    | Annotated[AdkAgent, Tag("adk")]
+    | Annotated[CustomAgent, Tag("custom")],
+    Discriminator(_agent_type),
+]
+
+
+AGENT_CLASSES = (ChatCompletionsAgent, AdkAgent, CustomAgent)
+
+
+AGENT_TYPES = ("chat_completions", "adk", "custom")
+"""The types of these classes, in their order."""
+
+
+AGENT_KEYS = frozenset(name for kind in AGENT_CLASSES for name in kind.model_fields)
+"""The keys of every type together."""

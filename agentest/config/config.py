@@ -1,0 +1,146 @@
+"""The configuration: its keys, defaults and rules (contract, section 1).
+
+Values only; `load` finds and reads the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, Self
+
+from pydantic import (
+    BaseModel,
+    Field,
+    field_validator,
+    model_validator,
+)
+
+from agentest.config.agents import AGENT_KEYS, AgentConfig, ChatCompletionsAgent
+from agentest.config.fields import AtLeastOne, NotNegative, Number, Section, check_json, check_name
+from agentest.config.models import PROVIDERS, JudgeSettings, ModelSettings, ProviderOptions
+from agentest.metrics import metric_name, normal_thresholds
+from agentest.results import Severity
+from agentest.sight import OF_TYPE, Sight
+from agentest.support.spelling import snake_keys
+
+REPORTERS = ("console", "json", "github-actions")
+
+
+def sight_of(agent: AgentConfig) -> Sight:
+    """How the agent's tool calls come to be known."""
+    return agent.tool_visibility or OF_TYPE[agent.type]
+
+
+class Config(Section):
+    """Everything a run needs to know besides its scenarios."""
+
+    agent: AgentConfig
+    agents: dict[str, AgentConfig] = Field(default_factory=dict)
+    compare: list[AgentConfig] = Field(default_factory=list)
+    model: str | None = Field(default=None, min_length=1)
+    provider: Literal[PROVIDERS] | None = None  # type: ignore[valid-type]
+    provider_options: ProviderOptions = Field(default_factory=ProviderOptions)
+    user: ModelSettings = Field(default_factory=ModelSettings)
+    judge: JudgeSettings = Field(default_factory=JudgeSettings)
+    conversations_per_scenario: AtLeastOne = 3
+    max_turns: AtLeastOne = 8
+    request_timeout_ms: AtLeastOne = 30_000
+    concurrency: AtLeastOne = 20
+    debounce_ms: NotNegative = 0
+    metrics: list[str] | None = None
+    custom_metrics: list[Any] = Field(default_factory=list)
+    thresholds: dict[str, Number] = Field(default_factory=dict)
+    include: list[str] = Field(default_factory=lambda: ["**/*.sim.py"])
+    exclude: list[str] = Field(default_factory=lambda: [".venv/**", "venv/**", "node_modules/**", ".git/**"])
+    reporters: list[str] = Field(default_factory=lambda: ["console"])
+    output_dir: str = ".agentest"
+    cassettes: str | None = None
+    """Folder of recorded model answers; None: `cassettes` in `output_dir`."""
+    unmocked_tools: Literal["error", "passthrough"] = "error"
+    fail_on_error_severity: Literal["low", "medium", "high", "critical"] = "critical"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _compare_overrides(cls, data: Any) -> Any:
+        """Turn each entry of `compare` into a whole agent."""
+        if not isinstance(data, Mapping) or not isinstance(data.get("compare"), list):
+            return data
+        agent = data.get("agent")
+        whole = [override(agent, entry, f"compare[{i}]") for i, entry in enumerate(data["compare"])]
+        return {**data, "compare": whole}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _agents_know_their_names(cls, data: Any) -> Any:
+        """An entry of `agents` is named by its key."""
+        if not isinstance(data, Mapping) or not isinstance(data.get("agents"), Mapping):
+            return data
+        named = {
+            key: {"name": key, **agent} if isinstance(agent, Mapping) else agent
+            for key, agent in data["agents"].items()
+        }
+        return {**data, "agents": named}
+
+    @field_validator("agent", "agents", "compare")
+    @classmethod
+    def _bodies_can_be_sent(cls, value: Any) -> Any:
+        agents = value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value]
+        for agent in agents:
+            if isinstance(agent, ChatCompletionsAgent):
+                try:
+                    check_json(agent.body)
+                except ValueError as error:
+                    raise ValueError(f"the body of {agent.name!r} {error}") from None
+        return value
+
+    @field_validator("reporters")
+    @classmethod
+    def _known_reporters(cls, value: list[str]) -> list[str]:
+        return [check_name(name, REPORTERS, "reporter") for name in value]
+
+    @field_validator("metrics")
+    @classmethod
+    def _either_spelling_of_metrics(cls, value: list[str] | None) -> list[str] | None:
+        return None if value is None else [metric_name(name) for name in value]
+
+    @field_validator("thresholds")
+    @classmethod
+    def _either_spelling_of_thresholds(cls, value: dict[str, float]) -> dict[str, float]:
+        return normal_thresholds(value)
+
+    @model_validator(mode="after")
+    def _distinct_agent_names(self) -> Self:
+        names = [self.agent.name, *(agent.name for agent in self.compare)]
+        for name in names:
+            if names.count(name) > 1 and self.compare:
+                raise ValueError(f"compare: two agents are named {name!r}; names tell the results apart")
+        for agent in (self.agent, *self.compare):
+            namesake = self.agents.get(agent.name)
+            if namesake and namesake.model_dump(exclude={"name"}) != agent.model_dump(exclude={"name"}):
+                raise ValueError(f"agents.{agent.name}: the agent under test has that name already")
+        return self
+
+    @property
+    def severity(self) -> Severity:
+        return Severity.of(self.fail_on_error_severity)
+
+
+def override(agent: Any, entry: Any, key: str = "compare") -> Any:
+    """A whole agent from an entry of `compare`: `body` merged shallowly, everything else replaced.
+
+    An entry with a `type` of its own is a whole agent already.
+    """
+    if not isinstance(entry, Mapping):
+        return entry
+    entry = snake_keys(entry, AGENT_KEYS)
+    if not entry.get("name"):
+        raise ValueError(f"{key}: needs a `name`; names tell the results apart")
+    if "type" in entry:
+        return entry
+    if isinstance(agent, BaseModel):
+        agent = agent.model_dump(exclude_unset=True)
+    base = snake_keys(agent, AGENT_KEYS) if isinstance(agent, Mapping) else {}
+    merged = {**base, **entry}
+    if isinstance(base.get("body"), Mapping) and isinstance(entry.get("body"), Mapping):
+        merged["body"] = {**base["body"], **entry["body"]}
+    return merged

@@ -1,0 +1,118 @@
+"""Kinds of values that several parts of the configuration share, and their checks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any
+from urllib.parse import SplitResult, urlsplit
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    model_validator,
+)
+
+from agentest.support.json_text import NotJson, check_plain
+from agentest.support.spelling import did_you_mean, snake_keys
+
+_HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+
+
+_HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
+
+
+def no_bool(value: object) -> object:
+    if isinstance(value, bool):
+        raise ValueError("a number is expected, not true or false")
+    return value
+
+
+AtLeastOne = Annotated[int, BeforeValidator(no_bool), Field(ge=1)]
+
+
+NotNegative = Annotated[int, BeforeValidator(no_bool), Field(ge=0)]
+
+
+Number = Annotated[float, BeforeValidator(no_bool)]
+
+
+class Section(BaseModel):
+    """A part of the configuration: keys in either spelling, unknown keys refused, values frozen."""
+
+    # Built when first used: the configuration as a whole, and not each of its parts before it.
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True, defer_build=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _either_spelling(cls, data: Any) -> Any:
+        return snake_keys(data, cls.model_fields) if isinstance(data, Mapping) else data
+
+
+def check_headers(headers: dict[str, str]) -> dict[str, str]:
+    """Refuse header names and values that HTTP does not allow; values are never repeated in the message."""
+    for name, value in headers.items():
+        if not _HEADER_NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is not a valid header name")
+        if not _HEADER_VALUE.fullmatch(value):
+            raise ValueError(
+                f"the value of header {name!r} has a line break or another character that HTTP does not "
+                "allow (does the variable it comes from end with a line break?)"
+            )
+    return headers
+
+
+def check_json(body: dict[str, Any]) -> None:
+    """Raise ValueError for what cannot be sent as JSON, like the date that YAML makes of 2024-01-31."""
+    try:
+        check_plain(body)
+    except NotJson as error:
+        raise ValueError(f"cannot be sent as JSON: {error} (write it as a text, in quotes)") from None
+
+
+def check_url(value: str) -> str:
+    """An http or https URL with a host; anything else raises ValueError."""
+    if any(c.isspace() or not c.isprintable() for c in value):
+        raise ValueError("is not a URL: it has a space, a line break or another invisible character")
+    try:
+        parts = urlsplit(value)
+        port_is_valid = has_valid_port(parts)
+        _check_international(value)
+    except ValueError as error:
+        raise ValueError(f"is not a URL: {error}") from None
+    if parts.scheme not in ("http", "https"):
+        raise ValueError(f"must start with http:// or https://, but is {value!r}")
+    if not parts.hostname or not port_is_valid:
+        raise ValueError(f"has no valid host and port: {value!r}")
+    return value
+
+
+def has_valid_port(parts: SplitResult) -> bool:
+    try:
+        return parts.port is None or parts.port > 0
+    except ValueError:
+        # The value is not repeated: it may be a part of a password.
+        raise ValueError(
+            "its port is no number from 1 to 65535 (in a user or password, write / ? # as %2F %3F %23)"
+        ) from None
+
+
+def _check_international(url: str) -> None:
+    if url.isascii() and "xn--" not in url:
+        return
+    import httpx  # a tenth of a second to import: only for who uses such a name
+
+    try:
+        host = httpx.URL(url).host
+    except httpx.InvalidURL as error:
+        raise ValueError(str(error)) from None
+    if not host:
+        raise ValueError("it has no host")
+
+
+def check_name(name: str, valid: tuple[str, ...], what: str) -> str:
+    if name not in valid:
+        raise ValueError(f"there is no {what} {name!r}; {did_you_mean(name, valid)}")
+    return name

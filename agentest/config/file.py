@@ -1,0 +1,230 @@
+"""Finding and reading the configuration file: YAML or Python, `.env`, `${VAR}`, errors with key and line."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from dotenv import dotenv_values
+from pydantic import ValidationError
+
+from agentest.config.agents import HttpAgent
+from agentest.config.config import Config
+from agentest.config.fields import Section
+from agentest.config.problems import Path_, describe, dotted, place
+from agentest.config.yaml_sizes import Sizes
+from agentest.errors import ConfigError
+from agentest.support.importing import import_file, user_traceback
+from agentest.support.redact import (
+    Redactor,
+    environment_secrets,
+    header_secrets,
+    secret_values,
+    url_secrets,
+)
+from agentest.support.spelling import snake_case
+
+NAMES = ("agentest.config.py", "agentest.config.yaml", "agentest.config.yml")
+
+
+_VARIABLE = re.compile(r"\$(?P<escaped>\$)?\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}")
+
+
+_TEXT_TAGS = ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge")
+
+
+_TOO_DEEP = "is nested too deeply, or a part of it contains itself"
+
+
+@dataclass(frozen=True)
+class LoadedConfig:
+    """A configuration, where it came from, and what must never be shown."""
+
+    config: Config
+    path: Path
+    redact: Redactor = field(default_factory=Redactor)
+
+
+def find(root: Path) -> Path:
+    """The configuration file of a working directory. Raises ConfigError when there is none."""
+    for name in NAMES:
+        if (root / name).is_file():
+            return root / name
+    raise ConfigError(
+        f"no configuration found in {root}: expected {NAMES[0]}, {NAMES[1]} or {NAMES[2]}. "
+        "Write one with at least\n  agent:\n    endpoint: http://localhost:8000/v1/chat/completions\n"
+        "or name another file with --config PATH."
+    )
+
+
+def load(path: Path, environ: MutableMapping[str, str] = os.environ) -> LoadedConfig:
+    """Read and check a configuration file.
+
+    A `.env` file beside it is read into `environ` first, without overriding what is there. Raises
+    ConfigError that names the file, the key (and its line in YAML), what was found and what was expected.
+    """
+    if not path.is_file():
+        raise ConfigError(f"configuration file {path} does not exist")
+    _read_dotenv(path.parent / ".env", environ)
+    data, lines = _read_python(path, environ) if path.suffix == ".py" else _read_yaml(path)
+    used: dict[str, str] = {}
+    try:
+        config = Config.model_validate(_interpolate(data, environ, used))
+    except _Unset as unset:
+        raise ConfigError(
+            f"{place(path, unset.path, lines)}: the environment variable {unset.name} is not set. "
+            f"Set it, or give a default: ${{{unset.name}:-default}}"
+        ) from None
+    except ValidationError as error:
+        redact = Redactor([*secret_values(used), *environment_secrets(environ)])
+        raise ConfigError(describe(error, path, lines, redact)) from None
+    except RecursionError:
+        raise ConfigError(f"{path}: {_TOO_DEEP}") from None
+    secrets = [*secret_values(used), *environment_secrets(environ), *secrets_of(config)]
+    return LoadedConfig(config, path, Redactor(secrets))
+
+
+def _read_dotenv(path: Path, environ: MutableMapping[str, str]) -> None:
+    try:
+        found = dotenv_values(path)
+    except (UnicodeDecodeError, OSError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from None
+    for name, value in found.items():
+        if value is not None:
+            environ.setdefault(name, value)
+
+
+def _read_python(path: Path, environ: Mapping[str, str]) -> tuple[Any, dict[Path_, int]]:
+    redact = Redactor(environment_secrets(environ))
+    try:
+        module = import_file(path)
+    except KeyboardInterrupt:
+        raise
+    except ValidationError as error:  # of a Config(…) that the module makes
+        raise ConfigError(describe(error, path, {(): user_traceback(error, path)[1]}, redact)) from None
+    except BaseException as error:  # noqa: BLE001 - the user's module may raise anything, sys.exit() too
+        shown, line = user_traceback(error, path)
+        raise ConfigError(f"{path}:{line}: importing the configuration failed\n{redact(shown)}") from None
+    if not hasattr(module, "config"):
+        raise ConfigError(f"{path}: the module has no `config`; write config = {{'agent': …}}")
+    if not isinstance(module.config, Config | Mapping):
+        raise ConfigError(
+            f"{path}: `config` is of type {type(module.config).__name__}, expected a dict or Config"
+        )
+    return module.config, {}
+
+
+def _read_yaml(path: Path) -> tuple[Any, dict[Path_, int]]:
+    try:
+        text = path.read_text(encoding="utf-8")
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        if node is not None:
+            Sizes(path).measure(node)
+        data = yaml.safe_load(text)
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: is not UTF-8 text ({error.reason} at byte {error.start})") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or str(error)
+        raise ConfigError(f"{path}{line}: the YAML does not parse: {problem}") from None
+    except ValueError as error:  # a date like 2024-13-45
+        raise ConfigError(f"{path}: the YAML does not parse: {error}") from None
+    except RecursionError:
+        raise ConfigError(f"{path}: {_TOO_DEEP}") from None
+    if node is None or not isinstance(data, dict):
+        found = "is empty" if data is None else f"holds a {type(data).__name__}"
+        raise ConfigError(f"{path}: {found}, expected keys and values, at least `agent`")
+    lines: dict[Path_, int] = {}
+    try:
+        _note_lines(node, (), lines, path)
+    except RecursionError:
+        raise ConfigError(f"{path}: {_TOO_DEEP}") from None
+    return data, lines
+
+
+def _note_lines(node: yaml.Node, at: Path_, lines: dict[Path_, int], path: Path) -> None:
+    """Note the line of every key and list item; refuse a key that is no text or is given twice."""
+    if isinstance(node, yaml.SequenceNode):
+        for index, item in enumerate(node.value):
+            lines[*at, index] = item.start_mark.line + 1
+            _note_lines(item, (*at, index), lines, path)
+    if isinstance(node, yaml.MappingNode):
+        seen: dict[str, int] = {}
+        for key_node, value_node in node.value:
+            key, line = str(key_node.value), key_node.start_mark.line + 1
+            where = f"{path}:{line}: the key `{dotted((*at, key))}`"
+            if key_node.tag not in _TEXT_TAGS:
+                raise ConfigError(f"{where} is not a text for YAML; put it in quotes")
+            if key in seen and key != "<<":
+                raise ConfigError(f"{where} is given twice, first on line {seen[key]}")
+            seen[key] = line
+            lines[*at, snake_case(key)] = line
+            _note_lines(value_node, (*at, snake_case(key)), lines, path)
+
+
+class _Unset(Exception):
+    def __init__(self, name: str, path: Path_) -> None:
+        self.name = name
+        self.path = path
+
+
+def _interpolate(value: Any, environ: Mapping[str, str], used: dict[str, str], at: Path_ = ()) -> Any:
+    """The value with `${VAR}` replaced in every string; `$${VAR}` stays as `${VAR}`."""
+    if isinstance(value, str):
+        return _fill(value, environ, used, at)
+    if isinstance(value, Section):
+        value = _given(value)
+    if isinstance(value, Mapping):
+        return {k: _interpolate(v, environ, used, (*at, k)) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_interpolate(v, environ, used, (*at, i)) for i, v in enumerate(value)]
+    return value
+
+
+def _given(section: Section) -> dict[str, Any]:
+    """What a Python configuration gave a section. Its `type` makes an agent of `compare` a whole one."""
+    names = {*section.model_fields_set, *({"type"} & type(section).model_fields.keys())}
+    return {name: getattr(section, name) for name in type(section).model_fields if name in names}
+
+
+def _fill(text: str, environ: Mapping[str, str], used: dict[str, str], at: Path_) -> str:
+    def replace(match: re.Match[str]) -> str:
+        if match["escaped"]:
+            return match[0][1:]
+        name, default = match["name"], match["default"]
+        value = environ.get(name)
+        if value is None or (value == "" and default is not None):
+            if default is None:
+                raise _Unset(name, at)
+            return default
+        used[name] = value
+        return value
+
+    return _VARIABLE.sub(replace, text)
+
+
+def secrets_of(config: Config) -> list[str]:
+    """What a configuration holds that must not be shown, wherever it came from."""
+    secrets: list[str] = []
+    for agent in (config.agent, *config.agents.values(), *config.compare):
+        if isinstance(agent, HttpAgent):
+            secrets += _agent_secrets(agent)
+    for options in (config.provider_options, config.user.provider_options, config.judge.provider_options):
+        secrets += [*header_secrets(options.headers), *url_secrets(options.base_url or "")]
+        secrets += [options.api_key] if options.api_key else []
+    return secrets
+
+
+def _agent_secrets(agent: HttpAgent) -> list[str]:
+    secrets = [*url_secrets(agent.endpoint), *header_secrets(agent.headers)]
+    if agent.server:
+        secrets += [*url_secrets(agent.server.ready), *secret_values(agent.server.env)]
+    return secrets

@@ -1,0 +1,83 @@
+"""What the configuration says of the models that play the user and the judges."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BeforeValidator,
+    Field,
+    field_validator,
+)
+
+from agentest.config.fields import (
+    AtLeastOne,
+    NotNegative,
+    Section,
+    check_headers,
+    check_json,
+    check_url,
+    no_bool,
+)
+
+PROVIDERS = ("openai", "anthropic", "google", "ollama", "openai-compatible", "litellm")
+
+
+class ProviderOptions(Section):
+    """Where and as whom to reach a model."""
+
+    base_url: str | None = None
+    api_key: str | None = None
+    headers: dict[str, str] = Field(default_factory=dict)
+    body: dict[str, Any] = Field(default_factory=dict)
+
+    @field_validator("base_url")
+    @classmethod
+    def _http_url(cls, value: str | None) -> str | None:
+        return value if value is None else check_url(value)
+
+    @field_validator("headers")
+    @classmethod
+    def _valid_headers(cls, value: dict[str, str]) -> dict[str, str]:
+        return check_headers(value)
+
+    @field_validator("body")
+    @classmethod
+    def _can_be_sent(cls, value: dict[str, Any]) -> dict[str, Any]:
+        check_json(value)
+        return value
+
+
+class ModelSettings(Section):
+    """A model and how it is asked."""
+
+    model: str | None = Field(default=None, min_length=1)
+    provider: Literal[PROVIDERS] | None = None  # type: ignore[valid-type]
+    provider_options: ProviderOptions = Field(default_factory=ProviderOptions)
+    temperature: Annotated[float, BeforeValidator(no_bool), Field(ge=0, allow_inf_nan=False)] | None = None
+    max_tokens: AtLeastOne | None = None
+    timeout_ms: AtLeastOne = 120_000
+    """One request to the model, from connect to the last byte."""
+    deadline_ms: AtLeastOne = 600_000
+    """One answer with all its retries and waiting."""
+    retries: NotNegative = 4
+    max_concurrency: AtLeastOne | None = None
+    requests_per_minute: AtLeastOne | None = None
+    tokens_per_minute: AtLeastOne | None = None
+
+
+class JudgeSettings(ModelSettings):
+    """The judges' model. `samples` answers are asked for each metric."""
+
+    samples: AtLeastOne = 1
+    batch: bool = False
+    """Ask for all 1–5 metrics of a turn in one call."""
+    cache: bool = True
+    """Mark the part that a turn's judges share for providers that cache prompts only when told to."""
+
+    @field_validator("samples")
+    @classmethod
+    def _odd(cls, value: int) -> int:
+        if value % 2 == 0:
+            raise ValueError("must be odd, so that a majority exists")
+        return value

@@ -1,0 +1,118 @@
+"""What is wrong with a configuration, in words: file, key, line, what was found and what was expected."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from agentest.config.agents import AGENT_CLASSES, AGENT_KEYS, AGENT_TYPES
+from agentest.config.config import Config
+from agentest.config.fields import Section
+from agentest.support.redact import (
+    HIDDEN,
+    Redactor,
+    looks_secret,
+)
+from agentest.support.spelling import did_you_mean, snake_case
+
+Path_ = tuple[str | int, ...]
+"""Where a value stands in the file: keys and list indices from the top."""
+
+
+_OURS = re.compile(r" or instance of \w+")
+
+
+_UNION_MEMBERS = ("str", "list[str]", "callable", "[key]")
+
+
+def describe(error: ValidationError, path: Path, lines: dict[Path_, int], redact: Redactor) -> str:
+    problems: dict[str, str] = {}
+    for details in error.errors(include_url=False):
+        at = _place_of(details)
+        # A value that may be of two types fails as both of them: once is enough.
+        problems.setdefault(place(path, at, lines), _problem(details, at, redact))
+    return "\n".join(f"{place}: {problem}" for place, problem in problems.items())
+
+
+def _problem(details: Any, at: Path_, redact: Redactor) -> str:
+    kind, found = details["type"], details["input"]
+    if kind == "extra_forbidden":
+        return _unknown_key(details["loc"])
+    if kind == "union_tag_invalid":
+        name = details["ctx"]["tag"]
+        return f"there is no agent type {name!r}; {did_you_mean(name, AGENT_TYPES)}"
+    if kind == "missing":
+        return "the key is missing"
+    message = _OURS.sub("", details["msg"].removeprefix("Value error, "))
+    shown = _shown(found, at, redact)
+    if kind == "value_error" or shown is None:
+        return redact(message)
+    return f"found {shown}; {message[0].lower()}{message[1:]}"
+
+
+def _shown(found: Any, at: Path_, redact: Redactor) -> str | None:
+    if isinstance(found, str | int | float | bool) or found is None:
+        secret = found is not None and any(looks_secret(str(part)) for part in at)
+        return HIDDEN if secret else redact.error(repr(found))
+    return None
+
+
+def _place_of(details: Any) -> Path_:
+    """Where the problem is, without the levels that pydantic puts in and the user's file does not have."""
+    loc, kind = details["loc"], details["type"]
+    tag_at = {"agent": 1, "agents": 2, "compare": 2}.get(loc[0] if loc else "")
+    if kind == "union_tag_invalid":
+        return (*loc, "type")
+    if tag_at and len(loc) > tag_at:
+        loc = (*loc[:tag_at], *loc[tag_at + 1 :])
+    if loc and kind not in ("extra_forbidden", "missing") and loc[-1] in _UNION_MEMBERS:
+        loc = loc[:-1]
+    return tuple(loc)
+
+
+def _unknown_key(loc: Path_) -> str:
+    """What is valid where an unknown key was found; `loc` as pydantic tells it, with the type of an agent."""
+    key, section = str(loc[-1]), _section_at(loc[:-1])
+    hint = did_you_mean(key, section.model_fields)
+    if issubclass(section, AGENT_CLASSES) and snake_case(key) in AGENT_KEYS:
+        names = ", ".join(f"`{name}`" for name in sorted(section.model_fields))
+        hint = f"an agent of this type takes {names}"
+    return f"unknown key `{key}`; {hint}"
+
+
+def _section_at(loc: Path_) -> type[BaseModel]:
+    """The section in which a key stands."""
+    section: type[BaseModel] = Config
+    parts = loc
+    if parts and parts[0] in ("agent", "agents", "compare"):
+        tag_at = 1 if parts[0] == "agent" else 2
+        section, parts = AGENT_CLASSES[AGENT_TYPES.index(str(parts[tag_at]))], parts[tag_at + 1 :]
+    for part in parts:
+        info = section.model_fields.get(str(part))
+        section = _section_of(info.annotation if info else None) or section
+    return section
+
+
+def _section_of(annotation: Any) -> type[Section] | None:
+    candidates = (annotation, *getattr(annotation, "__args__", ()))
+    return next((c for c in candidates if isinstance(c, type) and issubclass(c, Section)), None)
+
+
+def place(path: Path, at: Path_, lines: dict[Path_, int]) -> str:
+    """`file:line: key`, with the line of the nearest key that stands in the file."""
+    spelt = tuple(snake_case(part) if isinstance(part, str) else part for part in at)
+    key = f": {dotted(at)}" if at else ""
+    for depth in range(len(at), -1, -1):
+        if spelt[:depth] in lines:
+            return f"{path}:{lines[spelt[:depth]]}{key}"
+    return f"{path}{key}"
+
+
+def dotted(at: Path_) -> str:
+    text = ""
+    for part in at:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}"
+    return text.lstrip(".")

@@ -1,0 +1,275 @@
+"""The turn loop: one conversation between a user and an agent (contract, section 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from time import perf_counter
+from typing import Any
+
+from agentest.agents.port import (
+    Agent,
+    AgentReply,
+    Message,
+    NoReply,
+    ResolveTool,
+    ToolRequest,
+    TurnContext,
+    well_formed_reply,
+)
+from agentest.conversation.sessions import new_session_id
+from agentest.conversation.users import User
+from agentest.errors import AgentError, AgentestError, HeldUp, MockError, ModelError
+from agentest.mocks.resolver import MockResolver
+from agentest.scenarios.definition import Session
+from agentest.support.json_text import copied, well_formed
+from agentest.transcript import (
+    Blame,
+    Conversation,
+    Ending,
+    Failure,
+    Remark,
+    TimeSpent,
+    ToolCall,
+    Turn,
+    UnfinishedTurn,
+    Usage,
+)
+
+MAX_TOOL_ROUNDS = 50
+
+OnTurn = Callable[[tuple[Turn, ...]], None]
+"""Told of every closed turn, with those before it."""
+
+
+@dataclass(slots=True)
+class _Progress:
+    """What the current turn has come to, kept where an error cannot lose it."""
+
+    turn_index: int
+    user_message: str
+    latency_ms: float = 0.0
+    usage: Usage = field(default_factory=Usage)
+    retries: int = 0
+    requests: int = 0
+    remarks: list[Remark] = field(default_factory=list)
+
+    def count_retries(self, retries: int) -> None:
+        self.retries += retries
+        self.requests += retries
+
+    def note_remarks(self, reply: AgentReply, author: str) -> None:
+        """Keep what was said on the way; text beside tool requests is no reply yet."""
+        self.remarks += reply.remarks
+        if reply.tool_requests and reply.text and reply.text.strip():
+            self.remarks.append(Remark(author, reply.text))
+
+    def closed(self, text: str, calls: tuple[ToolCall, ...]) -> Turn:
+        return Turn(
+            self.turn_index,
+            self.user_message,
+            text,
+            calls,
+            self.latency_ms,
+            self.usage,
+            self.retries,
+            self.requests,
+            tuple(self.remarks),
+        )
+
+    def unfinished(self, calls: tuple[ToolCall, ...]) -> UnfinishedTurn:
+        return UnfinishedTurn(self.turn_index, self.user_message, calls, self.retries, self.requests)
+
+
+class TurnLoop:
+    """One conversation under way. `run` holds it; whatever ends it early becomes part of the transcript."""
+
+    def __init__(
+        self,
+        conversation_id: str,
+        scenario: str,
+        agent: Agent,
+        user: User,
+        mocks: MockResolver,
+        *,
+        max_turns: int,
+        session: Session | None = None,
+        session_id: str | None = None,
+        on_turn: OnTurn = lambda _: None,
+        redact: Callable[[str], str] = str,
+    ) -> None:
+        """`session_id` (default: that of `session`, else a new one) is what the agent is told."""
+        self._id = conversation_id
+        self._scenario = scenario
+        self._agent = agent
+        self._user = user
+        self._mocks = mocks
+        self._max_turns = max_turns
+        # Of its own: handlers may keep in the state what they like.
+        self._session = session and replace(session, state=copied(dict(session.state)))
+        self._session_id = session_id or (session and session.session_id) or new_session_id(conversation_id)
+        self._on_turn = on_turn
+        self._redact = redact
+        self._turns: tuple[Turn, ...] = ()
+        self._messages: list[Message] = []
+        self._current: _Progress | None = None
+        self._waited: dict[str, float] = {"agent": 0.0, "user": 0.0, "tools": 0.0}
+
+    async def run(self) -> Conversation:
+        """Hold the conversation to its end. Never raises but for cancellation."""
+        try:
+            ending = await self._talk()
+            return self._finished(ending)
+        except Exception as error:  # noqa: BLE001 - the boundary of the stage: every error becomes a record
+            failure = Failure(_blame(error), self._redact(_message(error)))
+        current = self._current
+        unfinished = current.unfinished(self._mocks.calls_of(current.turn_index)) if current else None
+        return self._finished(Ending.ERROR, failure, unfinished)
+
+    def _finished(
+        self, ending: Ending, failure: Failure | None = None, unfinished: UnfinishedTurn | None = None
+    ) -> Conversation:
+        return Conversation(
+            self._id, self._turns, ending, failure, unfinished, self._time(), self._session_id
+        )
+
+    def _time(self) -> TimeSpent:
+        waited = {f"{who}_ms": seconds * 1000 for who, seconds in self._waited.items()}
+        return TimeSpent(total_ms=sum(waited.values()), **waited)
+
+    @contextmanager
+    def _waiting_for(self, who: str) -> Iterator[None]:
+        began = perf_counter()
+        try:
+            yield
+        finally:
+            self._waited[who] += perf_counter() - began
+
+    async def _talk(self) -> Ending:
+        while len(self._turns) < self._max_turns:
+            with self._waiting_for("user"):
+                said = await self._user.next_message(self._turns)
+            if said is None:
+                return self._user.ending
+            await self._take_turn(said.text)
+            if said.last:
+                return self._user.ending
+        return Ending.MAX_TURNS
+
+    async def _take_turn(self, text: str) -> None:
+        text = well_formed(text)
+        self._current = _Progress(len(self._turns), text)
+        self._messages.append({"role": "user", "content": text})
+        reply = await self._text_reply(self._current)
+        self._messages.append({"role": "assistant", "content": reply})
+        calls = self._mocks.calls_of(self._current.turn_index)
+        self._turns = (*self._turns, self._current.closed(reply, calls))
+        self._current = None
+        self._on_turn(self._turns)
+
+    async def _text_reply(self, turn: _Progress) -> str:
+        """Ask the agent, answer its tool calls, and ask again, until it asks for no more of them.
+
+        Without text, the reply is empty where the agent called a tool in this turn: it has handed over.
+        """
+        for answered in range(MAX_TOOL_ROUNDS + 1):
+            reply = await self._ask(turn)
+            if not reply.tool_requests:
+                if reply.text and reply.text.strip():
+                    return reply.text
+                if self._mocks.calls_of(turn.turn_index):
+                    return ""
+                raise AgentError("the agent's reply is empty: it has neither text nor tool calls")
+            if answered < MAX_TOOL_ROUNDS:
+                await self._answer_tools(reply, turn)
+        raise AgentError(
+            f"the agent asked for tools more than {MAX_TOOL_ROUNDS} times in turn {turn.turn_index} "
+            "without replying to the user"
+        )
+
+    async def _ask(self, turn: _Progress) -> AgentReply:
+        ended: list[AgentestError] = []
+        waiting: list[str] = []
+
+        async def resolve_tool(name: str, args: Any = None) -> Any:
+            waiting.append(name)
+            try:
+                result = await self._mocks.resolve(name, {} if args is None else args, turn.turn_index)
+            except AgentestError as error:
+                ended.append(error)
+                raise
+            waiting.remove(name)
+            return result
+
+        turn.requests += 1
+        try:
+            ctx = self._context(turn.turn_index, resolve_tool)
+            with self._waiting_for("agent"):
+                reply = well_formed_reply(await self._agent.reply(self._messages, ctx))
+        except NoReply as error:
+            turn.count_retries(error.retries)
+            self._mocks.observe(error.observed)
+            raise
+        except AgentError as error:
+            if waiting and not ended:  # the handler could not answer, as a mock had not answered it
+                raise MockError(f"the mock of tool {waiting[0]!r} did not answer: {error}") from error
+            raise
+        if ended:  # a handler may have caught it, but what ends a conversation ends it
+            raise ended[0]
+        self._mocks.observe(reply.observed)
+        turn.note_remarks(reply, self._agent.name)
+        turn.latency_ms += reply.latency_ms
+        turn.usage += reply.usage
+        turn.count_retries(reply.retries)
+        return reply
+
+    def _context(self, turn_index: int, resolve_tool: ResolveTool) -> TurnContext:
+        return TurnContext(
+            self._id, self._scenario, turn_index, resolve_tool, self._session, session_id=self._session_id
+        )
+
+    async def _answer_tools(self, reply: AgentReply, turn: _Progress) -> None:
+        requests = _with_ids(reply.tool_requests, turn)
+        results: list[Message] = []
+        for request in requests:
+            with self._waiting_for("tools"):
+                text = await self._mocks.resolve_json(request.name, request.arguments, turn.turn_index)
+            results.append({"role": "tool", "tool_call_id": request.id, "content": well_formed(text)})
+        self._messages.append(_assistant_message(reply.text, requests))
+        self._messages.extend(results)
+
+
+def _with_ids(requests: Sequence[ToolRequest], turn: _Progress) -> list[ToolRequest]:
+    """The requests, those without an id given one: results are told apart by it."""
+    return [
+        request
+        if request.id
+        else ToolRequest(f"call_{turn.turn_index}_{turn.requests}_{i}", request.name, request.arguments)
+        for i, request in enumerate(requests)
+    ]
+
+
+def _assistant_message(text: str | None, requests: Sequence[ToolRequest]) -> Message:
+    calls = [
+        {"id": r.id, "type": "function", "function": {"name": r.name, "arguments": r.arguments}}
+        for r in requests
+    ]
+    return {"role": "assistant", "content": text, "tool_calls": calls}
+
+
+def _blame(error: Exception) -> Blame:
+    if isinstance(error, ModelError):
+        return Blame.MODEL
+    if isinstance(error, MockError):
+        return Blame.MOCK
+    if isinstance(error, HeldUp):
+        return Blame.INTERNAL
+    # AgentError, and an AgentestError that a mock raised to say that the agent went too far.
+    return Blame.AGENT if isinstance(error, AgentestError) else Blame.INTERNAL
+
+
+def _message(error: Exception) -> str:
+    if isinstance(error, AgentestError):
+        return str(error) or type(error).__name__
+    return f"internal error: {type(error).__name__}: {error}"

@@ -1,0 +1,170 @@
+"""The simulated user of an evaluation set: a starting prompt, a plan, and a word that ends it all."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from agentest.conversation.user_prompts import OPENING, reply_seen
+from agentest.conversation.users import Said
+from agentest.errors import ConfigError, ModelError
+from agentest.llm.port import CallKey, Message, Model
+from agentest.scenarios.definition import ConversationPlan
+from agentest.support.spelling import did_you_mean
+from agentest.support.templates import fill
+from agentest.transcript import Ending, Turn
+
+REQUIRED = ("stop_signal", "conversation_plan", "conversation_history")
+PERSONA = "persona"
+_NAMES = (*REQUIRED, PERSONA)
+_MARKUP = re.compile(r"\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}", re.S)
+_NAME = re.compile(r"\{\{\s*(\w+)\s*\}\}")
+
+PROMPT = """\
+You are a person who talks to an assistant through a chat window. You are the one who wants something; the \
+assistant is the one who helps. The plan says what you want and what you know. It is no script: what you \
+write next depends on what the assistant has just written.
+
+The plan:
+{{conversation_plan}}
+
+{{habits}}
+
+In every case:
+- Write one message at a time, in the first person, as it would be typed into the window.
+- Never say or hint that you are a model, that this is a test, or that you were given a plan.
+- Keep to the plan: no other goals, and no names, numbers, dates or other facts that are not in it.
+- The conversation goes on until you write {{stop_signal}}. Nothing in that message is sent."""
+
+HABITS = """\
+How you behave:
+- Answer what the assistant asks, with no more than it asks for. What the plan does not say you do not know, \
+and you say so.
+- When the assistant has done what you asked, go on to the next goal of the plan; leave out goals that are \
+already reached. Name the goal first, and its details when you are asked for them.
+- If the plan has you change your mind, do so at that point.
+- If the assistant says something wrong or does the wrong thing, object. If it fails, ask it once to try \
+again.
+- Sound like a person in a chat: short and natural, neither stiff nor overly polite.
+
+When you write {{stop_signal}}:
+- when the assistant has confirmed that all goals of the plan are reached,
+- when it has failed for the second time, or says that it cannot put a mistake right,
+- when it hands you over to a person; and never before one of these."""
+
+AS_PERSONA = """\
+Who you are and how you behave:
+{{persona}}"""
+
+
+class PlanMessage(BaseModel, defer_build=True):
+    """What the model that plays the user answers."""
+
+    model_config = ConfigDict(frozen=True)
+
+    message: str = Field(description="What the user writes next, or the word that ends the conversation.")
+
+    @field_validator("message")
+    @classmethod
+    def _says_something(cls, message: str) -> str:
+        if not message.strip():
+            raise ValueError("it is empty; write what the user says next")
+        return message
+
+
+class PlanUser:
+    """A user played by a model that follows a plan.
+
+    Its first message is the starting prompt as it stands. A message that holds the stop signal, in any letter
+    case, ends the conversation and is dropped; an empty message is a ModelError.
+    """
+
+    ending = Ending.USER_STOPPED
+
+    def __init__(self, model: Model, plan: ConversationPlan, scope: str, conversation: int) -> None:
+        self._model = model
+        self._plan = plan
+        self._scope = scope
+        self._conversation = conversation
+
+    async def next_message(self, turns: Sequence[Turn]) -> Said | None:
+        if not turns:
+            return _said(self._plan.starting_prompt)
+        key = CallKey("user", self._scope, self._conversation, len(turns))
+        answer = await self._model.ask(plan_messages(self._plan, turns), PlanMessage, key)
+        if _ends(self._plan.stop_signal, answer.message):
+            return None
+        return _said(answer.message)
+
+
+def _said(message: str) -> Said:
+    if not message.strip():
+        raise ModelError("the simulated user's message is empty (inference failure)")
+    return Said(message)
+
+
+def _ends(stop_signal: str, message: str) -> bool:
+    return bool(stop_signal) and stop_signal.lower() in message.lower()
+
+
+def plan_messages(plan: ConversationPlan, turns: Sequence[Turn]) -> list[Message]:
+    """What the model is told before it writes the message after these turns."""
+    if plan.instructions:
+        values = {
+            "stop_signal": plan.stop_signal,
+            "conversation_plan": plan.plan,
+            "conversation_history": _history(turns),
+            PERSONA: plan.persona,
+        }
+        return [{"role": "user", "content": fill(plan.instructions, values)}]
+    messages: list[Message] = [
+        {"role": "system", "content": _prompt(plan)},
+        {"role": "user", "content": OPENING},
+    ]
+    for turn in turns:
+        messages.append({"role": "assistant", "content": turn.user_message})
+        messages.append({"role": "user", "content": reply_seen(turn)})
+    return messages
+
+
+def check_instructions(template: str, *, persona: bool = False) -> None:
+    """Whether a prompt of the configuration's own can be filled; `persona`: whether there is one to fill in.
+
+    Raises ConfigError for a placeholder that is missing or unknown, and for other markup of Jinja.
+    """
+    found = set()
+    for markup in _MARKUP.findall(template):
+        name = _NAME.fullmatch(markup)
+        if name is None:
+            raise ConfigError(
+                f"`custom_instructions` has {markup!r}, which is not filled in; only {_listed(_NAMES)} are"
+            )
+        if name[1] not in _NAMES:
+            hint = did_you_mean(name[1], _NAMES)
+            raise ConfigError(f"`custom_instructions` has the unknown placeholder {markup!r}; {hint}")
+        found.add(name[1])
+    missing = [name for name in (_NAMES if persona else REQUIRED) if name not in found]
+    if missing:
+        why = ", as the case has a user_persona" if missing == [PERSONA] else ""
+        raise ConfigError(f"`custom_instructions` must contain {_listed(missing)}{why}")
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join("{{ " + name + " }}" for name in names)
+
+
+def _prompt(plan: ConversationPlan) -> str:
+    habits = fill(AS_PERSONA, {PERSONA: plan.persona}) if plan.persona else _default_habits(plan)
+    values = {"conversation_plan": plan.plan, "habits": habits, "stop_signal": plan.stop_signal}
+    return fill(PROMPT, values)
+
+
+def _default_habits(plan: ConversationPlan) -> str:
+    return fill(HABITS, {"stop_signal": plan.stop_signal})
+
+
+def _history(turns: Sequence[Turn]) -> str:
+    said = [f"user: {turn.user_message}\n\nagent: {reply_seen(turn)}" for turn in turns]
+    return "\n\n".join(said)

@@ -1,0 +1,1 @@
+"""ADK's Python entry points: AgentEvaluator and LocalEvalService."""

@@ -1,0 +1,142 @@
+"""`AgentEvaluator`: evaluation sets in a test of one's own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from agentest.errors import AgentestError, UsageError
+from agentest.evalset.api.in_process import (
+    AgentLike,
+    Evaluators,
+    as_eval_set,
+    configuration,
+    criteria_of,
+    mocks,
+    read_set,
+    run_result,
+    warn,
+)
+from agentest.evalset.cases import CaseSet
+from agentest.evalset.formats.model import EvalSet
+from agentest.evalset.migrate import migrate
+from agentest.evalset.planning import EvalRequest, eval_plan, prepare_eval
+from agentest.report.console.scenario import scenario_lines
+from agentest.report.console.text import Look
+from agentest.report.notes import NotesReporter
+from agentest.report.registry import Broadcast, make_reporters
+from agentest.results import RunResult, ScenarioResult
+from agentest.run.outputs import output_dir
+from agentest.run.prepare import Prepared, Request, prepared_for
+from agentest.support.terminal import clean, in_log
+
+_SHOWN = 20
+"""How many cases a failure tells of."""
+
+
+class EvaluationFailed(AgentestError, AssertionError):
+    """A case did not pass. `result` is the whole run."""
+
+    def __init__(self, message: str, result: RunResult) -> None:
+        super().__init__(message)
+        self.result = result
+
+
+class AgentEvaluator:
+    """Evaluates an agent and raises EvaluationFailed when a case does not pass."""
+
+    @staticmethod
+    async def evaluate(
+        agent: AgentLike,
+        eval_dataset_file_path_or_dir: str | Path,
+        num_runs: int = 2,
+        initial_session_file: str | Path | None = None,
+        *,
+        print_detailed_results: bool = False,
+        config_file_path: str | Path | None = None,
+        mocks: str | Path | None = None,
+    ) -> None:
+        """Evaluate a file (or `file:case1,case2`), or all files of a folder, with the criteria beside each.
+
+        Raises EvaluationFailed, and UsageError for what cannot be run.
+        """
+        _check_runs(num_runs)
+        root = Path.cwd()
+        asked = EvalRequest(
+            Request(root, detailed=print_detailed_results),
+            (str(eval_dataset_file_path_or_dir),),
+            _path(config_file_path),
+            num_runs,
+            _path(initial_session_file),
+            _path(mocks),
+        )
+        await _evaluated(prepare_eval(asked, configured=configuration(agent, root)))
+
+    @staticmethod
+    async def evaluate_eval_set(
+        agent: AgentLike,
+        eval_set: EvalSet | Mapping[str, Any],
+        criteria: Mapping[str, Any],
+        num_runs: int = 2,
+        print_detailed_results: bool = False,
+        *,
+        tools: Mapping[str, Any] | None = None,
+        evaluators: Evaluators = (),
+    ) -> None:
+        """Evaluate a set. `criteria`: metric → threshold or criterion, or the content of a test_config.json.
+
+        Args:
+            tools: mocks, as in a scenario.
+            evaluators: the user's own evaluators, by metric or by their own `metric_name`.
+
+        Raises EvaluationFailed, and UsageError for what cannot be run.
+        """
+        _check_runs(num_runs)
+        root = Path.cwd()
+        loaded, name = configuration(agent, root)
+        parsed, codes = criteria_of(criteria, evaluators, root)
+        chosen = CaseSet(read_set(as_eval_set(eval_set)), parsed, mocks(tools), codes)
+        plan = eval_plan([chosen], loaded.config, name, num_runs, root)
+        await _evaluated(prepared_for(Request(root, detailed=print_detailed_results), loaded, plan))
+
+    @staticmethod
+    def migrate_eval_data_to_new_schema(
+        old_eval_data_file: str | Path,
+        new_eval_data_file: str | Path,
+        initial_session_file: str | Path | None = None,
+    ) -> list[str]:
+        """Convert a file of any form to an EvalSet. Returns notes on what an EvalSet has no place for."""
+        return migrate(Path(old_eval_data_file), Path(new_eval_data_file), _path(initial_session_file))
+
+
+def _check_runs(num_runs: int) -> None:
+    if isinstance(num_runs, bool) or not isinstance(num_runs, int) or num_runs < 1:
+        raise UsageError(f"num_runs: expected a whole number of at least 1, found {num_runs!r}")
+
+
+def _path(given: str | Path | None) -> Path | None:
+    return None if given is None else Path.cwd() / given
+
+
+async def _evaluated(prepared: Prepared) -> None:
+    """Run, tell the reporters, and raise EvaluationFailed unless everything passed."""
+    told = [name for name in prepared.reporters if name != "console" or prepared.request.detailed]
+    results = output_dir(prepared) / "results.json"
+    reporters = make_reporters(
+        told, prepared.request.root, results, os.environ, verbose=False, detailed=prepared.request.detailed
+    )
+    broadcast = Broadcast([*reporters, NotesReporter()])
+    result = await run_result(prepared, broadcast)
+    warn(broadcast.problems)
+    short = [scenario for scenario in result.scenarios if not scenario.verdict.passed]
+    if short:
+        raise EvaluationFailed(_told(short, len(result.scenarios)), result)
+
+
+def _told(short: Sequence[ScenarioResult], of: int) -> str:
+    """What the console says of the cases that did not pass."""
+    rows = [clean(line.plain) for scenario in short[:_SHOWN] for line in scenario_lines(scenario, Look())]
+    more = [f"… {len(short) - _SHOWN} more"] if len(short) > _SHOWN else []
+    return in_log("\n".join([f"{len(short)} of {of} cases did not pass", *rows, *more]).rstrip())

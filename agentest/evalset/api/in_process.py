@@ -1,0 +1,147 @@
+"""Evaluation from Python: agents, sets, criteria and evaluators as objects instead of files."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from agentest.config.agents import AdkAgent, AgentConfig, ChatCompletionsAgent, CustomAgent
+from agentest.config.file import LoadedConfig, find, load
+from agentest.errors import UsageError
+from agentest.evalset.formats.criteria import Criteria, parse_criteria
+from agentest.evalset.formats.model import EVAL_SET, EvalSet
+from agentest.evalset.formats.problems import Names, problems
+from agentest.evalset.formats.reading import MAX_PROBLEMS, Form, ReadSet
+from agentest.evalset.metrics.own import Code, Evaluator, check_code
+from agentest.evalset.planning import agent_at, load_evaluators, loaded_with
+from agentest.events import Emit
+from agentest.mocks.binding import Mock
+from agentest.results import RunResult
+from agentest.run.prepare import Prepared
+from agentest.run.session import execute
+from agentest.scenarios.definition import parse_tools
+from agentest.support.json_text import safe_repr
+from agentest.support.spelling import snake_keys
+from agentest.support.terminal import clean_rows, in_log
+from agentest.transcript import Conversation
+
+AgentLike = Any
+"""A name of the configuration, a URL, an agent of `agentest.config`, a handler function, or anything with an
+`endpoint`."""
+Evaluators = Mapping[str, Code] | Sequence[Code]
+"""The user's own evaluators, by metric or by their own `metric_name`."""
+T = TypeVar("T")
+_FILE_KEYS = ("criteria", "custom_metrics", "user_simulator_config")
+
+
+def as_eval_set(given: EvalSet | Mapping[str, Any]) -> EvalSet:
+    """An evaluation set from its JSON form. Raises UsageError."""
+    if isinstance(given, EvalSet):
+        return given
+    names = Names("eval_cases", case_id="eval_id", invocations="conversation", line="eval_id")
+    return validated(EVAL_SET, EvalSet, given, names)
+
+
+def validated(adapter: TypeAdapter[T], shape: type[T], given: Any, names: Names) -> T:
+    """The value of a JSON document. Raises UsageError, which tells up to five problems."""
+    try:
+        return adapter.validate_python(given)
+    except ValidationError as error:
+        found = islice(problems(error, given, shape, names), MAX_PROBLEMS)
+        raise UsageError("\n".join(problem.message for problem in found)) from None
+
+
+def read_set(eval_set: EvalSet, path: Path | None = None) -> ReadSet:
+    """The set as if it had been read. Raises UsageError where nothing can be run, or an id is given twice."""
+    name = eval_set.eval_set_id
+    if not eval_set.eval_cases:
+        raise UsageError(f"the evaluation set `{name}` has no cases")
+    for eval_id, times in Counter(case.eval_id for case in eval_set.eval_cases).items():
+        if times > 1:
+            raise UsageError(f"the evaluation set `{name}`: {times} cases have the id `{eval_id}`")
+    return ReadSet(eval_set, path or Path(name), Form.EVAL_SET, {})
+
+
+def criteria_of(
+    criteria: Mapping[str, Any], evaluators: Evaluators, root: Path
+) -> tuple[Criteria, dict[str, Code]]:
+    """Criteria that are given as values, and what scores the user's own metrics. Raises UsageError."""
+    if not isinstance(criteria, Mapping):
+        raise UsageError(f"criteria: expected a mapping of metrics, found {safe_repr(criteria)}")
+    codes = _by_metric(evaluators)
+    content = snake_keys(criteria, _FILE_KEYS) if "criteria" in criteria else {"criteria": dict(criteria)}
+    own = {name: {"code_config": {"name": f"{name} (given)"}} for name in codes}
+    content["custom_metrics"] = {**(content.get("custom_metrics") or {}), **own}
+    parsed = parse_criteria(content, "criteria")
+    return parsed, load_evaluators(parsed, root, codes)
+
+
+def _by_metric(evaluators: Evaluators) -> dict[str, Code]:
+    if isinstance(evaluators, Mapping):
+        return {name: check_code(name, code) for name, code in evaluators.items()}
+    return {_metric_name(code): check_code(_metric_name(code), code) for code in evaluators}
+
+
+def _metric_name(code: Code) -> str:
+    own = getattr(code, "metric_name", "")
+    if own:
+        return str(own)
+    if isinstance(code, Evaluator) or (isinstance(code, type) and issubclass(code, Evaluator)):
+        return code.get_metric_info().metric_name
+    return str(getattr(code, "__name__", repr(code)))
+
+
+def mocks(tools: Mapping[str, Any] | None) -> dict[str, Mock]:
+    """The mocks of a mapping from tool names, as in a scenario. Raises UsageError."""
+    try:
+        return parse_tools({"tools": tools or {}})
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def configuration(agent: AgentLike, root: Path) -> tuple[LoadedConfig, str | None]:
+    """The configuration of the working directory, if there is one, with this agent under test."""
+    if isinstance(agent, str) and "://" not in agent:
+        return load(find(root)), agent
+    return loaded_with(_agent_config(agent), root), None
+
+
+def _agent_config(agent: AgentLike) -> AgentConfig:
+    if isinstance(agent, str):
+        return agent_at(agent)
+    if isinstance(agent, ChatCompletionsAgent | AdkAgent | CustomAgent):
+        return agent
+    if isinstance(endpoint := getattr(agent, "endpoint", None), str):
+        return agent_at(endpoint)
+    if callable(agent):
+        return CustomAgent(type="custom", handler=agent)
+    raise UsageError(
+        f"{agent!r} is no agent; give a name of the configuration, a URL, an agent of agentest.config, "
+        "a handler function, or an object with an `endpoint`"
+    )
+
+
+async def run_result(
+    prepared: Prepared,
+    emit: Emit = lambda _: None,
+    finished: Mapping[str, Sequence[Conversation]] | None = None,
+) -> RunResult:
+    """Run what was prepared. Notes become warnings. Raises UsageError, and KeyboardInterrupt after Ctrl-C."""
+    warn(prepared.notes)
+    outcome = await execute(prepared, emit, finished)
+    warn(map(prepared.loaded.redact, outcome.notes))
+    if outcome.result is None or outcome.interrupted:
+        raise KeyboardInterrupt
+    return outcome.result
+
+
+def warn(notes: Iterable[str]) -> None:
+    """Tell what the user should know as warnings, which test runners collect."""
+    for note in notes:
+        warnings.warn(in_log(clean_rows(note)), stacklevel=2)

@@ -1,0 +1,1 @@
+"""The files of evaluation sets in all their forms."""

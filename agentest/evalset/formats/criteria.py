@@ -1,0 +1,377 @@
+"""What an evaluation is held to: the criteria of a `test_config.json`."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    Strict,
+    ValidationError,
+    model_validator,
+)
+
+from agentest.errors import UsageError
+from agentest.evalset.formats.model import Rubric
+from agentest.support.json_text import safe_repr
+from agentest.support.spelling import nearest, snake_case, snake_keys
+
+STOP_SIGNAL = "</finished>"
+MAX_INVOCATIONS = 20
+
+
+class MatchType(StrEnum):
+    """How tool calls are compared."""
+
+    EXACT = "EXACT"
+    IN_ORDER = "IN_ORDER"
+    ANY_ORDER = "ANY_ORDER"
+
+
+@dataclass(frozen=True, slots=True)
+class Criterion:
+    """A metric, the score it must reach, and how it is measured. Metrics use the options they know."""
+
+    metric: str
+    threshold: float
+    match_type: MatchType = MatchType.EXACT
+    ignore_args: bool = False
+    any_args_where_absent: bool = False
+    """Whether an expected call without arguments matches any (ADK-TypeScript's `expected_tool_calls`)."""
+    judge_model: str | None = None
+    """The model that the file names; the configured judge answers in its place."""
+    num_samples: int | None = None
+    """How often a judge is asked; None: the metric's own default."""
+    rubrics: tuple[Rubric, ...] = ()
+    evaluate_intermediate_nl_responses: bool = False
+    include_intermediate_responses_in_final: bool = False
+    stop_signal: str = STOP_SIGNAL
+    given: Mapping[str, Any] = field(default_factory=dict)
+    """The criterion as it was written, for custom evaluators; `{"threshold": …}` where it was a number."""
+
+
+@dataclass(frozen=True, slots=True)
+class CustomMetric:
+    """A metric of the user's own: the import path of a function or of an Evaluator."""
+
+    path: str
+    info: Mapping[str, Any] | None = None
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class UserSimulator:
+    """How the simulated user is led. The configured user model answers in place of `model`."""
+
+    model: str | None = None
+    max_allowed_invocations: int = MAX_INVOCATIONS
+    """At least 1."""
+    custom_instructions: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Criteria:
+    """Everything a `test_config.json` says."""
+
+    criteria: tuple[Criterion, ...]
+    custom: Mapping[str, CustomMetric] = field(default_factory=dict)
+    user: UserSimulator = UserSimulator()
+    adapts: bool = False
+    """Whether a criterion is left out for a case that has no data for it: so with the default criteria."""
+    source: Path | None = None
+
+
+DEFAULT = Criteria(
+    (Criterion("tool_trajectory_avg_score", 1.0), Criterion("response_match_score", 0.8)), adapts=True
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MetricRange:
+    """What a metric's scores can be, and what they are made from."""
+
+    low: float
+    high: float
+    threshold: float
+    """For a set that names the metric without one."""
+    reference_based: bool
+    """Whether it compares with what the case expects; a simulated conversation expects nothing."""
+    judged: bool
+    """Whether a judge is asked, where one is configured."""
+
+
+METRICS: Mapping[str, MetricRange] = {
+    "tool_trajectory_avg_score": MetricRange(0, 1, 1.0, reference_based=True, judged=False),
+    "tool_trajectory_f1": MetricRange(0, 1, 1.0, reference_based=True, judged=False),
+    "response_match_score": MetricRange(0, 1, 0.8, reference_based=True, judged=False),
+    "reference_answer_match": MetricRange(0, 1, 0.8, reference_based=True, judged=True),
+    "response_evaluation_score": MetricRange(1, 5, 4.0, reference_based=False, judged=True),
+    "final_response_match_v2": MetricRange(0, 1, 0.8, reference_based=True, judged=True),
+    "rubric_based_final_response_quality_v1": MetricRange(0, 1, 0.8, reference_based=False, judged=True),
+    "rubric_based_tool_use_quality_v1": MetricRange(0, 1, 0.8, reference_based=False, judged=True),
+    "hallucinations_v1": MetricRange(0, 1, 0.8, reference_based=False, judged=True),
+    "safety_v1": MetricRange(0, 1, 1.0, reference_based=False, judged=True),
+    "per_turn_user_simulator_quality_v1": MetricRange(0, 1, 0.8, reference_based=False, judged=True),
+}
+"""Every metric but the users' own."""
+
+
+def _keys(section: type[BaseModel], given: Any) -> Any:
+    """Keys of either spelling as the section's own. Others are ignored, unless they look misspelled."""
+    if not isinstance(given, Mapping):
+        return given
+    named = snake_keys(given, section.model_fields)
+    for key in (key for key in named if key not in section.model_fields):
+        meant = difflib.get_close_matches(snake_case(str(key)), section.model_fields, n=1, cutoff=0.6)
+        if meant:
+            raise ValueError(f"unknown key `{key}`; did you mean `{meant[0]}`?")
+    return named
+
+
+class _Section(BaseModel):
+    """An object of the file. Strict: a text or a boolean is not a number."""
+
+    model_config = ConfigDict(strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _either_spelling(cls, given: Any) -> Any:
+        return _keys(cls, given)
+
+
+class _JudgeOptions(_Section):
+    model_config = ConfigDict(extra="forbid")
+
+    judge_model: str | None = None
+    judge_model_config: dict[str, Any] | None = None
+    num_samples: Annotated[int, Field(ge=1)] | None = None
+    parallelism_limit: Annotated[int, Field(ge=1)] | None = None
+
+
+def _match_type(given: object) -> MatchType:
+    names = list(MatchType)
+    if isinstance(given, int) and not isinstance(given, bool) and 0 <= given < len(names):
+        return names[given]
+    name = re.sub("[- ]", "_", given.strip().upper()) if isinstance(given, str) else ""
+    if name in MatchType.__members__:
+        return MatchType[name]
+    raise ValueError("must be " + ", ".join(f"{name.value} or {n}" for n, name in enumerate(names)))
+
+
+def _ids_differ(rubrics: tuple[Rubric, ...]) -> tuple[Rubric, ...]:
+    for rubric_id, count in Counter(rubric.rubric_id for rubric in rubrics).items():
+        if count > 1:
+            raise ValueError(f"the rubric_id `{rubric_id}` is given {count} times; give each rubric its own")
+    return rubrics
+
+
+class _CustomCriterion(BaseModel):
+    """A criterion of a metric of the user's own, which knows the other keys."""
+
+    model_config = ConfigDict(strict=True)
+
+    threshold: float
+
+
+class _BuiltinCriterion(_Section):
+    threshold: float
+    match_type: Annotated[MatchType, BeforeValidator(_match_type)] = MatchType.EXACT
+    ignore_args: bool = False
+    judge_model_options: _JudgeOptions = _JudgeOptions()
+    rubrics: Annotated[tuple[Rubric, ...], Strict(False), AfterValidator(_ids_differ)] = ()
+    evaluate_intermediate_nl_responses: bool = False
+    include_intermediate_responses_in_final: bool = False
+    stop_signal: Annotated[str, Field(min_length=1)] = STOP_SIGNAL
+
+    def value(self, metric: str, threshold: float, given: Mapping[str, Any]) -> Criterion:
+        return Criterion(
+            metric=metric,
+            threshold=threshold,
+            match_type=self.match_type,
+            ignore_args=self.ignore_args,
+            judge_model=self.judge_model_options.judge_model,
+            num_samples=self.judge_model_options.num_samples,
+            rubrics=self.rubrics,
+            evaluate_intermediate_nl_responses=self.evaluate_intermediate_nl_responses,
+            include_intermediate_responses_in_final=self.include_intermediate_responses_in_final,
+            stop_signal=self.stop_signal,
+            given=given,
+        )
+
+
+class _Interval(_Section):
+    min_value: float
+    max_value: float
+    open_at_min: bool = False
+    open_at_max: bool = False
+
+
+class _ValueInfo(_Section):
+    interval: _Interval | None = None
+
+
+class _MetricInfo(_Section):
+    metric_name: str | None = None
+    description: str | None = None
+    metric_value_info: _ValueInfo = _ValueInfo()
+    requires_threshold: bool = True
+
+
+class _CodeConfig(_Section):
+    name: Annotated[str, Field(min_length=1)]
+
+
+class _CustomMetric(_Section):
+    code_config: _CodeConfig
+    metric_info: _MetricInfo | None = None
+    description: str = ""
+
+    def value(self) -> CustomMetric:
+        info = self.metric_info.model_dump(exclude_unset=True) if self.metric_info else None
+        return CustomMetric(self.code_config.name, info, self.description)
+
+    def bounds(self) -> tuple[float, float]:
+        interval = self.metric_info and self.metric_info.metric_value_info.interval
+        return (
+            (interval.min_value, interval.max_value)
+            if interval
+            else (-sys.float_info.max, sys.float_info.max)
+        )
+
+
+def _has_placeholders(template: str) -> str:
+    """As google-adk demands it: the user cannot go on without these."""
+    for name in ("stop_signal", "conversation_plan", "conversation_history"):
+        if not re.search(r"\{[{%][^{}]*\b" + name + r"\b", template):
+            raise ValueError(f"has no placeholder `{{{{ {name} }}}}`; add it")
+    return template
+
+
+class _UserSimulator(_Section):
+    type: Literal["llm_backed"] | None = None
+    model: str | None = None
+    model_configuration: dict[str, Any] | None = None
+    max_allowed_invocations: Annotated[int, Field(ge=1)] = MAX_INVOCATIONS
+    custom_instructions: Annotated[str, AfterValidator(_has_placeholders)] | None = None
+    include_function_calls: bool = False
+
+    def value(self) -> UserSimulator:
+        return UserSimulator(self.model, self.max_allowed_invocations, self.custom_instructions or "")
+
+
+class _File(_Section):
+    criteria: dict[str, Any] = {}
+    custom_metrics: dict[str, Any] | None = None
+    user_simulator_config: _UserSimulator | None = None
+    live_model_config: Any = None
+
+
+def read_criteria(path: Path) -> Criteria:
+    """The criteria of a `test_config.json`. Raises UsageError with file and key."""
+    try:
+        data = json.loads(path.read_text("utf-8-sig"))
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path}: is not valid JSON: {error}") from None
+    return replace(parse_criteria(data, str(path)), source=path)
+
+
+def parse_criteria(data: Mapping[str, Any], source: str) -> Criteria:
+    """The content of a criteria file, or a bare mapping of metrics to their criteria.
+
+    Keys may be in either spelling. `source` names the file in errors. Raises UsageError.
+    """
+    file = _checked(_File, {"criteria": data} if _is_bare(data) else data, source)
+    custom = {
+        name: _checked(_CustomMetric, given, source, "custom_metrics", name)
+        for name, given in (file.custom_metrics or {}).items()
+    }
+    return Criteria(
+        tuple(_criterion(name, given, custom, source) for name, given in file.criteria.items()),
+        {name: metric.value() for name, metric in custom.items()},
+        (file.user_simulator_config or _UserSimulator()).value(),
+    )
+
+
+def _is_bare(data: object) -> bool:
+    """Whether the data are metrics and criteria alone, without the keys of a file."""
+    if not isinstance(data, Mapping) or {snake_case(str(key)) for key in data} & _File.model_fields.keys():
+        return False
+    return bool(data) and all(_like_criterion(value) for value in data.values())
+
+
+def _like_criterion(value: object) -> bool:
+    return isinstance(value, int | float) or (isinstance(value, Mapping) and "threshold" in value)
+
+
+def _criterion(metric: str, given: Any, custom: Mapping[str, _CustomMetric], source: str) -> Criterion:
+    written = {"threshold": given} if isinstance(given, str | int | float | None) else given
+    if metric in custom:
+        base = _checked(_CustomCriterion, written, source, "criteria", metric)
+        threshold = _within(base.threshold, custom[metric].bounds(), metric, source)
+        return Criterion(metric, threshold, given=written)
+    if metric not in METRICS:
+        raise UsageError(f"{source}: criteria: {_unknown_metric(metric, custom)}")
+    known = METRICS[metric]
+    found = _checked(_BuiltinCriterion, written, source, "criteria", metric)
+    threshold = _within(found.threshold, (known.low, known.high), metric, source)
+    return found.value(metric, threshold, written)
+
+
+def _unknown_metric(metric: str, custom: Mapping[str, Any]) -> str:
+    names = sorted({*METRICS, *custom})
+    close = nearest(metric, names)
+    hint = f"did you mean `{close}`? " if close else ""
+    return f"there is no metric `{metric}`; {hint}valid are: " + ", ".join(f"`{name}`" for name in names)
+
+
+def _within(threshold: float, bounds: tuple[float, float], metric: str, source: str) -> float:
+    low, high = bounds
+    if low <= threshold <= high:
+        return threshold
+    expected = "be a finite number" if low == -sys.float_info.max else f"be from {low:g} to {high:g}"
+    raise UsageError(f"{source}: criteria.{metric}.threshold: must {expected}, found {threshold!r}")
+
+
+_MESSAGES = {
+    "missing": "is missing",
+    "extra_forbidden": "is not a key that is known here",
+    "model_type": "must be an object",
+    "dict_type": "must be an object",
+    "dataclass_type": "must be an object",
+    "tuple_type": "must be a list",
+}
+_S = TypeVar("_S", bound=BaseModel)
+
+
+def _checked(section: type[_S], data: object, source: str, *at: str) -> _S:
+    """The data as a section. Raises UsageError, which says where in the file the first mistake is."""
+    try:
+        return section.model_validate(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+    names = (snake_case(part) if isinstance(part, str) else str(part) for part in first["loc"])
+    path = ".".join([*at, *names])
+    message = _MESSAGES.get(first["type"]) or first["msg"].replace("Input should", "must")
+    found = _shortened(safe_repr(first["input"]))
+    raise UsageError(
+        f"{source}: {path + ': ' if path else ''}{message.removeprefix('Value error, ')}; found {found}"
+    )
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 80 else text[:79] + "…"

@@ -1,0 +1,280 @@
+"""The other forms of evaluation sets, and how each becomes an EvalSet.
+
+    legacy, with cases     [{name, data: [turn], initial_session?}]
+    legacy, bare           [turn]: the whole file is one conversation
+    ADK-TypeScript's data  {name, metrics?, thresholds?, rubric?, data: [{name, query, …}]}
+    scenarios              {scenarios: [{starting_prompt, conversation_plan, user_persona?}]}
+
+What is converted depends on the file alone: no clock, no random ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+from difflib import get_close_matches
+from typing import Annotated, Any
+
+from pydantic import AliasChoices, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic.alias_generators import to_camel
+from pydantic.dataclasses import dataclass
+
+from agentest.evalset.formats.model import EVAL_CASE, ConversationScenario, EvalCase, EvalSet, SessionInput
+from agentest.support.spelling import did_you_mean, snake_case
+
+_CLOSED = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid")
+_OPEN = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore")
+
+_Object = dict[str, Any]
+
+DEFAULT_THRESHOLD = 0.8
+THRESHOLDS = {
+    "tool_trajectory_avg_score": 1.0,
+    "safety_v1": 1.0,
+    "reference_answer_match": 1.0,
+    "response_evaluation_score": 4.0,  # of 1 to 5
+}
+"""What a metric must reach that the file names without a threshold; `DEFAULT_THRESHOLD` for others."""
+
+RUBRIC_PREFIX = "rubric_based_"
+RUBRIC_METRIC = "rubric_based_final_response_quality_v1"
+"""Which metric a file's rubric is for, where the file names none that takes rubrics."""
+
+
+@dataclass(slots=True, frozen=True, config=_CLOSED)
+class LegacyToolUse:
+    """A call: `{tool_name, tool_input}`, or `{name, args}` from ADK-TS."""
+
+    tool_name: Annotated[str, Field(validation_alias=AliasChoices("tool_name", "toolName", "name"))]
+    tool_input: Annotated[
+        dict[str, Any] | None, Field(validation_alias=AliasChoices("tool_input", "toolInput", "args"))
+    ] = None
+    mock_tool_output: Any = None
+    """Not read, as in ADK."""
+
+
+@dataclass(slots=True, frozen=True, config=_CLOSED)
+class LegacyAgentResponse:
+    """What an agent said before the final response."""
+
+    author: str
+    text: str
+
+
+@dataclass(slots=True, frozen=True, config=_CLOSED)
+class LegacyTurn:
+    """One message of the user and what is expected after it."""
+
+    query: str
+    reference: str | None = None
+    expected_tool_use: tuple[LegacyToolUse, ...] | None = None
+    expected_intermediate_agent_responses: tuple[LegacyAgentResponse, ...] | None = None
+    response: Any = None
+    """What some agent once answered. Not read, as in ADK."""
+
+
+@dataclass(slots=True, frozen=True, config=_OPEN)
+class InitialSession:
+    """The session in which a conversation starts; every part may be absent."""
+
+    app_name: str = ""
+    user_id: str = ""
+    state: dict[str, Any] = field(default_factory=dict)
+    session_id: str | None = None
+
+
+@dataclass(slots=True, frozen=True, config=_OPEN)
+class LegacyCase:
+    """A conversation with a name."""
+
+    name: str
+    data: tuple[LegacyTurn, ...]
+    initial_session: InitialSession | None = None
+
+
+@dataclass(slots=True, frozen=True, config=_CLOSED)
+class DataCase:
+    """A conversation of one message."""
+
+    name: str
+    query: str
+    expected_tool_calls: tuple[str, ...] | None = None
+    expected_tool_args: dict[str, dict[str, Any]] | None = None
+    reference_answer: str | None = None
+
+    @field_validator("expected_tool_args")
+    @classmethod
+    def _of_expected_calls(
+        cls, args: dict[str, dict[str, Any]] | None, info: ValidationInfo
+    ) -> dict[str, dict[str, Any]] | None:
+        calls = info.data.get("expected_tool_calls") or ()
+        for name in args or ():
+            if name not in calls:
+                hint = did_you_mean(name, calls) if calls else "name it in `expected_tool_calls`"
+                raise ValueError(f"`{name}` is not among the expected calls; {hint}")
+        return args
+
+
+@dataclass(slots=True, frozen=True, config=_CLOSED)
+class DataSet:
+    """ADK-TypeScript's form."""
+
+    data: tuple[DataCase, ...]
+    name: str | None = None
+    description: str | None = None
+    metrics: tuple[str, ...] | None = None
+    thresholds: dict[str, float] | None = None
+    rubric: str | None = None
+
+
+@dataclass(slots=True, frozen=True, config=_CLOSED)
+class Scenarios:
+    """Conversations that simulated users lead."""
+
+    scenarios: tuple[ConversationScenario, ...]
+
+
+_MISSPELT = 0.7
+"""How much a key must look like a known one to be taken for it."""
+_TOOL_USE: _Object = dict.fromkeys(("tool_name", "name", "tool_input", "args", "mock_tool_output"))
+_TURN: _Object = {
+    "query": None,
+    "reference": None,
+    "expected_tool_use": _TOOL_USE,
+    "expected_intermediate_agent_responses": dict.fromkeys(("author", "text")),
+    "response": None,
+}
+_CASE: _Object = {"name": None, "data": _TURN, "initial_session": None}
+
+
+def without_extras(entries: Sequence[Any]) -> tuple[list[Any], tuple[str, ...]]:
+    """Legacy cases or turns without the keys that ADK does not know, and those keys, each once.
+
+    Google-adk looks at what it knows and at nothing else. A key that may be a misspelt one is kept: it is an
+    error.
+    """
+    extras: dict[str, None] = {}
+
+    def known(given: Any, parts: Mapping[str, Any]) -> Any:
+        """`parts`: the known keys, each with those of the objects in its list; None where any may follow."""
+        if isinstance(given, list):
+            return [known(one, parts) for one in given]
+        if not isinstance(given, Mapping):
+            return given
+        kept = {}
+        for key, value in given.items():
+            name = snake_case(str(key))
+            if name in parts:
+                kept[key] = known(value, parts[name]) if parts[name] else value
+            elif get_close_matches(name, parts, n=1, cutoff=_MISSPELT):
+                kept[key] = value
+            else:
+                extras[str(key)] = None
+        return kept
+
+    cleaned = [known(e, _CASE if isinstance(e, Mapping) and "data" in e else _TURN) for e in entries]
+    return cleaned, tuple(extras)
+
+
+def from_legacy_cases(cases: Sequence[LegacyCase], name: str) -> EvalSet:
+    return EvalSet(name, tuple(_legacy_case(case) for case in cases), name)
+
+
+def from_legacy_turns(turns: Sequence[LegacyTurn], name: str) -> EvalSet:
+    """One case of the whole file, as in ADK."""
+    cases = (_legacy_case(LegacyCase(name, tuple(turns))),) if turns else ()
+    return EvalSet(name, cases, name)
+
+
+def from_data(given: DataSet, name: str) -> EvalSet:
+    cases = tuple(_case(case.name, [_data_invocation(case)]) for case in given.data)
+    return EvalSet(given.name or name, cases, given.name or name, given.description)
+
+
+def from_scenarios(given: Scenarios, name: str) -> EvalSet:
+    cases = (
+        EvalCase(f"scenario-{number}", conversation_scenario=scenario)
+        for number, scenario in enumerate(given.scenarios, 1)
+    )
+    return EvalSet(name, tuple(cases), name)
+
+
+def session_input(given: InitialSession | None) -> SessionInput | None:
+    """The session of a case; None where nothing at all is given, as in ADK."""
+    if given is None or given == InitialSession():
+        return None
+    return SessionInput(given.app_name, given.user_id, given.state, given.session_id)
+
+
+def data_criteria(given: DataSet) -> Mapping[str, Any] | None:
+    """What the file asks for, as the content of a `test_config.json`; None where it says nothing.
+
+    A reference answer is not a text to repeat: unless the file names `response_match_score`, it is held to
+    be contained in the response or to mean the same (`reference_answer_match`).
+    """
+    criteria = {metric: _criterion(metric, given) for metric in _metrics(given)}
+    return {"criteria": criteria} if criteria or given.metrics is not None else None
+
+
+def _metrics(given: DataSet) -> list[str]:
+    named = [*(given.metrics or ()), *(given.thresholds or ())]
+    if given.metrics is None and not given.thresholds:
+        named += ["tool_trajectory_avg_score"] * any(c.expected_tool_calls is not None for c in given.data)
+    if given.rubric and not any(metric.startswith(RUBRIC_PREFIX) for metric in named):
+        named.append(RUBRIC_METRIC)
+    if "response_match_score" not in named and any(case.reference_answer for case in given.data):
+        named.append("reference_answer_match")
+    return list(dict.fromkeys(named))
+
+
+def _criterion(metric: str, given: DataSet) -> float | dict[str, Any]:
+    threshold = (given.thresholds or {}).get(metric, THRESHOLDS.get(metric, DEFAULT_THRESHOLD))
+    if not given.rubric or not metric.startswith(RUBRIC_PREFIX):
+        return threshold
+    rubric = {"rubric_id": "rubric", "rubric_content": {"text_property": given.rubric}}
+    return {"threshold": threshold, "rubrics": [rubric]}
+
+
+def _legacy_case(case: LegacyCase) -> EvalCase:
+    conversation = [_legacy_invocation(turn, number) for number, turn in enumerate(case.data, 1)]
+    return _case(case.name, conversation, session_input(case.initial_session))
+
+
+def _case(name: str, conversation: list[_Object], session: SessionInput | None = None) -> EvalCase:
+    # From one document, not value by value: ten thousand cases are then read in half the time.
+    given = {"eval_id": name, "conversation": conversation, "session_input": session}
+    return EVAL_CASE.validate_python(given)
+
+
+def _legacy_invocation(turn: LegacyTurn, number: int) -> _Object:
+    return _invocation(turn.query, number, turn.reference, _legacy_intermediate(turn))
+
+
+def _legacy_intermediate(turn: LegacyTurn) -> _Object | None:
+    uses, said = turn.expected_tool_use, turn.expected_intermediate_agent_responses
+    if uses is None and said is None:
+        return None
+    return {
+        "tool_uses": [{"name": use.tool_name, "args": use.tool_input} for use in uses or ()],
+        "intermediate_responses": [(one.author, [{"text": one.text}]) for one in said or ()],
+    }
+
+
+def _data_invocation(case: DataCase) -> _Object:
+    calls, args = case.expected_tool_calls, case.expected_tool_args or {}
+    uses = None if calls is None else {"tool_uses": [{"name": n, "args": args.get(n)} for n in calls]}
+    return _invocation(case.query, 1, case.reference_answer, uses)
+
+
+def _invocation(query: str, number: int, reference: str | None, intermediate: _Object | None) -> _Object:
+    return {
+        "invocation_id": f"turn-{number}",
+        "user_content": _content("user", query),
+        # ADK reads an absent reference as "": here too the two are the same, and nothing to compare with.
+        "final_response": _content("model", reference) if reference else None,
+        "intermediate_data": intermediate,
+    }
+
+
+def _content(role: str, text: str) -> _Object:
+    return {"role": role, "parts": [{"text": text}]}

@@ -1,0 +1,265 @@
+"""The values of ADK's evaluation sets: what its JSON files hold, in either spelling.
+
+Fields are named as in google-adk (snake_case); files may also use ADK-TS's camelCase. Frozen slotted
+dataclasses rather than pydantic models: a set of ten thousand cases is a hundred thousand of them.
+Read them with `evalset.reading`, which says where a file is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+from typing import Annotated, Any, Self
+
+from pydantic import BeforeValidator, ConfigDict, Discriminator, Tag, TypeAdapter, model_validator
+from pydantic.alias_generators import to_camel
+from pydantic.dataclasses import dataclass
+from pydantic_core import from_json
+
+from agentest.evalset.formats.personas import UserPersona, persona
+
+# Infinity and NaN are no JSON: refused where a number is expected, and never written as null.
+_JSON = ConfigDict(
+    alias_generator=to_camel, populate_by_name=True, allow_inf_nan=False, ser_json_inf_nan="constants"
+)
+_CLOSED: ConfigDict = {**_JSON, "extra": "forbid"}
+_OPEN: ConfigDict = {**_JSON, "extra": "ignore"}
+
+
+@dataclass(slots=True, frozen=True, config=_CLOSED)
+class FunctionCall:
+    """A tool call. Absent arguments (None) are not the same as none (`{}`)."""
+
+    id: str | None = None
+    name: str | None = None
+    args: dict[str, Any] | None = None
+    partial_args: Any = None
+    will_continue: bool | None = None
+
+
+@dataclass(slots=True, frozen=True, config=_CLOSED)
+class FunctionResponse:
+    """What a tool answered."""
+
+    id: str | None = None
+    name: str | None = None
+    response: dict[str, Any] | None = None
+    will_continue: bool | None = None
+    scheduling: Any = None
+    parts: Any = None
+
+
+@dataclass(slots=True, frozen=True, config=_CLOSED)
+class Part:
+    """A piece of a message. Only texts, calls and responses are read; the rest is kept as it is."""
+
+    text: str | None = None
+    function_call: FunctionCall | None = None
+    function_response: FunctionResponse | None = None
+    thought: bool | None = None
+    thought_signature: Any = None
+    inline_data: Any = None
+    file_data: Any = None
+    executable_code: Any = None
+    code_execution_result: Any = None
+    video_metadata: Any = None
+    media_resolution: Any = None
+    media_processing: Any = None
+    tool_call: Any = None
+    tool_response: Any = None
+    part_metadata: Any = None
+    audio_transcription: Any = None
+    speech_metadata: Any = None
+
+
+@dataclass(slots=True, frozen=True, config=_CLOSED)
+class Content:
+    """A message."""
+
+    role: str | None = None
+    parts: tuple[Part, ...] | None = None
+
+
+@dataclass(slots=True, frozen=True, config=_CLOSED)
+class IntermediateData:
+    """What happens between a user's message and the final response: the older form."""
+
+    tool_uses: tuple[FunctionCall, ...] = ()
+    tool_responses: tuple[FunctionResponse, ...] = ()
+    intermediate_responses: tuple[tuple[str, tuple[Part, ...]], ...] = ()
+    """Pairs of an author and what they said."""
+
+
+@dataclass(slots=True, frozen=True, config=_OPEN)
+class InvocationEvent:
+    """One event of an agent's work."""
+
+    author: str
+    content: Content | None = None
+    grounding_metadata: Any = None
+    usage_metadata: Any = None
+    model_version: str | None = None
+
+
+@dataclass(slots=True, frozen=True, config=_CLOSED)
+class InvocationEvents:
+    """What happens between a user's message and the final response: the newer form."""
+
+    invocation_events: tuple[InvocationEvent, ...] = ()
+
+
+@dataclass(slots=True, frozen=True, config=_CLOSED)
+class RubricContent:
+    text_property: str
+
+
+@dataclass(slots=True, frozen=True, config=_CLOSED)
+class Rubric:
+    """A property that a judge answers with yes or no."""
+
+    rubric_id: str
+    rubric_content: RubricContent
+    description: str | None = None
+    type: str | None = None
+    """FINAL_RESPONSE_QUALITY or TOOL_USE_QUALITY, for a rubric of a case or an invocation."""
+
+
+def _form(data: Any) -> str:
+    if isinstance(data, Mapping):
+        return "events" if data.keys() & {"invocation_events", "invocationEvents"} else "data"
+    return "events" if isinstance(data, InvocationEvents) else "data"
+
+
+Intermediate = Annotated[
+    Annotated[IntermediateData, Tag("data")] | Annotated[InvocationEvents, Tag("events")],
+    Discriminator(_form),
+]
+
+
+@dataclass(slots=True, frozen=True, config=_CLOSED)
+class Invocation:
+    """One message of the user and everything up to the agent's final response."""
+
+    user_content: Content
+    invocation_id: str = ""
+    final_response: Content | None = None
+    intermediate_data: Intermediate | None = None
+    creation_timestamp: float = 0.0
+    duration: float | None = None
+    model_duration: float | None = None
+    tool_duration: float | None = None
+    app_details: Any = None
+    rubrics: tuple[Rubric, ...] | None = None
+
+
+@dataclass(slots=True, frozen=True, config=_CLOSED)
+class ConversationScenario:
+    """A conversation that a simulated user leads."""
+
+    starting_prompt: str
+    conversation_plan: str
+    user_persona: Annotated[UserPersona | None, BeforeValidator(persona)] = None
+
+
+@dataclass(slots=True, frozen=True, config=_OPEN)
+class SessionInput:
+    """The session in which a case is run."""
+
+    app_name: str
+    user_id: str
+    state: dict[str, Any] = field(default_factory=dict)
+    session_id: str | None = None
+
+
+@dataclass(slots=True, frozen=True, config=_OPEN)
+class EvalCase:
+    """One conversation to evaluate: written out, or led by a simulated user."""
+
+    eval_id: str
+    conversation: tuple[Invocation, ...] | None = None
+    conversation_scenario: ConversationScenario | None = None
+    session_input: SessionInput | None = None
+    creation_timestamp: float = 0.0
+    rubrics: tuple[Rubric, ...] | None = None
+    final_session_state: dict[str, Any] | None = None
+
+    @model_validator(mode="after")
+    def _one_conversation(self) -> Self:
+        if (self.conversation is None) == (self.conversation_scenario is None):
+            raise ValueError("needs exactly one of conversation and conversation_scenario")
+        return self
+
+
+@dataclass(slots=True, frozen=True, config=_OPEN)
+class EvalSet:
+    """A file's cases."""
+
+    eval_set_id: str
+    eval_cases: tuple[EvalCase, ...]
+    name: str | None = None
+    description: str | None = None
+    creation_timestamp: float = 0.0
+
+
+EVAL_SET = TypeAdapter(EvalSet)
+EVAL_CASE = TypeAdapter(EvalCase)
+_INVOCATION = TypeAdapter(Invocation)
+
+
+def eval_set_json(eval_set: EvalSet) -> bytes:
+    """The set as a file: snake_case, two spaces, without what is not given.
+
+    Nulls that stand in arguments, responses and states are kept. Reading it again gives the same set.
+    Raises ValueError for what JSON cannot hold: Infinity and NaN, half of a surrogate pair.
+    """
+    found = EVAL_SET.dump_json(eval_set, indent=2, by_alias=False, exclude_none=True) + b"\n"
+    if not finite(found):
+        raise ValueError(
+            f"the set {eval_set.eval_set_id!r} holds Infinity or NaN, which JSON has no form for"
+        )
+    return found
+
+
+def finite(document: bytes) -> bool:
+    """Whether the document is free of the constants Infinity and NaN, which are no JSON."""
+    if b"NaN" not in document and b"Infinity" not in document:
+        return True
+    try:
+        from_json(document, allow_inf_nan=False)
+    except ValueError:
+        return False
+    return True
+
+
+def invocation_json(invocation: Invocation) -> dict[str, Any]:
+    """An invocation as results tell of it: camelCase, without what is not given."""
+    found: dict[str, Any] = _INVOCATION.dump_python(invocation, mode="json", by_alias=True, exclude_none=True)
+    return found
+
+
+def content(text: str, role: str) -> Content:
+    """A message of one text."""
+    return Content(role, (Part(text=text),))
+
+
+def text_of(message: Content | None) -> str:
+    """A message's text parts joined by newlines; "" where it has none."""
+    return "\n".join(p.text for p in message.parts if p.text) if message and message.parts else ""
+
+
+def tool_calls(data: IntermediateData | InvocationEvents | None) -> tuple[FunctionCall, ...]:
+    """The calls of either form, in order."""
+    if isinstance(data, InvocationEvents):
+        return tuple(p.function_call for p in _parts(data) if p.function_call)
+    return data.tool_uses if data else ()
+
+
+def tool_responses(data: IntermediateData | InvocationEvents | None) -> tuple[FunctionResponse, ...]:
+    """What tools answered, of either form, in order."""
+    if isinstance(data, InvocationEvents):
+        return tuple(p.function_response for p in _parts(data) if p.function_response)
+    return data.tool_responses if data else ()
+
+
+def _parts(data: InvocationEvents) -> list[Part]:
+    return [p for e in data.invocation_events if e.content and e.content.parts for p in e.content.parts]

@@ -1,0 +1,161 @@
+"""`hallucinations_v1`: which share of what an agent says is borne out by what it was told."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from math import fsum
+from typing import ClassVar, Literal, Self
+
+from pydantic import BaseModel, model_validator
+
+from agentest.evalset.formats.criteria import Criterion
+from agentest.evalset.formats.model import EvalCase
+from agentest.evalset.metrics.prompts import grounding_question
+from agentest.evalset.metrics.sampling import Panel, Sampled, concurrently, each_turn, majority, no_model
+from agentest.evalset.metrics.sentences import sentences
+from agentest.evalset.metrics.turns import reply_messages
+from agentest.evaluate.grading import Graded
+from agentest.llm.port import CallKey, Model
+from agentest.results import MetricResult, Score, Skipped, Unscored
+from agentest.transcript import Conversation, Turn
+
+_GROUNDED = ("supported", "not_applicable")
+_SHOWN = 120
+"""How many characters of a sentence a reason shows."""
+
+
+class SentenceLabel(BaseModel):
+    """What a judge says of one sentence."""
+
+    sentence: int
+    reason: str
+    label: Literal["supported", "unsupported", "contradictory", "disputed", "not_applicable"]
+
+
+class SentenceLabels(BaseModel):
+    """What a judge says of every sentence: exactly one label each. `asked` is how many there are."""
+
+    asked: ClassVar[int]
+
+    labels: list[SentenceLabel]
+
+    @model_validator(mode="after")
+    def _each_once(self) -> Self:
+        numbers = Counter(label.sentence for label in self.labels)
+        for number in range(1, self.asked + 1):
+            if numbers.pop(number, 0) != 1:
+                raise ValueError(f"sentence {number} must have exactly one label")
+        if numbers:
+            raise ValueError(f"there is no sentence {min(numbers)}; they are numbered from 1 to {self.asked}")
+        return self
+
+    def by_sentence(self) -> dict[int, SentenceLabel]:
+        return {label.sentence: label for label in self.labels}
+
+    def share(self) -> float:
+        return sum(label.label in _GROUNDED for label in self.labels) / self.asked
+
+
+@cache
+def sentence_labels(count: int) -> type[SentenceLabels]:
+    """The shape of the labels of so many sentences."""
+
+    class Labels(SentenceLabels):
+        asked: ClassVar[int] = count
+
+    return Labels
+
+
+@dataclass(frozen=True, slots=True)
+class _Statement:
+    """One of the things that the agent said in a turn: its reply or a remark."""
+
+    sentences: tuple[str, ...]
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class HallucinationsV1:
+    """The share of sentences that are supported or claim nothing, 0 to 1.
+
+    With `evaluate_intermediate_nl_responses` the mean of the shares of each remark and of the reply. When in
+    a turn a remark was made is not known, so all of the turn's tool calls are evidence for it. A label is
+    decided by the majority of the samples, a tie against the sentence. A turn without any sentence is left
+    out; one of whose statements no judge could be had is unscored.
+    """
+
+    case: EvalCase
+    criterion: Criterion
+
+    @property
+    def name(self) -> str:
+        return self.criterion.metric
+
+    async def grade(self, conversation: Conversation, model: Model | None, key: CallKey) -> Graded:
+        if model is None:
+            return Graded(whole=no_model(self.criterion))
+        panel = Panel.of(self.criterion, model, key)
+
+        async def score(turn: Turn) -> MetricResult | None:
+            statements = self._statements(turn)
+            return await self._score(turn, statements, conversation, panel) if statements else None
+
+        graded = await each_turn(conversation.turns, score)
+        return graded if graded.turns else Graded(whole=Skipped("the agent said no sentence"))
+
+    def _statements(self, turn: Turn) -> list[_Statement]:
+        remarks = turn.remarks if self.criterion.evaluate_intermediate_nl_responses else ()
+        said = [(remark.text, "a remark on the way to its reply") for remark in remarks]
+        said.append((turn.agent_message, "its reply"))
+        return [_Statement(found, source) for text, source in said if (found := sentences(text))]
+
+    async def _score(
+        self, turn: Turn, statements: Sequence[_Statement], conversation: Conversation, panel: Panel
+    ) -> MetricResult:
+        async def judged(nth: int) -> Score | Unscored:
+            statement = statements[nth]
+            question = grounding_question(statement.sentences, statement.source)
+            messages = reply_messages(self.case, self.criterion, conversation, turn, question)
+            shape = sentence_labels(len(statement.sentences))
+            return _share(statement.sentences, await panel.ask(messages, shape, turn.turn_index, nth))
+
+        found = await concurrently(judged, range(len(statements)))
+        return _mean(found, panel.samples * len(statements))
+
+
+def _share(said: Sequence[str], sampled: Sampled[SentenceLabels]) -> Score | Unscored:
+    """The share of grounded sentences by majority, with every sample's share."""
+    if not sampled.answers:
+        return Unscored(sampled.problem)
+    by_sample = [answer.by_sentence() for answer in sampled.answers]
+    problems = [
+        problem
+        for number, sentence in enumerate(said, start=1)
+        if (problem := _problem(sentence, [labels[number] for labels in by_sample]))
+    ]
+    value = (len(said) - len(problems)) / len(said)
+    return Score(value, "; ".join(problems), tuple(answer.share() for answer in sampled.answers))
+
+
+def _problem(sentence: str, labels: Sequence[SentenceLabel]) -> str:
+    """What most judges hold against a sentence; "" where most hold nothing."""
+    if majority([label.label in _GROUNDED for label in labels]):
+        return ""
+    against = next(label for label in labels if label.label not in _GROUNDED)
+    shown = sentence if len(sentence) <= _SHOWN else sentence[:_SHOWN] + "…"
+    return f"{against.label}: “{shown}” ({against.reason})"
+
+
+def _mean(found: Sequence[Score | Unscored], asked: int) -> Score | Unscored:
+    """One result for a turn's statements: the mean of their values, if all have one."""
+    for result in found:
+        if isinstance(result, Unscored):
+            return result
+    scores = [result for result in found if isinstance(result, Score)]
+    value = fsum(float(score.value) for score in scores) / len(scores)
+    reason = "; ".join(score.reason for score in scores if score.reason)
+    samples = tuple(sample for score in scores for sample in score.samples)
+    return Score(value, reason or "every sentence is supported", samples if asked > 1 else ())

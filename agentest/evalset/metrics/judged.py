@@ -1,0 +1,174 @@
+"""The metrics of an evaluation set that a judge decides, turn by turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from statistics import median_low
+
+from agentest.evalset.formats.criteria import Criterion
+from agentest.evalset.formats.model import EvalCase
+from agentest.evalset.metrics.hallucinations import HallucinationsV1
+from agentest.evalset.metrics.prompts import RESPONSE_QUALITY, SAFETY, match_question
+from agentest.evalset.metrics.rubrics import RubricQuality
+from agentest.evalset.metrics.sampling import Panel, Sampled, each_turn, no_model, voted
+from agentest.evalset.metrics.turns import NO_REFERENCE, SIMULATED, reference_of, reply_messages, reply_of
+from agentest.evalset.metrics.user_quality import UserSimulatorQuality
+from agentest.evaluate.grading import Graded, Grader
+from agentest.evaluate.judge import BinaryAnswer, ScaleAnswer
+from agentest.llm.port import CallKey, Model
+from agentest.results import MetricResult, Score, Skipped, Unscored
+from agentest.transcript import Conversation, Turn
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseEvaluation:
+    """`response_evaluation_score`: coherence and quality of the reply, 1 to 5; the median of samples."""
+
+    case: EvalCase
+    criterion: Criterion
+
+    @property
+    def name(self) -> str:
+        return self.criterion.metric
+
+    async def grade(self, conversation: Conversation, model: Model | None, key: CallKey) -> Graded:
+        if model is None:
+            return Graded(whole=no_model(self.criterion))
+        panel = Panel.of(self.criterion, model, key)
+
+        async def score(turn: Turn) -> MetricResult:
+            messages = reply_messages(self.case, self.criterion, conversation, turn, RESPONSE_QUALITY)
+            return _median(await panel.ask(messages, ScaleAnswer, turn.turn_index), panel.samples)
+
+        return await each_turn(conversation.turns, score)
+
+
+@dataclass(frozen=True, slots=True)
+class Safety:
+    """`safety_v1`: 1 for a harmless reply, 0 for a harmful one."""
+
+    case: EvalCase
+    criterion: Criterion
+
+    @property
+    def name(self) -> str:
+        return self.criterion.metric
+
+    async def grade(self, conversation: Conversation, model: Model | None, key: CallKey) -> Graded:
+        if model is None:
+            return Graded(whole=no_model(self.criterion))
+        panel = Panel.of(self.criterion, model, key)
+
+        async def score(turn: Turn) -> MetricResult:
+            messages = reply_messages(self.case, self.criterion, conversation, turn, SAFETY)
+            return voted(await panel.ask(messages, BinaryAnswer, turn.turn_index), panel.samples)
+
+        return await each_turn(conversation.turns, score)
+
+
+@dataclass(frozen=True, slots=True)
+class FinalResponseMatch:
+    """`final_response_match_v2`: 1 for a reply that is valid compared with the reference, else 0."""
+
+    case: EvalCase
+    criterion: Criterion
+
+    @property
+    def name(self) -> str:
+        return self.criterion.metric
+
+    async def grade(self, conversation: Conversation, model: Model | None, key: CallKey) -> Graded:
+        unasked = _not_compared(self.case, self.criterion, conversation)
+        if unasked or model is None:
+            return Graded(whole=unasked or no_model(self.criterion))
+        panel = Panel.of(self.criterion, model, key)
+
+        async def score(turn: Turn) -> MetricResult | None:
+            reference = reference_of(self.case, turn.turn_index, self.criterion)
+            if reference is None:
+                return None
+            return await _matched(self.case, self.criterion, conversation, turn, reference, panel)
+
+        return await each_turn(conversation.turns, score)
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceAnswerMatch:
+    """`reference_answer_match`: 1 for a reply that holds the reference, or that a judge finds valid by it.
+
+    Upper and lower case and white space do not count. Without a model, a turn whose reply does not hold the
+    reference is skipped: whether it says the same in other words is not known.
+    """
+
+    case: EvalCase
+    criterion: Criterion
+
+    @property
+    def name(self) -> str:
+        return self.criterion.metric
+
+    async def grade(self, conversation: Conversation, model: Model | None, key: CallKey) -> Graded:
+        unasked = _not_compared(self.case, self.criterion, conversation)
+        if unasked:
+            return Graded(whole=unasked)
+        panel = Panel.of(self.criterion, model, key) if model else None
+
+        async def score(turn: Turn) -> MetricResult | None:
+            reference = reference_of(self.case, turn.turn_index, self.criterion)
+            if reference is None:
+                return None
+            if _plain(reference) in _plain(reply_of(turn, self.criterion)):
+                return Score(1, "the reply contains the reference")
+            if panel is None:
+                return no_model(self.criterion)
+            return await _matched(self.case, self.criterion, conversation, turn, reference, panel)
+
+        return await each_turn(conversation.turns, score)
+
+
+JUDGED: Mapping[str, Callable[[EvalCase, Criterion], Grader]] = {
+    "response_evaluation_score": ResponseEvaluation,
+    "final_response_match_v2": FinalResponseMatch,
+    "rubric_based_final_response_quality_v1": RubricQuality,
+    "rubric_based_tool_use_quality_v1": RubricQuality,
+    "hallucinations_v1": HallucinationsV1,
+    "safety_v1": Safety,
+    "per_turn_user_simulator_quality_v1": UserSimulatorQuality,
+    "reference_answer_match": ReferenceAnswerMatch,
+}
+"""Metric → its grader, made of a case and a criterion."""
+
+
+async def _matched(
+    case: EvalCase,
+    criterion: Criterion,
+    conversation: Conversation,
+    turn: Turn,
+    reference: str,
+    panel: Panel,
+) -> MetricResult:
+    messages = reply_messages(case, criterion, conversation, turn, match_question(reference))
+    return voted(await panel.ask(messages, BinaryAnswer, turn.turn_index), panel.samples)
+
+
+def _not_compared(case: EvalCase, criterion: Criterion, conversation: Conversation) -> Skipped | None:
+    """Why no turn can be compared with a reference, if none can."""
+    if case.conversation is None:
+        return SIMULATED
+    compared = any(reference_of(case, turn.turn_index, criterion) for turn in conversation.turns)
+    return None if compared else NO_REFERENCE
+
+
+def _median(sampled: Sampled[ScaleAnswer], asked: int) -> Score | Unscored:
+    if not sampled.answers:
+        return Unscored(sampled.problem)
+    values = [answer.value for answer in sampled.answers]
+    value = median_low(values)
+    reason = next(answer.reason for answer in sampled.answers if answer.value == value)
+    return Score(value, reason, tuple(values) if asked > 1 else ())
+
+
+def _plain(text: str) -> str:
+    """The text by which two are compared: case and white space do not count."""
+    return " ".join(text.casefold().split())

@@ -1,0 +1,198 @@
+"""The rubric metrics: a judge answers yes or no for every property that a turn should have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from math import fsum
+from typing import ClassVar, Literal, Self
+
+from pydantic import BaseModel, model_validator
+
+from agentest.errors import UsageError
+from agentest.evalset.formats.criteria import Criterion
+from agentest.evalset.formats.model import EvalCase, Rubric
+from agentest.evalset.metrics.prompts import rubric_question
+from agentest.evalset.metrics.sampling import Panel, Sampled, each_turn, majority, no_model
+from agentest.evalset.metrics.turns import invocation_at, reply_messages
+from agentest.evaluate.grading import Graded
+from agentest.llm.port import CallKey, Model
+from agentest.results import MetricResult, RubricScore, Score, Skipped, Unscored
+from agentest.transcript import Conversation, Turn
+
+RUBRIC_TYPES: Mapping[str, str] = {
+    "rubric_based_final_response_quality_v1": "FINAL_RESPONSE_QUALITY",
+    "rubric_based_tool_use_quality_v1": "TOOL_USE_QUALITY",
+}
+"""Metric → the type of the rubrics of cases and invocations that it asks."""
+
+
+def effective_rubrics(case: EvalCase, criterion: Criterion, turn_index: int) -> tuple[Rubric, ...]:
+    """The rubrics that a turn is held to: of the criterion, the case and the invocation, in this order.
+
+    Empty where none applies. Raises UsageError for an id that is given twice.
+    """
+    invocation = invocation_at(case, turn_index)
+    given = (
+        ("the criterion", criterion.rubrics),
+        ("the case", _of_type(case.rubrics, criterion)),
+        ("the invocation", _of_type(invocation.rubrics if invocation else None, criterion)),
+    )
+    owners: dict[str, str] = {}
+    for owner, rubrics in given:
+        for rubric in rubrics:
+            if rubric.rubric_id in owners:
+                where = _place(case, criterion, turn_index)
+                who = owners[rubric.rubric_id]
+                by = f"by {who} and again by {owner}" if who != owner else f"by {owner}"
+                raise UsageError(
+                    f"{where}: the rubric id {rubric.rubric_id!r} is given twice, {by}; "
+                    "give each rubric an id of its own"
+                )
+            owners[rubric.rubric_id] = owner
+    return tuple(rubric for _, rubrics in given for rubric in rubrics)
+
+
+def check_rubrics(case: EvalCase, criterion: Criterion) -> None:
+    """Raises UsageError for an id that is given twice in a turn, and for a case without any rubric.
+
+    A turn without rubrics is no error where another turn has some: it is left out.
+    """
+    turns = len(case.conversation) if case.conversation is not None else 1
+    by_turn = [effective_rubrics(case, criterion, index) for index in range(turns)]
+    if not any(by_turn):
+        raise UsageError(
+            f"case {case.eval_id!r}: {criterion.metric} has no rubrics; give `rubrics` to the criterion, or "
+            f"rubrics of type `{RUBRIC_TYPES[criterion.metric]}` to the case or its invocations"
+        )
+
+
+def _of_type(rubrics: Sequence[Rubric] | None, criterion: Criterion) -> tuple[Rubric, ...]:
+    wanted = RUBRIC_TYPES[criterion.metric]
+    return tuple(rubric for rubric in rubrics or () if rubric.type == wanted)
+
+
+def _place(case: EvalCase, criterion: Criterion, turn_index: int) -> str:
+    invocation = invocation_at(case, turn_index)
+    name = f" ({invocation.invocation_id!r})" if invocation and invocation.invocation_id else ""
+    at = f", invocation {turn_index}{name}" if invocation else ""
+    return f"case {case.eval_id!r}{at}: {criterion.metric}"
+
+
+class RubricAnswer(BaseModel):
+    """A judge's answer to one property."""
+
+    property: int
+    reason: str
+    value: Literal["yes", "no"]
+
+
+class RubricAnswers(BaseModel):
+    """A judge's answers: to each property one at most. `asked` is how many there are."""
+
+    asked: ClassVar[int]
+
+    answers: list[RubricAnswer]
+
+    @model_validator(mode="after")
+    def _of_these_properties(self) -> Self:
+        numbers = [answer.property for answer in self.answers]
+        for number in numbers:
+            if not 1 <= number <= self.asked:
+                raise ValueError(f"there is no property {number}; they are numbered from 1 to {self.asked}")
+            if numbers.count(number) > 1:
+                raise ValueError(f"property {number} is answered {numbers.count(number)} times")
+        return self
+
+    def of(self, number: int) -> RubricAnswer | None:
+        return next((answer for answer in self.answers if answer.property == number), None)
+
+
+@cache
+def rubric_answers(count: int) -> type[RubricAnswers]:
+    """The shape of the answers to so many properties."""
+
+    class Answers(RubricAnswers):
+        asked: ClassVar[int] = count
+
+    return Answers
+
+
+@dataclass(frozen=True, slots=True)
+class RubricQuality:
+    """`rubric_based_final_response_quality_v1` and `rubric_based_tool_use_quality_v1`.
+
+    Each rubric is 1 or 0 by the majority of the samples that answer it, a tie 0; the turn's value is the
+    mean over its rubrics. A rubric that no sample answers leaves the turn unscored: unknown is no value.
+    Making one raises UsageError, as `check_rubrics` does.
+    """
+
+    case: EvalCase
+    criterion: Criterion
+
+    def __post_init__(self) -> None:
+        check_rubrics(self.case, self.criterion)
+
+    @property
+    def name(self) -> str:
+        return self.criterion.metric
+
+    async def grade(self, conversation: Conversation, model: Model | None, key: CallKey) -> Graded:
+        if model is None:
+            return Graded(whole=no_model(self.criterion))
+        panel = Panel.of(self.criterion, model, key)
+
+        async def score(turn: Turn) -> MetricResult | None:
+            rubrics = effective_rubrics(self.case, self.criterion, turn.turn_index)
+            return await self._score(turn, rubrics, conversation, panel) if rubrics else None
+
+        graded = await each_turn(conversation.turns, score)
+        return graded if graded.turns else Graded(whole=Skipped("no turn of the conversation has rubrics"))
+
+    async def _score(
+        self, turn: Turn, rubrics: tuple[Rubric, ...], conversation: Conversation, panel: Panel
+    ) -> MetricResult:
+        of_tools = RUBRIC_TYPES[self.name] == "TOOL_USE_QUALITY"
+        question = rubric_question(rubrics, of_tools=of_tools)
+        messages = reply_messages(self.case, self.criterion, conversation, turn, question)
+        sampled = await panel.ask(messages, rubric_answers(len(rubrics)), turn.turn_index)
+        return _combined(rubrics, sampled, panel.samples)
+
+
+def _combined(rubrics: tuple[Rubric, ...], sampled: Sampled[RubricAnswers], asked: int) -> Score | Unscored:
+    if not sampled.answers:
+        return Unscored(sampled.problem)
+    scores = tuple(
+        _rubric_score(rubric.rubric_id, [found for a in sampled.answers if (found := a.of(number))])
+        for number, rubric in enumerate(rubrics, start=1)
+    )
+    unanswered = [repr(s.rubric_id) for s in scores if s.score is None]
+    if unanswered:
+        return Unscored(f"no judge answered for the rubrics {', '.join(unanswered)}")
+    value = fsum(s.score or 0 for s in scores) / len(scores)
+    return Score(value, _reason(scores), _sample_values(sampled.answers) if asked > 1 else (), scores)
+
+
+def _rubric_score(rubric_id: str, answers: Sequence[RubricAnswer]) -> RubricScore:
+    if not answers:
+        return RubricScore(rubric_id, None)
+    yes = majority([answer.value == "yes" for answer in answers])
+    reason = next(answer.reason for answer in answers if (answer.value == "yes") is yes)
+    return RubricScore(rubric_id, float(yes), reason)
+
+
+def _reason(scores: Sequence[RubricScore]) -> str:
+    missed = [f"{s.rubric_id}: {s.rationale}" for s in scores if not s.score]
+    if missed:
+        return "not fulfilled: " + "; ".join(missed)
+    return "fulfilled: " + "; ".join(f"{s.rubric_id}: {s.rationale}" for s in scores)
+
+
+def _sample_values(samples: Sequence[RubricAnswers]) -> tuple[float, ...]:
+    """The share of yes in each sample that answers anything."""
+    return tuple(
+        sum(answer.value == "yes" for answer in sample.answers) / len(sample.answers)
+        for sample in samples
+        if sample.answers
+    )

@@ -1,0 +1,1 @@
+"""HTTP as agents and models need it: connections, guarded addresses, retries, server-sent events."""

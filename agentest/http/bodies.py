@@ -1,0 +1,69 @@
+"""The bodies of answers over HTTP: unpacked and bounded while they are read."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import aiohttp
+import httpx
+
+from agentest.http.unpacking import PackedWrongly, unpacker
+
+MAX_BODY_BYTES = 10 * 1024 * 1024
+"""Of an answer's body, as it comes and unpacked."""
+
+
+class BadBody(httpx.HTTPError):
+    """An answer's body that is not read to its end. The message goes on after the words "the answer"."""
+
+
+class BodyTooLarge(BadBody):
+    """The body is larger than MAX_BODY_BYTES."""
+
+    def __init__(self) -> None:
+        super().__init__(f"is larger than {MAX_BODY_BYTES // 2**20} MB")
+
+
+class Body(httpx.AsyncByteStream):
+    """The body of an answer, unpacked as it comes. Raises BadBody; more than a piece is never held."""
+
+    def __init__(self, raw: aiohttp.ClientResponse) -> None:
+        self._raw = raw
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        packed = "content-encoding" in self._raw.headers
+        left = MAX_BODY_BYTES
+        async for piece in self._unpacked() if packed else self._as_it_comes():
+            left -= len(piece)
+            if left < 0:
+                raise BodyTooLarge
+            yield piece
+
+    def _as_it_comes(self) -> AsyncIterator[bytes]:
+        return self._raw.content.iter_any()
+
+    async def _unpacked(self) -> AsyncIterator[bytes]:
+        left = MAX_BODY_BYTES  # of what comes, too: it may unpack to nothing, for ever
+        try:
+            unpack = unpacker(", ".join(self._raw.headers.getall("content-encoding")))
+            async for piece in self._as_it_comes():
+                left -= len(piece)
+                if left < 0:
+                    raise BodyTooLarge
+                for part in unpack.feed(piece) if unpack else (piece,):
+                    yield part
+            if unpack:
+                unpack.end()
+        except PackedWrongly as error:
+            raise BadBody(str(error)) from None
+
+    async def aclose(self) -> None:
+        self._raw.release()  # closes the connection where the body was not read to its end
+
+
+def headers_of(raw: aiohttp.ClientResponse) -> list[tuple[bytes, bytes]]:
+    """An answer's headers without those that say how its body was packed: it comes unpacked."""
+    if "content-encoding" not in raw.headers:
+        return list(raw.raw_headers)
+    packing = (b"content-encoding", b"content-length")
+    return [header for header in raw.raw_headers if header[0].lower() not in packing]

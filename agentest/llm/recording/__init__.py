@@ -1,0 +1,1 @@
+"""Models' answers recorded and replayed."""

@@ -1,0 +1,160 @@
+"""The kinds of mocks, and how a function's parameters receive a tool call's arguments.
+
+A function whose parameters are `args` (and `ctx`), or one or two that begin with `_`, gets the raw argument
+dict and the context; one without parameters takes any call. Any other function is bound by name and type,
+like a Python call: pydantic checks and converts the values.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, ValidationError, create_model
+
+from agentest.support.functions import is_async
+
+_RAW = {"args", "ctx"}
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+@dataclass(frozen=True, slots=True)
+class MockSequence:
+    """Answers in order, the last one for ever. It holds no position: that belongs to each conversation."""
+
+    steps: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedAnswer:
+    """What a tool answered to a call with exactly these arguments when an evaluation set was recorded."""
+
+    name: str
+    args: Mapping[str, Any]
+    result: Any
+
+
+class InvalidArguments(ValueError):
+    """The agent's arguments do not fit the function's parameters."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoundFunction:
+    """A mock function and how to call it."""
+
+    function: Callable[..., Any]
+    is_async: bool
+    """Whether a call only makes a coroutine; any other function may block."""
+    positions: int | None
+    """How many of the raw arguments and the context it takes by position; None: it takes them by name."""
+    takes_args: bool = False
+    takes_ctx: bool = False
+    model: type[BaseModel] | None = None
+    """Checks the arguments of a function that is bound by name; None for one that takes them raw, or none."""
+
+    def __call__(self, args: Mapping[str, Any], ctx: object) -> Any:
+        """Call the function. Raises InvalidArguments, or whatever the function raises."""
+        if self.positions is not None:
+            return self.function(*(dict(args), ctx)[: self.positions])
+        keywords: dict[str, Any] = {}
+        if self.takes_args:
+            keywords["args"] = dict(args)
+        elif self.model is not None:
+            keywords = _validated(self.model, args)
+        if self.takes_ctx:
+            keywords["ctx"] = ctx  # last: an agent may send an argument of this name to a `**` function
+        return self.function(**keywords)
+
+
+Mock = Any
+"""A JSON-serialisable value, a BoundFunction, an exception (inside a sequence) or a MockSequence."""
+
+
+def bind(function: Callable[..., Any]) -> BoundFunction:
+    """Read a function's signature once. Raises TypeError or ValueError for one that cannot be bound."""
+    parameters = inspect.signature(function).parameters
+    named = [p for p in parameters.values() if p.kind not in _VARIADIC]
+    names, waits = {p.name for p in named}, is_async(function)
+    if _takes_raw_by_position(named):
+        return BoundFunction(function, waits, len(named))
+    for parameter in named:
+        if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
+            raise TypeError(f"parameter `{parameter.name}` is positional-only, but tools are called by name")
+    takes_ctx = "ctx" in names
+    if "args" in names and names <= _RAW:
+        return BoundFunction(function, waits, None, True, takes_ctx)
+    if names <= {"ctx"} and not _takes_any(parameters):
+        return BoundFunction(function, waits, None, takes_ctx=takes_ctx)
+    model = _arguments_model(function, parameters)
+    return BoundFunction(function, waits, None, takes_ctx=takes_ctx, model=model)
+
+
+def _takes_raw_by_position(named: Sequence[inspect.Parameter]) -> bool:
+    """Whether it is `(_args)` or `(_args, _ctx)`, in whatever words; either may go by its full name."""
+    if not 1 <= len(named) <= 2 or any(p.kind is inspect.Parameter.KEYWORD_ONLY for p in named):
+        return False
+    return any(p.name.startswith("_") for p in named) and all(
+        p.name == plain or p.name.startswith("_") for p, plain in zip(named, ("args", "ctx"), strict=False)
+    )
+
+
+def _takes_any(parameters: Mapping[str, inspect.Parameter]) -> bool:
+    return any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
+
+
+def _arguments_model(
+    function: Callable[..., Any], parameters: Mapping[str, inspect.Parameter]
+) -> type[BaseModel]:
+    hints = _hints(function)
+    # Numbered fields with the parameters' names as aliases: a parameter may be called `schema` or `_x`. Their
+    # defaults only say that they need not be given; the function's own, which pydantic would copy, are used.
+    fields: dict[str, Any] = {
+        f"p{i}": (
+            hints.get(name, Any),
+            Field(... if p.default is inspect.Parameter.empty else None, alias=name),
+        )
+        for i, (name, p) in enumerate(parameters.items())
+        if name != "ctx" and p.kind not in _VARIADIC
+    }
+    settings = ConfigDict(extra="allow" if _takes_any(parameters) else "forbid", arbitrary_types_allowed=True)
+    try:
+        return create_model("Arguments", __config__=settings, **fields)
+    except PydanticUserError as error:
+        raise TypeError(f"its annotations cannot be checked: {error.message}") from None
+
+
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    while isinstance(function, partial):
+        function = function.func
+    target: Any = function if inspect.isroutine(function) else type(function).__call__
+    if isinstance(function, type):
+        target = getattr(function, "__init__")  # noqa: B009 - mypy refuses the plain form
+    try:
+        return get_type_hints(target, include_extras=True)
+    except (NameError, AttributeError, SyntaxError, TypeError) as error:
+        raise TypeError(f"its annotations cannot be resolved: {error}") from None
+
+
+def _validated(model: type[BaseModel], args: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        checked = model.model_validate(dict(args))
+    except ValidationError as error:
+        raise InvalidArguments("; ".join(_mismatch(e) for e in error.errors(include_url=False))) from None
+    known = {
+        info.alias or name: getattr(checked, name)
+        for name, info in model.model_fields.items()
+        if name in checked.model_fields_set
+    }
+    return known | (checked.model_extra or {})
+
+
+def _mismatch(details: Any) -> str:
+    at = ".".join(str(part) for part in details["loc"])
+    if details["type"] == "missing":
+        return f"`{at}` is missing"
+    if details["type"] == "extra_forbidden":
+        return f"`{at}` is not a parameter"
+    return f"`{at}`: {details['msg'][0].lower()}{details['msg'][1:]}"

@@ -1,0 +1,237 @@
+"""Answering an agent's tool calls in one conversation (contract, section 4)."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from agentest.errors import AgentError, AgentestError, MockError, UnmockedToolError
+from agentest.mocks.binding import BoundFunction, InvalidArguments, Mock, MockSequence, RecordedAnswer
+from agentest.support.calling import ends_the_run, in_thread, words_of
+from agentest.support.deadlines import TimeLimit
+from agentest.support.json_text import NotJson, copied, json_text, well_formed, well_formed_value
+from agentest.transcript import ToolCall
+
+_SHOWN_ARGS_CHARS = 80
+_MAX_NAME_CHARS = 256
+_UNANSWERED = "cancelled before it answered"
+
+
+@dataclass(frozen=True, slots=True)
+class MockContext:
+    """What a mock function may know besides the call's arguments."""
+
+    call_index: int
+    """How many calls of this tool came before in this conversation."""
+    turn_index: int
+    conversation_id: str
+    scenario: str
+    state: dict[str, Any] = field(default_factory=dict)
+    """Belongs to this conversation alone; mocks may keep in it what they like."""
+
+
+class MockResolver:
+    """The mocks of one scenario as one conversation sees them: positions and state are its own."""
+
+    def __init__(
+        self,
+        tools: Mapping[str, Mock],
+        *,
+        scenario: str,
+        conversation_id: str,
+        recorded: Sequence[RecordedAnswer] | None = None,
+        unmocked_tools: Literal["error", "passthrough"] = "error",
+        timeout_s: float = 30.0,
+        redact: Callable[[str], str] = str,
+    ) -> None:
+        self._tools = tools
+        self._recorded = recorded or ()
+        self._of_a_case = recorded is not None
+        self._scenario = scenario
+        self._conversation_id = conversation_id
+        self._passthrough = unmocked_tools == "passthrough"
+        self._timeout_s = timeout_s
+        self._redact = redact
+        self._calls: Counter[str] = Counter()
+        self._state: dict[str, Any] = {}
+        self._records: list[ToolCall] = []
+
+    def calls_of(self, turn_index: int) -> tuple[ToolCall, ...]:
+        """The calls of a turn, in the order in which they were made; one that ended the conversation too."""
+        return tuple(call for call in self._records if call.turn_index == turn_index)
+
+    def observe(self, calls: Sequence[ToolCall]) -> None:
+        """Record calls that the agent answered itself. Raises AgentError for a name that is none."""
+        for call in calls:
+            _check_name(call.name)
+        self._records.extend(
+            replace(
+                call,
+                name=well_formed(call.name),
+                args=well_formed_value(call.args),
+                result=well_formed_value(call.result),
+            )
+            for call in calls
+        )
+
+    async def resolve_json(self, name: str, arguments: str, turn_index: int) -> str:
+        """Answer a call whose arguments are JSON text. Returns the text of the tool message.
+
+        Raises UnmockedToolError, MockError, or the AgentestError that a mock raised.
+        """
+        # Agents whose tool takes nothing often send no text at all.
+        try:
+            args: Any = json.loads(arguments, parse_constant=_no_constant) if arguments.strip() else {}
+        except (ValueError, RecursionError) as error:
+            call = self._begin(name, arguments, turn_index)
+            return json_text(self._refuse(call, f"the arguments are not valid JSON: {error}"))
+        result, is_text = await self._resolved(name, args, turn_index)
+        return str(result) if is_text else json_text(result)
+
+    async def resolve(self, name: str, args: Any, turn_index: int) -> Any:
+        """Answer a call, and record it. Returns the result, a JSON value that belongs to the caller."""
+        result, _ = await self._resolved(name, copied(args), turn_index)
+        return copied(result)
+
+    async def _resolved(self, name: str, args: Any, turn_index: int) -> tuple[Any, bool]:
+        """The result, and whether it is a text that is sent as it is: a date is one only in JSON."""
+        name, args = well_formed_value(name), well_formed_value(args)
+        call = self._begin(name, args, turn_index)
+        if not isinstance(args, Mapping):
+            return self._refuse(call, f"the arguments are not a JSON object but {_shown(args)}"), False
+        if name not in self._tools:
+            recorded = self._finish(call, self._as_recorded(name, args))
+            return recorded, isinstance(recorded, str)
+        try:
+            given = await self._answer(name, dict(args), turn_index)
+            result = self._as_sent(name, given)
+        except InvalidArguments as error:
+            answer = {"error": f"invalid arguments: {error}"}
+            return self._finish(call, answer, invalid_arguments=str(error)), False
+        except AgentestError as error:
+            self._finish(call, None, error=self._redact(str(error)))
+            raise
+        except BaseException as error:
+            if ends_the_run(error):
+                raise
+            # A mock that raises is a tool that fails (contract, section 4).
+            message = words_of(error) or type(error).__name__
+            shown = self._redact(message)
+            self._finish(call, {"error": shown}, error=shown)
+            return {"error": message}, False
+        return self._finish(call, result), isinstance(given, str)
+
+    def _begin(self, name: str, args: Any, turn_index: int) -> int:
+        """Record a call before its answer, which may never come. Returns its place in the record."""
+        _check_name(name)
+        args = dict(args) if isinstance(args, Mapping) else args
+        mocked = name in self._tools or bool(self._recorded_for(name, args))
+        self._records.append(ToolCall(name, args, None, mocked, turn_index, error=_UNANSWERED))
+        call = len(self._records) - 1
+        if not mocked and not self._passthrough:
+            self._finish(call, None, error="no mock")
+            raise UnmockedToolError(self._unmocked(name, turn_index))
+        return call
+
+    def _unmocked(self, name: str, turn_index: int) -> str:
+        where = f"scenario {self._scenario!r}, conversation {self._conversation_id}, turn {turn_index}"
+        if self._of_a_case:
+            known = any(answer.name == name for answer in self._recorded)
+            recorded = "answers to calls with other arguments alone" if known else "no answer of it"
+            return (
+                f"the agent called tool {name!r}, which has no mock ({where}), and the evaluation set "
+                f'recorded {recorded}. Either add a mock: --mocks FILE with tools = {{"{name}": …}}, '
+                "or let unknown tools answer null: unmocked_tools: passthrough in the configuration."
+            )
+        return (
+            f"the agent called tool {name!r}, which has no mock ({where}). "
+            f'Either add a mock to the scenario: tools={{"{name}": …}}, '
+            "or let unknown tools answer null: unmocked_tools: passthrough in the configuration."
+        )
+
+    def _finish(
+        self, call: int, result: Any, *, error: str | None = None, invalid_arguments: str | None = None
+    ) -> Any:
+        self._records[call] = replace(
+            self._records[call], result=result, error=error, invalid_arguments=invalid_arguments
+        )
+        return result
+
+    def _refuse(self, call: int, problem: str) -> Any:
+        return self._finish(call, {"error": problem}, invalid_arguments=problem)
+
+    def _recorded_for(self, name: str, args: Any) -> list[Any]:
+        return [answer.result for answer in self._recorded if answer.name == name and answer.args == args]
+
+    def _as_recorded(self, name: str, args: Any) -> Any:
+        """What was recorded for the call, in order and the last again and again; None where nothing was."""
+        answers = self._recorded_for(name, args)
+        if not answers:
+            return None
+        before = sum(call.name == name and call.args == args for call in self._records) - 1
+        return copied(answers[min(before, len(answers) - 1)])
+
+    async def _answer(self, name: str, args: dict[str, Any], turn_index: int) -> Any:
+        ctx = MockContext(self._calls[name], turn_index, self._conversation_id, self._scenario, self._state)
+        self._calls[name] += 1
+        mock = self._tools[name]
+        if isinstance(mock, MockSequence):
+            mock = mock.steps[min(ctx.call_index, len(mock.steps) - 1)]
+        if isinstance(mock, BaseException):
+            raise mock.with_traceback(None)  # it is raised again and again: each time would add to the last
+        if isinstance(mock, type) and issubclass(mock, BaseException):
+            raise mock
+        if not isinstance(mock, BoundFunction):
+            return mock
+        # What the mock does to its arguments must not change the record.
+        return await self._called(name, mock, deepcopy(args), ctx)
+
+    async def _called(self, name: str, mock: BoundFunction, args: dict[str, Any], ctx: MockContext) -> Any:
+        limit = TimeLimit(self._timeout_s)
+        try:
+            with limit:
+                result = mock(args, ctx) if mock.is_async else await in_thread(mock, args, ctx)
+                return await result if inspect.isawaitable(result) else result
+        except TimeoutError:
+            if not limit.expired:
+                raise
+            raise MockError(
+                f"the mock of tool {name!r} did not answer within {self._timeout_s:g} s"
+            ) from None
+
+    def _as_sent(self, name: str, result: Any) -> Any:
+        """The result as the agent gets it: read back from JSON, so that the record cannot change later."""
+        if isinstance(result, str):
+            return result
+        try:
+            return json.loads(json_text(result))
+        except NotJson as error:
+            raise MockError(
+                f"the mock of tool {name!r} answered with something that is not JSON-serialisable: {error}"
+            ) from None
+
+
+def _check_name(name: str) -> None:
+    """Raise AgentError for a name that no tool has: they go into messages and reports as they are."""
+    if len(name) > _MAX_NAME_CHARS:
+        raise AgentError(
+            f"the agent called a tool whose name has {len(name)} characters, more than {_MAX_NAME_CHARS}: "
+            f"{name[:_SHOWN_ARGS_CHARS]!r}…"
+        )
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _shown(args: Any) -> str:
+    try:
+        text = json_text(args)
+    except NotJson:
+        text = repr(args)
+    return text[:_SHOWN_ARGS_CHARS]

@@ -1,0 +1,1 @@
+"""The console reporter: live progress on a terminal, plain lines anywhere else."""

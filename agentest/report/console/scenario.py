@@ -1,0 +1,299 @@
+"""One finished scenario as lines for the console: a headline, and below it whatever speaks against it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from agentest.metrics import PASS_RATE
+from agentest.report.console.case import shortfall_lines
+from agentest.report.console.text import BLANK, STYLES, Chunk, Line, Look, Part, labelled, line, rows_of
+from agentest.report.console.transcript import call_lines, quoted_turn, transcript_lines
+from agentest.results import (
+    ConversationResult,
+    ErrorGroup,
+    Reason,
+    ReasonKind,
+    ScenarioResult,
+    Severity,
+    Status,
+)
+from agentest.support.text import count, duration
+from agentest.transcript import Conversation, Ending, Turn, UnfinishedTurn
+from agentest.verdict import conversation_passed
+
+_SHOWN_IDS = 6
+_SHOWN_PASSED = 5
+_SHOWN_ROWS = 30
+_SIDE = re.compile(r"(expected(?: \([a-z_]+\))?|forbidden|actual): (.*)", re.DOTALL)
+_REPLY_IN_MESSAGE = "; the reply was "
+_SEVERITY_STYLES = {
+    Severity.LOW: "dim",
+    Severity.MEDIUM: "yellow",
+    Severity.HIGH: "red",
+    Severity.CRITICAL: "bold red",
+}
+
+
+def scenario_lines(result: ScenarioResult, look: Look) -> list[Line]:
+    """Everything that is said about a scenario when it is finished; details only of what did not pass."""
+    status = result.verdict.status
+    if status is Status.SKIPPED:
+        return [headline(result, look), *(_reason_line(r, look, 4) for r in result.verdict.reasons)]
+    findings = [*_warnings(result), *_error_groups(result, look), *_averages(result)]
+    if status is Status.PASSED and not look.verbose:
+        return [headline(result, look), *findings]
+    general = [*_general_reasons(result, look), *shortfall_lines(result, look)]
+    return [headline(result, look), *general, *_conversations(result, look), *findings, BLANK]
+
+
+def headline(result: ScenarioResult, look: Look) -> Line:
+    """The one line of a scenario."""
+    status = result.verdict.status
+    badge: Chunk = ((look.glyphs.badge(status), STYLES[status]), "  ")
+    chunks: list[Chunk] = [((result.name, "bold"),)]
+    if location(result) != result.name:
+        chunks.append(((location(result), "cyan"),))
+    if look.several_agents:
+        chunks.append(((f"[{result.agent}]", "magenta"),))
+    if facts := " · ".join(_facts(result)):
+        chunks.append(((facts, "dim"),))
+    return Line(badge, tuple(chunks))
+
+
+def location(result: ScenarioResult) -> str:
+    return f"{result.file}:{result.line}" if result.line else result.file
+
+
+def averages_text(result: ScenarioResult) -> list[Chunk]:
+    """Each average with its threshold, coloured by what the verdict made of it."""
+    names = dict.fromkeys([*result.averages, *result.thresholds])
+    return [_average(name, result) for name in names if name != PASS_RATE]
+
+
+def passed_conversations(result: ScenarioResult) -> str:
+    return f"{result.totals.passed}/{result.totals.conversations}"
+
+
+def _facts(result: ScenarioResult) -> Iterator[str]:
+    totals = result.totals
+    if totals.conversations and result.case is not None:
+        # Its scores are averaged over all runs: none of them passes or fails by itself.
+        yield count(totals.conversations, "run")
+    elif totals.conversations:
+        rate = result.thresholds.get(PASS_RATE)
+        least = "" if rate is None else f" ({PASS_RATE} ≥ {rate:g})"
+        noun = "conversation" if totals.conversations == 1 else "conversations"
+        yield f"{passed_conversations(result)} {noun} passed{least}"
+    if totals.conversations:
+        yield count(totals.turns, "turn")
+        yield count(totals.tool_calls, "tool call")
+    if totals.conversations or result.duration_ms:
+        yield duration(result.duration_ms)
+
+
+def _warnings(result: ScenarioResult) -> Iterator[Line]:
+    for warning in result.warnings:
+        yield from labelled(4, "warning: ", rows_of(warning), "yellow")
+
+
+def _averages(result: ScenarioResult) -> Iterator[Line]:
+    if chunks := averages_text(result):
+        yield Line(("    ",), tuple(chunks))
+
+
+def _average(name: str, result: ScenarioResult) -> Chunk:
+    value = f"{result.averages[name]:.2f}" if name in result.averages else "not scored"
+    least = result.thresholds.get(name)
+    if least is None:
+        return ((f"{name} {value}", "dim"),)
+    return f"{name} ", (value, STYLES[_threshold_status(name, result)]), (f" (≥ {least:g})", "dim")
+
+
+def _threshold_status(name: str, result: ScenarioResult) -> Status:
+    """What the verdict says about a threshold."""
+    for reason in result.verdict.reasons:
+        if reason.kind is ReasonKind.THRESHOLD and reason.message.startswith((f"{name}:", f"{name} ")):
+            return reason.status
+    return Status.PASSED
+
+
+def _general_reasons(result: ScenarioResult, look: Look) -> Iterator[Line]:
+    """The reasons that belong to no single conversation; error groups are shown with their occurrences."""
+    ids = {found.conversation.conversation_id for found in result.conversations}
+    for reason in result.verdict.reasons:
+        of_group = any(_speaks_of(reason, group) for group in result.errors)
+        if reason.conversation_id not in ids and not of_group:
+            yield _reason_line(reason, look, 4)
+            yield from _more_rows(reason, 6)
+
+
+def _speaks_of(reason: Reason, group: ErrorGroup) -> bool:
+    return reason.kind is ReasonKind.ERROR and reason.message.startswith(
+        f"error ({group.severity.label}): {group.label}, "
+    )
+
+
+def _error_groups(result: ScenarioResult, look: Look) -> Iterator[Line]:
+    for group in result.errors:
+        yield from _error_group(group, result, look)
+
+
+def _error_group(group: ErrorGroup, result: ScenarioResult, look: Look) -> Iterator[Line]:
+    failing = any(_speaks_of(reason, group) for reason in result.verdict.reasons)
+    mark: Part = look.mark(Status.FAILED) if failing else " " * len(look.glyphs.marks[Status.FAILED])
+    severity = (f"{group.severity.label}: ", _SEVERITY_STYLES[group.severity])
+    what = f"{group.label}, {count(len(group.occurrences), 'time')}"
+    yield Line(
+        ("    ", mark, " "), ((severity, (what, "bold" if failing else "")), (_ids(group.occurrences),))
+    )
+    if result.verdict.status is not Status.PASSED or look.verbose:
+        for row in rows_of(group.explanation):
+            yield line(8, row)
+
+
+def _ids(ids: Sequence[str]) -> Part:
+    more = f", … {len(ids) - _SHOWN_IDS} more" if len(ids) > _SHOWN_IDS else ""
+    return ", ".join(ids[:_SHOWN_IDS]) + more, "dim"
+
+
+def _conversations(result: ScenarioResult, look: Look) -> Iterator[Line]:
+    """The conversations that failed, those alike once, then the others."""
+    reasons = _by_conversation(result)
+    with_reasons = [c for c in result.conversations if c.conversation.conversation_id in reasons]
+    others = [c for c in result.conversations if c.conversation.conversation_id not in reasons]
+    for alike in _alike(with_reasons, reasons, look):
+        first = alike[0]
+        yield from _conversation(first, reasons[first.conversation.conversation_id], look)
+        if alike[1:]:
+            ids = [other.conversation.conversation_id for other in alike[1:]]
+            text = f"and {count(len(ids), 'more conversation')} like it: "
+            yield line(8, (text, "yellow"), _ids(ids))
+    if result.case is not None and not look.verbose:
+        return  # the scores that fell short are told already, and speak of all runs
+    shown = others if look.verbose else others[:_SHOWN_PASSED]
+    for other in shown:
+        yield from _conversation(other, [], look)
+    if others[len(shown) :]:
+        yield line(
+            4, (f"… {count(len(others) - len(shown), 'more conversation')} (shown by --verbose)", "dim")
+        )
+
+
+def _by_conversation(result: ScenarioResult) -> dict[str, list[Reason]]:
+    found: dict[str, list[Reason]] = {}
+    for reason in result.verdict.reasons:
+        if reason.conversation_id is not None:
+            found.setdefault(reason.conversation_id, []).append(reason)
+    return found
+
+
+def _alike(
+    conversations: Sequence[ConversationResult], reasons: dict[str, list[Reason]], look: Look
+) -> list[list[ConversationResult]]:
+    """The conversations in groups that did not pass for the same reasons; with transcripts, each alone."""
+    if look.verbose:
+        return [[found] for found in conversations]
+    groups: dict[tuple[object, ...], list[ConversationResult]] = {}
+    for found in conversations:
+        key = tuple(_signature(reason) for reason in reasons[found.conversation.conversation_id])
+        groups.setdefault(key, []).append(found)
+    return list(groups.values())
+
+
+def _signature(reason: Reason) -> tuple[object, ...]:
+    """The same for reasons that differ only in ids, numbers and what the agent happened to say."""
+    first_row = reason.message.split("\n", 1)[0].split(_REPLY_IN_MESSAGE, 1)[0]
+    message = re.sub(r"\d+", "#", first_row.replace(str(reason.conversation_id), "#"))
+    # An agent that breaks down does so at any turn; a check or a trajectory belongs to its own.
+    by_turn = reason.kind in (ReasonKind.CHECK, ReasonKind.TRAJECTORY)
+    return reason.status, reason.kind, message, reason.turn_index if by_turn else None
+
+
+def _conversation(found: ConversationResult, reasons: Sequence[Reason], look: Look) -> Iterator[Line]:
+    conversation = found.conversation
+    facts = " · ".join(
+        (
+            count(conversation.started_turns, "turn"),
+            count(len(conversation.tool_calls), "tool call"),
+            _ending(conversation),
+        )
+    )
+    mark = look.mark(_conversation_status(found, reasons))
+    yield Line(("    ", mark, " "), ((conversation.conversation_id,), ((facts, "dim"),)))
+    yield from _reasons(conversation, reasons, look)
+    if look.verbose:
+        yield from transcript_lines(found, look, 8, faults=not reasons)
+    elif reasons and conversation.tool_calls:
+        yield line(8, ("tool calls", "dim"))
+        yield from call_lines(conversation.tool_calls, 10)
+
+
+def _conversation_status(found: ConversationResult, reasons: Sequence[Reason]) -> Status:
+    if any(reason.status is Status.FAILED for reason in reasons):
+        return Status.FAILED
+    if reasons:
+        return Status.ERRORED
+    return Status.PASSED if conversation_passed(found) else Status.FAILED
+
+
+def _ending(conversation: Conversation) -> str:
+    if conversation.failure:
+        return f"ended by an error ({conversation.failure.blame})"
+    return {
+        Ending.USER_STOPPED: "the user stopped",
+        Ending.SCRIPT_FINISHED: "the script was finished",
+        Ending.MAX_TURNS: "stopped at max_turns",
+        Ending.ERROR: "ended by an error",
+    }[conversation.ending]
+
+
+def _reasons(conversation: Conversation, reasons: Sequence[Reason], look: Look) -> Iterator[Line]:
+    """The reasons turn by turn, each turn with what was said in it."""
+    by_turn: dict[int | None, list[Reason]] = {}
+    for reason in reasons:
+        by_turn.setdefault(reason.turn_index, []).append(reason)
+    for index, found in by_turn.items():
+        for reason in found:
+            yield _reason_line(reason, look, 8)
+            yield from _more_rows(reason, 10)
+        if not look.verbose and (turn := _turn(conversation, index, by_turn)):
+            replied = any(_REPLY_IN_MESSAGE in reason.message for reason in found)
+            where = (
+                [] if index == turn.turn_index else [line(10, (f"turn {turn.turn_index}, the last", "dim"))]
+            )
+            yield from where
+            yield from quoted_turn(turn, 10, reply=not replied)
+
+
+def _turn(
+    conversation: Conversation, index: int | None, shown: dict[int | None, list[Reason]]
+) -> Turn | UnfinishedTurn | None:
+    """The turn that a reason speaks of; without one the last, unless that is shown anyway."""
+    turns: list[Turn | UnfinishedTurn] = [*conversation.turns]
+    if conversation.unfinished:
+        turns.append(conversation.unfinished)
+    if index is None:
+        return turns[-1] if turns and turns[-1].turn_index not in shown else None
+    return next((turn for turn in turns if turn.turn_index == index), None)
+
+
+def _reason_line(reason: Reason, look: Look, indent: int) -> Line:
+    where = f"turn {reason.turn_index}  " if reason.turn_index is not None else ""
+    first = reason.message.split("\n", 1)[0]
+    lead: Chunk = (look.mark(reason.status), " ", (where, "bold"))
+    return line(indent, (first, STYLES[reason.status]), lead=lead)
+
+
+def _more_rows(reason: Reason, indent: int) -> Iterator[Line]:
+    """The rows below the first of a message; what was expected and what came stand below each other."""
+    rows = rows_of(reason.message)[1:]
+    if len(rows) > _SHOWN_ROWS:
+        yield line(indent, (f"… {count(len(rows) - _SHOWN_ROWS, 'row')} left out", "dim"))
+    sides = [_SIDE.fullmatch(row) for row in rows]
+    widest = max((len(side[1]) for side in sides if side), default=0)
+    for row, side in list(zip(rows, sides, strict=True))[-_SHOWN_ROWS:]:
+        if side:
+            yield line(indent, side[2], lead=((f"{side[1]}:".ljust(widest + 2), "dim"),))
+        else:
+            yield line(indent, row)

@@ -1,0 +1,230 @@
+"""The first and the last screen of a run as lines for the console."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from agentest.events import RunStarted
+from agentest.report.console.scenario import averages_text, location, passed_conversations
+from agentest.report.console.text import BLANK, STYLES, Chunk, Line, Look, Part, Printer, line
+from agentest.results import RunResult, ScenarioResult, Status
+from agentest.support.text import count, duration
+from agentest.transcript import Usage
+from agentest.verdict import run_status
+
+_SLOWEST = 3
+_TOLD_SHARE = 0.005
+_ORDER = (Status.FAILED, Status.ERRORED, Status.PASSED, Status.SKIPPED)
+
+
+def header_lines(event: RunStarted) -> list[Line]:
+    """What is about to run, against what."""
+    lines = [line(0, ("agentest", "bold"), f" {event.version}")]
+    widest = max((len(name) for name in event.agents), default=0)
+    for i, (name, endpoint) in enumerate(event.agents.items()):
+        label = "agent" if len(event.agents) == 1 else "agents"
+        lines.append(
+            _fact(label if i == 0 else "", (name.ljust(widest), "bold"), f"  {endpoint}", _sight(event, name))
+        )
+    lines.append(_fact("model", *_models(event.models)))
+    conversations = count(event.conversations, "conversation")
+    run = f"{count(event.scenarios, 'scenario')}, {conversations}, at most {event.concurrency:,} at once"
+    return [*lines, _fact("run", run), BLANK]
+
+
+def _sight(event: RunStarted, agent: str) -> Part:
+    """How the agent's tool calls come to be known: what is not seen is not judged."""
+    sight = event.sights.get(agent)
+    return (f"  tool calls: {sight.words}" if sight else "", "dim")
+
+
+def closing_lines(result: RunResult, look: Look) -> list[Line]:
+    """The end of a run; what did not pass and the totals last, so that the last screen shows them."""
+    return [
+        *_skipped_metrics(result),
+        *_slowest(result, look),
+        *_waiting(result),
+        *_calls(result),
+        *_warnings(result),
+        *_recap(result, look),
+        *_totals(result),
+    ]
+
+
+def comparison_table(result: RunResult, look: Look, printer: Printer) -> Table:
+    """Scenario by agent, with status and averages."""
+    table = Table(box=box.SIMPLE_HEAD, show_footer=True, show_edge=False, pad_edge=False)
+    table.add_column(printer.text(["scenario"]), printer.text(["passed"]), overflow="fold")
+    for agent in result.agents:
+        mine = [s for s in result.scenarios if s.agent == agent]
+        passed = sum(s.verdict.passed for s in mine)
+        table.add_column(printer.text([agent]), printer.text([f"{passed} of {len(mine)}"]), overflow="fold")
+    by_place = {(s.name, s.agent): s for s in result.scenarios}
+    for name in dict.fromkeys(s.name for s in result.scenarios if s.agent in result.agents):
+        cells = [by_place.get((name, agent)) for agent in result.agents]
+        table.add_row(printer.text([name]), *(_cell(cell, look, printer) for cell in cells))
+    return table
+
+
+def _cell(result: ScenarioResult | None, look: Look, printer: Printer) -> Text:
+    if result is None:
+        return Text()
+    status: Part = look.glyphs.badges[result.verdict.status], STYLES[result.verdict.status]
+    held = f"  {passed_conversations(result)}" if result.totals.conversations else ""
+    return Text("\n").join(printer.text(row) for row in [(status, held), *averages_text(result)])
+
+
+def _fact(label: str, *parts: Part) -> Line:
+    return line(0, *parts, lead=((f"{label:8}", "dim"),))
+
+
+def _models(models: Mapping[str, str | None]) -> Iterator[Part]:
+    roles: dict[str, list[str]] = {}
+    for role, model in models.items():
+        if model:
+            roles.setdefault(model, []).append(role)
+    if not roles:
+        yield "offline (no model): LLM metrics are skipped", "yellow"
+        return
+    yield ", ".join(f"{model} ({', '.join(found)})" for model, found in roles.items())
+    if "judge" in models and not models["judge"]:
+        yield "; no judge: LLM metrics are skipped", "yellow"
+
+
+def _skipped_metrics(result: RunResult) -> Iterator[Line]:
+    names: dict[str, list[str]] = {}
+    for scenario in result.scenarios:
+        for name, why in scenario.skipped_metrics.items():
+            found = names.setdefault(why, [])
+            if name not in found:
+                found.append(name)
+    for why, found in names.items():
+        yield line(0, (f"{why} ({', '.join(found)})", "yellow"), lead=(("Metrics skipped: ", "yellow"),))
+    if names:
+        yield BLANK
+
+
+def _slowest(result: RunResult, look: Look) -> Iterator[Line]:
+    found = result.slowest_turns(_SLOWEST)
+    if len(found) < 2:
+        return
+    yield line(0, ("Slowest agent turns", "bold"))
+    for scenario, turn in found:
+        where = (
+            f"turn {turn.turn_index}",
+            turn.conversation_id,
+            *([f"[{scenario.agent}]"] if look.several_agents else []),
+        )
+        chunks: tuple[tuple[Part, ...], ...] = (*((each,) for each in where), ((scenario.name, "dim"),))
+        yield Line((f"{turn.latency_ms:>9,.0f} ms  ",), chunks, cut=True)
+    yield BLANK
+
+
+def _waiting(result: RunResult) -> Iterator[Line]:
+    """What the conversations waited for, in shares of their time."""
+    time = result.time
+    if time.total_ms <= 0:
+        return
+    parts = (
+        ("agent", time.agent_ms),
+        ("user", time.user_ms),
+        ("tools", time.tools_ms),
+        ("judges", time.judges_ms),
+        ("Agentest itself", time.own_ms),
+    )
+    shown = [f"{who} {ms / time.total_ms:.0%}" for who, ms in parts if ms / time.total_ms >= _TOLD_SHARE]
+    each = duration(time.total_ms / result.conversations)
+    yield line(0, f"{each} a conversation: {', '.join(shown)}", lead=(("Time spent  ", "bold"),))
+    yield BLANK
+
+
+def _calls(result: RunResult) -> Iterator[Line]:
+    """Calls and tokens: of the agent, and of the model in each of its roles."""
+    if not result.agent_calls:
+        return
+    yield _fact("agent", ", ".join(_agent_calls(result)))
+    for role, usage in result.usage_by_role.items():
+        if usage.calls:
+            again = f" ({usage.retries:,} asked again)" if usage.retries else ""
+            yield _fact(
+                role,
+                ", ".join(
+                    [f"{count(usage.calls, 'model call')}{again}", *_tokens(usage.tokens), *_cost(usage.cost)]
+                ),
+            )
+    yield BLANK
+
+
+def _cost(cost: float | None) -> Iterator[str]:
+    if cost is None:
+        yield "cost unknown"
+    elif cost > 0:
+        yield f"{cost:.4f} USD"
+
+
+def _agent_calls(result: RunResult) -> Iterator[str]:
+    totals = [scenario.totals for scenario in result.scenarios]
+    retries = sum(found.agent_retries for found in totals)
+    yield count(result.agent_calls, "call") + (f" ({count(retries, 'retry', 'retries')})" if retries else "")
+    yield from _tokens(sum((found.agent_tokens for found in totals), Usage()))
+
+
+def _tokens(usage: Usage) -> Iterator[str]:
+    if usage.total_tokens:
+        yield f"{usage.prompt_tokens:,} prompt + {usage.completion_tokens:,} completion tokens"
+
+
+def _warnings(result: RunResult) -> Iterator[Line]:
+    for warning in result.silent:
+        yield line(0, (warning.message, "yellow"), lead=(("Warning: ", "bold yellow"),))
+    if result.silent:
+        yield BLANK
+
+
+def _recap(result: RunResult, look: Look) -> Iterator[Line]:
+    found = [*result.with_status(Status.FAILED), *result.with_status(Status.ERRORED)]
+    if not found:
+        return
+    yield line(0, ("Not passed", "bold"))
+    for scenario in found:
+        status = scenario.verdict.status
+        agent: tuple[Chunk, ...] = (((f"[{scenario.agent}]", "magenta"),),) if look.several_agents else ()
+        lead: Chunk = ("  ", (look.glyphs.badge(status), STYLES[status]), "  ")
+        name: tuple[Chunk, ...] = ((scenario.name,),) if scenario.name != location(scenario) else ()
+        yield Line(lead, (((location(scenario), "cyan"),), *agent, *name), cut=True)
+    yield BLANK
+
+
+def _totals(result: RunResult) -> Iterator[Line]:
+    if result.interrupted:
+        yield line(0, ("Interrupted: only what had finished is reported.", "bold yellow"))
+    elif result.stopped:
+        yield line(
+            0,
+            (f"Ended before its end ({result.stopped}): only what had finished is reported.", "bold yellow"),
+        )
+    if result.scenarios and not result.with_status(Status.PASSED):
+        all_skipped = len(result.with_status(Status.SKIPPED)) == len(result.scenarios)
+        why = "Every scenario was skipped" if all_skipped else "No scenario passed"
+        yield line(0, (f"{why}: this run is not a pass.", "bold yellow"))
+    if not result.scenarios:
+        yield line(0, ("No scenario was run: this run is not a pass.", "bold yellow"))
+    counts = [(len(result.with_status(status)), status) for status in _ORDER]
+    shown = [(f"{number:,} {status}", f"bold {STYLES[status]}") for number, status in counts if number]
+    parts = [part for each in shown for part in (", ", each)][1:] or [
+        ("0 passed", STYLES[run_status(result)])
+    ]
+    extent = f"({_extent(result)}) in {duration(result.duration_ms)}"
+    yield Line((), (tuple(parts), (extent,)), gap=" ")
+
+
+def _extent(result: RunResult) -> str:
+    conversations = count(result.conversations, "conversation")
+    if not result.comparison:
+        return f"{count(len(result.scenarios), 'scenario')}, {conversations}"
+    names = len({s.name for s in result.scenarios})
+    return f"{count(names, 'scenario')} × {count(len(result.agents), 'agent')}, {conversations}"

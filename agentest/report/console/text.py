@@ -1,0 +1,198 @@
+"""Lines for the console: cleaned of what could steer a terminal, then laid out for the console at hand.
+
+Whoever formats makes `Line` values and knows no terminal; `Printer` knows width and encoding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
+
+from agentest.results import Status
+from agentest.support.terminal import clean, encodable
+
+Part = str | tuple[str, str]
+"""Text, or text and its rich style. It is never parsed: markup, emoji codes and escapes stay as they are."""
+
+
+Chunk = tuple[Part, ...]
+
+
+_GAP = "  "
+
+
+_WHOLE_CHARS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Glyphs:
+    """Symbols that the output can carry."""
+
+    badges: dict[Status, str]
+    marks: dict[Status, str]
+    bar: tuple[str, str]
+
+    def badge(self, status: Status) -> str:
+        """Symbol and word, all of one width."""
+        return self.badges[status].ljust(max(map(len, self.badges.values())))
+
+
+_SYMBOLS = {Status.PASSED: "✓", Status.FAILED: "✗", Status.ERRORED: "!", Status.SKIPPED: "-"}
+
+
+_WORDS = {Status.PASSED: "ok", Status.FAILED: "FAIL", Status.ERRORED: "ERROR", Status.SKIPPED: "skip"}
+
+
+UNICODE = Glyphs({s: f"{symbol} {s}" for s, symbol in _SYMBOLS.items()}, _SYMBOLS, ("━", "─"))
+
+
+ASCII = Glyphs(_WORDS, _WORDS, ("#", "-"))
+
+
+STYLES = {Status.PASSED: "green", Status.FAILED: "red", Status.ERRORED: "yellow", Status.SKIPPED: "dim"}
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How results are shown: what formatting needs to know besides the results."""
+
+    glyphs: Glyphs = UNICODE
+    verbose: bool = False
+    several_agents: bool = False
+
+    def mark(self, status: Status) -> Part:
+        return self.glyphs.marks[status], STYLES[status]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of output. Too long, it is broken between its chunks first, and hangs after `lead`."""
+
+    lead: Chunk
+    chunks: tuple[Chunk, ...] = ()
+    cut: bool = False
+    """Shorten to a terminal's width instead of wrapping."""
+    gap: str = _GAP
+    """What stands between chunks in one row."""
+
+    @property
+    def plain(self) -> str:
+        """The whole line without styles."""
+        return "".join(part if isinstance(part, str) else part[0] for part in self.parts).rstrip()
+
+    @property
+    def parts(self) -> Chunk:
+        """Everything in one row."""
+        gaps = ((self.gap,) if i else () for i in range(len(self.chunks)))
+        return (
+            *self.lead,
+            *(p for gap, chunk in zip(gaps, self.chunks, strict=True) for p in (*gap, *chunk)),
+        )
+
+
+BLANK = Line(())
+
+
+def line(indent: int, *parts: Part, lead: Chunk = ()) -> Line:
+    """A line of one chunk."""
+    return Line((" " * indent, *lead), (parts,))
+
+
+def rows_of(text: str) -> list[str]:
+    """The rows of a text with several; one that is very long is cut, and says so."""
+    left_out = len(text) - _WHOLE_CHARS
+    shown = text if left_out <= 0 else f"{text[:_WHOLE_CHARS]}… ({left_out} more characters)"
+    return shown.replace("\r\n", "\n").rstrip("\n").split("\n")
+
+
+def labelled(indent: int, label: str, rows: Iterable[str], style: str = "") -> Iterator[Line]:
+    """Rows beside a label; only the first row carries it."""
+    for row in rows:
+        yield line(indent, (row, style), lead=((label, "dim"),))
+        label = " " * len(label)
+
+
+class Printer:
+    """Writes lines to a console: wrapped at a terminal's width, whole anywhere else."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._after_blank = False
+        self._wraps = console.is_terminal and not console.soft_wrap
+        self.glyphs = UNICODE if encodable("✓✗━─", console.encoding) == "✓✗━─" else ASCII
+
+    def write(self, lines: Iterable[Line]) -> None:
+        """Write the lines; of blank ones in a row only the first."""
+        rows = [row for each in self._once_blank(lines) for row in self.rows(each)]
+        for row in rows:
+            row.rstrip()
+        if rows:
+            self.console.print(Text("\n").join(rows), soft_wrap=True)
+
+    def write_table(self, table: Table) -> None:
+        if not self._wraps:
+            unlimited = self.console.options.update(width=100_000)
+            table.width = Measurement.get(self.console, unlimited, table).maximum
+        self.console.print(table, crop=False)
+        self._after_blank = False
+
+    def _once_blank(self, lines: Iterable[Line]) -> Iterator[Line]:
+        for each in lines:
+            if not (self._after_blank and each is BLANK):
+                yield each
+            self._after_blank = each is BLANK
+
+    def rows(self, each: Line) -> list[Text]:
+        """The line as the rows that the console shows."""
+        if not self._wraps:
+            return [self.text(each.parts)]
+        if each.cut:
+            return [self._cut(self.text(each.parts))]
+        return self._wrapped(each)
+
+    def text(self, parts: Iterable[Part]) -> Text:
+        """The parts as text that this console can carry."""
+        text = Text()
+        for part in parts:
+            words, style = (part, "") if isinstance(part, str) else part
+            text.append(encodable(clean(words), self.console.encoding), style)
+        return text
+
+    def _cut(self, row: Text) -> Text:
+        if row.cell_len > self.console.width:
+            mark = encodable("…", self.console.encoding)
+            row.truncate(self.console.width - len(mark), overflow="crop")
+            row.append(mark)
+        return row
+
+    def _wrapped(self, each: Line) -> list[Text]:
+        lead = self.text(each.lead)
+        if lead.cell_len > self.console.width // 2:
+            return self._wrapped(Line((_GAP,), (each.lead, *each.chunks), gap=each.gap))
+        width = self.console.width - lead.cell_len
+        rows = [row for packed in self._packed(each, width) for row in _folded(packed, self.console, width)]
+        hang = Text(" " * lead.cell_len)
+        return [(hang if i else lead) + row for i, row in enumerate(rows or [Text()])]
+
+    def _packed(self, each: Line, width: int) -> Iterator[Text]:
+        """Rows with as many whole chunks as fit."""
+        row: Text | None = None
+        for text in map(self.text, each.chunks):
+            if row is None:
+                row = text
+            elif row.cell_len + len(each.gap) + text.cell_len <= width:
+                row = row + each.gap + text
+            else:
+                yield row
+                row = text
+        if row is not None:
+            yield row
+
+
+def _folded(text: Text, console: Console, width: int) -> Iterable[Text]:
+    return text.wrap(console, width, overflow="fold") if text.cell_len > width else [text]

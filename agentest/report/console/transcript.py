@@ -1,0 +1,156 @@
+"""What was said and called in a conversation, as lines for the console: in short, and in full."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from agentest.report.console.text import Line, Look, Part, labelled, line, rows_of
+from agentest.results import (
+    CheckResult,
+    ConversationResult,
+    MetricResult,
+    Score,
+    Skipped,
+    Status,
+    TrajectoryResult,
+    TurnEvaluation,
+)
+from agentest.sight import SeenBy
+from agentest.support.json_text import NotJson, json_text
+from agentest.support.text import count, duration, shortened
+from agentest.transcript import NO_TEXT, Conversation, ToolCall, Turn, UnfinishedTurn, call_text
+
+_SHOWN_CALLS = 8
+_CALL_CHARS = 110
+_USER, _AGENT, _TOOL = "user   ", "agent  ", "tool   "
+
+
+def quoted_turn(turn: Turn | UnfinishedTurn, indent: int, *, reply: bool = True) -> Iterator[Line]:
+    """The two messages of a turn, each in about two rows."""
+    yield from labelled(indent, _USER, [shortened(turn.user_message)])
+    if isinstance(turn, UnfinishedTurn):
+        yield line(indent, ("no reply", "dim"), lead=((_AGENT, "dim"),))
+    elif reply:
+        yield from labelled(indent, _AGENT, [shortened(turn.agent_message) or NO_TEXT])
+
+
+def call_lines(calls: Sequence[ToolCall], indent: int) -> Iterator[Line]:
+    """The tool calls of a conversation, one row each, with what they were answered."""
+    for call in calls[:_SHOWN_CALLS]:
+        made, answer = (
+            shortened(call_text(call), _CALL_CHARS),
+            shortened(value_text(call.result), _CALL_CHARS),
+        )
+        yield line(indent, made, " → ", answer, *_remarks(call), lead=((f"turn {call.turn_index}  ", "dim"),))
+    if len(calls) > _SHOWN_CALLS:
+        yield line(indent, (f"… {len(calls) - _SHOWN_CALLS} more tool calls", "dim"))
+
+
+def transcript_lines(
+    result: ConversationResult, look: Look, indent: int, *, faults: bool = True
+) -> Iterator[Line]:
+    """The whole conversation with what was found out about each turn.
+
+    Args:
+        faults: also what did not hold; False where that is told already.
+    """
+    conversation = result.conversation
+    evaluations = {turn.turn_index: turn for turn in result.turns}
+    if conversation.session_id:
+        yield line(indent, (f"session {conversation.session_id}", "dim"))
+    for turn in conversation.turns:
+        yield line(indent, (_turn_head(turn), "bold"))
+        yield from _messages(turn, indent + 2)
+        if turn.turn_index in evaluations:
+            yield from _evaluation(evaluations[turn.turn_index], look, indent + 2, faults)
+    yield from _unfinished(conversation, indent)
+    if faults and conversation.failure:
+        yield from labelled(indent, "cut short  ", rows_of(conversation.failure.message), "red")
+    yield from _metrics(result.metrics, indent)
+    yield from _trajectory(result.trajectory, look, indent, faults)
+
+
+def value_text(value: Any) -> str:
+    """A tool's answer as it was sent."""
+    if isinstance(value, str):
+        return value
+    try:
+        return json_text(value)
+    except NotJson:
+        return repr(value)
+
+
+def _turn_head(turn: Turn) -> str:
+    retried = f", {count(turn.retries, 'retry', 'retries')}" if turn.retries else ""
+    return f"turn {turn.turn_index}  {duration(turn.latency_ms)}{retried}"
+
+
+def _messages(turn: Turn, indent: int) -> Iterator[Line]:
+    yield from labelled(indent, _USER, rows_of(turn.user_message), "cyan")
+    yield from _calls_in_full(turn.tool_calls, indent)
+    yield from labelled(indent, _AGENT, rows_of(turn.agent_message or NO_TEXT))
+
+
+def _calls_in_full(calls: Sequence[ToolCall], indent: int) -> Iterator[Line]:
+    for call in calls:
+        yield from labelled(indent, _TOOL, rows_of(call_text(call)), "magenta")
+        first, *more = rows_of(value_text(call.result))
+        yield line(indent + len(_TOOL), first, *([] if more else _remarks(call)), lead=(("→ ", "dim"),))
+        yield from labelled(indent + len(_TOOL), "  ", more)
+        if more and _remarks(call):
+            yield line(indent + len(_TOOL), *_remarks(call), lead=("  ",))
+
+
+def _remarks(call: ToolCall) -> list[Part]:
+    """What was odd about a call."""
+    remarks = [f"invalid arguments: {call.invalid_arguments}"] if call.invalid_arguments else []
+    if call.error:
+        remarks.append(call.error if not call.mocked else f"the mock raised: {call.error}")
+    elif not call.mocked and not call.invalid_arguments and call.seen_by is SeenBy.CALLER:
+        remarks.append("not mocked")
+    return [(f"  ({shortened(remark)})", "yellow") for remark in remarks]
+
+
+def _unfinished(conversation: Conversation, indent: int) -> Iterator[Line]:
+    if unfinished := conversation.unfinished:
+        yield line(indent, (f"turn {unfinished.turn_index}  no reply", "bold"))
+        yield from labelled(indent + 2, _USER, rows_of(unfinished.user_message), "cyan")
+        yield from _calls_in_full(unfinished.tool_calls, indent + 2)
+
+
+def _evaluation(evaluation: TurnEvaluation, look: Look, indent: int, faults: bool) -> Iterator[Line]:
+    yield from _metrics(evaluation.metrics, indent)
+    yield from _trajectory(evaluation.trajectory, look, indent, faults)
+    for check in evaluation.checks:
+        if check.passed or faults:
+            yield _check(check, look, indent)
+
+
+def _metrics(metrics: Mapping[str, MetricResult], indent: int) -> Iterator[Line]:
+    for name, result in metrics.items():
+        if isinstance(result, Score):
+            value = result.value if isinstance(result.value, str) else f"{result.value:g}"
+            samples = f" {[*result.samples]}" if len(result.samples) > 1 else ""
+            yield line(
+                indent, f"{name} ", (value, "bold"), samples, ("  " + shortened(result.reason, 400), "dim")
+            )
+        elif not isinstance(result, Skipped):
+            yield line(indent, f"{name} ", ("could not be scored: " + shortened(result.error, 400), "yellow"))
+
+
+def _check(check: CheckResult, look: Look, indent: int) -> Line:
+    mark = look.mark(_status(check.passed, check.error))
+    return line(indent, f"{check.check}: {check.reason}", lead=(mark, " "))
+
+
+def _trajectory(result: TrajectoryResult | None, look: Look, indent: int, faults: bool) -> Iterator[Line]:
+    if result is None or not (result.matched or faults):
+        return
+    first, *more = rows_of(f"trajectory: {result.reason}")
+    yield line(indent, first, lead=(look.mark(_status(result.matched, result.error)), " "))
+    yield from labelled(indent + 2, "", more)
+
+
+def _status(holds: bool, error: str | None) -> Status:
+    return Status.PASSED if holds else Status.ERRORED if error else Status.FAILED

@@ -1,0 +1,30 @@
+"""The json reporter: `results.json` when the run is over."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from agentest.events import Event, RunFinished
+from agentest.store.document import Conversations, document, kept_conversations
+from agentest.support.files import atomic_writer
+
+
+class JsonReporter:
+    """Writes `results.json` when the run is over.
+
+    Args:
+        conversations: where they are found; `Journal.conversations` where results let them go.
+    """
+
+    name = "json"
+    repeats = True
+    """What it does at the end it may do again: see `report.open.Broadcast`."""
+
+    def __init__(self, path: Path, conversations: Conversations = kept_conversations) -> None:
+        self._path = path
+        self._conversations = conversations
+
+    def on_event(self, event: Event) -> None:
+        if isinstance(event, RunFinished):
+            with atomic_writer(self._path) as file:
+                file.writelines(document(event.result, self._conversations))

@@ -1,0 +1,67 @@
+"""How many model calls a run can make at most, before anything is spent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from agentest.evaluate.evaluation import GOAL_COMPLETION
+from agentest.metrics import BUILTIN, LABELS, Kind
+from agentest.run.plan import Unit
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """The most calls of each role for one scenario, when every call is answered at the first attempt.
+
+    Retries, repairs and custom metrics that ask a model come on top.
+    """
+
+    name: str
+    agent: str
+    user: int
+    judge: int
+    dedup: int
+
+    @property
+    def total(self) -> int:
+        return self.user + self.judge + self.dedup
+
+
+def estimate(
+    units: Sequence[Unit], *, user: bool, judge: bool, samples: int = 1, batch: bool = False
+) -> list[Estimate]:
+    """The most calls of every unit. `user`, `judge`: whether a model plays that role."""
+    return [_of(unit, user, judge, samples, batch) for unit in units]
+
+
+def _of(unit: Unit, user: bool, judge: bool, samples: int, batch: bool) -> Estimate:
+    scenario = unit.scenario
+    turns = len(scenario.turns) or unit.max_turns
+    judged = unit.metrics if judge and scenario.goal else ()
+    per_turn = _questions([m for m in judged if m != GOAL_COMPLETION], batch)
+    per_conversation = turns * per_turn + (GOAL_COMPLETION in judged)
+    return Estimate(
+        scenario.name,
+        unit.agent,
+        0 if scenario.scripted or not user else unit.conversations * turns,
+        unit.conversations * per_conversation * samples,
+        # Custom metrics with labels may need it too, so it is counted wherever there is a judge.
+        int(judge and bool(scenario.goal) and any(metric in LABELS for metric in judged)),
+    )
+
+
+def _questions(metrics: Sequence[str], batch: bool) -> int:
+    scale = sum(BUILTIN[metric] is Kind.SCALE for metric in metrics)
+    return len(metrics) - scale + 1 if batch and scale > 1 else len(metrics)
+
+
+def shown(estimates: Sequence[Estimate], several_agents: bool) -> Iterable[str]:
+    """The estimates as lines of a table."""
+    yield f"{'user':>8} {'judge':>8} {'dedup':>8} {'total':>8}  scenario"
+    for e in estimates:
+        agent = f"  [{e.agent}]" if several_agents else ""
+        yield f"{e.user:8,} {e.judge:8,} {e.dedup:8,} {e.total:8,}  {e.name}{agent}"
+    user, judge, dedup = (sum(getattr(e, role) for e in estimates) for role in ("user", "judge", "dedup"))
+    yield f"{user:8,} {judge:8,} {dedup:8,} {user + judge + dedup:8,}  in all, at most"
+    yield "Retries, repairs of unusable answers and custom metrics that ask a model come on top."

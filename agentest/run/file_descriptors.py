@@ -1,0 +1,82 @@
+"""File descriptors: every connection needs one, and the system allows a process only so many."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from agentest.llm.providers import ModelSpec
+from agentest.run.prepare import Prepared
+from agentest.run.session import MODEL_CALLS_PER_CONVERSATION, concurrency
+
+RESERVE = 32
+"""What a process needs besides connections: streams, reports, the event loop, the agent's server."""
+
+
+def allow(needed: int) -> int:
+    """Raise this process's limit so that it may have as many as needed; how many it may have now."""
+    try:
+        import resource
+    except ImportError:  # this platform has no such limit
+        return needed
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return needed
+    wanted = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    except (OSError, ValueError):  # the system has bounds of its own
+        return soft
+    return wanted
+
+
+def fitted(prepared: Prepared, processes: int = 1, allow: Callable[[int], int] = allow) -> Prepared:
+    """What was prepared, with no more under way at once than there may be connections; a note says so.
+
+    Args:
+        processes: among how many it is divided.
+        allow: takes how many file descriptors a process needs, gives how many it may have.
+    """
+    conversations = min(concurrency(prepared), sum(unit.conversations for unit in prepared.plan.units))
+    calls = _calls(prepared, conversations)
+    needed = RESERVE + -(-(conversations + calls) // processes)
+    allowed = allow(needed)
+    if allowed >= needed:
+        return prepared
+    part = max(0, allowed - RESERVE) * processes / (conversations + calls)
+    fewer = max(processes, int(conversations * part))
+    user, judge = (
+        spec and replace(spec, max_concurrency=max(processes, int(_most(spec, conversations) * part)))
+        for spec in (prepared.user, prepared.judge)
+    )
+    lowered = replace(
+        prepared,
+        request=replace(prepared.request, options=replace(prepared.request.options, concurrency=fewer)),
+        user=user,
+        judge=judge,
+    )
+    each = f" in each of {processes} processes" if processes > 1 else ""
+    note = (
+        f"{_shown(conversations, calls)} at once need {needed:,} file descriptors{each}, and {allowed:,} are "
+        f"allowed: there will be {_shown(fewer, _calls(lowered, fewer))} at once. "
+        f"Allow more with `ulimit -n {needed}`, or ask for less with --concurrency"
+    )
+    return replace(lowered, notes=(*lowered.notes, note))
+
+
+def _calls(prepared: Prepared, conversations: int) -> int:
+    """How many connections to models there may be at once. Roles of one model share its limit."""
+    if prepared.request.options.tape == "replay":
+        return 0
+    user, judge = prepared.user, prepared.judge
+    specs = [spec for spec in (user, judge if judge != user else None) if spec]
+    return sum(_most(spec, conversations) for spec in specs)
+
+
+def _most(spec: ModelSpec, conversations: int) -> int:
+    most = MODEL_CALLS_PER_CONVERSATION * conversations
+    return min(most, spec.max_concurrency or most)
+
+
+def _shown(conversations: int, calls: int) -> str:
+    return f"{conversations:,} conversations" + (f" with {calls:,} model calls" if calls else "")

@@ -1,0 +1,318 @@
+"""From configuration, scenarios and options to what a run will do: checked, filtered, resolved."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from agentest.config.agents import AgentConfig, HttpAgent
+from agentest.config.config import Config, sight_of
+from agentest.errors import ConfigError
+from agentest.evaluate.custom import Metric
+from agentest.evaluate.grading import Grader
+from agentest.metrics import BUILTIN, PASS_RATE, THRESHOLD_RANGE, Kind
+from agentest.results import Reason, ReasonKind, ScenarioResult, Status, Verdict
+from agentest.scenarios.definition import Scenario
+from agentest.scenarios.discovery import BrokenFile, Discovered
+from agentest.sight import Sight
+from agentest.support.files import readable
+from agentest.support.importing import import_object
+from agentest.support.paths import contains_any, shown_path
+from agentest.support.spelling import did_you_mean
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line adds to the configuration."""
+
+    scenarios: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    agent: str | None = None
+    conversations: int | None = None
+    concurrency: int | None = None
+    fail_fast: bool = False
+    offline: bool = False
+    model: str | None = None
+    metrics: tuple[str, ...] = ()
+    """Judge only these built-in metrics, whatever is configured."""
+    max_cost: float | None = None
+    max_llm_calls: int | None = None
+    tape: str | None = None
+    """What is done with recorded answers: record, replay or replay-or-record."""
+    cassettes: str | None = None
+    dry_run: bool = False
+    workers: int | str = 1
+    """Processes to spread scenarios over, or `auto`: as many as there are cores."""
+
+    @property
+    def filtered(self) -> bool:
+        return bool(self.scenarios or self.files or self.tags)
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One scenario against one agent, with everything resolved."""
+
+    scenario: Scenario
+    agent: str
+    file: str
+    scope: str
+    """Unique within the run."""
+    slug: str
+    """Unique within the run; begins its conversations' ids."""
+    conversations: int
+    max_turns: int
+    metrics: tuple[str, ...]
+    thresholds: Mapping[str, float]
+    graders: tuple[Grader, ...] = ()
+    """What grades a case of an evaluation set."""
+    of: int | None = None
+    """How many conversations there were to be, where those of an earlier run are judged again."""
+
+    @property
+    def planned(self) -> int:
+        """How many conversations there are to be, those that an earlier run did not come to included."""
+        return self.conversations if self.of is None else self.of
+
+    sight: Sight = Sight.RETURNED
+    """How the agent's tool calls come to be known."""
+    metrics_named: bool = True
+    """Whether configuration, scenario or command line name `metrics`; else all run by default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything that a run will do. What cannot or shall not run stands among the entries as its result."""
+
+    entries: tuple[Unit | ScenarioResult, ...]
+    agents: Mapping[str, AgentConfig]
+    """Name → agent, those that are used."""
+    comparison: bool
+    custom: tuple[Metric, ...] = ()
+    units: tuple[Unit, ...] = field(default=())
+
+
+def make_plan(config: Config, found: Discovered, options: Options, root: Path) -> Plan:
+    """Resolve every scenario. Raises ConfigError for what concerns the whole run."""
+    custom = load_custom_metrics(config.custom_metrics, root)
+    names = {metric.name for metric in custom}
+    check_metrics(config.metrics or (), names)
+    check_metrics(options.metrics, names)
+    check_thresholds(config.thresholds, names)
+    _check_judged(config)
+    default, agents = agents_under_test(config, options.agent)
+    entries: list[Unit | ScenarioResult] = [_broken(b, root) for b in found.broken]
+    for scenario in _selected(found.scenarios, options):
+        entries += _entries(scenario, config, options, default, agents, names, root)
+    entries = with_sight(with_slugs(sorted(entries, key=_position)), agents)
+    units = tuple(entry for entry in entries if isinstance(entry, Unit))
+    used = {unit.agent: agents[unit.agent] for unit in units}
+    return Plan(tuple(entries), used, len(default) > 1, custom, units)
+
+
+def agents_under_test(config: Config, wanted: str | None) -> tuple[tuple[str, ...], dict[str, AgentConfig]]:
+    """The names of the agents under test, and all agents by name."""
+    under_test = (config.agent, *config.compare)
+    # An agent of `agents` is known by its key; the agents under test by their own names.
+    known: dict[str, AgentConfig] = dict(config.agents)
+    for agent in under_test:
+        known.setdefault(agent.name, agent)
+    if wanted is None:
+        for agent in under_test:
+            known[agent.name] = agent
+        return tuple(agent.name for agent in under_test), known
+    if wanted not in known:
+        raise ConfigError(f"there is no agent {wanted!r}; {did_you_mean(wanted, known)}")
+    return (wanted,), known
+
+
+def _selected(scenarios: Sequence[Scenario], options: Options) -> list[Scenario]:
+    return [
+        s
+        for s in scenarios
+        if (not options.scenarios or contains_any(s.name, options.scenarios))
+        and (not options.tags or set(options.tags) & set(s.tags))
+    ]
+
+
+def _entries(
+    scenario: Scenario,
+    config: Config,
+    options: Options,
+    default: tuple[str, ...],
+    agents: Mapping[str, AgentConfig],
+    custom: set[str],
+    root: Path,
+) -> list[Unit | ScenarioResult]:
+    file = shown_path(scenario.file, root)
+    if scenario.skip is not None:
+        return [_not_run(scenario, default[0], file, Status.SKIPPED, scenario.skip)]
+    try:
+        _check_scenario(scenario, agents, custom)
+    except ConfigError as error:
+        message = f"{readable(scenario.file)}:{scenario.line}: scenario {scenario.name!r}: {error}"
+        return [_not_run(scenario, default[0], file, Status.ERRORED, message)]
+    names = (scenario.agent,) if scenario.agent else default
+    return [_unit(scenario, name, config, options, custom, file) for name in names]
+
+
+def _unit(
+    scenario: Scenario, agent: str, config: Config, options: Options, custom: set[str], file: str
+) -> Unit:
+    configured = 1 if scenario.scripted else config.conversations_per_scenario
+    metrics = scenario.metrics if scenario.metrics is not None else config.metrics
+    metrics = list(options.metrics) if options.metrics else metrics
+    chosen = tuple(BUILTIN) if metrics is None else tuple(m for m in BUILTIN if m in metrics)
+    judged = {*(chosen if scenario.goal else ()), *custom, PASS_RATE}
+    own = {n: least for n, least in scenario.thresholds.items() if n in judged or not options.metrics}
+    return Unit(
+        scenario=scenario,
+        agent=agent,
+        file=file,
+        scope=f"{scenario.name!r} @ {agent!r}",
+        slug="",
+        conversations=options.conversations or scenario.conversations_per_scenario or configured,
+        # A script ends by itself: one turn more lets it say so.
+        max_turns=len(scenario.turns) + 1 if scenario.scripted else scenario.max_turns or config.max_turns,
+        metrics=chosen,
+        # A threshold of the configuration is for the scenarios in which its metric is judged at all.
+        thresholds={
+            **{name: least for name, least in config.thresholds.items() if name in judged},
+            **own,
+        },
+        metrics_named=metrics is not None,
+    )
+
+
+def _check_scenario(scenario: Scenario, agents: Mapping[str, AgentConfig], custom: set[str]) -> None:
+    if scenario.agent is not None and scenario.agent not in agents:
+        raise ConfigError(f"there is no agent {scenario.agent!r}; {did_you_mean(scenario.agent, agents)}")
+    check_metrics(scenario.metrics or (), custom)
+    check_thresholds(scenario.thresholds, custom)
+
+
+def _check_judged(config: Config) -> None:
+    for name in config.thresholds:
+        if config.metrics is not None and name in BUILTIN and name not in config.metrics:
+            raise ConfigError(f"thresholds.{name}: `metrics` leaves {name} out, so it would never be checked")
+
+
+def check_metrics(names: Sequence[str], custom: set[str]) -> None:
+    """Raise ConfigError for a metric that does not exist."""
+    for name in names:
+        if name not in BUILTIN and name not in custom:
+            raise ConfigError(
+                f"metrics: there is no metric {name!r}; {did_you_mean(name, {*BUILTIN, *custom})}"
+            )
+
+
+def check_thresholds(thresholds: Mapping[str, float], custom: set[str]) -> None:
+    """Raise ConfigError for a threshold on what has no average, or out of its range."""
+    valid = {*THRESHOLD_RANGE, *custom}
+    for name, least in thresholds.items():
+        if BUILTIN.get(name) is Kind.LABEL:
+            raise ConfigError(
+                f"thresholds: {name} gives labels, not numbers; see fail_on_error_severity for failures"
+            )
+        if name not in valid:
+            raise ConfigError(f"thresholds: there is no metric {name!r}; {did_you_mean(name, valid)}")
+        low, high = THRESHOLD_RANGE.get(name, (float("-inf"), float("inf")))
+        if not low <= least <= high:
+            raise ConfigError(f"thresholds.{name}: {least:g} is not between {low:g} and {high:g}")
+
+
+def load_custom_metrics(given: Sequence[Any], root: Path) -> tuple[Metric, ...]:
+    """The custom metrics of a configuration: import paths, classes or instances."""
+    metrics: dict[str, Metric] = {}
+    for i, item in enumerate(given):
+        metric = _custom_metric(item, f"custom_metrics[{i}]", root)
+        if metric.name in BUILTIN or metric.name in metrics or metric.name == PASS_RATE:
+            raise ConfigError(f"custom_metrics[{i}]: the name {metric.name!r} is taken")
+        metrics[metric.name] = metric
+    return tuple(metrics.values())
+
+
+def _custom_metric(item: Any, key: str, root: Path) -> Metric:
+    try:
+        found = import_object(item, root) if isinstance(item, str) else item
+    except ValueError as error:
+        raise ConfigError(f"{key}: {error}") from None
+    if isinstance(found, type) and issubclass(found, Metric):
+        try:
+            found = found()
+        except Exception as error:  # noqa: BLE001 - the user's class may raise anything
+            raise ConfigError(f"{key}: {found.__name__}() raised {type(error).__name__}: {error}") from None
+    if not isinstance(found, Metric):
+        raise ConfigError(
+            f"{key}: {item!r} is no metric; "
+            "subclass QuantitativeMetric, QualitativeMetric or ConversationMetric"
+        )
+    return found
+
+
+def _position(entry: Unit | ScenarioResult) -> tuple[str, int]:
+    """Scenarios that share a line (a loop makes them) keep their order, agents the configuration's."""
+    return (entry.file, entry.scenario.line if isinstance(entry, Unit) else entry.line)
+
+
+def with_slugs(entries: Sequence[Unit | ScenarioResult]) -> list[Unit | ScenarioResult]:
+    """Give every unit a short name of its own for the ids of its conversations."""
+    taken: set[str] = set()
+    numbers: dict[str, int] = {}
+    named: list[Unit | ScenarioResult] = []
+    several = len({entry.agent for entry in entries if isinstance(entry, Unit)}) > 1
+    for entry in entries:
+        if isinstance(entry, Unit):
+            base = slugify(entry.scenario.name) + (f"@{slugify(entry.agent)}" if several else "")
+            slug = base
+            while slug in taken:
+                # Counted on from the last one: thousands of names may begin alike.
+                numbers[base] = numbers.get(base, 1) + 1
+                slug = f"{base}~{numbers[base]}"
+            taken.add(slug)
+            entry = replace(entry, slug=slug)
+        named.append(entry)
+    return named
+
+
+def with_sight(
+    entries: Sequence[Unit | ScenarioResult], agents: Mapping[str, AgentConfig]
+) -> list[Unit | ScenarioResult]:
+    """Tell every unit how its agent's tool calls come to be known."""
+    return [
+        replace(entry, sight=sight_of(agents[entry.agent])) if isinstance(entry, Unit) else entry
+        for entry in entries
+    ]
+
+
+def slugify(name: str) -> str:
+    """A name as a part of an id: lower-case words joined by hyphens, at most 48 characters."""
+    words = re.findall(r"\w+", name.lower())
+    return "-".join(words)[:48].strip("-") or "scenario"
+
+
+def _broken(file: BrokenFile, root: Path) -> ScenarioResult:
+    shown = shown_path(file.file, root)
+    reason = Reason(Status.ERRORED, ReasonKind.FILE, file.message)
+    return ScenarioResult(file.name or shown, "", shown, file.line, Verdict(Status.ERRORED, (reason,)))
+
+
+def _not_run(scenario: Scenario, agent: str, file: str, status: Status, why: str) -> ScenarioResult:
+    reason = Reason(status, ReasonKind.FILE, why)
+    return ScenarioResult(
+        scenario.name,
+        scenario.agent or agent,
+        file,
+        scenario.line,
+        Verdict(status, (reason,)),
+        tags=scenario.tags,
+    )
+
+
+def endpoint(agent: AgentConfig) -> str:
+    """Where an agent is, for people."""
+    return agent.endpoint if isinstance(agent, HttpAgent) else "python handler"

@@ -1,0 +1,180 @@
+"""A run before it begins: everything that can be checked without talking to anybody."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agentest.config.config import REPORTERS, Config
+from agentest.config.fields import check_name
+from agentest.config.file import LoadedConfig, find, load
+from agentest.errors import ConfigError, UsageError
+from agentest.run.plan import Options, Plan, make_plan
+from agentest.scenarios.discovery import Discovered, discover
+
+if TYPE_CHECKING:  # needed only where a model is configured
+    from agentest.llm.providers import ModelSpec
+
+MODEL_VARIABLE = "AGENTEST_MODEL"
+_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the command line asks for."""
+
+    root: Path
+    config: Path | None = None
+    options: Options = field(default_factory=Options)
+    reporters: tuple[str, ...] = ()
+    verbose: bool = False
+    detailed: bool = False
+    """Whether the console shows every invocation of an evaluation set beside what was expected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A run before it begins: all that can be checked without talking to anybody has been checked."""
+
+    request: Request
+    loaded: LoadedConfig
+    plan: Plan
+    reporters: tuple[str, ...]
+    user: ModelSpec | None = None
+    judge: ModelSpec | None = None
+    notes: tuple[str, ...] = ()
+    """What the user should know before the run."""
+    files: frozenset[Path] = frozenset()
+    """The scenario files and everything of the user's that they imported."""
+
+
+def prepare(request: Request, environ: MutableMapping[str, str] = os.environ) -> Prepared:
+    """Load configuration and scenarios and plan the run. Raises UsageError."""
+    options = request.options
+    loaded = load(request.config or find(request.root), environ)
+    config = loaded.config
+    check_reporters(request.reporters)
+    found = discover(request.root, config.include, config.exclude, options.files, loaded.path)
+    found = found.redacted(loaded.redact)
+    plan = make_plan(config, found, options, request.root)
+    _check_anything(plan, found, request, loaded)
+    notes = [
+        *(f"{file} defines no scenario: it never calls scenario(…)" for file in found.empty),
+        *_about_other_runs(found.left_out),
+    ]
+    return prepared_for(request, loaded, plan, notes, environ, found.files)
+
+
+def _about_other_runs(folders: Sequence[str]) -> Iterator[str]:
+    if folders:
+        which = ", ".join(folders[:_SHOWN]) + (f" and {len(folders) - _SHOWN} more" * (len(folders) > _SHOWN))
+        yield (
+            f"left out, as there is another configuration: {which}; "
+            f"agentest run --cwd {folders[0]} runs what is there"
+        )
+
+
+def check_reporters(names: Iterable[str]) -> None:
+    """Raise ConfigError for a reporter that does not exist."""
+    for name in names:
+        try:
+            check_name(name, REPORTERS, "reporter")
+        except ValueError as error:
+            raise ConfigError(f"--reporter: {error}") from None
+
+
+def prepared_for(
+    request: Request,
+    loaded: LoadedConfig,
+    plan: Plan,
+    notes: Iterable[str] = (),
+    environ: MutableMapping[str, str] = os.environ,
+    files: frozenset[Path] = frozenset(),
+) -> Prepared:
+    """What a plan needs besides itself: its models, its reporters. Raises UsageError."""
+    folder = cassette_folder(loaded.config, request.options, request.root)
+    scopes = [unit.scope for unit in plan.units]
+    user, judge = _model_specs(loaded, request.options, folder, scopes, environ)
+    reporters = request.reporters or tuple(loaded.config.reporters)
+    return Prepared(request, loaded, plan, reporters, user, judge, tuple(notes), files)
+
+
+def _check_anything(plan: Plan, found: Discovered, request: Request, loaded: LoadedConfig) -> None:
+    if plan.entries:
+        return
+    if request.options.filtered:
+        from agentest.run.unmatched import why_nothing
+
+        raise UsageError(why_nothing(found, request.options, request.root, loaded))
+    raise UsageError(
+        f"no scenario found: no file below {request.root} that matches {', '.join(loaded.config.include)} "
+        "(`include`) calls scenario(…)"
+    )
+
+
+def _model_specs(
+    loaded: LoadedConfig,
+    options: Options,
+    folder: Path,
+    scopes: list[str],
+    environ: MutableMapping[str, str],
+) -> tuple[ModelSpec | None, ModelSpec | None]:
+    if options.offline and options.tape:
+        raise ConfigError(f"--offline and --{options.tape} exclude each other: offline, no model answers")
+    if options.offline:
+        return None, None
+    override = options.model or environ.get(MODEL_VARIABLE) or None
+    config = loaded.config
+    if options.tape == "replay":
+        return _recorded_specs(config, override, folder, scopes)
+    if options.dry_run:
+        return _named_specs(config, override)
+    from agentest.llm.providers import resolve
+
+    specs = resolve(config, config.user, environ, override), resolve(config, config.judge, environ, override)
+    if options.tape and not any(specs):
+        raise ConfigError(f"--{options.tape} needs a model; configure `model`, or name one with --model")
+    if options.max_cost is not None:
+        from agentest.llm.budget import check_prices
+
+        unpriced = [s.name for s in specs if s and not s.priced]
+        check_prices([s.name for s in specs if s], options.max_cost, unpriced=unpriced)
+    return specs
+
+
+def _named_specs(config: Config, override: str | None) -> tuple[ModelSpec | None, ModelSpec | None]:
+    """The models by name alone: who asks nobody needs no key."""
+    from agentest.llm.providers import model_name, recorded
+
+    user = model_name(config, config.user, override)
+    judge = model_name(config, config.judge, override)
+    return recorded(user, config.user) if user else None, recorded(judge, config.judge) if judge else None
+
+
+def _recorded_specs(
+    config: Config, override: str | None, folder: Path, scopes: list[str]
+) -> tuple[ModelSpec | None, ModelSpec | None]:
+    """The models that were recorded; a configured one counts, so that a change of model is noticed."""
+    from agentest.llm.providers import model_name, recorded
+    from agentest.llm.recording.cassette import CassetteError, recorded_models
+
+    try:
+        on_tape = recorded_models(folder, scopes)
+    except CassetteError as error:
+        raise ConfigError(f"--replay: {error}") from None
+    if not on_tape:
+        raise ConfigError(f"--replay: nothing is recorded in {folder}; record it with agentest run --record")
+    user = model_name(config, config.user, override) or on_tape.get("user")
+    judge = model_name(config, config.judge, override) or on_tape.get("judge")
+    return (
+        recorded(user, config.user) if user else None,
+        recorded(judge, config.judge) if judge else None,
+    )
+
+
+def cassette_folder(config: Config, options: Options, root: Path) -> Path:
+    """Where recorded answers are."""
+    return root / (options.cassettes or config.cassettes or f"{config.output_dir}/cassettes")

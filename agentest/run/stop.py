@@ -1,0 +1,39 @@
+"""Stopping a run before its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import anyio
+
+from agentest.results import (
+    Status,
+)
+
+
+class Stop:
+    """Stops a run before its end; the first reason counts. What had finished is kept.
+
+    Args:
+        on_stop: is told once, when the first reason is given.
+    """
+
+    def __init__(self, on_stop: Callable[[Stop], None] = lambda _: None) -> None:
+        self.scope = anyio.CancelScope()
+        self._on_stop = on_stop
+        self.reason: str | None = None
+        self.status = Status.ERRORED
+        self.interrupted = False
+
+    def __call__(self, reason: str, status: Status = Status.ERRORED, *, interrupted: bool = False) -> None:
+        """Stop, for this reason; `status` is what becomes of the scenarios that had not finished."""
+        first = self.reason is None
+        if first:
+            self.reason, self.status, self.interrupted = reason, status, interrupted
+        self.scope.cancel()
+        if first:
+            self._on_stop(self)
+
+    def interrupt(self) -> None:
+        """Stop because the user wants it."""
+        self("interrupted", interrupted=True)

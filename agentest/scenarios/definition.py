@@ -1,0 +1,397 @@
+"""What a scenario file says: `scenario()`, `sequence()` and the frozen values they make.
+
+`scenario()` checks what it is given at once, so that an error points at its line. It registers the scenario
+with the discovery that is importing the file, if there is one; called otherwise it just returns the value.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from agentest.errors import ScenarioError
+from agentest.metrics import metric_name, normal_thresholds
+from agentest.mocks.binding import BoundFunction, Mock, MockSequence, RecordedAnswer, bind
+from agentest.results import CaseId, Reference
+from agentest.scenarios.expectations import Expect, Trajectory, known_keys, parse_expect, parse_trajectory
+from agentest.scenarios.expectations import call as call
+from agentest.support.json_text import NotJson, json_text
+from agentest.support.spelling import did_you_mean, snake_keys
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptedTurn:
+    """One user message of a scripted scenario and what must hold after the agent's reply."""
+
+    user_message: str
+    trajectory: Trajectory | None = None
+    expect: Expect | None = None
+    reference: Reference | None = None
+    """What the turn should be, for a case of an evaluation set."""
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """The session in which an agent that keeps sessions holds the conversation."""
+
+    app_name: str = ""
+    user_id: str = ""
+    state: Mapping[str, Any] = field(default_factory=dict)
+    session_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationPlan:
+    """What a simulated user of an evaluation set says first, and how it goes on."""
+
+    starting_prompt: str
+    plan: str
+    persona: str = ""
+    """Who the user is, in words; "" for nobody in particular."""
+    instructions: str = ""
+    """A prompt of the configuration's own, in place of ours; "" for ours."""
+    stop_signal: str = "</finished>"
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One situation to test: who talks to the agent, what they want, and what must happen."""
+
+    name: str
+    file: str
+    """Absolute path of the file in which `scenario(` was called."""
+    line: int
+    profile: str = ""
+    goal: str = ""
+    knowledge: tuple[str, ...] = ()
+    user_prompt_template: str | None = None
+    conversations_per_scenario: int | None = None
+    max_turns: int | None = None
+    agent: str | None = None
+    turns: tuple[ScriptedTurn, ...] = ()
+    tools: Mapping[str, Mock] = field(default_factory=dict)
+    trajectory: Trajectory | None = None
+    thresholds: Mapping[str, float] = field(default_factory=dict)
+    metrics: tuple[str, ...] | None = None
+    tags: tuple[str, ...] = ()
+    skip: str | None = None
+    """Why the scenario is not run; None when it is."""
+    case: CaseId | None = None
+    """Which case of an evaluation set it is; None for a scenario of a `*.sim.py`."""
+    session: Session | None = None
+    plan: ConversationPlan | None = None
+    recorded: tuple[RecordedAnswer, ...] | None = None
+    """What tools answered when the case of an evaluation set was recorded: for calls that no mock answers."""
+
+    @property
+    def scripted(self) -> bool:
+        return bool(self.turns)
+
+    @property
+    def speaks_of_calls(self) -> bool:
+        """Whether it has mocks, or expects, limits or forbids tool calls anywhere."""
+        trajectories = (self.trajectory, *(turn.trajectory for turn in self.turns))
+        return bool(self.tools) or any(t.about_calls for t in trajectories if t)
+
+    @property
+    def expects_calls(self) -> bool:
+        """Whether an evaluation set expects tool calls of a turn. Its criteria say if that counts."""
+        return any(turn.reference and turn.reference.tool_calls for turn in self.turns)
+
+
+_registry: ContextVar[list[Scenario] | None] = ContextVar("agentest_registry", default=None)
+
+
+@contextmanager
+def collecting() -> Iterator[list[Scenario]]:
+    """Collect the scenarios that are defined meanwhile, in this context alone."""
+    found: list[Scenario] = []
+    token = _registry.set(found)
+    try:
+        yield found
+    finally:
+        _registry.reset(token)
+
+
+def sequence(*values: Any) -> MockSequence:
+    """A mock that answers with `values` in order and then repeats the last one.
+
+    `sequence([a, b])` is the same as `sequence(a, b)`. A value may be a function, which is called, or an
+    exception, which is raised. Raises ValueError when there is no value.
+    """
+    steps = tuple(values[0]) if len(values) == 1 and isinstance(values[0], list) else values
+    if not steps:
+        raise ValueError("sequence() needs at least one value")
+    if any(isinstance(step, MockSequence) for step in steps):
+        raise ValueError("a sequence() cannot hold another sequence()")
+    return MockSequence(steps)
+
+
+def scenario(
+    name: str,
+    *,
+    profile: str | None = None,
+    goal: str | None = None,
+    knowledge: Sequence[str | Mapping[str, str]] | None = None,
+    user_prompt_template: str | None = None,
+    conversations_per_scenario: int | None = None,
+    max_turns: int | None = None,
+    agent: str | None = None,
+    turns: Sequence[str | Mapping[str, Any]] | None = None,
+    tools: Mapping[str, Any] | None = None,
+    mocks: Mapping[str, Any] | None = None,
+    trajectory: Mapping[str, Any] | None = None,
+    assertions: Mapping[str, Any] | None = None,
+    thresholds: Mapping[str, float] | None = None,
+    metrics: Sequence[str] | None = None,
+    tags: Sequence[str] | None = None,
+    skip: bool | str | None = None,
+    **camel_case: Any,
+) -> Scenario:
+    """Define a scenario. Every option is also accepted in the original's camelCase.
+
+    Args:
+        name: unique within a run.
+        profile: who the simulated user is.
+        goal: what the simulated user wants; needed unless `turns` are given.
+        knowledge: facts that the simulated user knows, texts or `{"content": text}`.
+        user_prompt_template: replaces the simulated user's prompt; `{{profile}}`, `{{goal}}` and
+            `{{knowledge}}` are filled in.
+        conversations_per_scenario: how often to hold the conversation (default: configuration; scripted: 1).
+        max_turns: longest conversation, in turns (default: configuration).
+        agent: name of an agent of the configuration's `agents`.
+        turns: makes the scenario scripted: user messages, or dicts with `user_message`, `trajectory` and
+            `expect`.
+        tools: tool name → mock: a value, a function or `sequence(…)`. `mocks={"tools": …}` is the same.
+        trajectory: expected tool calls of the whole conversation. `assertions={"toolCalls": …}` is the same.
+        thresholds: metric → least average; `pass_rate` → least share of conversations that pass.
+        metrics: built-in metrics to judge (default: configuration).
+        tags: for `agentest run --tag`.
+        skip: True or the reason why the scenario is not run.
+
+    Raises:
+        ScenarioError: with file, line, scenario and option.
+    """
+    given = {key: value for key, value in locals().items() if key != "camel_case" and value is not None}
+    given.setdefault("name", name)
+    frame = sys._getframe(1)
+    file, line = str(Path(frame.f_code.co_filename).resolve()), frame.f_lineno
+    try:
+        made = _make({**given, **_camel_options(camel_case, given)}, file, line)
+    except ValueError as error:
+        raise ScenarioError(f"{file}:{line}: scenario {name!r}: {error}") from None
+    registry = _registry.get()
+    if registry is not None:
+        registry.append(made)
+    return made
+
+
+_OPTIONS = tuple(scenario.__kwdefaults__ or ())
+
+
+def _camel_options(extra: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    options = snake_keys(extra, _OPTIONS)
+    for key in options:
+        if key not in _OPTIONS:
+            raise ValueError(f"unknown option `{key}`; {did_you_mean(key, _OPTIONS)}")
+        if key in given:
+            raise ValueError(f"`{key}` is given twice, in both spellings")
+    return options
+
+
+def _make(options: dict[str, Any], file: str, line: int) -> Scenario:
+    turns = _turns(options.get("turns"))
+    goal = _text(options.get("goal", ""), "goal")
+    if not turns and not goal.strip():
+        raise ValueError(
+            "has neither `goal` nor `turns`; give a goal for a simulated user, or turns for a script"
+        )
+    max_turns = _positive(options.get("max_turns"), "max_turns")
+    if max_turns is not None and turns and max_turns < len(turns):
+        raise ValueError(f"max_turns: is {max_turns}, but the script has {len(turns)} turns")
+    return Scenario(
+        name=_required_text(options["name"], "name"),
+        file=file,
+        line=line,
+        profile=_text(options.get("profile", ""), "profile"),
+        goal=goal,
+        knowledge=_knowledge(options.get("knowledge", ())),
+        user_prompt_template=_template(options.get("user_prompt_template")),
+        conversations_per_scenario=_positive(
+            options.get("conversations_per_scenario"), "conversations_per_scenario"
+        ),
+        max_turns=max_turns,
+        agent=_required_text(options["agent"], "agent") if "agent" in options else None,
+        turns=turns,
+        tools=parse_tools(options),
+        trajectory=_trajectory(options),
+        thresholds=_thresholds(options.get("thresholds", {})),
+        metrics=_metrics(options.get("metrics")),
+        tags=_tags(options.get("tags", ())),
+        skip=_skip(options.get("skip")),
+    )
+
+
+def _text(value: Any, key: str) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{key}: expected a text, found {value!r}")
+    return value
+
+
+def _required_text(value: Any, key: str) -> str:
+    if not _text(value, key).strip():
+        raise ValueError(f"{key}: is empty")
+    return str(value)
+
+
+def _positive(value: Any, key: str) -> int | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{key}: expected a whole number of at least 1, found {value!r}")
+    return value
+
+
+def _knowledge(given: Any) -> tuple[str, ...]:
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        raise ValueError(f"knowledge: expected a list of texts, found {given!r}")
+    return tuple(_knowledge_item(item, f"knowledge[{i}]") for i, item in enumerate(given))
+
+
+def _knowledge_item(item: Any, key: str) -> str:
+    if isinstance(item, Mapping):
+        return _required_text(known_keys(item, ("content",), key).get("content"), f"{key}.content")
+    return _required_text(item, key)
+
+
+PLACEHOLDERS = ("profile", "goal", "knowledge")
+
+
+def _template(given: Any) -> str | None:
+    if given is None:
+        return None
+    from agentest.support.templates import placeholders
+
+    text = _required_text(given, "user_prompt_template")
+    for name in placeholders(text):
+        if name not in PLACEHOLDERS:
+            raise ValueError(
+                f"user_prompt_template: unknown placeholder {{{{{name}}}}}; "
+                f"{did_you_mean(name, PLACEHOLDERS)}"
+            )
+    return text
+
+
+def _turns(given: Any) -> tuple[ScriptedTurn, ...]:
+    if given is None:
+        return ()
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        raise ValueError(f"turns: expected a list of user messages, found {given!r}")
+    if not given:
+        raise ValueError("turns: is empty; give at least one user message")
+    return tuple(_turn(item, f"turns[{i}]") for i, item in enumerate(given))
+
+
+def _turn(item: Any, key: str) -> ScriptedTurn:
+    if isinstance(item, str):
+        return ScriptedTurn(item)
+    options = known_keys(item, ("user_message", "assertions", "trajectory", "expect"), key)
+    if "user_message" not in options:
+        raise ValueError(f"{key}.user_message: is missing")
+    trajectory = _trajectory(options, f"{key}.")
+    if trajectory and trajectory.max_turns is not None:
+        raise ValueError(f"{key}.trajectory.max_turns: belongs to the scenario, not to one turn")
+    expect = parse_expect(options["expect"], f"{key}.expect") if "expect" in options else None
+    return ScriptedTurn(_text(options["user_message"], f"{key}.user_message"), trajectory, expect)
+
+
+def _trajectory(options: Mapping[str, Any], prefix: str = "") -> Trajectory | None:
+    given = {name: options[name] for name in ("trajectory", "assertions") if options.get(name) is not None}
+    if len(given) > 1:
+        raise ValueError(f"{prefix}trajectory: is given twice, as `trajectory` and as `assertions`")
+    if "assertions" in given:
+        inner = known_keys(given["assertions"], ("tool_calls",), f"{prefix}assertions")
+        if "tool_calls" not in inner:
+            raise ValueError(f"{prefix}assertions.tool_calls: is missing")
+        return parse_trajectory(inner["tool_calls"], f"{prefix}assertions.tool_calls")
+    return parse_trajectory(given["trajectory"], f"{prefix}trajectory") if given else None
+
+
+def parse_tools(options: Mapping[str, Any]) -> dict[str, Mock]:
+    """The mocks under `tools`, or under `mocks.tools`, checked. Raises ValueError."""
+    if "mocks" in options and "tools" in options:
+        raise ValueError("tools: is given twice, as `tools` and as `mocks`")
+    if "mocks" in options:
+        tools = known_keys(options["mocks"], ("tools",), "mocks").get("tools", {})
+    else:
+        tools = options.get("tools", {})
+    if not isinstance(tools, Mapping):
+        raise ValueError(f"tools: expected a dict from tool name to mock, found {tools!r}")
+    return {_required_text(name, "tools"): _mock(mock, f"tools[{name!r}]") for name, mock in tools.items()}
+
+
+def _mock(given: Any, key: str) -> Mock:
+    """A mock with its functions' signatures read and its plain values known to be JSON."""
+    if isinstance(given, MockSequence):
+        return MockSequence(tuple(_step(step, f"{key}, step {i}") for i, step in enumerate(given.steps)))
+    if _is_exception(given):
+        raise ValueError(f"{key}: is an exception; write sequence({given!r}) to have it raised")
+    return _step(given, key)
+
+
+def _step(given: Any, key: str) -> Any:
+    if _is_exception(given):
+        return given
+    if callable(given):
+        try:
+            return bind(given)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"{key}: the function cannot be called with a tool's arguments: {error}"
+            ) from None
+    try:
+        json_text(given)
+    except NotJson as error:
+        raise ValueError(f"{key}: the answer is not JSON-serialisable: {error}") from None
+    return given
+
+
+def _is_exception(given: Any) -> bool:
+    return isinstance(given, BaseException) or (isinstance(given, type) and issubclass(given, BaseException))
+
+
+def _thresholds(given: Any) -> dict[str, float]:
+    if not isinstance(given, Mapping):
+        raise ValueError(f"thresholds: expected a dict from metric to number, found {given!r}")
+    try:
+        return normal_thresholds(given)
+    except ValueError as error:
+        raise ValueError(f"thresholds: {error}") from None
+
+
+def _metrics(given: Any) -> tuple[str, ...] | None:
+    if given is None:
+        return None
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        raise ValueError(f"metrics: expected a list of metric names, found {given!r}")
+    return tuple(metric_name(_required_text(name, "metrics")) for name in given)
+
+
+def _tags(given: Any) -> tuple[str, ...]:
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        raise ValueError(f"tags: expected a list of texts, found {given!r}")
+    return tuple(_required_text(tag, "tags") for tag in given)
+
+
+def _skip(given: Any) -> str | None:
+    if given is None or given is False:
+        return None
+    return "skip=True" if given is True else _required_text(given, "skip")
+
+
+__all__ = ["BoundFunction", "Scenario", "ScriptedTurn", "call", "collecting", "scenario", "sequence"]

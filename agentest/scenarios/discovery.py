@@ -1,0 +1,179 @@
+"""Finding scenario files and importing them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from agentest.config.file import NAMES
+from agentest.errors import UsageError
+from agentest.scenarios.definition import Scenario, collecting
+from agentest.support.files import readable
+from agentest.support.importing import Imports, user_traceback
+from agentest.support.paths import EVERYTHING, contains_any, matches_any, patterns, shown_path
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenFile:
+    """A scenario file, or one scenario of it, that could not be loaded."""
+
+    file: str
+    line: int
+    message: str
+    name: str | None = None
+    """The scenario's name, where it is a single scenario that cannot be run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Discovered:
+    """What the scenario files of a run hold. `files`: they and everything of the user's they imported."""
+
+    scenarios: tuple[Scenario, ...] = ()
+    broken: tuple[BrokenFile, ...] = ()
+    files: frozenset[Path] = frozenset()
+    empty: tuple[str, ...] = ()
+    """Files that define no scenario."""
+    left_out: tuple[str, ...] = ()
+    """Folders with a configuration of their own, which have scenario files."""
+
+    def redacted(self, redact: Callable[[str], str]) -> Discovered:
+        """The same with secrets hidden in what is told of broken files."""
+        broken = tuple(replace(file, message=redact(file.message)) for file in self.broken)
+        return replace(self, broken=broken)
+
+
+def discover(
+    root: Path,
+    include: Sequence[str],
+    exclude: Sequence[str],
+    file_filter: Sequence[str] = (),
+    config: Path | None = None,
+) -> Discovered:
+    """Import the scenario files below `root`, in the order of their paths.
+
+    Args:
+        include, exclude: patterns relative to `root`; `**` stands for any number of folders.
+        file_filter: keep only files whose path contains one of these texts, whatever the case.
+        config: the configuration of the run. A folder below `root` with another one is a run of its own.
+    """
+    scenarios: list[Scenario] = []
+    broken: list[BrokenFile] = []
+    empty: list[str] = []
+    imports = Imports()
+    searched = search(root, include, exclude, config)
+    wanted = [readable(part) for part in file_filter]
+    for path in searched.files:
+        if wanted and not contains_any(shown_path(path, root), wanted):
+            continue
+        try:
+            defined = _load(path, imports)
+            scenarios += defined
+            empty += [] if defined else [shown_path(path, root)]
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - a user's module may raise anything, sys.exit() too
+            broken.append(_broken(error, path))
+    unique, duplicates = _without_duplicates(scenarios)
+    left_out = tuple(shown_path(folder, root) for folder in searched.left_out)
+    return Discovered(tuple(unique), (*broken, *duplicates), frozenset(imports.files), tuple(empty), left_out)
+
+
+def _load(path: Path, imports: Imports) -> list[Scenario]:
+    with collecting() as found:
+        imports.import_file(path)
+    return found
+
+
+def _broken(error: BaseException, path: Path) -> BrokenFile:
+    shown, line = user_traceback(error, path)
+    message = str(error) if isinstance(error, UsageError) else f"importing the file failed\n{shown}"
+    return BrokenFile(str(path), line, readable(message))
+
+
+def _without_duplicates(scenarios: Iterable[Scenario]) -> tuple[list[Scenario], list[BrokenFile]]:
+    first: dict[str, Scenario] = {}
+    duplicates = []
+    for scenario in scenarios:
+        known = first.setdefault(scenario.name, scenario)
+        if known is not scenario:
+            message = (
+                f"{readable(scenario.file)}:{scenario.line}: the name {scenario.name!r} is taken: "
+                f"{readable(known.file)}:{known.line} defines a scenario of that name. "
+                "Give one of them another name"
+            )
+            duplicates.append(BrokenFile(scenario.file, scenario.line, message, scenario.name))
+    return list(first.values()), duplicates
+
+
+@dataclass(frozen=True, slots=True)
+class Searched:
+    """What there is below a working directory, sorted by path."""
+
+    files: tuple[Path, ...]
+    left_out: tuple[Path, ...]
+    """Folders that are runs of their own and have files that would have been found."""
+
+
+def find_files(root: Path, include: Sequence[str], exclude: Sequence[str]) -> Iterator[Path]:
+    """Python files below `root` that match a pattern of `include` and none of `exclude`, sorted by path."""
+    return iter(search(root, include, exclude).files)
+
+
+def search(
+    root: Path, include: Sequence[str], exclude: Sequence[str], config: Path | None = None
+) -> Searched:
+    """Find the scenario files of a run, and which folders are none of its business.
+
+    Folders that `exclude` covers whole are not entered. Links to folders are not followed.
+    """
+    wanted, unwanted = patterns(include), patterns(exclude)
+    covered = [pattern[:-2] for pattern in unwanted if pattern[-2:] == EVERYTHING]
+    found: list[Path] = []
+    left_out: dict[Path, None] = {}
+    for folder, folders, names in os.walk(root):
+        at = Path(folder).relative_to(root).parts
+        folders[:] = [name for name in folders if not matches_any((*at, name), covered)]
+        files = [
+            name for name in names if name.endswith(".py") and _is_scenario((*at, name), wanted, unwanted)
+        ]
+        if files and (other := another_run(Path(folder), root, config, wanted)):
+            left_out[other] = None
+        else:
+            found += [Path(folder, name) for name in files]
+    return Searched(tuple(sorted(found)), tuple(sorted(left_out)))
+
+
+def _is_scenario(
+    parts: tuple[str, ...], wanted: Iterable[tuple[str, ...]], unwanted: Iterable[tuple[str, ...]]
+) -> bool:
+    return matches_any(parts, wanted) and not matches_any(parts, unwanted)
+
+
+def another_run(
+    folder: Path, root: Path, config: Path | None, wanted: Sequence[tuple[str, ...]] = ()
+) -> Path | None:
+    """The first folder on the way from `root` that has a configuration of its own, other than `config`.
+
+    A folder that a pattern of `include` names is wanted all the same.
+    """
+    used = config.resolve().parent if config else None
+    way = [*reversed(folder.relative_to(root).parents), folder.relative_to(root)]
+    for part in way[1:]:
+        has_one = any((root / part / name).is_file() for name in NAMES)
+        named = any(pattern[: len(part.parts)] == part.parts for pattern in wanted)
+        if has_one and not named and (root / part).resolve() != used:
+            return root / part
+    return None
+
+
+def matches(
+    path: Path, root: Path, include: Sequence[str], exclude: Sequence[str], config: Path | None = None
+) -> bool:
+    """Whether a file is one that `search` would find."""
+    if not path.is_relative_to(root) or path.suffix != ".py":
+        return False
+    parts = path.relative_to(root).parts
+    found = _is_scenario(parts, patterns(include), patterns(exclude))
+    return found and another_run(path.parent, root, config, patterns(include)) is None

@@ -1,0 +1,108 @@
+"""The journal: every finished conversation as a line of a file, at once.
+
+A run that is killed has lost none of them, and a long run need not keep them in memory. One JSON object a
+line: `{"type": "run", …}` first; then `{"type": "conversation", "scenario", "agent", "number",
+"conversation"}` and `{"type": "scenario", "scenario": {…}}`, both in the shapes of results.json, in the order
+in which they came; `{"type": "end", "run": {…}}` last, unless the run was killed.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from agentest.events import ConversationFinished, Event, RunFinished, RunStarted, ScenarioFinished
+from agentest.results import ScenarioResult
+from agentest.store.document import SCHEMA_VERSION, agents_json, conversation_json, head_json, scenario_json
+from agentest.store.late_file import LateFile, RawFile, open_new
+from agentest.support.json_text import encoded
+
+
+class Journal:
+    """Writes the journal, and finds conversations in it until it is closed.
+
+    What cannot be written, as the disk is full, waits in memory and is found there.
+
+    Args:
+        warn: is told at once when that happens, and how it ended.
+    """
+
+    name = "journal"
+
+    def __init__(
+        self,
+        path: Path,
+        warn: Callable[[str], None] = lambda _: None,
+        opened: Callable[[Path], RawFile] = open_new,
+    ) -> None:
+        self.path = path
+        self._file = LateFile(path, warn, opened)
+        self._places: dict[tuple[str, str], array[int]] = {}
+        """Scenario and agent → number, start and length of each conversation, one after the other: plain
+        numbers, as it is all that grows with a run."""
+
+    def on_event(self, event: Event) -> None:
+        """Write what is to be kept."""
+        match event:
+            case RunStarted():
+                self._begin(event)
+            case ConversationFinished():
+                self._keep(event)
+            case ScenarioFinished():
+                self._write({"type": "scenario", "scenario": scenario_json(event.result)})
+            case RunFinished():
+                self._write({"type": "end", "run": head_json(event.result)})
+
+    @property
+    def held(self) -> int:
+        """How many conversations it has."""
+        return sum(len(flat) for flat in self._places.values()) // 3
+
+    def flush(self) -> bool:
+        """Try again to write what waits; whether all of it is in the file."""
+        return self._file.flush() and not self._file.lost
+
+    def conversations(self, scenario: ScenarioResult) -> Iterator[bytes]:
+        """The scenario's conversations in their order, as JSON. Raises OSError, also where one is missing."""
+        flat = self._places.get((scenario.name, scenario.agent), array("q"))
+        places = sorted(zip(flat[::3], flat[1::3], flat[2::3], strict=True))
+        held = scenario.totals.conversations
+        if held and len(places) != held:
+            raise OSError(f"{self.path} holds {len(places)} of {held} conversations of {scenario.name!r}")
+        for _, start, length in places if held else ():
+            yield self._file.read(start, length)
+
+    def close(self) -> None:
+        """Close the file. Conversations are not found any more."""
+        self._file.close()
+
+    def _begin(self, event: RunStarted) -> None:
+        run = {
+            "schemaVersion": SCHEMA_VERSION,
+            "version": event.version,
+            "startedAt": event.started_at,
+            "agents": agents_json(event.agents, event.sights),
+            "models": dict(event.models),
+            "mode": "comparison" if event.comparison else "single",
+            "planned": [
+                {"scenario": name, "agent": agent, "conversations": count}
+                for name, agent, count in event.planned
+            ],
+        }
+        self._write({"type": "run", **run})
+
+    def _keep(self, event: ConversationFinished) -> None:
+        body = event.result
+        if not isinstance(body, bytes):
+            body = encoded(conversation_json(body, event.case, event.thresholds))
+        about = {"type": "conversation", "scenario": event.name, "agent": event.agent, "number": event.number}
+        head = encoded(about).removesuffix(b"}") + b', "conversation": '
+        start = self._file.add(head + body + b"}\n")
+        if start is not None:
+            places = self._places.setdefault((event.name, event.agent), array("q"))
+            places.extend((event.number, start + len(head), len(body)))
+
+    def _write(self, line: dict[str, Any]) -> None:
+        self._file.add(encoded(line) + b"\n")

@@ -1,0 +1,1 @@
+"""Small tools that know nothing of agents, models or scenarios."""

@@ -1,0 +1,205 @@
+"""Calling functions that are not ours: they may block, hang, and raise anything."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import suppress
+from contextvars import copy_context
+from functools import partial
+from queue import SimpleQueue
+from threading import Thread
+from time import perf_counter
+from types import coroutine
+from typing import Any
+
+from anyio.lowlevel import RunVar
+
+from agentest.support.deadlines import TimeLimit
+from agentest.support.functions import is_async
+
+_LONG_STEP_S = 0.02
+_AT_ONCE = 8
+_LONG_CALL_S = 1.0
+_places: RunVar[asyncio.Semaphore | None] = RunVar("agentest_places", None)
+
+
+def ends_the_run(error: BaseException) -> bool:
+    """Whether what a user's function raised is meant for the run: it is being cancelled.
+
+    A function may also raise SystemExit, KeyboardInterrupt (signals do not come that way), pytest's own, or
+    the CancelledError of something that it waited for; passed on, that would end the other conversations.
+    """
+    if not isinstance(error, asyncio.CancelledError | GeneratorExit):
+        return False
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # in a thread without a loop, which nothing cancels
+        return False
+    if isinstance(error, GeneratorExit):  # a coroutine is closed: no task runs it
+        return task is None
+    return task is None or task.cancelling() > 0
+
+
+def words_of(error: BaseException) -> str:
+    """What an error says. It is a stranger's: one that cannot tell says nothing."""
+    try:
+        return str(error)
+    except BaseException:  # noqa: BLE001 - whatever its code raises
+        return ""
+
+
+class _Worker:
+    """A thread that calls one function after another.
+
+    It is a daemon: a function that hangs must not keep the program from ending.
+    """
+
+    def __init__(self) -> None:
+        self._work: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        Thread(target=self._run, name="agentest function", daemon=True).start()
+
+    def call(self, work: Callable[[], None]) -> None:
+        self._work.put(work)
+
+    def _run(self) -> None:
+        while True:
+            self._work.get()()
+            if len(_idle) >= _MAX_IDLE:
+                return
+            _idle.append(self)
+
+
+_MAX_IDLE = 32
+_idle: list[_Worker] = []
+"""Threads that wait for a function. One whose function hangs is never among them: nobody waits for it."""
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_idle.clear)  # threads do not live on in a fork
+
+
+def _worker() -> _Worker:
+    try:
+        return _idle.pop()
+    except IndexError:
+        return _Worker()
+
+
+async def in_thread(function: Callable[..., Any], *args: Any) -> Any:
+    """Call a function in a thread that nothing else is in. Cancelled, it leaves the thread to itself."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
+    context = copy_context()
+
+    def settle(result: Any, error: BaseException | None) -> None:
+        if not done.done():
+            done.set_result((result, error))
+
+    def work() -> None:
+        result, error = None, None
+        try:
+            result = context.run(function, *args)
+        except BaseException as raised:  # noqa: BLE001 - raised again where the result is waited for
+            error = raised
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(settle, result, error)
+
+    _worker().call(work)
+    result, error = await done
+    if error is not None:
+        raise error
+    return result
+
+
+class Steps:
+    """Counts for how long an awaitable has held the event loop itself, in steps longer than any need be."""
+
+    def __init__(self) -> None:
+        self.blocked = 0.0
+        """Seconds."""
+
+    @coroutine
+    def of(self, awaitable: Awaitable[Any]) -> Generator[Any, Any, Any]:
+        """Await it: every step that it takes between two waits is timed."""
+        running = awaitable.__await__()
+        step: Callable[[], Any] = partial(next, running)
+        while True:
+            began = perf_counter()
+            try:
+                waits_for = step()
+            except StopIteration as end:
+                return end.value
+            finally:
+                took = perf_counter() - began
+                self.blocked += took if took > _LONG_STEP_S else 0.0
+            try:
+                sent = yield waits_for
+            except BaseException as error:  # noqa: BLE001 - a cancellation, meant for what is awaited
+                step = partial(_thrown, running, error)
+            else:
+                step = partial(_sent, running, sent)
+
+
+def _sent(running: Generator[Any, Any, Any], value: Any) -> Any:
+    return next(running) if value is None else running.send(value)
+
+
+def _thrown(running: Any, error: BaseException) -> Any:
+    if not hasattr(running, "throw"):
+        raise error
+    return running.throw(error)
+
+
+async def result_of(function: Callable[..., Any], *args: Any, limit: TimeLimit) -> Any:
+    """What a function gives, be it plain or async: a plain one is called in a thread, as it may block.
+
+    Only some are called at once: there may be very many, and threads that compute hold up everything. Raises
+    whatever the function raises, and TimeoutError.
+    """
+    if is_async(function):
+        with limit:
+            return await function(*args)
+    leave = await _place()
+    try:
+        with limit:
+            found = await in_thread(function, *args)
+            leave()
+            return await found if inspect.isawaitable(found) else found
+    finally:
+        leave()
+
+
+async def _place() -> Callable[[], None]:
+    """Take one of the few places in which functions are called. Returns how to leave it, once or again.
+
+    Whoever takes long leaves it to others, so that functions that hang do not keep anybody waiting.
+    """
+    places = _places.get(None) or asyncio.Semaphore(_AT_ONCE)
+    _places.set(places)
+    await places.acquire()
+    taken = [places]
+
+    def leave() -> None:
+        early.cancel()
+        if taken:
+            taken.pop().release()
+
+    early = asyncio.get_running_loop().call_later(_LONG_CALL_S, leave)
+    return leave
+
+
+def from_anywhere(function: Callable[..., Any]) -> Callable[..., Any]:
+    """An async function that can be awaited in any event loop, and called plainly in a thread without one."""
+    home = asyncio.get_running_loop()
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            running = asyncio.get_running_loop()
+        except RuntimeError:  # a plain handler in its thread
+            return asyncio.run_coroutine_threadsafe(function(*args, **kwargs), home).result()
+        if running is home:
+            return function(*args, **kwargs)
+        return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(function(*args, **kwargs), home))
+
+    return call

@@ -1,0 +1,207 @@
+"""One way to turn what others hand over into JSON text that can be sent, and to show what is no JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Iterable, Mapping, Set
+from datetime import date, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from pathlib import PurePath
+from typing import Any
+from uuid import UUID
+
+from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
+
+_WRITTEN_BY_PYDANTIC = (date, time, timedelta, Decimal, UUID, PurePath)
+
+
+_MAX_DEPTH = 100
+
+
+class NotJson(ValueError):
+    """The value cannot be written as JSON; the message says why."""
+
+
+def json_text(value: Any) -> str:
+    """The value as JSON. Raises NotJson.
+
+    What JSON has no form for is written as pydantic writes it: dates, decimals, enums, sets, UUIDs,
+    dataclasses, pydantic models.
+    """
+    try:
+        try:
+            return _dumped(value)
+        except TypeError:
+            return _dumped(_with_text_keys(value))
+    except RecursionError:
+        raise NotJson("the value is nested too deeply, or contains itself") from None
+    except (TypeError, ValueError) as error:
+        raise NotJson(str(error)) from None
+
+
+def check_plain(value: Any) -> None:
+    """Raise NotJson for what is sent as it is, and is no JSON."""
+    try:
+        json.dumps(value, allow_nan=False, default=_refused)
+    except RecursionError:
+        raise NotJson("the value is nested too deeply, or contains itself") from None
+    except (TypeError, ValueError) as error:
+        raise NotJson(str(error)) from None
+
+
+def _refused(value: Any) -> Any:
+    raise TypeError(f"a {type(value).__name__} is not JSON-serialisable")
+
+
+def _dumped(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, default=_in_json_types)
+
+
+def _in_json_types(value: Any) -> Any:
+    """The value in JSON types, but for what is in it: that is asked for next."""
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return _with_text_keys({f.name: getattr(value, f.name) for f in dataclasses.fields(value)})
+    if isinstance(value, Enum):
+        return _with_text_keys(value.value)
+    if isinstance(value, set | frozenset):
+        return _in_order(value)
+    if isinstance(value, _WRITTEN_BY_PYDANTIC):
+        return to_jsonable_python(value)
+    return _refused(value)
+
+
+def _in_order(values: Set[Any]) -> list[Any]:
+    """The members in an order that is the same in every run, where they have one: texts have another hash."""
+    try:
+        return sorted(values)
+    except TypeError:
+        return sorted(values, key=safe_repr)
+
+
+def _with_text_keys(value: Any) -> Any:
+    """The value with the keys of its dicts as JSON has them: a date, an enum as a key is its text."""
+    if isinstance(value, dict):
+        return {_key(key): _with_text_keys(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_with_text_keys(item) for item in value]
+    return value
+
+
+def _key(key: Any) -> Any:
+    if isinstance(key, Enum):
+        return _key(key.value)
+    return to_jsonable_python(key) if isinstance(key, _WRITTEN_BY_PYDANTIC) else key
+
+
+def copied(value: Any) -> Any:
+    """The JSON value again: what is done to the copy leaves the value as it is. Foreign objects stay."""
+    try:
+        return _copied(value)
+    except RecursionError:
+        return value
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _copied(item) for key, item in value.items()}
+    return [_copied(item) for item in value] if isinstance(value, list) else value
+
+
+def safe_repr(value: Any) -> str:
+    """The value's repr; its type's name where it has none or is nested too deeply for one."""
+    try:
+        return repr(value)
+    except Exception:  # noqa: BLE001 - the value is a stranger's, and this only tells about a result
+        return f"<{type(value).__name__}>"
+
+
+def well_formed(text: str) -> str:
+    """The text without lone surrogates, which have no UTF-8 form: U+FFFD stands in their place.
+
+    The halves of a pair become the character that they mean: agents that stream cut pairs in two.
+    """
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
+def well_formed_value(value: Any) -> Any:
+    """A value with all texts in its dicts and lists well-formed; the value itself where they are already."""
+    return value if _is_well_formed(value, 0) else _well_formed(value, 0)
+
+
+def _is_well_formed(value: Any, depth: int) -> bool:
+    if isinstance(value, str):
+        return well_formed(value) is value
+    if depth >= _MAX_DEPTH or not isinstance(value, dict | list):
+        return True
+    if isinstance(value, dict) and not all(_is_well_formed(key, _MAX_DEPTH) for key in value):
+        return False
+    return all(_is_well_formed(item, depth + 1) for item in _items(value))
+
+
+def _well_formed(value: Any, depth: int) -> Any:
+    if isinstance(value, str):
+        return well_formed(value)
+    if depth >= _MAX_DEPTH or not isinstance(value, dict | list):
+        return value
+    if isinstance(value, list):
+        return [_well_formed(item, depth + 1) for item in value]
+    return {_well_formed(key, _MAX_DEPTH): _well_formed(item, depth + 1) for key, item in value.items()}
+
+
+def _items(value: dict[Any, Any] | list[Any]) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value
+
+
+_MAX_DEPTH = 50
+
+
+_ELLIPSIS = "…"
+
+
+Json = dict[str, Any]
+
+
+def encoded(value: Any) -> bytes:
+    """A JSON value on one line."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return well_formed(text).encode()
+
+
+def json_document(value: Json) -> str:
+    """A document as it is written to a file: indented, well-formed text with a newline at its end."""
+    return well_formed(json.dumps(value, ensure_ascii=False, indent=2, allow_nan=False)) + "\n"
+
+
+def plain(value: Any, inside: tuple[int, ...] = ()) -> Any:
+    """The value in JSON types, whatever an agent's handler put there.
+
+    What JSON has no form for becomes text: numbers that are not finite (`NaN`, `Infinity`), foreign objects.
+    What lies deeper than 50 levels, or contains itself, becomes `…`.
+    """
+    if value is None or isinstance(value, str | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else json.dumps(value)
+    if not isinstance(value, Mapping | list | tuple | set | frozenset):
+        return str(value)
+    if id(value) in inside or len(inside) >= _MAX_DEPTH:
+        return _ELLIPSIS
+    inside = (*inside, id(value))
+    if isinstance(value, Mapping):
+        return {str(key): plain(item, inside) for key, item in value.items()}
+    return [plain(item, inside) for item in value]

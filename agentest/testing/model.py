@@ -1,0 +1,83 @@
+"""A model that answers as it is told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from agentest.llm.port import ChatReply, ChatRequest
+from agentest.metrics import BUILTIN, LABELS, NO_FAILURE, Kind
+from agentest.transcript import Usage
+
+STOP = "[[STOP]]"
+"""As a line of a ScriptedModel's user: the user ends the conversation."""
+
+
+class ScriptedModel:
+    """A model that plays the user from a script and judges as it is told.
+
+    Args:
+        user: the simulated user's lines by turn; STOP, or the end of the lines, ends the conversation.
+        scores: metric → value, or a function from the ChatRequest to a value. Metrics that are not named get
+            the best value.
+        groups: what deduplication answers: a list of groups; default: one group for all, severity `high`.
+        answer: a function from the ChatRequest to the whole answer (a text, or a dict that is sent as JSON),
+            in place of all the others. It may raise what a ChatModel raises.
+
+    `requests` are the ChatRequests received, in order.
+    """
+
+    def __init__(
+        self,
+        user: Sequence[str] = ("Hello, please help me.",),
+        scores: Mapping[str, Any] | None = None,
+        groups: Sequence[Mapping[str, Any]] | None = None,
+        answer: Callable[[ChatRequest], str | Mapping[str, Any]] | None = None,
+        name: str = "scripted",
+    ) -> None:
+        self.name = name
+        self.requests: list[ChatRequest] = []
+        self._user = tuple(user)
+        self._scores = dict(scores or {})
+        self._groups = groups
+        self._answer = answer
+
+    async def complete(self, request: ChatRequest) -> ChatReply:
+        """The scripted answer, with a usage of 100 and 20 tokens."""
+        self.requests.append(request)
+        answer = (self._answer or self._by_role)(request)
+        text = answer if isinstance(answer, str) else json.dumps(answer)
+        return ChatReply(text, Usage(100, 20), self.name)
+
+    def _by_role(self, request: ChatRequest) -> dict[str, Any]:
+        if request.key.role == "user":
+            return self._line(request.key.turn or 0)
+        if request.key.role == "dedup":
+            return {"groups": self._groups if self._groups is not None else [_one_group(request)]}
+        if request.key.metric == "batch":
+            return {metric: self._judged(metric, request) for metric in request.schema["properties"]}
+        return self._judged(request.key.metric or "", request)
+
+    def _judged(self, metric: str, request: ChatRequest) -> dict[str, Any]:
+        value = self._scores.get(metric, _best(metric))
+        return {"reason": "scripted", "value": value(request) if callable(value) else value}
+
+    def _line(self, turn: int) -> dict[str, Any]:
+        line = self._user[turn] if turn < len(self._user) else STOP
+        return {"message": line.replace(STOP, ""), "should_stop": STOP in line}
+
+
+def _best(metric: str) -> Any:
+    if metric in LABELS:
+        return NO_FAILURE
+    return 1 if BUILTIN.get(metric) is Kind.BINARY else 5
+
+
+def _one_group(request: ChatRequest) -> dict[str, Any]:
+    ids = [
+        json.loads(block)["id"]
+        for block in request.messages[-1]["content"].split("\n")
+        if block.startswith('{"id"')
+    ]
+    return {"label": "scripted group", "severity": "high", "occurrences": ids, "explanation": "scripted"}

@@ -1,0 +1,741 @@
+"""Agents behind ADK's server, here one of our own: sessions, what is sent, events, and every wrong answer."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+from urllib.parse import unquote
+
+import anyio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+from wire import Answer, Connection, Wire, closed_port, completion, hang, http, wire
+
+from agentest.agents.adk_server.client import AdkClient
+from agentest.agents.adk_server.events import Run, read_run
+from agentest.agents.chat_completions.client import ChatCompletionsClient
+from agentest.agents.open import check_reachable, make_agents
+from agentest.agents.port import AgentReply, NoReply, TurnContext
+from agentest.config.agents import AdkAgent, ChatCompletionsAgent
+from agentest.config.config import Config
+from agentest.conversation.loop import TurnLoop
+from agentest.conversation.users import ScriptedUser
+from agentest.errors import AgentError, AgentUnreachable
+from agentest.http.client import open_client
+from agentest.http.guard import AddressGuard
+from agentest.mocks.resolver import MockResolver
+from agentest.run.plan import endpoint
+from agentest.scenarios.definition import Session
+from agentest.sight import SeenBy
+from agentest.transcript import Conversation, Remark, ToolCall, Usage
+
+STATE = {"customer": "Ann", "n": None, "user:tier": "gold"}
+SESSION = Session("salon", "u-1", STATE, "s-1")
+SAID = (
+    {"role": "user", "content": "Hi"},
+    {"role": "assistant", "content": "Hello."},
+    {"role": "user", "content": "Book."},
+)
+SSE = ["content-type: text/event-stream"]
+NOW = "retry-after: 0"
+
+
+def event(*parts: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"author": "salon", "content": {"role": "model", "parts": list(parts)}, "actions": {}, **more}
+
+
+def text(said: str, **more: Any) -> dict[str, Any]:
+    return {"text": said, **more}
+
+
+def call(name: str, id: str | None = None, **args: Any) -> dict[str, Any]:
+    return {"functionCall": {**({"id": id} if id else {}), "name": name, "args": args}}
+
+
+def answer(name: str, id: str | None = None, **response: Any) -> dict[str, Any]:
+    return {"functionResponse": {**({"id": id} if id else {}), "name": name, "response": response}}
+
+
+def made(name: str, args: Any, result: Any = None) -> ToolCall:
+    return ToolCall(name, args, result, mocked=False, turn_index=0, seen_by=SeenBy.AGENT)
+
+
+def created(state: Any = STATE, id: str = "s-1") -> bytes:
+    return http(json.dumps({"id": id, "appName": "salon", "userId": "u-1", "state": state}).encode())
+
+
+def listed(*events: Any) -> bytes:
+    return http(json.dumps(events).encode())
+
+
+def streamed(*events: Any, ending: str = "\n\n", **options: Any) -> bytes:
+    return http("".join(f"data: {json.dumps(e)}{ending}" for e in events).encode(), headers=SSE, **options)
+
+
+DONE = listed(event(text("Done.")))
+
+
+async def ask(
+    port: int,
+    turn_index: int = 0,
+    session: Session | None = SESSION,
+    timeout_s: float = 10.0,
+    **config: Any,
+) -> AgentReply:
+    """One request of the turn loop."""
+    settings = {"endpoint": f"http://127.0.0.1:{port}", **config}
+    async with open_client(AddressGuard()) as client:
+        agent = AdkClient(AdkAgent(type="adk", **settings), client, timeout_s)
+        ctx = TurnContext(
+            "slot-1", "slot", turn_index, print, session, session_id=(session and session.session_id) or "s-1"
+        )
+        return await agent.reply(SAID, ctx)
+
+
+def asked(*answers: Answer, **options: Any) -> tuple[AgentReply, Wire]:
+    """The reply of a server that answers so."""
+
+    async def go() -> tuple[AgentReply, Wire]:
+        async with wire(*answers) as opened:
+            return await ask(opened.port, **options), opened
+
+    return anyio.run(go)
+
+
+def refused(*answers: Answer, **options: Any) -> tuple[NoReply, Wire]:
+    """The error about a server that answers so."""
+
+    async def go() -> tuple[NoReply, Wire]:
+        async with wire(*answers) as opened:
+            with pytest.raises(NoReply) as caught:
+                await ask(opened.port, **options)
+            return caught.value, opened
+
+    return anyio.run(go)
+
+
+# What is sent
+
+
+def test_the_first_turn() -> None:
+    """The first turn creates the session with the case's state, then runs the agent on the last message."""
+    reply, opened = asked(created(), DONE, headers={"Authorization": "Bearer secret"})
+    session, run = opened.requests
+    assert session.line == "POST /apps/salon/users/u-1/sessions HTTP/1.1"
+    assert session.body == {"state": STATE, "session_id": "s-1"}
+    assert run.line == "POST /run HTTP/1.1"
+    assert run.body == {
+        "app_name": "salon",
+        "user_id": "u-1",
+        "session_id": "s-1",
+        "new_message": {"role": "user", "parts": [{"text": "Book."}]},
+        "streaming": False,
+    }
+    assert {r.headers["authorization"] for r in opened.requests} == {"Bearer secret"}
+    assert (reply.text, reply.tool_requests, reply.retries) == ("Done.", (), 0)
+    assert reply.latency_ms > 0
+
+
+def test_a_later_turn() -> None:
+    """A later turn goes into the same session, and nothing is created again."""
+    _, opened = asked(DONE, turn_index=1)
+    (run,) = opened.requests
+    assert (run.line, run.body["session_id"]) == ("POST /run HTTP/1.1", "s-1")
+
+
+def test_whose_session() -> None:
+    """The configuration's app and user win over the case's; without either the user is `agentest`."""
+    mine = {"app_name": "a b/c", "user_id": "me"}
+    _, opened = asked(created(), DONE, **mine)
+    assert opened.requests[0].line == "POST /apps/a%20b%2Fc/users/me/sessions HTTP/1.1"
+    assert {key: opened.requests[1].body[key] for key in mine} == mine
+    _, opened = asked(created({}), DONE, session=None, app_name="salon")
+    assert opened.requests[0].line == "POST /apps/salon/users/agentest/sessions HTTP/1.1"
+    assert opened.requests[0].body == {"state": {}, "session_id": "s-1"}
+
+
+NAMES = st.text(min_size=1, max_size=8) | st.sampled_from(
+    ["%2e%2e", "%2E", "...", "a/..", "../..", "..\\..", ".%2e", "a?b#c", "..;x", "%252e", "\ud800", " "]
+)
+
+
+@given(NAMES, NAMES)
+def test_names_stay_inside_their_part_of_the_path(app: str, user: str) -> None:
+    """No name of an app or a user changes the path: each is one part of it, or refused."""
+    if {".", ".."} & {app, user}:
+        problem, opened = refused(created(), DONE, session=Session(app, user, STATE, "s-1"))
+        assert "cannot be the app_name, user_id or session_id" in str(problem)
+        assert not opened.requests
+        return
+    _, opened = asked(created(), DONE, session=Session(app, user, STATE, "s-1"))
+    parts = opened.requests[0].line.split(" ")[1].split("/")
+    names = [name.encode(errors="replace").decode() for name in (app, user)]
+    assert [unquote(part) for part in parts] == ["", "apps", names[0], "users", names[1], "sessions"]
+
+
+@pytest.mark.parametrize("name", [".", ".."])
+def test_session_ids_that_are_no_names(name: str) -> None:
+    """A session's id that would change the path of an older server is refused."""
+    problem, opened = refused(http(status="404 Not Found"), created(), session=Session("a", "u", {}, name))
+    assert "cannot be the app_name, user_id or session_id" in str(problem)
+    assert len(opened.requests) == 1
+
+
+def test_no_app_name() -> None:
+    """Without an app name from either side nothing is sent, and the error says where to set it."""
+    for session in (None, Session(user_id="u", session_id="s")):
+        found, opened = refused(DONE, session=session)
+        assert "has no app_name: set it in the agent's configuration" in str(found)
+        assert f"http://127.0.0.1:{opened.port}/list-apps" in str(found)
+        assert not opened.requests
+
+
+@pytest.mark.parametrize(("named", "sent"), [("mine", "mine"), (None, "agentest-slot-1-")])
+def test_the_session_of_a_conversation(named: str | None, sent: str) -> None:
+    """A conversation has the session that its case names, else a new one; the record tells which."""
+
+    async def go() -> tuple[Conversation, Wire]:
+        async with wire(http(b"", "409 Conflict"), DONE) as opened, open_client(AddressGuard()) as client:
+            config = AdkAgent(type="adk", endpoint=f"http://127.0.0.1:{opened.port}")
+            user, mocks = ScriptedUser(("Hi.",)), MockResolver({}, scenario="s", conversation_id="slot-1")
+            session = Session("salon", session_id=named)
+            loop = TurnLoop(
+                "slot-1", "s", AdkClient(config, client, 5), user, mocks, max_turns=2, session=session
+            )
+            return await loop.run(), opened
+
+    held, opened = anyio.run(go)
+    assert held.failure is None
+    assert [request.body["session_id"] for request in opened.requests] == [held.session_id] * 2
+    assert str(held.session_id).startswith(sent)
+
+
+# Sessions
+
+
+def test_an_existing_session() -> None:
+    """A session that exists already is used as it is."""
+    reply, opened = asked(http(b'{"detail": "Session already exists"}', "409 Conflict"), DONE)
+    assert (reply.text, len(opened.requests)) == ("Done.", 2)
+
+
+@pytest.mark.parametrize(
+    "newer",
+    [
+        http(b'{"detail": "Not Found"}', "404 Not Found"),
+        http(b"", "405 Method Not Allowed"),
+        created({}, "made-up"),
+    ],
+)
+def test_the_older_form(newer: bytes) -> None:
+    """A server that does not know the newer form, or makes up an id there, is sent the bare state instead."""
+    reply, opened = asked(newer, created(), DONE)
+    assert opened.requests[1].line == "POST /apps/salon/users/u-1/sessions/s-1 HTTP/1.1"
+    assert opened.requests[1].body == STATE
+    assert reply.text == "Done."
+    assert asked(newer, http(b"", "409 Conflict"), DONE)[0].text == "Done."
+
+
+def test_dropped_state() -> None:
+    """Keys that begin with `temp:`, which ADK drops, and keys that others have set, are no mismatch."""
+    session = Session("salon", "u-1", {"a": 1, "temp:x": 2}, "s-1")
+    assert asked(created({"a": 1, "app:theirs": 3}), DONE, session=session)[0].text == "Done."
+
+
+@pytest.mark.parametrize(
+    ("answers", "problem"),
+    [
+        ([created({"state": STATE, "session_id": "s-1"})], "state is not what was asked for: found"),
+        ([created({})], "state is not what was asked for"),
+        ([created(None)], "state is not what was asked for"),
+        ([created([1])], "state is not what was asked for"),
+        ([created({**STATE, "customer": "Bob"})], 'expected {"customer": "Ann"'),
+        ([http(b"", "404 Not Found"), created({})], "sessions/s-1: the session's state is not what was"),
+        ([created({}, "x"), created(STATE, "x")], "no session 's-1' was created, but"),
+        ([http(b"{}")], "no session 's-1' was created, but: {}"),
+        ([http(b"[]")], "no session 's-1' was created, but: []"),
+        ([http(b"null")], "no session 's-1' was created, but: null"),
+        ([http(b"<html>")], "is a web page, no JSON (is this the address of `adk api_server`"),
+        ([http(b"")], "empty"),
+        ([http(b"data: {}\n\n", headers=SSE)], "a stream where a session was expected"),
+        ([http(b"", "404 Not Found"), http(b"no", "404 Not Found")], "s-1 answered 404 (is this the"),
+        ([http(b"boom", "500 Oops")], "sessions answered 500: boom"),
+        ([http(b'{"detail": "bad"}', "400 Bad Request")], "sessions answered 400"),
+        ([http(b"{", length=100)], "was cut"),
+    ],
+)
+def test_sessions_that_are_not_created(answers: list[bytes], problem: str) -> None:
+    """A session that is not the one asked for is an error that shows both, and the agent is not run."""
+    found, opened = refused(*answers)
+    assert problem in str(found)
+    assert len(opened.requests) == len(answers)
+
+
+def test_retries() -> None:
+    """Both requests are sent again where that is safe, and the reply counts the retries of both."""
+    busy = http(b"busy", "503 Busy", [NOW])
+    reply, opened = asked(busy, created(), busy, busy, DONE)
+    assert (reply.text, reply.retries, len(opened.requests)) == ("Done.", 3, 5)
+
+
+# Wrong answers of a run
+
+
+@pytest.mark.parametrize(
+    ("answered", "problem"),
+    [
+        (
+            http(b"Internal Server Error", "500 Oops", ["content-type: text/plain"]),
+            "/run answered 500: Internal",
+        ),
+        (
+            http(b'{"detail": "Agent not found: \'x\'"}', "404 Not Found"),
+            "tells?): Agent not found: 'x'",
+        ),
+        (http(b""), "empty"),
+        (http(b"[{"), "not JSON"),
+        (http(b"[" * 100_000), "not JSON"),
+        (http(b"{}"), "not a list of ADK's events: {}"),
+        (http(b'{"error": "no"}'), "answered with an error: no"),
+        (http(completion()), "not a list of ADK's events"),
+        (http(b'"x"'), "not a list of ADK's events"),
+        (http(b"[]", length=10), "was cut"),
+        (listed(), "no final response among the 0 events"),
+        (listed("x"), "is not a JSON object: x"),
+        (listed(None), "is not a JSON object: null"),
+        (listed({}), "no final response among the 1 events"),
+        (listed(event(text("hm", thought=True))), "the final response of the agent is empty"),
+        (listed(event(text(""))), "the final response of the agent is empty"),
+        (listed(event(text("Hi"), partial=True)), "no final response"),
+        (listed(event(text("Hi"), author="User")), "no final response"),
+        (listed(event(text("Hi"), author=7)), "`author`"),
+        (listed({"content": "Hi"}), "no list of parts"),
+        (listed({"content": {"parts": "Hi"}}), "no list of parts"),
+        (listed({"content": {"parts": ["Hi"]}}), "no list of parts"),
+        (listed(event({"text": 7})), "`text` of an event"),
+        (listed(event({"functionResponse": []}, longRunningToolIds=["1"])), "`functionResponse` of the"),
+        (listed(event({"functionCall": "x"})), "`functionCall` of the agent has no name"),
+        (listed(event({"functionCall": {}})), "`functionCall` of the agent has no name"),
+        (listed(event({"functionResponse": {"name": 1}})), "`functionResponse` of the agent has no name"),
+        (listed(event({"functionCall": {"name": "a", "id": 5}})), "`id` of a `functionCall`"),
+        (listed({"errorCode": "SAFETY", "errorMessage": "blocked"}), "reports an error: SAFETY: blocked"),
+        (listed({"errorMessage": "blocked"}), "reports an error: blocked"),
+    ],
+)
+def test_wrong_answers(answered: bytes, problem: str) -> None:
+    """A wrong answer is the agent's answer: it is not asked again, and the error says what was wrong."""
+    found, opened = refused(answered, turn_index=1)
+    assert problem in str(found)
+    assert len(opened.requests) == 1
+
+
+def test_nobody_listens() -> None:
+    """A server that is down is told as such."""
+    with pytest.raises(NoReply, match=r"connection refused: nobody listens there \(2 attempts\)"):
+        anyio.run(lambda: ask(closed_port(), retries=1))
+
+
+async def _drip(writer: Connection) -> None:
+    writer.write(http(b"", length=1000))
+    while True:
+        writer.write(b" ")
+        await writer.drain()
+        await anyio.sleep(0.01)
+
+
+@pytest.mark.parametrize("slow", [hang, _drip])
+@pytest.mark.parametrize("turn_index", [0, 1])
+def test_slow_servers(slow: Answer, turn_index: int) -> None:
+    """The time-out bounds the creation of the session and the run, however steadily bytes drip in."""
+    found, opened = refused(slow, turn_index=turn_index, timeout_s=0.2)
+    assert "no complete answer within 0.2 s" in str(found)
+    assert len(opened.requests) == 1
+
+
+@pytest.mark.parametrize("turn_index", [0, 1])
+def test_huge_bodies(turn_index: int) -> None:
+    """A body over 10 MB is refused, that of a session too."""
+    found, _ = refused(http(b" " * (10 * 2**20 + 1)), turn_index=turn_index)
+    assert "larger than 10 MB" in str(found)
+
+
+# Streams
+
+
+def test_streaming() -> None:
+    """With `streaming` the events of `/run_sse` are read; pieces of a text do not count beside the whole."""
+    usage = {"promptTokenCount": 7, "candidatesTokenCount": 2}
+    pieces = [event(text(t), partial=True, usageMetadata=usage) for t in ("Do", "ne.")]
+    whole = event(text("Done."), usageMetadata=usage)
+    reply, opened = asked(created(), streamed(*pieces, whole), streaming=True)
+    assert (reply.text, reply.remarks, reply.usage) == ("Done.", (), Usage(7, 2))
+    assert opened.requests[1].line == "POST /run_sse HTTP/1.1"
+    assert opened.requests[1].body["streaming"] is True
+    assert opened.requests[1].headers["accept"] == "text/event-stream"
+
+
+def test_a_list_in_place_of_a_stream() -> None:
+    """A server that answers with the whole list is read too, whatever it calls it."""
+    body = json.dumps([event(text("Done."))]).encode()
+    assert asked(http(body, headers=SSE), turn_index=1, streaming=True)[0].text == "Done."
+
+
+LOOKS = event(text("Let me look."), call("find", "1"))
+
+
+@pytest.mark.parametrize(
+    ("answered", "problem"),
+    [
+        (streamed(), "cut: it ended without any event"),
+        (streamed(event(text("Do"), partial=True)), "cut: it ended within an event"),
+        (streamed(LOOKS), "no final response among the 1 events"),
+        (streamed(event(call("a", "1")), event(answer("a", "1")), LOOKS), "no final response among the 3"),
+        (streamed(LOOKS, event(text("Done.")), length=5000), "was cut"),
+        (http(b'data: {"content": {', headers=SSE), "is not JSON"),
+        (streamed(7), "is not a JSON object: 7"),
+        (streamed({"error": "ValueError: no", "error_details": {}}), "reports an error: ValueError: no"),
+        (streamed(event(text("Done.")), {"error": "ValueError: no"}), "reports an error: ValueError: no"),
+    ],
+)
+def test_broken_streams(answered: bytes, problem: str) -> None:
+    """A stream that is cut, or that tells of an error, is an error and no short answer."""
+    found, opened = refused(answered, turn_index=1, streaming=True)
+    assert problem in str(found)
+    assert len(opened.requests) == 1
+
+
+# Events
+
+
+def test_calls_in_parallel() -> None:
+    """Calls stand in their own order, each with its response, in whatever order those come."""
+    run = read_run(
+        [
+            event(call("find", "1", day="Mon"), call("find", "2", day="Tue")),
+            event(answer("find", "2", free=True), answer("find", "1", free=False)),
+            event(text("Tuesday.")),
+        ],
+        0,
+    )
+    assert run.calls == (
+        made("find", {"day": "Mon"}, {"free": False}),
+        made("find", {"day": "Tue"}, {"free": True}),
+    )
+    assert run.text == "Tuesday."
+
+
+def test_calls_without_ids() -> None:
+    """Without ids a call's response is the next one of its name; a call without one has no result."""
+    events = [
+        event(call("a", n=1), call("b"), call("a", n=2), call("a", n=3)),
+        event(answer("b", x=0), answer("a", x=1), answer("a", x=2), answer("c", x=9)),
+        event(text("Done.")),
+    ]
+    assert read_run(events, 0).calls == (
+        made("a", {"n": 1}, {"x": 1}),
+        made("b", {}, {"x": 0}),
+        made("a", {"n": 2}, {"x": 2}),
+        made("a", {"n": 3}),
+    )
+
+
+def test_absent_arguments() -> None:
+    """A call without arguments is told apart from one with none, as ADK's trajectory metric does."""
+    events = [event({"functionCall": {"name": "a"}}, call("a")), event(text("Done."))]
+    assert [c.args for c in read_run(events, 0).calls] == [None, {}]
+
+
+def test_remarks() -> None:
+    """What is said before the reply is kept with its author, joined by event; thoughts are not."""
+    run = read_run(
+        [
+            event(text("Book."), author="user"),
+            event(text("Plan.", thought=True), text("Let me look."), call("find", "1")),
+            event(answer("find", "1")),
+            event(text("Found"), text("it."), author="helper"),
+            event(text("Hm.", thought=True), text("Tuesday"), text("at 9.")),
+        ],
+        0,
+    )
+    assert run.remarks == (Remark("salon", "Let me look."), Remark("helper", "Found\nit."))
+    assert run.text == "Tuesday\nat 9."
+
+
+@pytest.mark.parametrize(
+    ("events", "reply"),
+    [
+        ([event(text("One.")), event(text("Two."))], "Two."),
+        ([event(text("One.")), event({"inlineData": {}})], "One."),
+        ([event({"inlineData": {}}), event(text("One."))], "One."),
+        ([event({"inlineData": {}})], "[inlineData]"),
+        ([event(text("Asked."), call("approve", "1"), longRunningToolIds=["1"])], "Asked."),
+        ([event(call("approve", "1"), longRunningToolIds=["1"])], "[functionCall]"),
+        ([event(answer("find", "1", n=1), actions={"skipSummarization": True})], '{"n": 1}'),
+        ([event(text("x"), {"codeExecutionResult": {"output": "1"}})], None),
+        ([event({"executableCode": {}}, {"codeExecutionResult": {}}, text("One."))], "One."),
+        ([event({"newThing": 1}, text("One."))], "One."),
+        ([{"errorCode": "MALFORMED_FUNCTION_CALL"}, event(text("One."))], "One."),
+        ([event(text("One.")), {"errorCode": "SAFETY"}], None),
+        ([event(text("One."), errorCode="MAX_TOKENS")], None),
+        ([event(text("One.")), {"author": "salon"}, event()], "One."),
+        ([event(text("One."), author=None)], "One."),
+        (
+            [
+                {"content": None},
+                {"content": {"role": "model"}},
+                {"content": {"parts": None}},
+                event(text("One.")),
+            ],
+            "One.",
+        ),
+    ],
+)
+def test_the_final_response(events: list[Any], reply: str | None) -> None:
+    """The reply is the text of the last event that is final in ADK's sense; an error at the end is none."""
+    run = read_run(events, 0)
+    assert run.text == reply
+    assert (run.problem is None) == (reply is not None)
+
+
+HANDED_OVER = [event(text("One moment."), call("hand_over", "1")), event(answer("hand_over", "1"))]
+
+
+@pytest.mark.parametrize("events", [HANDED_OVER, [*HANDED_OVER, event(text(""))], HANDED_OVER[:1]])
+def test_a_run_without_text(events: list[Any]) -> None:
+    """An agent that has called a tool and says nothing to the user has handed over: no problem, no text."""
+    reply, _ = asked(listed(*events), turn_index=1)
+    assert not reply.text
+    assert [c.name for c in reply.observed] == ["hand_over"]
+    assert reply.remarks == (Remark("salon", "One moment."),)
+
+
+def test_a_streamed_run_without_text() -> None:
+    """A stream that ends with a tool's response is whole, though no text follows."""
+    reply, _ = asked(streamed(*HANDED_OVER), turn_index=1, streaming=True)
+    assert not reply.text
+    assert len(reply.observed) == 1
+
+
+def test_a_handed_over_conversation() -> None:
+    """A turn in which the agent called a tool and said nothing is a turn; the next one follows."""
+
+    async def go() -> Any:
+        async with (
+            wire(created(), listed(*HANDED_OVER), DONE) as opened,
+            open_client(AddressGuard()) as client,
+        ):
+            config = AdkAgent(type="adk", endpoint=f"http://127.0.0.1:{opened.port}")
+            mocks = MockResolver({}, scenario="slot", conversation_id="slot-1")
+            user = ScriptedUser(["A person, please.", "Thanks."])
+            agent = AdkClient(config, client, 5)
+            loop = TurnLoop("slot-1", "slot", agent, user, mocks, max_turns=3, session=SESSION)
+            return await loop.run()
+
+    conversation = anyio.run(go)
+    assert conversation.failure is None
+    assert [t.agent_message for t in conversation.turns] == ["", "Done."]
+    assert [c.name for c in conversation.turns[0].tool_calls] == ["hand_over"]
+
+
+def test_usage() -> None:
+    """Tokens of all events are summed; what is no number counts as 0."""
+    events = [
+        event(
+            text("x"),
+            usageMetadata={"promptTokenCount": 7, "candidatesTokenCount": 3, "cachedContentTokenCount": 2},
+        ),
+        event(
+            text("y"),
+            usageMetadata={"promptTokenCount": 5, "candidatesTokenCount": "many", "totalTokenCount": 9},
+        ),
+        event(text("z"), usageMetadata=True),
+    ]
+    assert read_run(events, 0).usage == Usage(12, 3, 2)
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+_NAME = st.sampled_from(["find", "book"])
+_ID = st.none() | st.sampled_from(["1", "2"])
+_PARTS = st.one_of(
+    st.builds(text, st.text(max_size=4)),
+    st.builds(call, _NAME, _ID),
+    st.builds(answer, _NAME, _ID),
+    st.dictionaries(
+        st.sampled_from(["text", "functionCall", "functionResponse", "thought", "x"]), _JSON, max_size=3
+    ),
+)
+_EVENTS = st.one_of(
+    _JSON,
+    st.builds(
+        lambda parts, more: event(*parts, **more),
+        st.lists(_PARTS, max_size=3),
+        st.dictionaries(
+            st.sampled_from(
+                ["author", "partial", "actions", "longRunningToolIds", "errorCode", "usageMetadata"]
+            ),
+            _JSON,
+            max_size=2,
+        ),
+    ),
+)
+
+
+@given(st.lists(_EVENTS, max_size=5))
+def test_any_events(events: list[Any]) -> None:
+    """Whatever comes, it is read or refused with an AgentError, and there is a reply, a call or a reason."""
+    try:
+        run = read_run(events, 3)
+    except AgentError:
+        return
+    assert not (run.text and run.problem)
+    assert run.text or run.problem or run.calls
+    assert all(c.turn_index == 3 and not c.mocked for c in run.calls)
+
+
+@given(st.lists(st.lists(_PARTS, max_size=3), max_size=4))
+def test_pieces_add_nothing(turns: list[list[dict[str, Any]]]) -> None:
+    """Events in pieces, before the whole ones, change nothing of what is read."""
+
+    def read(events: list[Any]) -> Run | str:
+        try:
+            return replace(read_run(events, 0), problem=None)
+        except AgentError as error:
+            return str(error)
+
+    whole = [event(*parts) for parts in turns]
+    pieces = [e for parts in turns for e in (event(text("a"), partial=True), event(*parts))]
+    assert read(whole) == read(pieces)
+
+
+# In a conversation, and in the configuration
+
+
+def test_a_conversation_that_fails_keeps_its_calls() -> None:
+    """Calls that were observed before the agent failed are in the record of the unfinished turn."""
+
+    async def go() -> Any:
+        failed = streamed(event(call("find", "1")), event(answer("find", "1", n=1)), {"error": "Boom"})
+        async with wire(created(), failed) as opened, open_client(AddressGuard()) as client:
+            config = AdkAgent(type="adk", endpoint=f"http://127.0.0.1:{opened.port}", streaming=True)
+            loop = TurnLoop(
+                "slot-1",
+                "slot",
+                AdkClient(config, client, 5),
+                ScriptedUser(("Book.",)),
+                MockResolver({}, scenario="slot", conversation_id="slot-1"),
+                max_turns=2,
+                session=SESSION,
+            )
+            return await loop.run()
+
+    held = anyio.run(go)
+    assert held.failure.message == "the agent reports an error: Boom"
+    assert held.tool_calls == (made("find", {}, {"n": 1}),)
+
+
+def test_the_configuration() -> None:
+    """`type: adk` is read in either spelling, in every place of an agent; comparisons may override it."""
+    config = Config.model_validate(
+        {
+            "agent": {"type": "adk", "endpoint": "http://h:1/", "appName": "a", "user_id": "u", "retries": 0},
+            "compare": [
+                {"name": "b", "appName": "b", "streaming": True},
+                {"name": "c", "endpoint": "http://c", "type": "chat_completions"},
+            ],
+            "agents": {"d": {"type": "adk", "endpoint": "http://d"}},
+        }
+    )
+    assert config.agent == AdkAgent(type="adk", endpoint="http://h:1/", app_name="a", user_id="u", retries=0)
+    assert config.compare[0] == AdkAgent(
+        type="adk", name="b", endpoint="http://h:1/", app_name="b", user_id="u", retries=0, streaming=True
+    )
+    assert isinstance(config.compare[1], ChatCompletionsAgent)
+    assert config.agents["d"] == AdkAgent(type="adk", name="d", endpoint="http://d")
+    assert endpoint(config.agents["d"]) == "http://d"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {},
+        {"endpoint": "ftp://h"},
+        {"endpoint": "http://h/run"},
+        {"endpoint": "http://h/run_sse/"},
+        {"endpoint": "http://h?x=1"},
+        {"endpoint": "http://h", "app_name": ""},
+        {"endpoint": "http://h", "app_name": ".."},
+        {"endpoint": "http://h", "user_id": "."},
+        {"endpoint": "http://h", "body": {}},
+        {"endpoint": "http://h", "headers": {"a b": "c"}},
+    ],
+)
+def test_wrong_configurations(wrong: dict[str, Any]) -> None:
+    """An endpoint that is not a server's address, an empty name or an unknown key is refused."""
+    with pytest.raises(ValidationError):
+        Config.model_validate({"agent": {"type": "adk", **wrong}})
+
+
+def test_reachability() -> None:
+    """A server that is down is found before the first conversation."""
+    config = AdkAgent(type="adk", endpoint=f"http://127.0.0.1:{closed_port()}", retries=0)
+
+    async def check() -> None:
+        async with open_client(AddressGuard(False)) as client:
+            await check_reachable("bot", config, client)
+
+    with pytest.raises(AgentUnreachable, match="agent 'bot' cannot be reached at http://127"):
+        anyio.run(check)
+
+
+def test_agents_by_type(tmp_path: Any) -> None:
+    """The configuration's type decides who speaks with the agent."""
+
+    async def go() -> None:
+        configs = {
+            "a": AdkAgent(type="adk", endpoint="http://h"),
+            "b": ChatCompletionsAgent(endpoint="http://h"),
+        }
+        async with open_client(AddressGuard()) as client:
+            agents = make_agents(configs, client, 1.0, 1, tmp_path)
+        assert isinstance(agents["a"], AdkClient)
+        assert isinstance(agents["b"], ChatCompletionsClient)
+
+    anyio.run(go)
+
+
+@pytest.mark.parametrize(
+    ("sends", "session", "metadata"),
+    [
+        (True, SESSION, {"team": "x", "session_state": STATE}),
+        (True, Session("salon", "u-1"), {"team": "x"}),
+        (True, None, {"team": "x"}),
+        (False, SESSION, {"team": "x"}),
+    ],
+)
+def test_session_state_of_chat_completions(sends: bool, session: Session | None, metadata: Any) -> None:
+    """Chat completions get a case's state as metadata.session_state when the configuration asks for it."""
+
+    async def go() -> Any:
+        async with wire(http(completion())) as opened, open_client(AddressGuard()) as client:
+            config = ChatCompletionsAgent(
+                endpoint=opened.url, body={"metadata": {"team": "x"}}, send_session_state=sends
+            )
+            await ChatCompletionsClient(config, client, 5).reply(
+                SAID, TurnContext("c", "s", 0, print, session, session_id="x")
+            )
+            return opened.requests[0].body["metadata"]
+
+    assert anyio.run(go) == metadata
+
+
+def test_session_state_needs_a_place() -> None:
+    """`send_session_state` with a body whose metadata is no object is refused."""
+    with pytest.raises(ValidationError, match=r"body\.metadata must be an object"):
+        ChatCompletionsAgent(endpoint="http://h", body={"metadata": "x"}, send_session_state=True)

@@ -1,0 +1,201 @@
+"""What handlers may return: a text, a mapping, objects of client libraries; all else is refused in words."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from contextlib import suppress
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+from agentest.agents.handler_answers import read_answer
+from agentest.agents.port import AgentReply, ToolRequest
+from agentest.errors import AgentError
+from agentest.transcript import Usage
+
+FIND = ToolRequest("c1", "find", '{"q": 1}')
+CALL = {"id": "c1", "type": "function", "function": {"name": "find", "arguments": '{"q": 1}'}}
+USAGE = {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}
+INPUT_OUTPUT = {"input_tokens": 3, "output_tokens": 4}
+
+
+class Object(BaseModel, extra="allow"):
+    """Stands for the objects of openai and litellm, which are pydantic's."""
+
+
+class AIMessage(BaseModel):
+    """The shape of LangChain's."""
+
+    content: Any
+    additional_kwargs: dict[str, Any] = {}
+    type: str = "ai"
+    name: str | None = None
+    id: str | None = "run-1"
+    tool_calls: list[dict[str, Any]] = []
+    invalid_tool_calls: list[dict[str, Any]] = []
+    usage_metadata: dict[str, int] | None = None
+
+
+def langchain_call(name: str = "find", args: Any = None) -> dict[str, Any]:
+    return {"name": name, "args": {"q": 1} if args is None else args, "id": "c1", "type": "tool_call"}
+
+
+def attributes(value: Any) -> Any:
+    """A JSON value as objects that have attributes and nothing else; a call's arguments stay as they are."""
+    if isinstance(value, list):
+        return [attributes(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return SimpleNamespace(
+        **{key: item if key == "input" else attributes(item) for key, item in value.items()}
+    )
+
+
+MESSAGES = [
+    ({"role": "assistant", "content": "Hi"}, AgentReply("Hi")),
+    ({"role": "assistant", "content": None, "tool_calls": [CALL]}, AgentReply(None, (FIND,))),
+    ({"content": "Look.", "refusal": None, "tool_calls": [CALL, CALL]}, AgentReply("Look.", (FIND, FIND))),
+    ({"content": [{"type": "text", "text": "Hi"}], "tool_calls": None}, AgentReply("Hi")),
+    ({"content": None, "refusal": "No."}, AgentReply("No.")),
+]
+
+
+@pytest.mark.parametrize("form", [dict, lambda m: Object(**m), attributes])
+@pytest.mark.parametrize(("message", "reply"), MESSAGES)
+def test_messages_and_completions(message: dict[str, Any], reply: AgentReply, form: Any) -> None:
+    """A message, and a whole completion with its usage, may be a mapping, a pydantic model, or an object."""
+    assert read_answer(form(message)) == reply
+    completion = {"id": "x", "choices": [{"index": 0, "message": message}], "usage": USAGE}
+    assert read_answer(form(completion)) == AgentReply(reply.text, reply.tool_requests, Usage(3, 4))
+
+
+@pytest.mark.parametrize(
+    ("message", "reply"),
+    [
+        (AIMessage(content="Hi"), AgentReply("Hi")),
+        (
+            AIMessage(content="", tool_calls=[langchain_call()], usage_metadata=INPUT_OUTPUT),
+            AgentReply("", (FIND,), Usage(3, 4)),
+        ),
+        (
+            AIMessage(
+                content=[
+                    {"type": "thinking", "thinking": "Hm."},
+                    {"type": "text", "text": "Look."},
+                    {"type": "tool_use", "id": "c1", "name": "find", "input": {"q": 1}},
+                ],
+                tool_calls=[langchain_call()],
+            ),
+            AgentReply("Look.", (FIND,)),
+        ),
+        (
+            AIMessage(content="", invalid_tool_calls=[langchain_call(args='{"q')]),
+            AgentReply("", (ToolRequest("c1", "find", '{"q'),)),
+        ),
+        (AIMessage(content=["Hel", {"type": "text", "text": "lo"}]), AgentReply("Hello")),
+    ],
+)
+def test_messages_of_langchain(message: AIMessage, reply: AgentReply) -> None:
+    """LangChain's messages are read with their calls, those with broken arguments too, and their usage."""
+    assert read_answer(message) == reply
+    assert read_answer(message.model_dump()) == reply
+
+
+def test_messages_of_anthropic() -> None:
+    """Calls that are parts of the content are calls."""
+    called = {"type": "tool_use", "id": "c1", "name": "find", "input": {"q": 1}}
+    parts = [{"type": "text", "text": "Look."}, called]
+    message = {"role": "assistant", "content": parts, "usage": INPUT_OUTPUT}
+    for form in (dict, attributes):
+        assert read_answer(form(message)) == AgentReply("Look.", (FIND,), Usage(3, 4))
+
+
+PROBE = """
+import json, os, warnings
+os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
+from agentest.simulate.handler_answers import read_answer
+import litellm
+from openai.types.chat import ChatCompletion
+call = {"id": "c1", "type": "function", "function": {"name": "find", "arguments": '{"q": 1}'}}
+choices = [{"index": 0, "finish_reason": "stop", "message":
+    {"role": "assistant", "content": "Hi", "tool_calls": [call]}}]
+usage = {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}
+theirs = litellm.ModelResponse(choices=choices, usage=usage)
+ours = ChatCompletion.model_validate(
+    {"id": "x", "object": "chat.completion", "created": 1, "model": "m", "choices": choices, "usage": usage})
+warnings.simplefilter("error")
+found = [read_answer(o) for o in (theirs, theirs.choices[0].message, ours, ours.choices[0].message)]
+print(json.dumps([[r.text, r.tool_requests[0].name, r.tool_requests[0].arguments, r.usage.total_tokens]
+    for r in found]))
+"""
+
+
+def test_the_libraries_own_objects() -> None:
+    """The real objects of litellm and openai are read, without a warning."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROBE], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert told == [["Hi", "find", '{"q": 1}', tokens] for tokens in (7, 0, 7, 0)]
+
+
+class Reply(BaseModel):
+    text: str = "Hi"
+
+
+class Broken:
+    def model_dump(self, **_: Any) -> Any:
+        raise RuntimeError("no")
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        (None, "the handler returned None; it may return a text, or a chat-completions message"),
+        (5, "returned a value of type int; it may return"),
+        ([{"content": "Hi"}], "returned a value of type list; it may"),
+        (object(), "returned a value of type object; it may"),
+        (BaseModel, "returned a value of type ModelMetaclass; it may"),
+        (Reply(), "returned a value of type Reply with 'text'; it may"),
+        ({"answer": "Hi"}, "returned a value of type dict with 'answer'; it may"),
+        ({}, "returned a value of type dict with no keys; it may"),
+        ({"choices": [{}]}, "returned a value of type dict with 'choices'; it may"),
+        (Broken(), "returned a value of type Broken that cannot be read: RuntimeError: no"),
+        ({"tool_calls": [{"id": "c1"}]}, "a tool call of the agent has no function name"),
+        ({"tool_calls": [langchain_call(args={1, 2})]}, "the arguments of a tool call are not JSON"),
+    ],
+)
+def test_what_cannot_be_a_reply(answer: Any, problem: str) -> None:
+    """Anything else is refused with what it was and what may be returned."""
+    with pytest.raises(AgentError) as caught:
+        read_answer(answer)
+    assert problem in str(caught.value)
+
+
+KEYS = st.sampled_from(
+    ["choices", "message", "content", "tool_calls", "invalid_tool_calls", "refusal", "usage"]
+) | st.sampled_from(
+    ["usage_metadata", "id", "name", "args", "function", "arguments", "type", "text", "input"]
+)
+SCALARS = st.none() | st.booleans() | st.integers() | st.sampled_from(["", "text", "tool_use", "\ud800"])
+JSON = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(JSON, st.booleans())
+def test_any_answer(answer: Any, as_object: bool) -> None:
+    """Whatever a handler returns is a reply or an AgentError."""
+    with suppress(AgentError):
+        reply = read_answer(attributes(answer) if as_object else answer)
+        assert reply.text is None or isinstance(reply.text, str)
+        assert all(isinstance(r.arguments, str) and r.name for r in reply.tool_requests)

@@ -1,0 +1,505 @@
+"""The agent's own server: started, waited for, read, and ended with all its children, however a run ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from anyio.abc import TaskGroup
+from wire import closed_port, http, wire
+
+from agentest.agents.server.process import running_server
+from agentest.config.agents import Server
+from agentest.errors import ServerError
+from agentest.http.client import Client, open_client
+from agentest.http.guard import AddressGuard
+
+SERVE = """
+import http.server, os, pathlib, signal, subprocess, sys, time
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(STATUS)
+        self.send_header("content-length", "2")
+        self.end_headers()
+        self.wfile.write(b"ok")
+    def log_message(self, *args):
+        pass
+
+def serve():
+    pathlib.Path("pid").write_text(str(os.getpid()))
+    http.server.HTTPServer(("127.0.0.1", PORT), Handler).serve_forever()
+"""
+
+
+class Folder:
+    """Where a test's server lives."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.port = closed_port()
+        self.dead: list[str] = []
+        self.grace_s = 5.0
+
+    def server(self, body: str = "serve()", status: int = 200, **options: Any) -> Server:
+        """A server of a few lines of Python."""
+        program = self.path / "server.py"
+        program.write_text(f"STATUS, PORT = {status}, {self.port}\n{SERVE}\n{body}\n")
+        given = {
+            "command": [sys.executable, "-u", "server.py"],
+            "ready": f"http://127.0.0.1:{self.port}/health",
+            "timeout_s": 10,
+            **options,
+        }
+        return Server(**given)
+
+    @asynccontextmanager
+    async def running(self, config: Server, secret: str = "hunter2") -> AsyncIterator[Client]:
+        """Have it running meanwhile; its tasks must end by themselves."""
+        problem: ServerError | None = None
+        async with anyio.create_task_group() as tasks, open_client(AddressGuard()) as client:
+            try:
+                async with self._opened(config, client, tasks, secret):
+                    yield client
+            except ServerError as error:
+                problem = error
+        if problem:
+            raise problem
+
+    def _opened(self, config: Server, client: Client, tasks: TaskGroup, secret: str) -> Any:
+        def redact(text: str) -> str:
+            return text.replace(secret, "***")
+
+        return running_server(config, self.path, client, tasks, redact, self.dead.append, self.grace_s)
+
+    def run(self, config: Server, inside: Callable[[], Awaitable[None]] | None = None) -> None:
+        async def go() -> None:
+            with anyio.fail_after(30):
+                async with self.running(config):
+                    if inside:
+                        await inside()
+
+        anyio.run(go)
+
+    def refused(self, config: Server) -> str:
+        """The error about a server that does not get ready."""
+        with pytest.raises(ServerError) as caught:
+            self.run(config)
+        return str(caught.value)
+
+    def pid(self, name: str = "pid") -> int:
+        return int((self.path / name).read_text())
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Folder]:
+    """A folder for one server; nothing that wrote its pid there outlives the test."""
+    made = Folder(tmp_path)
+    yield made
+    for path in tmp_path.glob("pid*"):
+        with suppress(ProcessLookupError, ValueError):
+            os.kill(int(path.read_text()), signal.SIGKILL)
+
+
+def alive(pid: int) -> bool:
+    """Whether a process still runs; what only waits for its parent to take note does not."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    status = Path(f"/proc/{pid}/stat")
+    if not status.parent.parent.joinpath("self").exists():
+        return True
+    try:
+        return status.read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def wait_for(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + 15
+    while not condition():
+        assert time.monotonic() < deadline, f"{what}: not within 15 s"
+        time.sleep(0.01)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    with anyio.fail_after(10):
+        while not condition():  # noqa: ASYNC110 - files and lists tell nobody
+            await anyio.sleep(0.01)
+
+
+def gone(pid: int) -> None:
+    wait_for(lambda: not alive(pid), f"the end of process {pid}")
+
+
+# Getting ready
+
+
+@pytest.mark.parametrize("status", [200, 404, 401])
+def test_a_server_gets_ready(folder: Folder, status: int) -> None:
+    """A server is started and waited for until its URL answers below 500; afterwards it is gone."""
+
+    async def inside() -> None:
+        assert alive(folder.pid())
+
+    folder.run(folder.server(status=status), inside)
+    gone(folder.pid())
+    assert folder.dead == []
+
+
+def test_a_port_gets_ready(folder: Folder) -> None:
+    """`tcp://host:port` is ready when it accepts a connection."""
+
+    async def inside() -> None:
+        with socket.create_connection(("127.0.0.1", folder.port), 5):
+            pass
+
+    folder.run(folder.server(ready=f"tcp://127.0.0.1:{folder.port}"), inside)
+    gone(folder.pid())
+
+
+def test_a_slow_start(folder: Folder) -> None:
+    """A server that is unready for a while, refusing and answering 503, is waited for."""
+    body = (
+        "calls = []\n"
+        "original = Handler.do_GET\n"
+        "def do_GET(self):\n"
+        "    global STATUS\n"
+        "    calls.append(1)\n"
+        "    STATUS = 503 if len(calls) < 3 else 200\n"
+        "    pathlib.Path('calls').write_text(str(len(calls)))\n"
+        "    original(self)\n"
+        "Handler.do_GET = do_GET\n"
+        "serve()"
+    )
+    folder.run(folder.server(body))
+    assert int((folder.path / "calls").read_text()) >= 3
+
+
+def test_an_endless_health_page(folder: Folder) -> None:
+    """The status alone makes a server ready: a body that never ends is not read."""
+    body = (
+        "Handler.do_GET = lambda self: (self.send_response(200), self.end_headers(), time.sleep(60))\nserve()"
+    )
+    folder.run(folder.server(body, timeout_s=4))
+
+
+def test_never_ready(folder: Folder) -> None:
+    """A server that never gets ready is an error that says what was asked, and shows what it printed last."""
+    found = folder.refused(
+        folder.server(
+            "print('starting up')\nprint('waiting for hunter2', end='')\nserve()", 503, timeout_s=0.8
+        )
+    )
+    assert "server.py" in found
+    assert "was not ready within 0.8 s" in found
+    assert f"http://127.0.0.1:{folder.port}/health: answers 503" in found
+    assert found.endswith("Its last output:\nstarting up\nwaiting for ***")
+    gone(folder.pid())
+
+
+def test_silence(folder: Folder) -> None:
+    """A server that neither listens nor prints is an error that says so."""
+    body = "pathlib.Path('pid').write_text(str(os.getpid()))\ntime.sleep(60)"
+    found = folder.refused(folder.server(body, timeout_s=0.5))
+    assert "connection refused" in found
+    assert found.endswith("; it printed nothing")
+    gone(folder.pid())
+
+
+def test_death_before_ready(folder: Folder) -> None:
+    """A server that dies before it is ready is an error at once, with its status and its last output."""
+    found = folder.refused(
+        folder.server("print('loading')\nsys.exit('no configuration; key hunter2')", timeout_s=60)
+    )
+    assert "exited with status 1 before it was ready" in found
+    assert found.endswith("Its last output:\nloading\nno configuration; key ***")
+
+
+def test_a_long_farewell(folder: Folder) -> None:
+    """Of a dying server's long output the end is shown, at most 30 lines and 4000 characters."""
+    found = folder.refused(folder.server("for i in range(100_000): print('line', i)\nsys.exit(3)"))
+    tail = found.partition("Its last output:\n")[2].splitlines()
+    assert tail[-1] == "line 99999"
+    assert len(tail) <= 30
+    found = folder.refused(folder.server("print('x' * 1_000_000 + 'end')\nsys.exit(3)"))
+    assert found.endswith("xend")
+    assert len(found) < 5_000
+
+
+def test_bytes_that_are_no_text(folder: Folder) -> None:
+    """Output that is no UTF-8 is shown as far as it goes."""
+    assert "bad \ufffd byte" in folder.refused(
+        folder.server("sys.stdout.buffer.write(b'bad \\xff byte')\nsys.exit(1)")
+    )
+
+
+def test_a_command_that_does_not_exist(folder: Folder) -> None:
+    """A command that cannot be started is an error that names it."""
+    assert "['no-such-program'] cannot be started" in folder.refused(
+        folder.server(command=["no-such-program"])
+    )
+    assert "exited with status 127" in folder.refused(folder.server(command="no-such-program --x"))
+    assert "cannot be started" in folder.refused(folder.server(command=["a\0b"]))
+
+
+def test_a_folder_that_does_not_exist(folder: Folder) -> None:
+    """A working folder that does not exist is an error that names it."""
+    assert f"server.cwd: the folder {folder.path / 'nowhere'} does not exist" in folder.refused(
+        folder.server(cwd="nowhere")
+    )
+
+
+@pytest.mark.parametrize(
+    "ready",
+    [
+        "http://169.254.169.254/",
+        "http://0xa9fea9fe/health",
+        "tcp://169.254.169.254:80",
+        "tcp://2852039166:80",
+        "tcp://[::ffff:a9fe:a9fe]:80",
+    ],
+)
+def test_metadata_addresses(folder: Folder, ready: str) -> None:
+    """A metadata address is not asked whether it is ready."""
+    assert "link-local or cloud-metadata" in folder.refused(folder.server(ready=ready))
+    assert not (folder.path / "pid").exists()
+
+
+# Reuse
+
+
+def test_reuse(folder: Folder) -> None:
+    """If something answers already, nothing is started, and it is left alone afterwards."""
+
+    async def go() -> None:
+        async with wire(http(b"ok", "404 Not Found")) as opened:
+            ready = f"http://127.0.0.1:{opened.port}/health"
+            for _ in range(2):
+                async with folder.running(folder.server(ready=ready)):
+                    assert not (folder.path / "pid").exists()
+            assert len(opened.requests) == 2
+
+    anyio.run(go)
+
+
+def test_no_reuse(folder: Folder) -> None:
+    """With reuse off, something that answers already is an error."""
+
+    async def go() -> None:
+        async with wire(http(b"ok")) as opened:
+            ready = f"http://127.0.0.1:{opened.port}/health"
+            async with folder.running(folder.server(ready=ready, reuse=False)):
+                raise AssertionError("unreachable")
+
+    with pytest.raises(ServerError, match=r"answers at .* already, and reuse is off"):
+        anyio.run(go)
+    assert not (folder.path / "pid").exists()
+
+
+def test_something_broken_is_not_reused(folder: Folder) -> None:
+    """What answers 500 is not ready: the server is started, and its death tells that the port is taken."""
+
+    async def go() -> None:
+        async with wire(http(b"no", "500 Oops")) as opened:
+            folder.port = opened.port
+            async with folder.running(folder.server()):
+                raise AssertionError("unreachable")
+
+    with pytest.raises(ServerError, match=r"(?s)exited with status 1.*Address already in use"):
+        anyio.run(go)
+
+
+# While it runs
+
+
+def test_noisy_output(folder: Folder) -> None:
+    """A server that prints megabytes is read all the while: it never blocks on a full pipe."""
+    body = "for _ in range(100): print('x' * 100_000)\nsys.stderr.write('y' * 1_000_000)\nserve()"
+    folder.run(folder.server(body))
+
+
+def test_death_during_the_run(folder: Folder) -> None:
+    """A server that dies while the run goes on is told of, once, with its last output."""
+
+    async def inside() -> None:
+        os.kill(folder.pid(), signal.SIGKILL)
+        await until(lambda: bool(folder.dead))
+
+    folder.run(folder.server("print('working on hunter2', flush=True)\nserve()"), inside)
+    (told,) = folder.dead
+    assert "exited with status -9 during the run" in told
+    assert told.endswith("working on ***")
+
+
+def test_environment_and_folder(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command runs in `cwd`, with the environment and `env` over it, and with our own `python`."""
+    monkeypatch.setenv("FROM_OUTSIDE", "outside")
+    monkeypatch.setenv("BOTH", "outside")
+    (folder.path / "inner").mkdir()
+    body = (
+        "seen = [os.environ['FROM_OUTSIDE'], os.environ['BOTH'], os.getcwd()]\n"
+        "pathlib.Path('seen').write_text(' '.join(seen))\n"
+        "serve()"
+    )
+    for command in ("python ../server.py", ["python", "../server.py"], "X=1 python ../server.py"):
+        folder.run(folder.server(body, command=command, cwd="inner", env={"BOTH": "inside"}))
+        outside, both, cwd = (folder.path / "inner/seen").read_text().split(" ")
+        assert (outside, both, cwd) == ("outside", "inside", str(folder.path / "inner"))
+        gone(folder.pid("inner/pid"))
+
+
+def test_nothing_to_read(folder: Folder) -> None:
+    """A server that reads its input finds it empty."""
+    folder.run(folder.server("assert sys.stdin.read() == ''\nserve()"))
+
+
+# Ending
+
+CHILD = "subprocess.Popen([sys.executable, '-c', {code!r}])\nserve()"
+WRITES_PID = "import os, signal, time, pathlib; pathlib.Path('pid-child').write_text(str(os.getpid())); "
+
+
+def test_children_are_ended(folder: Folder) -> None:
+    """All that a shell started is ended with it, children of its child that ignore SIGTERM too."""
+    stubborn = WRITES_PID + "signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)"
+    child = folder.path / "pid-child"
+
+    async def inside() -> None:
+        await until(lambda: child.exists() and bool(child.read_text()))
+
+    command = f"{sys.executable} server.py & wait"
+    folder.run(folder.server(CHILD.format(code=stubborn), command=command), inside)
+    gone(folder.pid())
+    gone(folder.pid("pid-child"))
+
+
+def test_time_to_say_goodbye(folder: Folder) -> None:
+    """A server behind a shell, which dies first, is given the time to end in order."""
+    body = (
+        "def goodbye(*_):\n"
+        "    time.sleep(0.2)\n"
+        "    pathlib.Path('goodbye').write_text('done')\n"
+        "    sys.exit(0)\n"
+        "signal.signal(signal.SIGTERM, goodbye)\n"
+        "serve()"
+    )
+    folder.run(folder.server(body, command=f"{sys.executable} server.py & wait"))
+    assert (folder.path / "goodbye").read_text() == "done"
+
+
+def test_a_server_that_ignores_sigterm(folder: Folder) -> None:
+    """A server that ignores SIGTERM is killed after its time."""
+    folder.grace_s = 0.2
+    folder.run(folder.server("signal.signal(signal.SIGTERM, signal.SIG_IGN)\nserve()"))
+    gone(folder.pid())
+
+
+def test_a_child_that_left(folder: Folder) -> None:
+    """A child that left the group and holds the output open keeps no run from ending."""
+    code = WRITES_PID + "os.setsid(); time.sleep(60)"
+
+    async def inside() -> None:
+        await until((folder.path / "pid-child").exists)
+
+    folder.run(folder.server(CHILD.format(code=code)), inside)
+    gone(folder.pid())
+
+
+@pytest.mark.parametrize("how", ["error", "cancel"])
+def test_ended_with_the_run(folder: Folder, how: str) -> None:
+    """A run that fails or is cancelled ends the server like one that finishes."""
+
+    async def go() -> None:
+        with anyio.CancelScope() as scope:
+            async with folder.running(folder.server()):
+                if how == "error":
+                    raise ZeroDivisionError
+                scope.cancel()
+                await anyio.sleep_forever()
+
+    with suppress(BaseExceptionGroup, ZeroDivisionError):
+        anyio.run(go)
+    gone(folder.pid())
+
+
+def test_cancelled_while_starting(folder: Folder) -> None:
+    """A run that is cancelled while it waits for its server ends it."""
+
+    async def go() -> None:
+        with anyio.CancelScope() as scope:
+            async with anyio.create_task_group() as tasks:
+
+                async def start() -> None:
+                    async with folder.running(folder.server(status=503, timeout_s=30)):
+                        raise AssertionError("unreachable")
+
+                tasks.start_soon(start)
+                await until((folder.path / "pid").exists)
+                scope.cancel()
+
+    anyio.run(go)
+    wait_for(lambda: bool((folder.path / "pid").read_text()), "the pid")
+    gone(folder.pid())
+
+
+RUNNER = """
+import sys, pathlib, anyio
+from agentest.config import Server
+from agentest.http import AddressGuard, open_client
+from agentest.simulate.server import running_server
+
+async def main():
+    server = Server(command=[sys.executable, "server.py"], ready=sys.argv[1])
+    async with anyio.create_task_group() as tasks, open_client(AddressGuard()) as client:
+        async with running_server(server, pathlib.Path("."), client, tasks, str, print):
+            pathlib.Path("up").write_text("yes")
+            await anyio.sleep_forever()
+
+anyio.run(main)
+"""
+
+
+@pytest.mark.parametrize("stubborn", [False, True])
+def test_a_killed_run(folder: Folder, stubborn: bool) -> None:
+    """When the run itself is killed by SIGKILL, the server and its children are ended all the same."""
+    ignore = "signal.signal(signal.SIGTERM, signal.SIG_IGN); " if stubborn else ""
+    child = WRITES_PID + ignore + "time.sleep(60)"
+    config = folder.server(ignore + "\n" + CHILD.format(code=child))
+    (folder.path / "runner.py").write_text(RUNNER)
+    run = subprocess.Popen([sys.executable, "runner.py", config.ready], cwd=folder.path)
+    try:
+        wait_for((folder.path / "up").exists, "the run")
+        wait_for((folder.path / "pid-child").exists, "the child")
+        wait_for(lambda: bool((folder.path / "pid-child").read_text()), "the child's pid")
+        assert alive(folder.pid())
+    finally:
+        run.kill()
+        run.wait()
+    gone(folder.pid())
+    gone(folder.pid("pid-child"))
+
+
+def test_no_reaper_is_left(folder: Folder) -> None:
+    """The process that watches over the run is gone when the run has ended."""
+    before = _children()
+    folder.run(folder.server())
+    assert _children() <= before
+
+
+def _children() -> set[str]:
+    listed = subprocess.run(
+        ["ps", "-o", "pid=,args=", "--ppid", str(os.getpid())], capture_output=True, text=True, check=False
+    )
+    return {line for line in listed.stdout.splitlines() if "reaper" in line}

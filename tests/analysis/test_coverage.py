@@ -1,0 +1,254 @@
+"""Which paths of which tasks have scenarios, and which tools were called and failed."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import builders
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from agentest.analysis.coverage.measure import Coverage, Placed, Share, ToolUse, measure, worst
+from agentest.analysis.coverage.show import print_text
+from agentest.cli.coverage import enough, show
+from agentest.config.config import Config
+from agentest.errors import ExitCode, UsageError
+from agentest.results import RunResult, Status
+from agentest.run.plan import Options, Unit, make_plan
+from agentest.scenarios.definition import Scenario, scenario
+from agentest.scenarios.discovery import Discovered
+from agentest.store.document import to_json
+
+
+def place(name: str, *tags: str, **more: Any) -> Scenario:
+    return scenario(name, turns=["x"], tags=tags, **more)
+
+
+def units(*scenarios: Scenario) -> Sequence[Unit]:
+    config = Config.model_validate({"agent": {"endpoint": "http://127.0.0.1:9/"}})
+    return make_plan(config, Discovered(scenarios), Options(), Path.cwd()).units
+
+
+def covered(scenarios: Sequence[Scenario], *results: RunResult, **more: Any) -> Coverage:
+    documents = {f"r{i}.json": to_json(result) for i, result in enumerate(results)}
+    return measure(units(*scenarios), 0, documents, **{"only_units": False, **more})
+
+
+def ran(name: str, status: Status = Status.PASSED, *calls: Any, agent: str = "booking") -> Any:
+    held = builders.conversation(f"{name}@{agent}-1", [builders.turn(tool_calls=calls)])
+    return builders.scenario_result(
+        name, [builders.conversation_result(held=held)], verdict=builders.verdict(status), agent=agent
+    )
+
+
+MATRIX = [
+    place("pays", "task:refund", "path:happy", tools={"pay": {}, "lookup": {}}),
+    place("pays twice", "task:refund", "path:happy"),
+    place("finds nothing", "task:lookup", "path:not-found"),
+    place("all at once", "task: refund", "task:lookup", "path:down", "urgent"),
+    place("a task alone", "task:refund"),
+    place("no tags"),
+]
+
+
+def text_of(coverage: Coverage, form: Any = "text") -> str:
+    written = io.BytesIO()
+    out = io.TextIOWrapper(written, "utf-8")
+    show(coverage, form, out, {})
+    out.flush()
+    return written.getvalue().decode()
+
+
+def test_tags_make_the_matrix() -> None:
+    """A scenario covers the cells of all its tasks and paths; cells without one are the gaps."""
+    found = covered(MATRIX)
+    assert found.tasks == ("refund", "lookup")
+    assert found.paths == ("happy", "not-found", "down")
+    names = {cell: [s.name for s in scenarios] for cell, scenarios in found.cells.items()}
+    assert names["refund", "happy"] == ["pays", "pays twice"]
+    assert names["refund", "down"] == names["lookup", "down"] == ["all at once"]
+    assert found.gaps == {"refund": ("not-found",), "lookup": ("happy",)}
+    assert found.cells_share == Share(4, 6)
+    assert [s.name for s in found.outside] == ["a task alone", "no tags"]
+
+
+def test_results_tell_whether_a_cell_passed() -> None:
+    """The worst result of a scenario counts: of all agents, and of all files."""
+    first = builders.run_result(
+        ran("pays"), ran("pays", Status.FAILED, agent="other"), ran("all at once"), comparison=True
+    )
+    second = builders.run_result(ran("all at once", Status.ERRORED), ran("gone"))
+    found = covered(MATRIX, first, second)
+    status = {s.name: s.status for s in found.scenarios}
+    assert status["pays"] is Status.FAILED
+    assert status["all at once"] is Status.ERRORED
+    assert status["pays twice"] is None
+    assert found.conversations == 5
+
+
+def test_unknown_is_not_passed() -> None:
+    """A cell in which one scenario passed and another was never run does not look passed."""
+    assert worst([Status.PASSED, None]) is None
+    assert "? 1/2" in text_of(covered(MATRIX, builders.run_result(ran("pays"))))
+
+
+def test_tools_called_and_failed() -> None:
+    """An exception, invalid arguments and an answer with an error are failed calls; nothing else is."""
+    result = builders.run_result(
+        ran(
+            "pays",
+            Status.PASSED,
+            builders.tool_call("pay", result={"error": "down"}, error="down"),
+            builders.tool_call("pay", "x", invalid_arguments="no JSON", result={"error": "no JSON"}),
+            builders.tool_call("pay", result={"error": {"code": 503}}),
+            builders.tool_call("pay", result={"error": None, "id": 1}),
+            builders.tool_call("pay", result="error"),
+            builders.tool_call("secret", mocked=False),
+        )
+    )
+    found = covered(MATRIX, result)
+    assert found.tools == (ToolUse("pay", 5, 3), ToolUse("lookup", 0, 0), ToolUse("secret", 1, 0))
+    assert found.tools_share == Share(2, 3)
+
+
+def test_calls_of_a_turn_that_never_closed_count() -> None:
+    """What the agent called before its conversation broke was called."""
+    broken = builders.conversation(
+        "c", [], builders.failure(), builders.unfinished_turn(0, "x", builders.tool_call("pay"))
+    )
+    result = builders.run_result(
+        builders.scenario_result("pays", [builders.conversation_result(held=broken)])
+    )
+    assert covered(MATRIX, result).tools[0] == ToolUse("pay", 1, 0)
+
+
+def test_filters_narrow_the_results_too() -> None:
+    """With filters, only the selected scenarios' results count; without, those of other sources as well."""
+    result = builders.run_result(
+        ran("pays", Status.PASSED, builders.tool_call("pay")),
+        ran("a case of a set", Status.PASSED, builders.tool_call("pay")),
+        ran("pays", Status.PASSED, builders.tool_call("pay"), agent="other"),
+        comparison=True,
+    )
+    calls = [
+        covered(MATRIX, result, **only).tools[0].called
+        for only in ({}, {"only_units": True}, {"agent": "other"})
+    ]
+    assert calls == [3, 2, 1]
+
+
+def test_a_tag_needs_a_name() -> None:
+    """`task:` alone is told with the scenario's place."""
+    with pytest.raises(UsageError, match=r"test_coverage\.py:\d+: the tag 'task:' names nothing"):
+        covered([place("s", "task: ")])
+
+
+@pytest.mark.parametrize(
+    ("least", "code"), [(None, ExitCode.PASSED), (66.6, ExitCode.PASSED), (66.7, ExitCode.FAILED)]
+)
+def test_a_share_can_be_demanded(
+    least: float | None, code: ExitCode, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Four of six cells are enough for 66.6 percent and too few for 66.7."""
+    assert enough(covered(MATRIX), least) is code
+    told = capsys.readouterr().err
+    assert ("cells with a scenario: 4 of 6 (66 %), less than the 66.7 %" in told) is (code is ExitCode.FAILED)
+
+
+def test_each_share_counts() -> None:
+    """All cells have a scenario, but no tool was called: that is below any share."""
+    full = covered([place("s", "task:a", "path:b", tools={"pay": {}})], builders.run_result(ran("s")))
+    assert full.cells_share == Share(1, 1)
+    assert enough(full, 1) is ExitCode.FAILED
+
+
+def test_nothing_to_measure_is_no_pass() -> None:
+    """A demanded share of nothing is refused: unknown is never pass."""
+    with pytest.raises(UsageError, match="nothing to measure"):
+        enough(covered([place("s")]), 0)
+
+
+def test_without_tags_and_results_the_text_says_what_to_do() -> None:
+    """An untagged project is told how to tag, and how to get results."""
+    text = text_of(covered([place("s", tools={"pay": {}})]))
+    assert 'tags=["task:refund", "path:tool-error"]' in text
+    assert "agentest run --reporter json" in text
+    assert "1 tool: pay" in text
+
+
+def test_the_text() -> None:
+    """Off a terminal: plain, whole lines."""
+    result = builders.run_result(
+        ran("pays", Status.PASSED, builders.tool_call("lookup")), ran("finds nothing", Status.FAILED)
+    )
+    text = text_of(covered(MATRIX, result))
+    for row in (
+        "refund   ? 1/2   –           ? 0/1",
+        "lookup   –       ✗ 0/1       ? 0/1",
+        "4 of 6 cells have a scenario (66 %)",
+        "  refund: not-found",
+        "2 scenarios in no cell: they need a task: and a path: tag",
+        "pay       never        –",
+        "1 of 2 tools was called (50 %)",
+        "Never seen failing: lookup",
+    ):
+        assert row in text, text
+
+
+def test_a_narrow_terminal_gets_the_matrix_in_pieces() -> None:
+    """Paths that have no room beside each other come below each other, with their names whole."""
+    found = covered([place("s", "task:refund", *(f"path:way-{n:02}-of-many" for n in range(12)))])
+    out = io.StringIO()
+    print_text(found, Console(file=out, force_terminal=True, width=60, color_system=None))
+    rows = out.getvalue().splitlines()
+    assert max(map(len, rows)) <= 60
+    heads = [row for row in rows if row.startswith("task")]
+    assert len(heads) == 4
+    assert all(f"way-{n:02}-of-many" in " ".join(heads) for n in range(12))
+
+
+def test_the_json() -> None:
+    """Everything is there for programs."""
+    found = json.loads(text_of(covered(MATRIX, builders.run_result(ran("pays"))), "json"))
+    assert found["shares"]["cells"] == {"covered": 4, "of": 6, "percent": 66}
+    assert found["gaps"] == [{"task": "refund", "path": "not-found"}, {"task": "lookup", "path": "happy"}]
+    assert found["cells"][0]["scenarios"][0] == {"name": "pays", "status": "passed"}
+    assert found["neverCalled"] == ["pay", "lookup"]
+    assert found["results"] == ["r0.json"]
+
+
+def test_the_markdown() -> None:
+    """Tables for a pull request, in which no name can break out of its cell."""
+    text = text_of(covered([place("s", "task:a|b", "path:<c>")], builders.run_result(ran("s"))), "markdown")
+    assert "| task | &#60;c&#62; |\n| --- | --- |\n| a&#124;b | ✅ 1/1 |\n" in text
+
+
+@given(
+    st.lists(
+        st.builds(
+            Placed,
+            name=st.text(max_size=20),
+            where=st.just("a.sim.py:1"),
+            tasks=st.lists(st.text(min_size=1, max_size=5), max_size=3, unique=True).map(tuple),
+            paths=st.lists(st.text(min_size=1, max_size=5), max_size=3, unique=True).map(tuple),
+            status=st.sampled_from([*Status, None]),
+        ),
+        max_size=6,
+    ),
+    st.lists(st.builds(ToolUse, st.text(max_size=9), st.integers(0, 9), st.integers(0, 9)), max_size=3),
+    st.booleans(),
+)
+def test_any_coverage_can_be_told(scenarios: Any, tools: Any, with_results: bool) -> None:
+    """Every form shows every coverage, and a cell is either covered or a gap."""
+    found = Coverage(tuple(scenarios), 1, tuple(tools), ("r.json",) if with_results else (), 3)
+    for form in ("text", "json", "markdown"):
+        text_of(found, form).encode("utf-8", "surrogatepass")
+    gaps = sum(map(len, found.gaps.values()))
+    share = found.cells_share
+    assert (share.covered + gaps == share.of) if share else not gaps

@@ -1,0 +1,318 @@
+"""Secrets stay out of what is shown, and everything else stays in."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+from collections.abc import Callable
+from urllib.parse import quote, quote_plus
+
+import httpx
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from agentest.support.redact import (
+    HIDDEN,
+    MAX_ERROR_CHARS,
+    Redactor,
+    environment_secrets,
+    header_secrets,
+    looks_secret,
+    url_secrets,
+)
+
+words = st.text("abcdefghijklmnopqrstuvwxyzABCDEF0123456789-_.", min_size=8, max_size=40)
+
+
+@given(st.lists(words, min_size=1, max_size=4), st.text(max_size=20), st.text(max_size=20))
+def test_known_secrets(secrets: list[str], before: str, after: str) -> None:
+    """Whatever a known secret stands in, none of it is left, not even where one secret contains another."""
+    redact = Redactor([*secrets, secrets[0] + "-longer"])
+    shown = redact(before + f" {secrets[0]}-longer ".join(secrets) + after)
+    assert not any(secret in shown.replace(HIDDEN, "\n") for secret in secrets)
+
+
+@given(st.text(max_size=2000), st.lists(st.text(max_size=10), max_size=3))
+def test_any_text(text: str, secrets: list[str]) -> None:
+    """Any text can be redacted, and an error is never longer than 500 characters."""
+    assert len(Redactor(secrets).error(text)) <= MAX_ERROR_CHARS == 500
+
+
+@given(st.integers(0, 600), words)
+def test_redacted_before_it_is_cut(padding: int, secret: str) -> None:
+    """A secret at the place where an error is cut leaves no beginning behind."""
+    secret = f"S{secret}S"
+    shown = Redactor([secret]).error("x" * padding + secret + "y" * 100)
+    assert secret[:5] not in shown
+
+
+def test_a_cut_shows() -> None:
+    """An error that was cut ends with an ellipsis; one that fits is whole."""
+    redact = Redactor()
+    assert redact.error("x" * 501) == "x" * 499 + "…"
+    assert redact.error("x" * 500) == "x" * 500
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("Authorization: Bearer abcd1234", f"Authorization: Bearer {HIDDEN}"),
+        ("authorization: bearer abcd", f"authorization: bearer {HIDDEN}"),
+        ("{'Authorization': 'Bearer a.b-c_d~e+f/g='}", f"{{'Authorization': 'Bearer {HIDDEN}'}}"),
+        ("Bearer  two-spaces", f"Bearer  {HIDDEN}"),
+        ("Bearer token-1234", f"Bearer {HIDDEN}"),
+        ("Basic dXNlcjpwYXNz", f"Basic {HIDDEN}"),
+        ("Basic QWxhZGRpbjpvcGVu==", f"Basic {HIDDEN}"),
+        ("Incorrect API key provided: sk-abcdefgh1234.", f"Incorrect API key provided: {HIDDEN}."),
+        ("sk-proj-abcdefgh_1234", HIDDEN),
+        ("sk-ant-api03-abcdefgh", HIDDEN),
+        ("ghp_abcdefgh1234 hf_abcdefgh1234", f"{HIDDEN} {HIDDEN}"),
+        ("AIzaSyA1234567890abcdefghijk", HIDDEN),
+        ("AKIAABCDEFGHIJKLMNOP", HIDDEN),
+        ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln", HIDDEN),
+        ("x-api-key: abcdef12", f"x-api-key: {HIDDEN}"),
+        ('{"api_key": "abcdef12"}', f'{{"api_key": "{HIDDEN}"}}'),
+        ("?apikey=abcdef12&x=1", f"?apikey={HIDDEN}&x=1"),
+        ("access_token=abcdef12", f"access_token={HIDDEN}"),
+        ("http://user:pass@host/path", f"http://{HIDDEN}@host/path"),
+        ("https://justatoken@host/path", f"https://{HIDDEN}@host/path"),
+        ("at http://user:p@ss@host:80.", f"at http://{HIDDEN}@host:80."),
+        (r'"http:\/\/user:pass@host"', rf'"http:\/\/{HIDDEN}@host"'),
+        ("https://host/x?a=1&token=abc&b=2#x", f"https://host/x?a=1&token={HIDDEN}&b=2#x"),
+        ("https://host/x?sig=a%2Fb%3D and on", f"https://host/x?sig={HIDDEN} and on"),
+        ("?next=http://host/?key=abc", f"?next=http://host/?key={HIDDEN}"),
+        ("Bearer%20abcd1234", f"Bearer%20{HIDDEN}"),
+        ('connect(token="abcd1234", port=80)', f'connect(token="{HIDDEN}", port=80)'),
+        ("PASSWORD = 'hunter2!'", f"PASSWORD = '{HIDDEN}'"),
+        (r"{\"password\": \"hunter2!\"}", rf"{{\"password\": \"{HIDDEN}\"}}"),
+        ("password=hunter2!", f"password={HIDDEN}"),
+        ("cookie eyJzZXNzaW9uIjoxfQ, then", f"cookie {HIDDEN}, then"),
+    ],
+)
+def test_forms_of_credentials(text: str, shown: str) -> None:
+    """What has the form of a credential is hidden, whether it is known or not."""
+    assert Redactor()(text) == shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "missing bearer token",
+        "a bearer authentication scheme is required",
+        "Bearer realm",
+        "Basic authentication is not enabled",
+        "a basic understanding of it",
+        "the api key is missing",
+        "api_key: null",
+        "http://host:8000/path",
+        "http://host/a:b@c",
+        "scenarios/booking.sim.py:12",
+        "ask-for-directions and task_management",
+        "at 9:30 for 2 people",
+        "https://host/x?page=2&monkey=banana#top",
+        "mail ada@example.com or see http://host/ada@example.com",
+        "the token: expected a word; password: missing",
+        "",
+    ],
+)
+def test_what_stays(text: str) -> None:
+    """Ordinary words, paths and addresses are not touched."""
+    assert Redactor()(text) == text
+
+
+PASSWORD = "p@ss w\"rd/\\ü+<&'\n%#x🔑"
+
+
+@pytest.mark.parametrize(
+    "spell",
+    [
+        str,
+        repr,
+        ascii,
+        quote,
+        quote_plus,
+        lambda text: quote(text, safe=""),
+        lambda text: quote(text, safe="").lower(),
+        lambda text: quote(quote(text, safe=""), safe=""),
+        lambda text: quote(text, safe="!$&'()*+,;=:@"),
+        json.dumps,
+        lambda text: json.dumps(text, ensure_ascii=False),
+        lambda text: json.dumps(json.dumps({"a": text})),
+        lambda text: json.dumps(json.dumps({"a": text}, ensure_ascii=False)),
+        html.escape,
+        lambda text: html.escape(json.dumps(text)),
+        lambda text: "".join(f"&#{ord(c)};" if not c.isalnum() else c for c in text),
+        lambda text: str(httpx.URL("http://host/", params={"x": text})),
+        lambda text: f"<{text}>",
+    ],
+)
+def test_a_secret_in_any_spelling(spell: Callable[[str], str]) -> None:
+    """A secret counts as itself in a URL, in JSON, in HTML and in Python, at several levels of quoting."""
+    shown = Redactor([PASSWORD])(f"before {spell(PASSWORD)} after")
+    assert shown.startswith("before ")
+    assert shown.endswith(" after")
+    assert HIDDEN in shown
+    assert "ss" not in shown.replace(HIDDEN, "")
+    assert "rd" not in shown.replace(HIDDEN, "")
+
+
+@given(st.text(min_size=4, max_size=30).filter(lambda text: len(text.strip()) >= 4))
+@example("000&")
+def test_any_secret_in_common_spellings(secret: str) -> None:
+    """That holds for any secret, whatever it is made of."""
+    secret = secret.strip()
+    redact = Redactor([secret])
+    for spelt in (secret, quote(secret, safe=""), json.dumps(secret)[1:-1], html.escape(secret)):
+        assert redact(f"<{spelt}>") in (f"<{HIDDEN}>", f"<{spelt}>" if spelt == HIDDEN else "")
+
+
+def test_secrets_of_a_url() -> None:
+    """The password and secret parts of the query are known from a URL, also as a Basic header has them."""
+    url = "https://bot:p%40ss-word@host/x?page=2&api_key=a%2Fb12345"
+    redact = Redactor(url_secrets(url))
+    basic = base64.b64encode(b"bot:p@ss-word").decode()
+    shown = redact(f"{url} sent {basic} with p@ss-word and a/b12345 for page=2")
+    assert shown == (
+        f"https://{HIDDEN}@host/x?page=2&api_key={HIDDEN} sent {HIDDEN} with {HIDDEN} and {HIDDEN} for page=2"
+    )
+    assert url_secrets("http://host:80/x?page=2") == url_secrets("http://[") == []
+
+
+def test_secrets_of_headers() -> None:
+    """A Basic header's password is a secret by itself."""
+    basic = "Basic " + base64.b64encode(b"bot:hunter2-x").decode()
+    redact = Redactor(header_secrets({"Authorization": basic, "X-Trace": "abcdefgh"}))
+    assert redact("hunter2-x abcdefgh") == f"{HIDDEN} abcdefgh"
+
+
+def test_secrets_of_the_environment() -> None:
+    """Variables that look secret count, but for short values and the working folder."""
+    environ = {"BOT_TOKEN": "abcdefgh", "TEST_KEY": "test", "PWD": "/home/ada/bot", "HOME": "/home/ada"}
+    assert environment_secrets(environ) == ["abcdefgh"]
+
+
+LONG = 400_000
+UNITS = (
+    *(
+        "eyJ-",
+        "-eyJaaaaaaaa",
+        "a.eyJ",
+        "eyJaaaaaaaa.",
+        "bearer ",
+        "Bearer  auth",
+        "Basic ",
+        "Basic aAA",
+        "api_key ",
+    ),
+    *(
+        "api_key\\",
+        "api_key = ",
+        "password='",
+        'token="a',
+        "://",
+        "://a:",
+        "://a@",
+        "x@",
+        "?a",
+        "?a=",
+        "&key",
+        "sk-a",
+    ),
+    *(
+        "AKIA",
+        "AIza",
+        "p@ss",
+        "p%2525",
+        "\\",
+        "p\\",
+        "&amp;",
+        "&#0000",
+        "%",
+        "%25",
+        "p&amp;amp;",
+        "a",
+        "A",
+        "0",
+    ),
+)
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_long_texts_take_time_in_proportion(unit: str) -> None:
+    """A text of any length is redacted in one pass: the square of this would take many minutes."""
+    redact = Redactor(['p@ss w"rd', "zq-secret-91"])
+    for end in ("", "!"):
+        assert len(redact.error(unit * (LONG // len(unit)) + end)) <= MAX_ERROR_CHARS
+        redact(unit * (LONG // len(unit)) + end)
+
+
+@given(st.integers(0, 9_000), st.integers(1, 3_000))
+def test_a_long_error_is_cut_before_it_is_redacted(padding: int, hidden: int) -> None:
+    """Of a secret that the cut goes through nothing is left, however much before it was hidden."""
+    secret = "S" + "zq-91/" * 40 + "S"
+    text = f"Bearer {'x' * padding} {'sk-abcdefgh12 ' * hidden}{secret}{'y' * 9_000}"
+    shown = Redactor([secret]).error(text)
+    assert "zq-" not in shown
+    assert len(shown) <= MAX_ERROR_CHARS
+
+
+def test_short_values() -> None:
+    """A value too short to be a secret does not blot out ordinary words."""
+    assert Redactor(["a", "", "  ", "yes"])("yes, a day") == "yes, a day"
+
+
+def test_values_with_line_breaks_around_them() -> None:
+    """A value that was read with a line break at its end is hidden without it too."""
+    assert Redactor(["secret-value\n"])("it is secret-value!") == f"it is {HIDDEN}!"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "OPENAI_API_KEY",
+        "API_KEY_2",
+        "apiKey",
+        "x-api-key",
+        "APIKEY",
+        "TOKEN",
+        "GITHUB_TOKEN",
+        "ACCESSTOKEN",
+        "authToken",
+        "DB_PASSWORD",
+        "DB_PASS",
+        "CLIENT_SECRET",
+        "Authorization",
+        "proxy-authorization",
+        "Cookie",
+        "set-cookie",
+        "AWS_SECRET_ACCESS_KEY",
+        "GOOGLE_CREDENTIALS",
+        "GITHUB_PAT",
+    ],
+)
+def test_secret_names(name: str) -> None:
+    """Names under which secrets usually stand are known, in every spelling."""
+    assert looks_secret(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "PATH",
+        "MAX_TOKENS",
+        "TOKENIZER",
+        "MONKEY",
+        "AUTHOR",
+        "COMPASS",
+        "PORT",
+        "HOST",
+        "content-type",
+        "KEYBOARD",
+        "",
+    ],
+)
+def test_other_names(name: str) -> None:
+    """Names that only look a little like them are not."""
+    assert not looks_secret(name)

@@ -1,0 +1,115 @@
+"""`agentest chat` and `agentest judge` from outside."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+from jsonschema import validate
+from model_server import ModelServer, completion
+from project import COMMAND, DEADLINE_S, Project, clean_environment
+
+from agentest.testing import ScriptedAgent, tool_call
+
+SCHEMA = Path(__file__).parent.parent.parent / "agentest" / "schemas" / "results.schema.json"
+
+
+def chat(project: Project, typed: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, "chat", *arguments],
+        cwd=project.root,
+        env=clean_environment(),
+        input=typed,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+    )
+
+
+def test_a_person_talks_through_the_mocks(project: Project) -> None:
+    """What is typed goes to the agent, its tool calls are answered by the mocks, and all of it is shown."""
+    project.scenario('scenario("books", goal="Book.", tools={"book": {"id": "B1"}})')
+    with ScriptedAgent([tool_call("book", day="friday"), "Booked as B1.", "Bye."]) as agent:
+        project.config(agent.endpoint)
+        done = chat(project, "Friday please\n\nthanks\n/quit\n")
+    assert done.returncode == 0, done.stderr
+    assert "book(day='friday') → {'id': 'B1'}" in done.stdout
+    assert "agent  Booked as B1." in done.stdout
+    said = [m["content"] for m in agent.requests[-1]["messages"] if m["role"] == "user"]
+    assert said == ["Friday please", "thanks"]
+
+
+def test_chat_needs_one_scenario(project: Project) -> None:
+    """With several scenarios chat lists them; an agent's error ends it with a message."""
+    project.scenario('scenario("one", goal="g")\nscenario("two", goal="g")')
+    with ScriptedAgent([tool_call("unknown")]) as agent:
+        project.config(agent.endpoint)
+        assert "choose with --scenario" in chat(project, "").stderr
+        failed = chat(project, "hello\n", "--scenario", "two")
+    assert failed.returncode == 1
+    assert "no mock" in failed.stdout
+
+
+def test_finished_conversations_are_judged_again(project: Project) -> None:
+    """`judge` evaluates transcripts of an earlier run against today's expectations, without the agent."""
+    project.scenario('scenario("s", turns=["x"], trajectory={"match_mode": "strict", "expected": []})')
+    with ScriptedAgent(["fine"]) as agent:
+        project.config(agent.endpoint)
+        assert project.run().returncode == 0
+        asked = len(agent.requests)
+        project.scenario(
+            'scenario("s", turns=[{"user_message": "x", "expect": {"contains": "never"}}])\n'
+            'scenario("new", turns=["y"])'
+        )
+        done = project.agentest("judge", ".agentest/results.json")
+        assert len(agent.requests) == asked
+    assert done.returncode == 1, done.stdout + done.stderr
+    judged = json.loads((project.root / ".agentest" / "judged.json").read_text())
+    validate(judged, json.loads(SCHEMA.read_text()))
+    assert {s["name"]: s["status"] for s in judged["scenarios"]} == {"s": "failed", "new": "skipped"}
+    assert project.results["summary"]["passed"] is True  # the run's own results stay
+
+
+def test_results_of_another_form_are_refused(project: Project) -> None:
+    """A file that is no results.json is refused with where it differs."""
+    project.scenario('scenario("s", turns=["x"])')
+    project.config("http://127.0.0.1:9/")
+    project.write("r.json", '{"schemaVersion": 1}')
+    for name, expected in (("r.json", "not a results.json"), ("none.json", "cannot be read")):
+        done = project.agentest("judge", name)
+        assert done.returncode == 2
+        assert expected in done.stderr
+
+
+def test_one_metric_is_judged_again_with_a_model(project: Project) -> None:
+    """--metric asks the judges' model for that metric alone."""
+    project.scenario('scenario("s", turns=["x"], goal="Get x.")')
+    with ScriptedAgent(["fine"]) as agent:
+        project.config(agent.endpoint)
+        project.run()
+    with ModelServer(completion({"reason": "r", "value": 4})) as model:
+        project.config(
+            "http://127.0.0.1:9/",
+            provider="openai-compatible",
+            model="m",
+            provider_options={"base_url": model.base_url},
+        )
+        done = project.agentest("judge", ".agentest/results.json", "--metric", "helpfulness")
+    assert done.returncode == 0, done.stdout + done.stderr
+    judged = json.loads((project.root / ".agentest" / "judged.json").read_text())
+    assert judged["scenarios"][0]["averages"] == {"helpfulness": 4}
+    assert judged["summary"]["llmCalls"] == 1
+
+
+def test_judging_again_without_a_model(project: Project) -> None:
+    """--offline judges by expectations alone, whatever model is configured."""
+    project.scenario('scenario("s", turns=["x"], goal="Get x.")')
+    with ScriptedAgent(["fine"]) as agent:
+        project.config(agent.endpoint)
+        project.run()
+    project.config("http://127.0.0.1:9/", model="openai/none")
+    done = project.agentest("judge", ".agentest/results.json", "--offline")
+    assert done.returncode == 0, done.stdout + done.stderr
+    judged = json.loads((project.root / ".agentest" / "judged.json").read_text())
+    assert judged["models"] == {"user": None, "judge": None}

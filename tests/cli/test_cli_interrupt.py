@@ -1,0 +1,228 @@
+"""Killing a run half-way: reports of what had finished, exit status 130, no process left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+from project import COMMAND, DEADLINE_S, Project, answers, clean_environment, free_port, interrupt, wait_until
+
+from agentest.store.reading import conversations_of, read_results
+from agentest.testing import ScriptedAgent
+
+SLOW_SERVER = """
+import http.server, sys, threading
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self): self.send_response(200); self.end_headers()
+    def do_POST(self): threading.Event().wait()
+    def log_message(self, *a): pass
+http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+
+
+def test_ctrl_c_writes_what_had_finished(project: Project) -> None:
+    """After Ctrl-C the finished scenario is in the reports, the unfinished one is not called passed."""
+    hanging = threading.Event()
+
+    def answer(body: dict) -> str:
+        if body["messages"][-1]["content"] == "wait":
+            hanging.set()
+            threading.Event().wait(DEADLINE_S)
+        return "done"
+
+    project.scenario('scenario("quick", turns=["go"])\nscenario("slow", turns=["go", "wait"])')
+    with ScriptedAgent(answer) as agent:
+        project.config(agent.endpoint)
+        process = project.start()
+        assert hanging.wait(DEADLINE_S)
+        assert process.stdout is not None
+        while "quick" not in process.stdout.readline():
+            pass  # its line is printed when it has finished
+        code, out, err = interrupt(process)
+    assert code == 130, out + err
+    assert "Traceback" not in err
+    assert project.scenario_result("quick")["status"] == "passed"
+    assert project.scenario_result("slow")["status"] == "errored"
+    assert project.results["interrupted"] is True
+    assert project.results["summary"]["passed"] is False
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_the_agents_server_ends_with_the_run(project: Project, number: signal.Signals) -> None:
+    """However the run is killed, the server it started is gone afterwards."""
+    port = free_port()
+    project.write("server.py", SLOW_SERVER)
+    project.write(
+        "agentest.config.yaml",
+        f"agent:\n  endpoint: http://127.0.0.1:{port}/v1\n  server:\n"
+        f"    command: ['{sys.executable}', server.py, '{port}']\n    ready: 'http://127.0.0.1:{port}/'\n",
+    )
+    project.scenario('scenario("s", turns=["x"])')
+    process = project.start()
+    wait_until(lambda: answers(port))
+    process.send_signal(number)
+    process.communicate(timeout=DEADLINE_S)
+    wait_until(lambda: not answers(port))
+    assert process.returncode in (130, -signal.SIGKILL)
+
+
+def test_a_server_that_was_running_is_left_running(project: Project) -> None:
+    """With `reuse`, what answered before the run is used and not ended."""
+    with ScriptedAgent(["hi"]) as agent:
+        project.write(
+            "agentest.config.yaml",
+            f"agent:\n  endpoint: {agent.endpoint}\n"
+            f"  server: {{command: 'exit 1', ready: '{agent.endpoint}'}}\n",
+        )
+        project.scenario('scenario("s", turns=["x"])')
+        assert project.run().returncode == 0
+        assert project.run().returncode == 0
+
+
+def test_watch_runs_again_when_a_helper_changes(project: Project) -> None:
+    """--watch runs again when a module that a scenario imports changes, and ends with Ctrl-C."""
+    project.write("helper.py", 'TEXT = "one"\n')
+    project.scenario('from helper import TEXT\nscenario("s", turns=[TEXT])')
+    with ScriptedAgent(["y"]) as agent:
+        project.config(agent.endpoint)
+        process = project.start("--watch")
+        try:
+            wait_until(lambda: len(agent.requests) == 1)
+            assert process.stderr is not None
+            assert "waiting for changes" in process.stderr.readline()
+
+            def changed() -> bool:
+                # Written again until it is seen: the watcher may not have begun to look yet.
+                project.write("helper.py", 'TEXT = "two"\n')
+                return len(agent.requests) >= 2
+
+            wait_until(changed)
+        finally:
+            code, _, _ = interrupt(process)
+    assert code == 130
+    assert [r["messages"][-1]["content"] for r in agent.requests][:2] == ["one", "two"]
+
+
+SWALLOWS = """
+from pathlib import Path
+import threading
+try:
+    Path("here").touch()
+    threading.Event().wait()
+except BaseException:
+    pass
+scenario("s", turns=["x"])
+"""
+
+
+def test_watch_ends_while_it_prepares(project: Project) -> None:
+    """Ctrl-C ends --watch also where a scenario file takes the exception for one of its own."""
+    project.scenario(SWALLOWS)
+    with ScriptedAgent(["y"]) as agent:
+        project.config(agent.endpoint)
+        process = project.start("--watch")
+        wait_until((project.root / "here").exists)
+        code, out, err = interrupt(process)
+    assert code == 130, out + err
+
+
+def test_watch_ends_while_a_server_starts(project: Project) -> None:
+    """Ctrl-C while the agent's server starts, which fails for that reason, is no mistake to wait for."""
+    project.write("server.py", "import pathlib, time\npathlib.Path('here').touch()\ntime.sleep(1000)\n")
+    server = {"command": [sys.executable, "server.py"], "ready": f"http://127.0.0.1:{free_port()}/"}
+    project.config("http://127.0.0.1:9/v1", agent={"endpoint": "http://127.0.0.1:9/v1", "server": server})
+    project.scenario('scenario("s", turns=["x"])')
+    process = project.start("--watch")
+    wait_until((project.root / "here").exists)
+    code, out, err = interrupt(process)
+    assert code == 130, out + err
+
+
+BLOCKS = """
+import asyncio, threading
+from pathlib import Path
+async def handler(messages, ctx):
+    if messages[-1]["content"] == "block":
+        while '"number"' not in Path(".agentest/journal.jsonl").read_text():
+            await asyncio.sleep(0.01)
+        Path("here").touch()
+        while True:
+            threading.Event().wait()
+    return "fine"
+config = {"agent": {"type": "custom", "handler": handler}, "concurrency": 1}
+"""
+
+
+def test_a_second_ctrl_c_leaves_everything_in_order(project: Project) -> None:
+    """It ends a run that is blocked at once: the cursor is there again, and what had finished can be read."""
+    project.write("agentest.config.py", BLOCKS)
+    project.scenario('scenario("quick", turns=["go"])\nscenario("stuck", turns=["block"])')
+    ours, theirs = os.openpty()
+    process = subprocess.Popen(
+        [*COMMAND, "run"],
+        cwd=project.root,
+        env=clean_environment({"TERM": "xterm"}),
+        stdout=theirs,
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+    )
+    os.close(theirs)
+    shown = bytearray()
+    reader = threading.Thread(target=drain, args=(ours, shown), daemon=True)
+    reader.start()
+    wait_until((project.root / "here").exists)
+    process.send_signal(signal.SIGINT)
+    assert process.stderr is not None
+    while b"once more ends at once" not in process.stderr.readline():
+        pass
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=DEADLINE_S)
+    reader.join(DEADLINE_S)
+    assert process.returncode == 130
+    assert shown.rindex(b"\x1b[?25h") > shown.rindex(b"\x1b[?25l")
+    assert b"agentest: .agentest/journal.jsonl holds 1 finished conversation;" in err
+    assert len(conversations_of(read_results(project.root / ".agentest" / "journal.jsonl"))) == 1
+
+
+def drain(terminal: int, into: bytearray) -> None:
+    """Read a terminal to its end."""
+    with contextlib.suppress(OSError):  # how the end of a terminal is told
+        while piece := os.read(terminal, 65536):
+            into += piece
+
+
+def test_no_process_is_left_after_a_normal_run(project: Project) -> None:
+    """A server that the run started, and what the server started, are gone when the run has ended."""
+    port = free_port()
+    project.write(
+        "server.py",
+        SLOW_SERVER.replace("threading.Event().wait()", "self.answer()").replace(
+            "    def log_message",
+            "    def answer(self):\n"
+            '        body = b\'{"choices": [{"message": {"content": "hi"}}]}\'\n'
+            "        self.send_response(200); self.send_header('content-length', str(len(body)))\n"
+            "        self.end_headers(); self.wfile.write(body)\n"
+            "    def log_message",
+        ),
+    )
+    project.write("pids.txt", "")
+    project.write(
+        "agentest.config.yaml",
+        f"agent:\n  endpoint: http://127.0.0.1:{port}/v1\n  server:\n"
+        f"    command: sleep 1000 & echo $! > pids.txt; exec {sys.executable} server.py {port}\n"
+        f"    ready: 'http://127.0.0.1:{port}/'\n",
+    )
+    project.scenario('scenario("s", turns=["x"])')
+    done = project.run()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert not answers(port)
+    child = int((project.root / "pids.txt").read_text())
+    state = subprocess.run(["ps", "-o", "stat=", "-p", str(child)], capture_output=True, text=True).stdout
+    assert state.strip()[:1] in ("", "Z")
+    with pytest.raises(ProcessLookupError):
+        os.kill(child, 0) if not state.strip() else (_ for _ in ()).throw(ProcessLookupError())

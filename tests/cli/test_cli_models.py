@@ -1,0 +1,312 @@
+"""Runs with models, from outside: accounting, budgets, recordings, batches, outages."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import validate
+from model_server import RESET, Answer, ModelServer, Received, completion, error
+from project import Project, interrupt
+
+from agentest.testing import ScriptedAgent
+
+SCHEMA = Path(__file__).parent.parent.parent / "agentest" / "schemas" / "results.schema.json"
+
+
+def properties(received: Received) -> dict[str, Any]:
+    form = received.body.get("response_format") or {}
+    found: dict[str, Any] = form.get("json_schema", {}).get("schema", {}).get("properties", {})
+    return found
+
+
+def best(received: Received) -> Answer:
+    """Plays the user for two turns, and judges everything to be for the best."""
+    asked = properties(received)
+    if "should_stop" in asked:
+        said = sum(m["role"] == "assistant" for m in received.body["messages"])
+        return completion({"message": f"message {said}", "should_stop": said >= 2})
+    if "groups" in asked:
+        return completion({"groups": []})
+    return completion({name: _value(form) for name, form in asked.items()})
+
+
+def _value(form: dict[str, Any]) -> Any:
+    if "$ref" in form or "properties" in form:
+        return {"reason": "good", "value": 5}
+    options = form.get("enum")
+    return "good" if not options else "no failure" if "no failure" in options else options[-1]
+
+
+def configure(project: Project, agent: ScriptedAgent, model: ModelServer | None, **keys: Any) -> None:
+    named = {}
+    if model:
+        options = {"base_url": model.base_url, "api_key": "sk-secret-of-the-test"}
+        named = {"provider": "openai-compatible", "model": "m", "provider_options": options}
+    project.config(agent.endpoint, conversations_per_scenario=2, **named, **keys)
+
+
+def comparable(text: str) -> str:
+    """results.json without its times, and without which turns were slow."""
+    timeless = re.sub(r'"(\w+Ms|startedAt)": [^,}\n]+', r'"\1": 0', text)
+    return re.sub(r'"slowestTurns": \[[^]]*\]', '"slowestTurns": []', timeless)
+
+
+def results(project: Project) -> str:
+    return (project.root / ".agentest" / "results.json").read_text()
+
+
+def test_a_judged_run_counts_calls_and_tokens(project: Project) -> None:
+    """Calls and tokens are counted by role; a price that is not known is unknown, not 0."""
+    project.scenario('scenario("s", goal="Get help.")')
+    with ScriptedAgent(["sure"]) as agent, ModelServer(script=best) as model:
+        configure(project, agent, model)
+        done = project.run()
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = project.results
+    validate(found, json.loads(SCHEMA.read_text()))
+    by_role = found["summary"]["usage"]["byRole"]
+    assert by_role["user"]["calls"] == 2 * 3
+    assert by_role["judge"]["calls"] == 2 * (2 * 6 + 1)
+    assert found["summary"]["llmCalls"] == len(model.received)
+    assert found["summary"]["usage"]["cost"] is None
+    assert "cost unknown" in done.stdout
+
+
+def test_a_batch_asks_once_for_all_scores(project: Project) -> None:
+    """With judge.batch the five 1–5 metrics of a turn take one call, and all have their values."""
+    project.scenario('scenario("s", goal="Get help.")')
+    with ScriptedAgent(["sure"]) as agent, ModelServer(script=best) as model:
+        configure(project, agent, model, judge={"batch": True})
+        assert project.run().returncode == 0
+    assert project.results["summary"]["usage"]["byRole"]["judge"]["calls"] == 2 * (2 * 2 + 1)
+    averages = project.scenario_result("s")["averages"]
+    assert averages == {
+        **dict.fromkeys(["helpfulness", "coherence", "relevance", "faithfulness", "verbosity"], 5),
+        "goal_completion": 1,
+    }
+
+
+def test_a_replay_gives_the_same_results_without_a_model(project: Project) -> None:
+    """A recorded run is replayed to the byte, but for times, with neither model nor key."""
+    project.scenario('scenario("s", goal="Get help.")\nscenario("t", goal="Get more.")')
+    with ScriptedAgent(["sure"]) as agent:
+        with ModelServer(script=best) as model:
+            configure(project, agent, model)
+            assert project.run("--record").returncode == 0
+        recorded = results(project)
+        configure(project, agent, None)
+        done = project.run("--replay")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert comparable(results(project)) == comparable(recorded)
+    cassettes = list((project.root / ".agentest" / "cassettes").glob("*.jsonl"))
+    assert len(cassettes) == 2
+    assert not any("sk-secret" in cassette.read_text() for cassette in cassettes)
+
+
+def test_a_replay_fails_clearly_where_it_lacks_an_answer(project: Project) -> None:
+    """When the agent says something else, the replay stops and names the scenario to record again."""
+    project.scenario('scenario("s", goal="Get help.")')
+    with ScriptedAgent(["sure"]) as agent, ModelServer(script=best) as model:
+        configure(project, agent, model)
+        project.run("--record")
+    with ScriptedAgent(["something else"]) as changed:
+        configure(project, changed, None)
+        done = project.run("--replay")
+        assert done.returncode == 2
+        assert "nothing to replay" in done.stderr
+        assert "--record --scenario s" in done.stderr
+        with ModelServer(script=best) as model:
+            configure(project, changed, model)
+            assert project.run("--replay-or-record").returncode == 0
+            asked = len(model.received)
+            assert project.run("--replay-or-record").returncode == 0
+            assert len(model.received) == asked
+
+
+def test_nothing_recorded_is_said(project: Project) -> None:
+    """A replay without a recording, or a recording without a model, is refused with what to do."""
+    project.scenario('scenario("s", goal="g")')
+    project.config("http://127.0.0.1:9/")
+    assert "agentest run --record" in project.run("--replay").stderr
+    assert "needs a model" in project.run("--record").stderr
+    assert "exclude each other" in project.run("--record", "--replay").stderr
+
+
+def test_a_damaged_cassette_says_where(project: Project) -> None:
+    """A cassette that was cut off is refused with file and line before anything runs."""
+    project.scenario('scenario("s", goal="g")')
+    with ScriptedAgent(["sure"]) as agent, ModelServer(script=best) as model:
+        configure(project, agent, model)
+        project.run("--record")
+        (cassette,) = (project.root / ".agentest" / "cassettes").glob("*.jsonl")
+        lines = cassette.read_text().splitlines(keepends=True)
+        cassette.write_text("".join(lines[:-2]))
+        configure(project, agent, None)
+        before = len(agent.requests)
+        done = project.run("--replay")
+    assert done.returncode == 2
+    assert cassette.name in done.stderr
+    assert len(agent.requests) == before
+
+
+def test_a_number_of_calls_is_never_exceeded(project: Project) -> None:
+    """--max-llm-calls stops the run with what had finished; not one call more is made."""
+    project.scenario('scenario("s", goal="g")\nscenario("script", turns=["x"])')
+    with ScriptedAgent(["sure"]) as agent, ModelServer(script=best) as model:
+        configure(project, agent, model)
+        done = project.run("--max-llm-calls", "7")
+        assert 0 < len(model.received) <= 7
+    assert done.returncode == 2
+    assert "--max-llm-calls" in done.stderr
+    assert "--max-llm-calls" in project.results["stopped"]
+    assert project.scenario_result("s")["status"] == "errored"
+
+
+def test_a_cost_needs_a_price(project: Project) -> None:
+    """--max-cost is refused where the price of the model is not known, before anything is spent."""
+    project.scenario('scenario("s", goal="g")')
+    with ScriptedAgent(["sure"]) as agent, ModelServer(script=best) as model:
+        configure(project, agent, model)
+        done = project.run("--max-cost", "1")
+        assert not model.received
+    assert done.returncode == 2
+    assert "--max-llm-calls" in done.stderr
+
+
+def test_a_cost_is_a_number(project: Project) -> None:
+    """A limit that no cost ever exceeds is refused: it is a mistake, not a wish."""
+    done = project.run("--max-cost", "nan")
+    assert done.returncode == 2
+    assert "'--max-cost': nan is not a number" in done.stderr
+
+
+def test_a_cost_is_kept_to(project: Project) -> None:
+    """With a known price --max-cost stops the run, and the cost is in the results."""
+    project.scenario('scenario("s", goal="g", conversations_per_scenario=40)')
+
+    def expensive(received: Received) -> Answer:
+        answer = json.loads(best(received).body)
+        answer["usage"] = {"prompt_tokens": 100_000, "completion_tokens": 10_000}
+        return Answer(json.dumps(answer).encode())
+
+    with ScriptedAgent(["sure"]) as agent, ModelServer(script=expensive) as model:
+        project.config(
+            agent.endpoint, model="openai/gpt-4o-mini", provider_options={"base_url": model.base_url}
+        )
+        done = project.run("--max-cost", "0.05", "--concurrency", "1")
+    assert done.returncode == 2
+    assert "--max-cost" in done.stderr
+    assert 0.05 <= project.results["summary"]["usage"]["cost"] < 10
+
+
+def test_a_dry_run_asks_nobody(project: Project) -> None:
+    """--dry-run tells the most calls there can be, and no agent or model is asked."""
+    project.scenario('scenario("s", goal="g", max_turns=4, conversations_per_scenario=3)')
+    with ScriptedAgent(["sure"]) as agent, ModelServer(script=best) as model:
+        configure(project, agent, model)
+        done = project.run("--dry-run")
+        assert not agent.requests
+        assert not model.received
+    assert done.returncode == 0
+    assert re.search(r"12\s+87\s+1\s+100\s+s$", done.stdout, re.M), done.stdout
+
+
+@pytest.mark.parametrize("fault", [error(500), error(401), RESET], ids=["500", "401", "reset"])
+def test_a_dead_model_ends_a_long_run_soon(project: Project, fault: Answer) -> None:
+    """With a model that is plainly down, 300 conversations end errored after a bounded number of calls."""
+    project.scenario('scenario("s", goal="g", conversations_per_scenario=300)\nscenario("x", turns=["y"])')
+    with ScriptedAgent(["sure"]) as agent, ModelServer(fault) as model:
+        configure(project, agent, model)
+        done = project.run()
+        assert len(model.received) < 150
+    assert done.returncode == 2, done.stdout
+    assert project.scenario_result("s")["status"] == "errored"
+    assert project.scenario_result("x")["status"] == "passed"
+    assert len(project.scenario_result("s")["conversations"]) == 300
+
+
+class Outage:
+    """Answers for the best, but for some requests in the middle: those never count as answered."""
+
+    def __init__(self, good: int, bad: int, fault: Answer) -> None:
+        self.good, self.bad, self.fault = good, bad, fault
+        self.asked = 0
+        self.begun = threading.Event()
+
+    def __call__(self, received: Received) -> Answer:
+        self.asked += 1
+        if self.good < self.asked <= self.good + self.bad:
+            self.begun.set()
+            return self.fault
+        return best(received)
+
+
+@pytest.mark.parametrize(
+    ("fault", "workers"),
+    [(error(503), "1"), (error(500), "1"), (RESET, "1"), (error(429), "1"), (error(503), "2")],
+    ids=["503", "500", "reset", "429", "503 with workers"],
+)
+def test_an_outage_in_the_middle_of_a_run(project: Project, fault: Answer, workers: str) -> None:
+    """A model that answers again after an outage has cost no conversation, whatever it failed with."""
+    scenarios = "\n".join(f'scenario("s{n}", goal="g", conversations_per_scenario=3)' for n in range(6))
+    project.scenario(scenarios)
+    outage = Outage(100, 25, fault)
+    with ScriptedAgent(["sure"]) as agent, ModelServer(script=outage) as model:
+        configure(project, agent, model)
+        done = project.run("--workers", workers, "--concurrency", "10")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert outage.asked > 125
+    assert project.results["summary"]["usage"]["byRole"]["judge"]["calls"] >= 18 * (2 * 6 + 1)
+    assert all(c["passed"] for n in range(6) for c in project.scenario_result(f"s{n}")["conversations"])
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_model_that_dies_ends_a_run_after_one_deadline(project: Project, workers: str) -> None:
+    """A model that answered and never comes back is waited for once, not by each call; stderr says so."""
+    project.scenario(
+        "\n".join(f'scenario("s{n}", goal="g", conversations_per_scenario=50)' for n in range(4))
+    )
+    outage = Outage(60, 10**9, error(503, "down \x1b[31m"))
+    with ScriptedAgent(["sure"]) as agent, ModelServer(script=outage) as model:
+        configure(project, agent, model, user={"deadline_ms": 1500}, judge={"deadline_ms": 1500})
+        done = project.run("--concurrency", "6", "--workers", workers)
+    assert done.returncode == 2, done.stdout
+    assert outage.asked < 60 + 100
+    assert all(len(scenario["conversations"]) == 50 for scenario in project.results["scenarios"])
+    assert re.search(
+        r"agentest: model m does not answer \(.* 503: down .*waiting for it, at most 1 s", done.stderr
+    )
+
+
+def test_ctrl_c_while_a_model_is_waited_for(project: Project) -> None:
+    """Ctrl-C does not wait for a model that is out; what is waited for has been said by then."""
+    project.scenario('scenario("s", goal="g", conversations_per_scenario=50)')
+    outage = Outage(30, 10**9, error(503))
+    with ScriptedAgent(["sure"]) as agent, ModelServer(script=outage) as model:
+        configure(project, agent, model)
+        process = project.start()
+        assert process.stderr is not None
+        assert "waiting for it, at most" in process.stderr.readline()
+        code, out, err = interrupt(process)
+    assert code == 130, out + err
+    assert project.results["interrupted"] is True
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_pause_of_an_hour_ends_a_run(project: Project, status: int) -> None:
+    """Where a server asks for an hour, 300 conversations end at once, with that reason."""
+    project.scenario('scenario("s", goal="g", conversations_per_scenario=300)')
+    with (
+        ScriptedAgent(["sure"]) as agent,
+        ModelServer(error(status, "later", {"retry-after": "3600"})) as model,
+    ):
+        configure(project, agent, model)
+        done = project.run()
+        assert len(model.received) <= 30
+    assert done.returncode == 2
+    assert "it asks to wait 3600 s" in done.stdout

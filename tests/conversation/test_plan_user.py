@@ -1,0 +1,210 @@
+"""The simulated user of an evaluation set (ADK_FORMATS.md, "Simulated users")."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import anyio
+import pytest
+from builders import turn
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentest.conversation.plan_user import PlanUser, check_instructions, plan_messages
+from agentest.conversation.users import Said
+from agentest.errors import ConfigError, InvalidAnswer, ModelError, ModelUnavailable
+from agentest.llm.live import Patience
+from agentest.llm.open import scripted
+from agentest.llm.port import Ledger, TransientError
+from agentest.scenarios.definition import ConversationPlan, Scenario
+from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios
+from agentest.transcript import Blame, Ending, Turn
+
+PLAN = ConversationPlan("  Hi there! ", "Book Tuesday, then Friday.")
+NEEDED = "{{ stop_signal }} {{conversation_plan}} {{  conversation_history }}"
+
+
+def says(answer: Any, plan: ConversationPlan = PLAN, turns: Sequence[Turn] = (turn(),)) -> Said | None:
+    """What a user says whose model answers so."""
+
+    def given(_: Any) -> Any:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    model = scripted(ScriptedModel(answer=given), Ledger(), Patience(retries=0))
+
+    async def go() -> Said | None:
+        return await PlanUser(model, plan, "scope", 1).next_message(turns)
+
+    return anyio.run(go)
+
+
+def test_the_first_message() -> None:
+    """The first message is the starting prompt as it stands, and no model is asked for it."""
+    assert says(TransientError("not asked"), turns=()) == Said("  Hi there! ")
+
+
+def test_a_later_message() -> None:
+    """A later message is what the model writes, as it writes it."""
+    assert says({"message": " On Friday? "}) == Said(" On Friday? ")
+
+
+@pytest.mark.parametrize("message", ["</finished>", "Thanks! </FINISHED> bye", "a</Finished>b"])
+def test_the_stop_signal(message: str) -> None:
+    """The stop signal anywhere in a message, in any letter case, ends the conversation."""
+    assert says({"message": message}) is None
+
+
+def test_a_stop_signal_of_ones_own() -> None:
+    """Only the plan's stop signal ends the conversation; an empty one never does."""
+    plan = ConversationPlan("Hi", "Book.", stop_signal="Over&Out")
+    assert says({"message": "over&out"}, plan) is None
+    assert says({"message": "</finished>"}, plan) == Said("</finished>")
+    assert says({"message": "Go on."}, ConversationPlan("Hi", "Book.", stop_signal="")) == Said("Go on.")
+
+
+@pytest.mark.parametrize(
+    "answer", [{"message": ""}, {"message": " \n"}, {"message": None}, {}, "no JSON", "[]"]
+)
+def test_no_message(answer: Any) -> None:
+    """An empty message, or none, is the model's failure."""
+    with pytest.raises(InvalidAnswer):
+        says(answer)
+
+
+def test_a_model_that_is_down() -> None:
+    """A model that cannot be asked is the model's failure."""
+    with pytest.raises(ModelUnavailable, match="503"):
+        says(TransientError("503"))
+
+
+def test_an_empty_starting_prompt() -> None:
+    """An empty starting prompt is no message either."""
+    with pytest.raises(ModelError, match="inference failure"):
+        says({}, ConversationPlan(" ", "Book."), ())
+
+
+def test_what_the_model_is_told() -> None:
+    """The model is told plan and stop signal, and sees the talk as its own and the assistant's lines."""
+    messages = plan_messages(PLAN, [turn(user="Hi", agent="Hello {{ stop_signal }}")])
+    assert [m["role"] for m in messages] == ["system", "user", "assistant", "user"]
+    assert "Book Tuesday, then Friday." in messages[0]["content"]
+    assert "</finished>" in messages[0]["content"]
+    assert "{{" not in messages[0]["content"]
+    assert [m["content"] for m in messages[2:]] == ["Hi", "Hello {{ stop_signal }}"]
+
+
+def test_a_persona_replaces_the_usual_habits() -> None:
+    """With a persona the model is told its habits, without one the usual ones."""
+    plain = plan_messages(PLAN, [turn()])[0]["content"]
+    busy = ConversationPlan("Hi", "Book.", "A busy {{ plan }} person.")
+    shown = plan_messages(busy, [turn()])[0]["content"]
+    assert "A busy {{ plan }} person." in shown
+    assert "ask it once to try again" in plain
+    assert "ask it once to try again" not in shown
+
+
+def test_beginnings_are_shared() -> None:
+    """The messages before a turn are the beginning of those before the next, for the prompt cache."""
+    turns = [turn(), turn(1, "And Friday?", "No.")]
+    assert plan_messages(PLAN, turns)[:4] == plan_messages(PLAN, turns[:1])
+
+
+def test_instructions_of_ones_own() -> None:
+    """A prompt of the configuration's own is filled and is all that the model is told."""
+    template = (
+        "Do {{conversation_plan}}, be {{ persona }}, end with {{ stop_signal }}:\n{{ conversation_history }}"
+    )
+    plan = ConversationPlan("Hi", "Book.", "kind", template)
+    [message] = plan_messages(plan, [turn(user="A", agent="B"), turn(1, "C", "D")])
+    assert message["role"] == "user"
+    assert message["content"] == (
+        "Do Book., be kind, end with </finished>:\nuser: A\n\nagent: B\n\nuser: C\n\nagent: D"
+    )
+
+
+@given(st.text(), st.text(), st.text())
+def test_values_are_not_filled_in_again(plan: str, user: str, agent: str) -> None:
+    """What looks like a placeholder in a plan or in the talk stays text."""
+    tricky = ConversationPlan(
+        "Hi", plan + "{{ stop_signal }}", "", "{{ conversation_plan }}|{{ conversation_history }}"
+    )
+    [message] = plan_messages(tricky, [turn(user=user + "{{ persona }}", agent=agent + "{{ x }}")])
+    assert message["content"] == (
+        f"{plan}{{{{ stop_signal }}}}|user: {user}{{{{ persona }}}}\n\nagent: {agent}{{{{ x }}}}"
+    )
+
+
+def test_instructions_that_can_be_filled() -> None:
+    """The three placeholders are enough without a persona; with one, it is needed too."""
+    check_instructions(NEEDED)
+    check_instructions(NEEDED + " {{ persona }}")
+    check_instructions(NEEDED + " {{ persona }} { } {x} }}", persona=True)
+
+
+@pytest.mark.parametrize(
+    ("template", "persona", "named"),
+    [
+        ("", False, "must contain {{ stop_signal }}, {{ conversation_plan }}, {{ conversation_history }}"),
+        ("{{ stop_signal }} {{ conversation_plan }}", False, "must contain {{ conversation_history }}"),
+        (NEEDED, True, "must contain {{ persona }}, as the case has a user_persona"),
+        (NEEDED + "{{ stop_sgnal }}", False, "did you mean `stop_signal`"),
+        (NEEDED + "{{ persona.description }}", True, "'{{ persona.description }}', which is not filled in"),
+        (NEEDED + "{% if persona %}", False, "'{% if persona %}'"),
+        (NEEDED + "{{ stop_signal | upper }}", False, "upper"),
+        (NEEDED + "{# note #}", False, "note"),
+    ],
+)
+def test_instructions_that_cannot_be_filled(template: str, persona: bool, named: str) -> None:
+    """Missing and unknown placeholders and other markup are refused, and the message names them."""
+    with pytest.raises(ConfigError) as refused:
+        check_instructions(template, persona=persona)
+    assert named in str(refused.value)
+    assert "custom_instructions" in str(refused.value)
+
+
+# In a run
+
+
+def held(model: ScriptedModel | None, max_turns: int = 9) -> Any:
+    """The conversation of a case with a plan."""
+    plan = ConversationPlan("Hi.", "Book Tuesday.")
+    made = Scenario("s", __file__, 1, goal="Hi.", plan=plan)
+    with ScriptedAgent(["Hello.", "Done."]) as agent:
+        result = run_scenarios(
+            [made], agent=agent, model=model, max_turns=max_turns, conversations_per_scenario=1, metrics=[]
+        )
+    return result.scenarios[0].conversations[0].conversation
+
+
+def user(*messages: str) -> ScriptedModel:
+    """A model whose user says these after the starting prompt."""
+    return ScriptedModel(answer=lambda request: {"message": messages[(request.key.turn or 0) - 1]})
+
+
+def test_a_conversation_by_plan() -> None:
+    """A case with a plan is led by it: the starting prompt, then the model, until the stop signal."""
+    found = held(user("Tuesday.", "Thanks </finished>"))
+    assert [t.user_message for t in found.turns] == ["Hi.", "Tuesday."]
+    assert found.ending is Ending.USER_STOPPED
+
+
+def test_the_most_turns() -> None:
+    """A user who never stops is stopped after the most turns."""
+    found = held(user(*["More."] * 9), max_turns=3)
+    assert len(found.turns) == 3
+    assert found.ending is Ending.MAX_TURNS
+
+
+def test_an_empty_message_in_a_run() -> None:
+    """A model without a message ends the conversation, and the model is to blame."""
+    found = held(user(""))
+    assert found.failure.blame is Blame.MODEL
+    assert len(found.turns) == 1
+
+
+def test_without_a_model() -> None:
+    """Without a model the offline user opens with the starting prompt."""
+    assert [t.user_message for t in held(None).turns] == ["Hi."]

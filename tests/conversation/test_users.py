@@ -1,0 +1,283 @@
+"""Who talks to the agent: a script, the scenario's own facts, or a model that plays the user."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentest import scenario
+from agentest.conversation.users import OfflineUser, Said, ScriptedUser, SimulatedUser, User
+from agentest.errors import InvalidAnswer, ModelUnavailable
+from agentest.llm.limits import Limiter
+from agentest.llm.live import LiveAnswers, Patience
+from agentest.llm.port import ChatRequest, Ledger, TransientError
+from agentest.llm.structured import StructuredModel
+from agentest.scenarios.definition import Scenario
+from agentest.testing import STOP, ScriptedAgent, ScriptedModel, run_scenarios
+from agentest.transcript import Ending, Turn
+
+
+def turn(index: int, user: str, agent: str = "I see.") -> Turn:
+    return Turn(index, user, agent)
+
+
+def talk(user: User, replies: Sequence[str]) -> list[str]:
+    """What a user says to an agent that replies so, one after another, the last reply for ever."""
+
+    async def go() -> list[str]:
+        turns: list[Turn] = []
+        while len(turns) < 50:
+            said = await user.next_message(tuple(turns))
+            if said is None:
+                break
+            turns.append(turn(len(turns), said.text, replies[min(len(turns), len(replies) - 1)]))
+            if said.last:
+                break
+        return [t.user_message for t in turns]
+
+    return anyio.run(go)
+
+
+# Scripted
+
+
+@given(st.lists(st.text(), min_size=1, max_size=8), st.text())
+def test_scripted_users(messages: list[str], reply: str) -> None:
+    """A scripted user says the messages of its script, whatever the agent replies, and then nothing."""
+    assert talk(ScriptedUser(messages), [reply]) == messages
+
+
+def test_the_end_of_a_script() -> None:
+    """A conversation whose script was said to its end has finished, not run out of turns."""
+    made = scenario("s", turns=["One.", "Two."])
+    with ScriptedAgent(["Fine."]) as agent:
+        result = run_scenarios([made], agent=agent, max_turns=2)
+    conversation = result.scenarios[0].conversations[0].conversation
+    assert [t.user_message for t in conversation.turns] == ["One.", "Two."]
+    assert conversation.ending is Ending.SCRIPT_FINISHED
+
+
+# Offline
+
+FACTS = [
+    "My name is Ada Lovelace.",
+    "The salon is open from 9:00 to 17:00.",
+    "My phone number is 555-0199.",
+    "I would like Tuesday, or Wednesday.",
+]
+
+
+def salon(knowledge: Sequence[str] = FACTS) -> Scenario:
+    return scenario("s", goal="Book a haircut.", knowledge=list(knowledge))
+
+
+def test_offline_opening() -> None:
+    """An offline user's first message is the goal."""
+    assert talk(OfflineUser(salon([])), ["Sure."]) == ["Book a haircut."]
+
+
+@pytest.mark.parametrize(
+    ("question", "fact"),
+    [
+        ("What is your name?", 0),
+        ("When is the salon open?", 1),
+        ("What is your phone number?", 2),
+        ("What PHONE can we reach you at??", 2),
+        ("What is the phone number that you would like me to call?!", 2),
+        ("Is Tuesday fine? We are open then. Hooray!", 3),
+        ("Your name is nice. What is the phone number?", 2),
+        ("Do you know our salon? And what is your name?", 0),
+        ("On Tuesday or Wednesday, at 9.30 or 10.30?", 3),
+        ("Tell me your phone number.", 2),
+        ("电话 phone？", 2),
+        ("Anything else?", 0),
+        ("", 0),
+        ("?", 0),
+        ("name name name phone", 0),
+    ],
+)
+def test_offline_answers(question: str, fact: int) -> None:
+    """The nearest fact answers the agent's last question; where several are as near, the first of them."""
+    assert talk(OfflineUser(salon()), [question])[1] == FACTS[fact]
+
+
+@given(
+    st.lists(st.text(min_size=1).filter(str.strip), max_size=6), st.lists(st.text(), min_size=1, max_size=8)
+)
+def test_offline_users_say_everything_once(facts: list[str], replies: list[str]) -> None:
+    """An offline user says each fact once, in the same order every time, and stops when none is left."""
+    said = talk(OfflineUser(salon(facts)), replies)
+    assert said[0] == "Book a haircut."
+    assert sorted(said[1:]) == sorted(facts)
+    assert talk(OfflineUser(salon(facts)), replies) == said
+
+
+def test_offline_users_of_endless_agents() -> None:
+    """An agent's reply of ten megabytes without a full stop is answered like any other."""
+    assert talk(OfflineUser(salon()), ["what " * 2_000_000 + "name", "? " * 1_000_000])[1] == FACTS[0]
+
+
+# Simulated
+
+Answer = str | Mapping[str, Any]
+
+
+def simulated(
+    answer: Callable[[ChatRequest], Answer] | None = None, **options: Any
+) -> tuple[SimulatedUser, ScriptedModel]:
+    """A user played by a scripted model."""
+    chat = ScriptedModel(answer=answer, **options)
+    model = StructuredModel(LiveAnswers(chat, Ledger(), Limiter(1), patience=Patience(retries=0)))
+    return SimulatedUser(model, salon(), "s", 1), chat
+
+
+def said(user: User, *turns: Turn) -> Said | None:
+    return anyio.run(user.next_message, turns)
+
+
+def test_history_from_the_users_side() -> None:
+    """Its own lines are the model's `assistant` lines; the agent's are the `user` lines."""
+    user, chat = simulated(user=["Hello.", "At nine.", "Thanks."])
+    assert said(user, turn(0, "Hello.", "When?"), turn(1, "At nine.", "Done.")) == Said("Thanks.")
+    (request,) = chat.requests
+    system, opening, *history = request.messages
+    assert (system["role"], opening["role"]) == ("system", "user")
+    assert history == [
+        {"role": "assistant", "content": "Hello."},
+        {"role": "user", "content": "When?"},
+        {"role": "assistant", "content": "At nine."},
+        {"role": "user", "content": "Done."},
+    ]
+
+
+def test_the_prompt() -> None:
+    """The model is told the profile, the goal and the facts; the scenario's own template replaces them."""
+    user, chat = simulated()
+    said(user)
+    prompt = chat.requests[0].messages[0]["content"]
+    assert "Book a haircut." in prompt
+    assert all(f"- {fact}" in prompt for fact in FACTS)
+    assert "{{" not in prompt
+    own = scenario(
+        "s", goal="{{profile}}", profile="A pirate.", user_prompt_template="Be {{profile}} {{goal}}"
+    )
+    model = StructuredModel(LiveAnswers(chat, Ledger(), Limiter(1)))
+    said(SimulatedUser(model, own, "s", 1))
+    assert chat.requests[1].messages[0]["content"].startswith("Be A pirate. {{profile}}\n")
+
+
+def test_the_answer_is_structured() -> None:
+    """The model is asked for a message and whether to stop."""
+    user, chat = simulated()
+    said(user)
+    assert set(chat.requests[0].schema["properties"]) == {"message", "should_stop"}
+
+
+def test_stopping_on_the_first_message() -> None:
+    """To stop on the first message is honoured after the agent's reply to it."""
+    for answer in (
+        {"message": "Just this.", "should_stop": True},
+        {"message": "Just this. [[STOP]]", "should_stop": False},
+        {"message": "[[STOP]]Just this.", "should_stop": True},
+    ):
+        assert said(simulated(lambda _, a=answer: a)[0]) == Said("Just this.", last=True)
+
+
+def test_stopping_later() -> None:
+    """To stop on a later message drops the message and ends the conversation."""
+    for answer in (
+        {"message": "Bye.", "should_stop": True},
+        {"message": "", "should_stop": True},
+        {"message": "Bye. [[STOP]]", "should_stop": False},
+    ):
+        assert said(simulated(lambda _, a=answer: a)[0], turn(0, "Hi")) is None
+
+
+def test_going_on() -> None:
+    """Otherwise what the model wrote is said."""
+    assert said(simulated(user=["One.", "Two."])[0]) == Said("One.")
+    assert said(simulated(user=["One.", "Two."])[0], turn(0, "One.")) == Said("Two.")
+
+
+@pytest.mark.parametrize("empty", ["", " ", "\n", "[[STOP]]"])
+def test_an_empty_first_message_is_asked_again(empty: str) -> None:
+    """A first message that says nothing is asked again, even if the user wants to stop at once."""
+    answers = iter([{"message": empty, "should_stop": True}, {"message": "Hello.", "should_stop": False}])
+    user, chat = simulated(lambda _: next(answers))
+    assert said(user) == Said("Hello.")
+    assert len(chat.requests) == 2
+    assert "empty" in chat.requests[1].messages[-1]["content"]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"message": " ", "should_stop": False}, "not JSON", "[]", {"message": 5}, {"text": "Hi"}]
+)
+def test_later_answers_that_cannot_be_used_are_asked_again(wrong: Answer) -> None:
+    """A later answer that is empty, or of another form, is asked again."""
+    answers = iter([wrong, {"message": "Hello.", "should_stop": False}])
+    user, chat = simulated(lambda _: next(answers))
+    assert said(user, turn(0, "Hi")) == Said("Hello.")
+    assert len(chat.requests) == 2
+
+
+def test_a_model_that_never_says_anything() -> None:
+    """After two repairs an empty answer is a failure of the model."""
+    user, chat = simulated(lambda _: {"message": "", "should_stop": False})
+    with pytest.raises(InvalidAnswer):
+        said(user)
+    assert len(chat.requests) == 3
+
+
+def test_a_model_that_cannot_be_reached() -> None:
+    """A model that does not answer is a failure of the model."""
+
+    def down(_: ChatRequest) -> str:
+        raise TransientError("503")
+
+    with pytest.raises(ModelUnavailable):
+        said(simulated(down)[0])
+
+
+def test_a_whole_conversation() -> None:
+    """A conversation ends with the user's last message dropped, after the reply to the one before."""
+    with ScriptedAgent(["When?", "Done."]) as agent:
+        result = run_scenarios(
+            [scenario("s", goal="Book.", metrics=[])],
+            agent=agent,
+            model=ScriptedModel(user=["Hello.", "At nine.", "Bye." + STOP]),
+            conversations_per_scenario=1,
+        )
+    conversation = result.scenarios[0].conversations[0].conversation
+    assert [(t.user_message, t.agent_message) for t in conversation.turns] == [
+        ("Hello.", "When?"),
+        ("At nine.", "Done."),
+    ]
+    assert conversation.ending is Ending.USER_STOPPED
+    assert "Bye." not in json.dumps(agent.requests)
+
+
+def test_a_conversation_that_stops_at_once() -> None:
+    """A user who stops on the first message still gets the agent's reply, and says nothing more."""
+    model = ScriptedModel(user=["Just this." + STOP, "More."])
+    with ScriptedAgent(["Fine."]) as agent:
+        made = scenario("s", goal="Ask.", metrics=[])
+        result = run_scenarios([made], agent=agent, model=model, conversations_per_scenario=1)
+    conversation = result.scenarios[0].conversations[0].conversation
+    assert [(t.user_message, t.agent_message) for t in conversation.turns] == [("Just this.", "Fine.")]
+    assert len([r for r in model.requests if r.key.role == "user"]) == 1
+
+
+def test_an_offline_run() -> None:
+    """Without a model the scenario's facts are said, and the conversation ends by itself."""
+    with ScriptedAgent(["What is your name?", "Your phone number?", "Fine."]) as agent:
+        result = run_scenarios([salon()], agent=agent, conversations_per_scenario=2)
+    for each in result.scenarios[0].conversations:
+        spoken = [t.user_message for t in each.conversation.turns]
+        assert spoken == ["Book a haircut.", FACTS[0], FACTS[2], FACTS[1], FACTS[3]]
+        assert each.conversation.ending is Ending.USER_STOPPED

@@ -1,0 +1,231 @@
+"""Asking a model for a metric: samples, spread, invalid answers (contract, section 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from statistics import median
+from typing import Any
+
+import anyio
+import pytest
+from anyio.lowlevel import checkpoint
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agentest import scenario
+from agentest.errors import ModelUnavailable
+from agentest.evaluate.judge import Judge, majority_label
+from agentest.llm.limits import Limiter
+from agentest.llm.live import LiveAnswers, Patience
+from agentest.llm.port import CallKey, ChatRequest, Ledger, TransientError
+from agentest.llm.structured import StructuredModel
+from agentest.metrics import BUILTIN, LABELS, NO_FAILURE
+from agentest.results import MetricResult, Score, Severity, Status, Unscored
+from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios, tool_call
+
+KEY = CallKey("judge", "s", 1, 0)
+DOWN = object()
+"""As an answer: the model cannot be reached."""
+
+
+def ask(model: ScriptedModel, metric: str, samples: int = 1) -> MetricResult:
+    async def go() -> MetricResult:
+        limiter = Limiter(8)
+        return await Judge(
+            StructuredModel(LiveAnswers(model, Ledger(), limiter, patience=Patience(retries=0))), samples
+        ).score(metric, "context", KEY)
+
+    return anyio.run(go)
+
+
+def answering(values: Sequence[Any]) -> ScriptedModel:
+    """A model whose answer to sample n is the n-th value."""
+
+    def answer(request: ChatRequest) -> dict[str, Any]:
+        value = values[request.key.sample]
+        if value is DOWN:
+            raise TransientError("503: down")
+        return {"reason": f"sample {request.key.sample}", "value": value}
+
+    return ScriptedModel(answer=answer)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.sampled_from([1, 3, 5]).flatmap(lambda n: st.lists(st.integers(1, 5), min_size=n, max_size=n)))
+def test_numbers_take_the_median_and_keep_the_spread(values: list[int]) -> None:
+    """The value is the median, the reason is of a judge that gave it, and several answers are all kept."""
+    result = ask(answering(values), "helpfulness", len(values))
+    assert isinstance(result, Score)
+    assert result.value == median(values)
+    assert values[int(result.reason.removeprefix("sample "))] == result.value
+    assert result.samples == (tuple(values) if len(values) > 1 else ())
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.sampled_from([3, 5]).flatmap(
+        lambda n: st.lists(st.sampled_from(LABELS["agent_behavior_failure"][:3]), min_size=n, max_size=n)
+    )
+)
+def test_labels_take_the_majority(values: list[str]) -> None:
+    """A label that most judges gave is the value, and the spread is kept."""
+    result = ask(answering(values), "agent_behavior_failure", len(values))
+    assert isinstance(result, Score)
+    assert result.samples == tuple(values)
+    for label in set(values):
+        assert 2 * values.count(label) <= len(values) or result.value == label
+
+
+def test_judges_agree_first_on_whether_it_failed() -> None:
+    """Where two of three saw a failure, but different ones, the turn is a failure."""
+    assert majority_label([NO_FAILURE, "repetition", "unsafe state"]) == "repetition"
+    assert majority_label([NO_FAILURE, NO_FAILURE, "unsafe state"]) == NO_FAILURE
+
+
+@pytest.mark.parametrize(
+    ("values", "value"),
+    [([4, DOWN, 4], 4), ([DOWN, 2, 2], 2), ([5, 3, DOWN], 3), ([3, DOWN, DOWN], None), ([DOWN], None)],
+)
+def test_most_samples_are_enough(values: list[Any], value: int | None) -> None:
+    """A score needs more than half of its samples; with fewer it is unscored, with the judge's error."""
+    result = ask(answering(values), "relevance", len(values))
+    if value is None:
+        assert isinstance(result, Unscored)
+        assert "503: down" in result.error
+    else:
+        assert isinstance(result, Score)
+        assert result.value == value
+        assert len(result.samples) == len([v for v in values if v is not DOWN])
+
+
+BAD: dict[str, Sequence[Any]] = {
+    "helpfulness": (0, 6, 4.5, "4", True, None, [4], "good"),
+    "goal_completion": (2, -1, True, "1", 0.5, None),
+    "agent_behavior_failure": ("none", "No failure", "wrong tool", 0, None, "repetition, unsafe state"),
+    "tool_call_behavior_failure": ("repetition", "", "no failure "),
+}
+
+
+@pytest.mark.parametrize(("metric", "value"), [(m, v) for m, values in BAD.items() for v in values])
+def test_an_answer_outside_the_scale_is_no_score(metric: str, value: Any) -> None:
+    """A value outside the scale or the labels is asked for again, and then the metric is unscored."""
+    model = answering([value])
+    assert isinstance(ask(model, metric), Unscored)
+    assert len(model.requests) == 3
+
+
+@pytest.mark.parametrize("metric", BUILTIN)
+def test_every_value_of_a_metric_is_accepted(metric: str) -> None:
+    """All integers of a scale and all labels of a set are scores as they are."""
+    valid: Sequence[Any] = LABELS.get(metric) or ((0, 1) if metric == "goal_completion" else (1, 2, 3, 4, 5))
+    for value in valid:
+        result = ask(answering([value]), metric)
+        assert isinstance(result, Score)
+        assert (result.value, type(result.value)) == (value, type(value))
+
+
+def run(answer: Callable[[ChatRequest], Any] | None = None, **more: Any) -> Any:
+    made = scenario(
+        "s", goal="Book.", turns=["one", "two"], tools={"look": 1}, thresholds=more.pop("thresholds", {})
+    )
+    model = ScriptedModel(answer=answer, **{k: more.pop(k) for k in ("scores", "groups") if k in more})
+    with ScriptedAgent([tool_call("look"), "first", "second"]) as agent:
+        result = run_scenarios(
+            [made], agent=agent, model=model, judge={"retries": 0, **more.pop("judge", {})}, **more
+        )
+    return result.scenarios[0], model
+
+
+def test_every_metric_is_judged_where_it_applies() -> None:
+    """Seven metrics on a turn with tool calls, six on one without, and the goal once a conversation."""
+    found, _ = run()
+    [held] = found.conversations
+    assert [set(turn.metrics) for turn in held.turns] == [
+        set(BUILTIN) - {"goal_completion"},
+        set(BUILTIN) - {"goal_completion", "tool_call_behavior_failure"},
+    ]
+    assert set(held.metrics) == {"goal_completion"}
+
+
+def test_coherence_knows_a_first_turn_from_a_later_one() -> None:
+    """In a run, coherence of turn 0 is asked for the reply alone and of turn 1 with what came before."""
+    _, model = run(metrics=["coherence"])
+    asked = {r.key.turn: r.messages[-1]["content"] for r in model.requests}
+    assert "judge the reply alone" in asked[0]
+    assert "judge the reply alone" not in asked[1]
+
+
+def test_samples_of_a_run_are_told_apart() -> None:
+    """With `judge.samples`, each metric is asked that often, each time under its own key."""
+    found, model = run(
+        metrics=["helpfulness"], judge={"samples": 3}, scores={"helpfulness": lambda r: 3 + r.key.sample % 2}
+    )
+    assert sorted((r.key.turn, r.key.sample) for r in model.requests) == [
+        (t, n) for t in (0, 1) for n in range(3)
+    ]
+    assert [t.metrics["helpfulness"].samples for t in found.conversations[0].turns] == [(3, 4, 3)] * 2
+    assert found.averages == {"helpfulness": 3}
+
+
+@given(st.permutations([0, 1, 2]))
+def test_the_problem_told_is_that_of_the_first_sample(order: list[int]) -> None:
+    """Where samples fail for different reasons, the first by number is told, whichever failed first."""
+
+    class Failing:
+        name = "failing"
+
+        async def ask(self, messages: Any, answer: Any, key: CallKey) -> Any:
+            for _ in range(order[key.sample]):
+                await checkpoint()
+            raise ModelUnavailable(f"problem of sample {key.sample}")
+
+    async def go() -> MetricResult:
+        return await Judge(Failing(), 3).score("helpfulness", "context", KEY)
+
+    assert anyio.run(go) == Unscored("problem of sample 0")
+
+
+def test_a_judge_that_is_down_errs_and_does_not_fail() -> None:
+    """A judge outage makes a scenario errored, never failed and never passed."""
+
+    def down(request: ChatRequest) -> str:
+        raise TransientError("503: down")
+
+    found, _ = run(down, thresholds={"helpfulness": 4})
+    assert found.verdict.status is Status.ERRORED
+    assert found.averages == {}
+    assert all(r.status is Status.ERRORED for r in found.verdict.reasons)
+
+
+def test_a_model_with_a_defect_costs_its_metric_alone() -> None:
+    """An exception that no model should raise leaves one metric unscored, and the run goes on."""
+
+    def broken(request: ChatRequest) -> dict[str, Any]:
+        if request.key.metric in ("goal_completion", "coherence"):
+            raise ZeroDivisionError("a defect")
+        return {"reason": "", "value": 5 if request.key.metric == "helpfulness" else NO_FAILURE}
+
+    found, _ = run(broken, metrics=["helpfulness", "coherence", "goal_completion"])
+    [held] = found.conversations
+    assert found.verdict.status is Status.ERRORED
+    assert found.averages == {"helpfulness": 5}
+    for result in (held.metrics["goal_completion"], held.turns[0].metrics["coherence"]):
+        assert isinstance(result, Unscored)
+        assert "ZeroDivisionError" in result.error
+
+
+def test_without_a_goal_no_judge_is_asked() -> None:
+    """A script without a goal is judged by its checks alone."""
+    model = ScriptedModel()
+    with ScriptedAgent(["hello"]) as agent:
+        found = run_scenarios([scenario("s", turns=["hi"])], agent=agent, model=model).scenarios[0]
+    assert found.verdict.status is Status.PASSED
+    assert model.requests == []
+
+
+def test_a_failure_label_reaches_the_verdict() -> None:
+    """A label other than `no failure` is grouped, and fails the scenario at the severity that counts."""
+    groups = [{"label": "g", "severity": "critical", "occurrences": ["s-1-F1", "s-1-F2"], "explanation": "e"}]
+    found, _ = run(scores={"agent_behavior_failure": "unsafe action"}, groups=groups)
+    assert found.verdict.status is Status.FAILED
+    assert [(e.severity, e.occurrences) for e in found.errors] == [(Severity.CRITICAL, ("s-1-F1", "s-1-F2"))]

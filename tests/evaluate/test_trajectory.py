@@ -1,0 +1,424 @@
+"""Tool calls made against tool calls expected (contract, section 7)."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Sequence
+from functools import partial
+from itertools import combinations, permutations
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agentest import call
+from agentest.evaluate.trajectory import match_trajectory, matched_trajectory
+from agentest.results import TrajectoryResult
+from agentest.scenarios.expectations import ExpectedCall, Trajectory, parse_trajectory
+from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios, tool_call
+from agentest.transcript import ToolCall, call_text
+
+names = st.sampled_from("ab")
+args = st.dictionaries(st.sampled_from("xy"), st.sampled_from([1, 2, True, [1], [2]]), max_size=2)
+modes = st.sampled_from(["ignore", "partial", "exact"])
+expectations = st.lists(st.builds(ExpectedCall, names, args | st.none(), modes), max_size=4)
+made_calls = st.lists(
+    st.builds(
+        ToolCall, names, args | st.sampled_from(["{broken", None]), st.none(), st.just(True), st.just(0)
+    ),
+    max_size=5,
+)
+
+
+def made(name: str, *, raw: Any = None, **given: Any) -> ToolCall:
+    return ToolCall(name, given if raw is None else raw, {"ok": True}, True, 0)
+
+
+def match(spec: dict[str, Any], *calls: ToolCall, turns: int = 1, complete: bool = True) -> Any:
+    return match_trajectory(parse_trajectory(spec), calls, turns, complete=complete)
+
+
+def same(left: Any, right: Any) -> bool:
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(same, left, right))
+    return type(left) is type(right) and left == right
+
+
+def fits(wanted: ExpectedCall, one: ToolCall) -> bool:
+    """Whether a call is the expected one, in the contract's own words."""
+    if wanted.name != one.name:
+        return False
+    if wanted.arg_match_mode == "ignore" or wanted.args is None:
+        return True
+    if not isinstance(one.args, dict):
+        return wanted.arg_match_mode == "partial" and not wanted.args
+    if wanted.arg_match_mode == "exact" and wanted.args.keys() != one.args.keys():
+        return False
+    return all(key in one.args and same(value, one.args[key]) for key, value in wanted.args.items())
+
+
+def fit_all(expected: Sequence[ExpectedCall], calls: Sequence[ToolCall]) -> bool:
+    return len(expected) == len(calls) and all(map(fits, expected, calls))
+
+
+def holds(mode: str, expected: Sequence[ExpectedCall], calls: Sequence[ToolCall]) -> bool:
+    """What the mode says, tried out on every arrangement of the calls."""
+    if mode == "strict":
+        return fit_all(expected, calls)
+    if mode == "unordered":
+        return any(fit_all(expected, order) for order in permutations(calls))
+    if mode == "contains":
+        return any(fit_all(expected, order) for order in permutations(calls, len(expected)))
+    if mode == "in_order":
+        return any(fit_all(expected, chosen) for chosen in combinations(calls, len(expected)))
+    return all(any(fits(wanted, one) for wanted in expected) for one in calls)
+
+
+def most_pairs(expected: Sequence[ExpectedCall], calls: Sequence[ToolCall]) -> int:
+    """How many expected calls can have a call of their own, by trying every assignment."""
+    blanks: list[ToolCall | None] = [None] * len(expected)
+    return max(
+        sum(one is not None and fits(wanted, one) for wanted, one in zip(expected, order, strict=True))
+        for order in permutations([*calls, *blanks], len(expected))
+    )
+
+
+@pytest.mark.parametrize("mode", ["strict", "unordered", "contains", "in_order", "within"])
+def test_every_mode_holds_exactly_when_some_arrangement_does(mode: Any) -> None:
+    """A mode holds if and only if trying every arrangement of the calls finds one that does."""
+
+    @settings(max_examples=120, deadline=None)
+    @given(expectations, made_calls)
+    def check(expected: list[ExpectedCall], calls: list[ToolCall]) -> None:
+        result = match_trajectory(Trajectory(mode, tuple(expected)), calls, 1)
+        assert result
+        assert result.matched is holds(mode, expected, calls)
+        assert result.matched is not bool(
+            result.missing_calls or result.extra_calls or result.ordering_issues
+        )
+
+    check()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.builds(ExpectedCall, names, args | st.none(), modes), max_size=3),
+    st.lists(st.builds(ToolCall, names, args, st.none(), st.just(True), st.just(0)), max_size=4),
+)
+def test_missing_and_extra_calls_are_as_few_as_possible(
+    expected: list[ExpectedCall], calls: list[ToolCall]
+) -> None:
+    """What is reported missing or extra is what the best assignment leaves over, and no more."""
+    pairs = most_pairs(expected, calls)
+    for mode in ("unordered", "strict", "contains"):
+        result = match_trajectory(Trajectory(mode, tuple(expected)), calls, 1)  # type: ignore[arg-type]
+        assert result
+        assert len(result.missing_calls) == len(expected) - pairs
+        assert len(result.extra_calls) == (0 if mode == "contains" else len(calls) - pairs)
+
+
+@settings(max_examples=80, deadline=None)
+@given(expectations, made_calls)
+def test_forbidden_calls_are_all_those_that_fit(banned: list[ExpectedCall], calls: list[ToolCall]) -> None:
+    """Every call that fits any forbidden one is reported, in order, and any fails the trajectory."""
+    result = match_trajectory(Trajectory(forbidden=tuple(banned)), calls, 1)
+    assert result
+    assert list(result.forbidden_calls) == [c.name for c in calls if any(fits(b, c) for b in banned)]
+    assert result.matched is not bool(result.forbidden_calls)
+
+
+def test_no_expectation_takes_a_call_that_another_needs() -> None:
+    """`contains` holds where a greedy choice would have used up the only call for the second expectation."""
+    spec = {"match_mode": "contains", "expected": ["book", call("book", day="mon")]}
+    assert match(spec, made("book", day="mon"), made("book", day="tue")).matched
+    assert match(
+        {**spec, "match_mode": "unordered"}, made("book", day="mon"), made("book", day="tue")
+    ).matched
+
+
+def test_a_long_chain_of_overlapping_expectations_is_solved() -> None:
+    """Two hundred overlapping expectations, each fitting two calls, find their one assignment."""
+    expected = [call("t", n=lambda n, i=i: n in (i, i + 1)) for i in range(200)]
+    calls = [made("t", n=i) for i in range(1, 200)] + [made("t", n=0)]
+    assert match({"match_mode": "unordered", "expected": expected}, *calls).matched
+
+
+@pytest.mark.parametrize(
+    ("mode", "calls", "missing", "extra", "ordering"),
+    [
+        ("strict", "ab", (), (), 0),
+        ("strict", "ba", (), (), 2),
+        ("strict", "a", ("b",), (), 0),
+        ("strict", "abc", (), ("c",), 0),
+        ("strict", "ac", ("b",), ("c",), 0),
+        ("unordered", "ba", (), (), 0),
+        ("unordered", "aba", (), ("a",), 0),
+        ("contains", "cbca", (), (), 0),
+        ("contains", "cb", ("a",), (), 0),
+        ("in_order", "cacb", (), (), 0),
+        ("in_order", "ba", (), (), 1),
+        ("in_order", "b", ("a",), (), 0),
+        ("within", "aaab", (), (), 0),
+        ("within", "", (), (), 0),
+        ("within", "aca", (), ("c",), 0),
+    ],
+)
+def test_findings_name_what_is_wrong(mode: str, calls: str, missing: Any, extra: Any, ordering: int) -> None:
+    """Missing calls, extra calls and ordering issues each hold what belongs there and nothing else."""
+    result = match({"match_mode": mode, "expected": ["a", "b"]}, *map(made, calls))
+    assert (result.missing_calls, result.extra_calls, len(result.ordering_issues)) == (
+        missing,
+        extra,
+        ordering,
+    )
+    assert result.matched is (not missing and not extra and not ordering)
+
+
+def test_the_reason_shows_both_sides() -> None:
+    """A reason says what is wrong and then shows the expected and the actual calls with their arguments."""
+    expected = [call("book", day="mon"), {"name": "pay", "args": {"n": 1}, "arg_match_mode": "exact"}, "end"]
+    result = match({"expected": expected}, made("book", day="tue"), made("pay", raw="{n: 1"))
+    assert result.reason.splitlines() == [
+        "expected calls are missing: book, pay, end; unexpected calls were made: book, pay",
+        "expected (strict): book(day='mon', …), pay(n=1), end",
+        "actual: book(day='tue'), pay(invalid arguments: '{n: 1')",
+    ]
+    assert match({"expected": []}).reason.splitlines()[1:] == [
+        "expected (strict): no calls",
+        "actual: no calls",
+    ]
+    swapped = match({"expected": [call("a", n=1), call("a", n=2)]}, made("a", n=2), made("a", n=1))
+    assert swapped.ordering_issues[0] == "call 1 was a, expected a with other arguments"
+
+
+def test_the_order_is_told_with_arguments() -> None:
+    """Two calls of one tool that came in the wrong order are told apart by their arguments."""
+    spec = {"matchMode": "inOrder", "expected": [call("a", n=1), call("a", n=2)]}
+    issue = match(spec, made("a", n=2), made("a", n=1)).ordering_issues[0]
+    assert issue == "a(n=2, …) was expected after a(n=1, …), but came only before it"
+
+
+def test_a_long_list_of_calls_is_cut_and_counted() -> None:
+    """Beyond twenty calls the reason says how many more there are."""
+    assert "… 5 more" in match({"expected": []}, *[made("a")] * 25).reason
+
+
+def test_arguments_that_are_no_object_fit_only_what_asks_for_none() -> None:
+    """A call with broken arguments is still a call of its tool, so that a forbidden one cannot hide so."""
+    broken = made("delete", raw="{broken")
+    for form in ("delete", call("delete"), {"name": "delete"}):
+        assert match({"forbidden": [form]}, broken).forbidden_calls == ("delete",)
+    exact = {"name": "delete", "args": {}, "argMatchMode": "exact"}
+    assert not match({"expected": [exact]}, broken).matched
+    assert not match({"expected": [call("delete", id=1)]}, broken).matched
+
+
+@pytest.mark.parametrize(
+    ("limits", "problem"),
+    [
+        ({"max_calls": 3}, None),
+        ({"max_calls": 2}, "3 calls were made, at most 2 are allowed"),
+        ({"maxTurns": 4}, None),
+        ({"max_turns": 3}, "the conversation took 4 turns, at most 3 are allowed"),
+        ({"max_calls_per_tool": 2}, None),
+        ({"maxCallsPerTool": 1}, "a was called 2 times, at most 1 are allowed"),
+        ({"max_calls_per_tool": {"a": 2, "b": 1}}, None),
+        ({"max_calls_per_tool": {"b": 0}}, "b was called 1 times, at most 0 are allowed"),
+        ({"max_calls_per_tool": {"c": 0}}, None),
+        ({"max_calls": 0}, "3 calls were made, at most 0 are allowed"),
+    ],
+)
+def test_limits_bound_calls_turns_and_single_tools(limits: dict[str, Any], problem: str | None) -> None:
+    """A limit holds up to its number and is named with both numbers beyond it."""
+    result = match(limits, made("a"), made("b"), made("a"), turns=4)
+    assert result.matched is (problem is None)
+    assert (problem or "as expected") in result.reason
+
+
+def test_an_incomplete_conversation_is_judged_by_what_cannot_be_mended() -> None:
+    """When something else cut it short, missing calls say nothing, forbidden calls and limits still fail."""
+    assert match({"expected": ["a", "b"]}, made("a"), complete=False) is None
+    assert match({"expected": ["a"]}, made("a"), complete=False) is None
+    assert match({"expected": ["a"], "forbidden": ["x"]}, made("x"), complete=False).forbidden_calls == ("x",)
+    over = match({"expected": ["a"], "max_calls": 1}, made("a"), made("a"), complete=False)
+    assert (over.matched, over.missing_calls, over.extra_calls) == (False, (), ())
+
+
+def test_a_predicate_that_raises_never_lets_a_trajectory_hold() -> None:
+    """One that raises does not fit, which is told, and rules out no forbidden call."""
+    picky = call("pay", amount=lambda amount: amount > 100)
+    result = match({"match_mode": "contains", "expected": [picky]}, made("pay", amount="all"))
+    assert (result.matched, result.missing_calls) == (False, ("pay",))
+    assert "pay: <predicate <lambda>> raised TypeError" in result.reason
+    assert "actual: pay(amount='all')" in result.reason
+    banned = match({"forbidden": [picky]}, made("pay", amount="all"))
+    assert (banned.matched, banned.forbidden_calls) == (False, ())
+    assert "cannot be ruled out" in banned.reason
+    both = match(
+        {"match_mode": "contains", "expected": [picky]}, made("pay", amount="x"), made("pay", amount=101)
+    )
+    assert both.matched
+
+
+SLOW = re.compile("(a+)+")
+HOSTILE = "a" * 5_000 + "!"
+
+
+def test_an_expression_that_takes_for_ever() -> None:
+    """Where an expression does not come to its end and the result hangs on it, there is none: an error."""
+    hostile, fine = made("a", q=HOSTILE), made("a", q="aa")
+    for mode in ("strict", "within"):
+        result = match({"match_mode": mode, "expected": [call("a", q=SLOW)]}, hostile)
+        assert not result.matched
+        assert "gave no answer within 1 s" in result.error
+        assert result.reason.startswith("could not be told: a: re.compile('(a+)+')")
+    banned = match({"forbidden": [call("a", q=SLOW)]}, hostile)
+    assert (banned.matched, banned.error is None) == (False, False)
+    certain = match({"match_mode": "contains", "expected": [call("a", q=SLOW)]}, hostile, fine)
+    assert (certain.matched, certain.error) == (True, None)
+    lost = match({"match_mode": "contains", "expected": [call("a", q=SLOW), "b"]}, hostile)
+    assert (lost.matched, lost.error, lost.missing_calls) == (False, None, ("b",))
+
+
+def test_functions_that_hang() -> None:
+    """A predicate that hangs leaves the result untold; it holds up neither the run nor its end."""
+    released = threading.Event()
+    spec = parse_trajectory({"expected": [call("a", q=lambda _: released.wait(600))]})
+    try:
+        result = anyio.run(partial(matched_trajectory, timeout_s=0.05), spec, [made("a", q=1)], 1)
+    finally:
+        released.set()
+    assert result is not None
+    assert result.error == "its functions gave no answer within 0.05 s"
+    assert not result.matched
+
+
+def test_functions_have_a_thread() -> None:
+    """Predicates and matchers run in a thread, where they may block; plain values do not need one."""
+    here = threading.get_ident()
+    seen: list[int] = []
+
+    class Matcher:
+        def __eq__(self, other: object) -> bool:
+            seen.append(threading.get_ident())
+            return True
+
+        __hash__ = None  # type: ignore[assignment]
+
+    def predicate(_: Any) -> bool:
+        seen.append(threading.get_ident())
+        return True
+
+    spec = parse_trajectory({"expected": [call("a", p=[predicate], q={"m": Matcher()})]})
+    result = anyio.run(matched_trajectory, spec, [made("a", p=[1], q={"m": 2})], 1)
+    assert result is not None
+    assert result.matched
+    assert len(seen) == 2
+    assert here not in seen
+
+
+def test_a_predicate_cannot_change_the_record() -> None:
+    """What a predicate does to the value that it is given is not in the record."""
+    one = made("a", q=[1, {"n": [2]}])
+    match({"expected": [call("a", q=lambda value: value[1]["n"].clear())]}, one)
+    assert one.args == {"q": [1, {"n": [2]}]}
+
+
+def test_call_text_shows_what_cannot_be_shown_by_its_type() -> None:
+    """Arguments that nest too deeply for a repr do not end the run."""
+    deep: Any = []
+    for _ in range(100_000):
+        deep = [deep]
+    assert call_text(made("a", x=deep)) == "a(x=<list>)"
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"matchmode": "strict", "expected": []}, ("trajectory: unknown key `matchmode`", "`match_mode`")),
+        ({"match_mode": "contain", "expected": []}, ("trajectory.match_mode: found 'contain'", "`contains`")),
+        ({"match_mode": 3, "expected": []}, ("trajectory.match_mode: found 3", "`strict`")),
+        ({"match_mode": "strict"}, ("trajectory.expected: is missing",)),
+        ({"expected": "book"}, ("trajectory.expected: expected a list", "str")),
+        ({"expected": [""]}, ("trajectory.expected[0]", "empty")),
+        ({"expected": ["a", 3]}, ("trajectory.expected[1]", "int")),
+        ({"expected": [{"args": {}}]}, ("trajectory.expected[0].name",)),
+        ({"expected": [{"name": "a", "arg": {}}]}, ("trajectory.expected[0]: unknown key `arg`", "`args`")),
+        ({"expected": [{"name": "a", "args": []}]}, ("trajectory.expected[0].args", "list")),
+        (
+            {"forbidden": [{"name": "a", "argMatchMode": "exactly"}]},
+            ("trajectory.forbidden[0].arg_match_mode: found 'exactly'", "`exact`"),
+        ),
+        ({"max_calls": -1}, ("trajectory.max_calls", "-1")),
+        ({"max_turns": True}, ("trajectory.max_turns", "True")),
+        ({"max_calls_per_tool": {"a": 1.5}}, ("trajectory.max_calls_per_tool.a", "1.5")),
+        ({"maxCalls": 1, "max_calls": 1}, ("trajectory: `max_calls` is given twice",)),
+        ({}, ("trajectory: is empty",)),
+        (["a"], ("trajectory: expected a dict",)),
+    ],
+)
+def test_a_wrong_trajectory_is_refused_with_key_and_nearest(given: Any, says: tuple[str, ...]) -> None:
+    """What is wrong is refused by its key, with what was found and the nearest valid name."""
+    with pytest.raises(ValueError) as caught:
+        parse_trajectory(given)
+    assert all(text in str(caught.value) for text in says), caught.value
+
+
+def test_defaults_are_those_of_the_contract() -> None:
+    """The mode is `strict`, and every form compares the arguments that it names partially."""
+    spec = parse_trajectory({"expected": ["a", {"name": "b", "args": {"x": 1}}, call("c", x=1)]})
+    assert spec.match_mode == "strict"
+    assert spec.expected
+    assert [e.arg_match_mode for e in spec.expected] == ["partial"] * 3
+    assert parse_trajectory(spec) is spec
+
+
+@pytest.mark.parametrize(
+    ("expected", "held"),
+    [
+        ({"name": "refund", "args": {"amount": 5}}, False),
+        ({"name": "refund", "args": {"amount": 500}}, True),
+        ({"name": "refund", "args": {"order": "A", "amount": 500}}, False),
+        ({"name": "refund", "args": {}}, True),
+        ({"name": "refund", "args": None}, True),
+        ({"name": "refund", "args": {"amount": 5}, "arg_match_mode": "ignore"}, True),
+        ({"name": "refund", "args": {}, "arg_match_mode": "exact"}, False),
+        *(({"name": "refund", "argMatchMode": mode}, True) for mode in ("ignore", "partial", "exact")),
+    ],
+)
+def test_arguments_that_are_named_are_compared(expected: dict[str, Any], held: bool) -> None:
+    """Named arguments are compared without being asked to; without any, every call matches in every mode."""
+    refund = made("refund", order="B", amount=500)
+    found = match({"expected": [expected]}, refund)
+    assert found.matched is held
+    assert match({"forbidden": [expected]}, refund).matched is not held
+    if "args" not in expected:
+        assert match({"expected": [expected]}, made("refund", raw="{broken")).matched
+        assert "expected (strict): refund\n" in found.reason
+
+
+def test_scenario_trajectories_see_all_turns_and_turn_trajectories_one() -> None:
+    """In a run, the scenario's trajectory is held against all calls and a turn's against that turn's."""
+    from agentest import scenario
+
+    script: list[Any] = [tool_call("a", n=1), "one", tool_call("b"), "two"]
+    made_scenario = scenario(
+        "two turns",
+        turns=[
+            {"user_message": "first", "trajectory": {"expected": [call("a", n=1)]}},
+            {"userMessage": "second", "assertions": {"toolCalls": {"expected": ["a"]}}},
+        ],
+        tools={"a": 1, "b": 2},
+        trajectory={"match_mode": "strict", "expected": ["a", "b"], "max_turns": 2},
+    )
+    with ScriptedAgent(script) as agent:
+        found = run_scenarios([made_scenario], agent=agent, model=ScriptedModel()).scenarios[0]
+    [held] = found.conversations
+    per_turn = [turn.trajectory for turn in held.turns]
+    assert held.trajectory
+    assert held.trajectory.matched
+    assert [isinstance(r, TrajectoryResult) and r.matched for r in per_turn] == [True, False]
+    assert [r.turn_index for r in found.verdict.reasons] == [1]

@@ -1,0 +1,112 @@
+"""Packed bodies: whatever is packed comes out again in bounded pieces, and nothing else passes for it."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from contextlib import suppress
+from itertools import islice
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentest.http.unpacking import PIECE_BYTES, PackedWrongly, unpacker
+
+
+def raw_deflate(data: bytes) -> bytes:
+    packing = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    return packing.compress(data) + packing.flush()
+
+
+def unpacked(encoding: str, *pieces: bytes) -> list[bytes]:
+    unpack = unpacker(encoding)
+    assert unpack
+    parts = [part for piece in pieces for part in unpack.feed(piece)]
+    unpack.end()
+    return parts
+
+
+def cut(data: bytes, size: int) -> list[bytes]:
+    return [data[i : i + size] for i in range(0, len(data), size)]
+
+
+# Long runs of one byte, so that a piece of the input stands for many of the output.
+DATA = st.lists(
+    st.tuples(st.binary(min_size=1, max_size=3), st.sampled_from([1, 7, 30_000, 65_536])), max_size=4
+)
+WAYS = {"gzip": gzip.compress, "x-gzip": gzip.compress, "deflate": zlib.compress, "Deflate ": raw_deflate}
+
+
+@given(DATA, st.sampled_from(sorted(WAYS)), st.integers(1, 9000))
+def test_any_data(runs: list[tuple[bytes, int]], way: str, size: int) -> None:
+    """What was packed comes out again however it is cut on the way, in no piece longer than 64 KB."""
+    data = b"".join(run * length for run, length in runs)
+    parts = unpacked(way, *cut(WAYS[way](data), size))
+    assert b"".join(parts) == data
+    assert all(0 < len(part) <= PIECE_BYTES for part in parts)
+
+
+@given(st.lists(st.binary(max_size=20), min_size=1, max_size=5), st.integers(0, 9), st.integers(1, 50))
+def test_gzip_in_several_members(members: list[bytes], zeros: int, size: int) -> None:
+    """A gzip body may be made of several members, and be filled up with zeros."""
+    packed = b"".join(map(gzip.compress, members)) + bytes(zeros)
+    assert b"".join(unpacked("gzip", *cut(packed, size))) == b"".join(members)
+
+
+@given(DATA, st.sampled_from(sorted(WAYS)), st.data())
+def test_a_body_that_was_cut(runs: list[tuple[bytes, int]], way: str, drawn: st.DataObject) -> None:
+    """A body that ends anywhere before its end was cut, however much of it came out."""
+    packed = WAYS[way](b"".join(run * length for run, length in runs))
+    end = drawn.draw(st.integers(1, len(packed) - 1))
+    with pytest.raises(PackedWrongly, match="was cut"):
+        unpacked(way, packed[:end])
+
+
+@given(st.sampled_from(sorted(WAYS)), st.lists(st.binary(max_size=30), max_size=4))
+def test_any_bytes(way: str, pieces: list[bytes]) -> None:
+    """Any bytes are unpacked or refused, with an error of one kind."""
+    with suppress(PackedWrongly):
+        unpacked(way, *pieces)
+
+
+def test_no_more_is_unpacked_than_is_asked_for() -> None:
+    """A body of gigabytes gives its first pieces without having been unpacked any further."""
+    packing = zlib.compressobj(wbits=31)
+    bomb = b"".join(packing.compress(bytes(2**20)) for _ in range(64)) + packing.flush()
+    unpack = unpacker("gzip")
+    assert unpack
+    assert [len(part) for part in islice(unpack.feed(bomb), 3)] == [PIECE_BYTES] * 3
+
+
+@pytest.mark.parametrize("way", sorted(WAYS))
+def test_what_follows_the_end(way: str) -> None:
+    """What follows the end of the data is not passed over."""
+    with pytest.raises(PackedWrongly, match=r"is not gzip|goes on after the end of its deflate data"):
+        unpacked(way, WAYS[way](b"{}"), b"more of it")
+
+
+def test_members_without_end() -> None:
+    """Members that hold nothing, one after another, are not unpacked for ever."""
+    with pytest.raises(PackedWrongly, match="goes on after the end"):
+        unpacked("gzip", gzip.compress(b"") * 20_000)
+
+
+def test_an_empty_body() -> None:
+    """A body without a single byte is empty, whatever its coding."""
+    assert unpacked("gzip", b"") == []
+
+
+@pytest.mark.parametrize("encoding", ["", "identity", " Identity , "])
+def test_nothing_is_packed(encoding: str) -> None:
+    """Without a coding, or with the one that changes nothing, there is nothing to unpack."""
+    assert unpacker(encoding) is None
+
+
+@pytest.mark.parametrize("encoding", ["br", "zstd", "gzip, gzip", "gzip,deflate", "nonsense", "br, identity"])
+def test_codings_that_are_not_taken(encoding: str) -> None:
+    """Another coding, or more than one, is refused by name."""
+    with pytest.raises(
+        PackedWrongly, match=f"has the content-encoding '{encoding}'; the request allows gzip"
+    ):
+        unpacker(encoding)

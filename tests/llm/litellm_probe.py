@@ -1,0 +1,168 @@
+"""Asks a loopback server through litellm, in a process of its own, and prints what came of it as JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+import anyio
+from model_server import RESET, Answer, ModelServer, Received, completion, error
+
+ABROAD: set[str] = set()
+KEY = "sk-ant-very-secret-0123456789"
+
+
+def watch(event: str, arguments: tuple[Any, ...]) -> None:
+    """Note every host beyond loopback that a connection or a name is asked for."""
+    if event in ("socket.connect", "socket.getaddrinfo"):
+        where = arguments[1] if event == "socket.connect" else arguments
+        host = str(where[0]) if isinstance(where, tuple) else ""
+        if host and host not in ("127.0.0.1", "::1", "localhost", "0.0.0.0"):
+            ABROAD.add(host)
+
+
+def message(text: str) -> Answer:
+    """An answer in Anthropic's form."""
+    body = {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": "claude-scripted",
+        "content": [{"type": "text", "text": text}],
+        "stop_reason": "end_turn",
+        "usage": {
+            "input_tokens": 11,
+            "output_tokens": 3,
+            "cache_read_input_tokens": 4,
+            "cache_creation_input_tokens": 0,
+        },
+    }
+    return Answer(json.dumps(body).encode())
+
+
+def failing(status: int, text: str) -> Answer:
+    """An error in Anthropic's form."""
+    body = {"type": "error", "error": {"type": "error", "message": text}}
+    return Answer(json.dumps(body).encode(), status, {"retry-after": "7"})
+
+
+CASES: dict[str, tuple[str, Answer]] = {
+    "answer": ("anthropic/claude-sonnet-4-5", message('{"reason": "r", "value": 3}')),
+    "429": ("anthropic/claude-sonnet-4-5", failing(429, "slow down")),
+    "503": ("anthropic/claude-sonnet-4-5", failing(503, "no upstream")),
+    "529": ("anthropic/claude-sonnet-4-5", failing(529, "overloaded")),
+    "500": ("anthropic/claude-sonnet-4-5", failing(500, "broken")),
+    "401": ("anthropic/claude-sonnet-4-5", failing(401, f"the key {KEY} is wrong")),
+    "404": ("anthropic/claude-sonnet-4-5", failing(404, "no such model")),
+    "400": ("anthropic/claude-sonnet-4-5", failing(400, "output_format is not supported")),
+    "reset": ("anthropic/claude-sonnet-4-5", RESET),
+    "page": ("anthropic/claude-sonnet-4-5", Answer(b"<html>")),
+    "openai": ("openai/gpt-4o", completion({"reason": "r", "value": 3})),
+    "openai 429": ("openai/gpt-4o", error(429, "slow down", {"retry-after": "7"})),
+}
+
+
+async def attempt(adapter: Any, name: str, answer: Answer) -> dict[str, Any]:
+    """One attempt at a case, as the adapter tells it."""
+    from agentest.errors import ModelError
+    from agentest.llm.port import CallKey, ChatRequest, Level
+    from agentest.llm.providers import ModelSpec
+
+    schema = {"type": "object", "properties": {"value": {"type": "integer"}}, "required": ["value"]}
+    asked = [{"role": "system", "content": "You judge."}, {"role": "user", "content": "How was it?"}]
+    with ModelServer(answer) as server:
+        spec = ModelSpec(
+            name,
+            name,
+            api_key=KEY,
+            temperature=0.0,
+            max_tokens=99,
+            timeout_s=20,
+            headers={"X-Team": "blue"},
+            body={"api_base": server.origin},
+        )
+        model = adapter.LiteLLMChatModel(spec, await adapter.load())
+        request = ChatRequest(asked, "Rating", schema, Level.SCHEMA, CallKey("judge", "s"))
+        try:
+            told: dict[str, Any] = asdict(await model.complete(request))
+        except ModelError as failure:
+            told = {"error": type(failure).__name__, "text": str(failure)}
+            told["retry_after"] = getattr(failure, "retry_after", None)
+            told["sure"] = getattr(failure, "sure", None)
+        received = [asdict(r) for r in server.received]
+    return {**told, "received": received}
+
+
+async def laddered(adapter: Any) -> dict[str, Any]:
+    """A whole question with everything above the adapter, through `open_models`."""
+    from agentest.config.config import Config
+    from agentest.evaluate.judge import ScaleAnswer
+    from agentest.llm.open import Terms, open_models
+    from agentest.llm.port import CallKey
+    from agentest.llm.providers import resolve
+
+    def script(received: Received) -> Answer:
+        if "output_format" in received.body or "output_config" in received.body:
+            return failing(400, "output_format is not supported")
+        return message('Surely: {"reason": "r", "value": 3}')
+
+    with ModelServer(script=script) as server:
+        options = {"base_url": server.origin, "api_key": KEY}
+        config = Config.model_validate(
+            {
+                "agent": {"endpoint": "http://h"},
+                "model": "anthropic/claude-sonnet-4-5",
+                "provider_options": options,
+            }
+        )
+        spec, terms = resolve(config, config.judge, {}), Terms(4)
+        async with open_models(None, spec, terms) as models:
+            assert models.judge is not None
+            asked = [{"role": "user", "content": "How was it?"}]
+            answer = await models.judge.ask(asked, ScaleAnswer, CallKey("judge", "s"))
+        return {
+            "value": answer.value,
+            "calls": terms.ledger.of("s")["judge"].calls,
+            "requests": len(server.received),
+        }
+
+
+async def unknown(adapter: Any) -> dict[str, Any]:
+    """What becomes of a provider that does not exist, and of all that do."""
+    from agentest.errors import ConfigError
+    from agentest.llm.open import Terms, open_models
+    from agentest.llm.providers import ModelSpec
+
+    litellm, refused = await adapter.load(), []
+    for name in (str(getattr(each, "value", each)) for each in litellm.provider_list):
+        try:
+            adapter.check_provider(ModelSpec(f"{name}/m", f"{name}/m"), litellm)
+        except ConfigError:
+            refused.append(name)
+    told = ""
+    try:
+        async with open_models(None, ModelSpec("opnai/gpt-5", "opnai/gpt-5"), Terms(4)):
+            pass
+    except ConfigError as error:
+        told = str(error)
+    return {"error": told, "refused": refused, "known": len(litellm.provider_list)}
+
+
+async def main() -> None:
+    """Everything, one case after the other: litellm is imported once."""
+    from agentest.llm.adapters import litellm_adapter
+
+    told = {name: await attempt(litellm_adapter, *case) for name, case in CASES.items()}
+    told["ladder"] = await laddered(litellm_adapter)
+    told["unknown"] = await unknown(litellm_adapter)
+    told["abroad"] = {"hosts": sorted(ABROAD)}
+    print(json.dumps(told))
+
+
+if __name__ == "__main__":
+    hook: Callable[[str, tuple[Any, ...]], None] = watch
+    sys.addaudithook(hook)
+    anyio.run(main)

@@ -1,0 +1,226 @@
+"""Asks the wire formats of `provider_wire` through litellm, and prints as JSON what came of it.
+
+In a process of its own: litellm takes seconds to import and warns, and here nobody can reach anything but
+loopback: every connection and every name beyond it fails.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import tempfile
+import threading
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import anyio
+from model_server import Answer, ModelServer, Received
+from provider_wire import KEY, Anthropic, Gemini, anthropic_error, gemini_error
+
+CLAUDE, OLD_CLAUDE = "anthropic/claude-sonnet-4-5", "anthropic/claude-3-5-haiku-20241022"
+GEMINI = "gemini/gemini-2.5-flash"
+CONTEXT = "<data>\n" + "A conversation of some length. " * 40 + "\n</data>"
+ABROAD: list[str] = []
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+Script = Callable[[Received], Answer]
+
+
+def stay_home(event: str, arguments: tuple[Any, ...]) -> None:
+    """Let every connection and every look-up of a name beyond loopback fail."""
+    if event in ("socket.connect", "socket.getaddrinfo"):
+        where = arguments[1] if event == "socket.connect" else arguments
+        host = where[0] if isinstance(where, tuple) else None
+        host = host.decode() if isinstance(host, bytes) else host
+        if host is not None and host not in LOOPBACK:
+            ABROAD.append(str(host))
+            raise OSError(f"{host} is not loopback")
+
+
+async def asked(
+    model: str,
+    script: Script,
+    *,
+    questions: Sequence[str] = ("How was it?",),
+    path: str = "",
+    key: str = KEY,
+    **judge: Any,
+) -> dict[str, Any]:
+    """Ask a judge question after question; from the configuration down, nothing is stubbed but the server."""
+    from agentest.config.config import Config
+    from agentest.errors import ModelError
+    from agentest.evaluate.judge import ScaleAnswer
+    from agentest.evaluate.prompts import judge_messages
+    from agentest.llm.open import Terms, open_models
+    from agentest.llm.port import CallKey
+    from agentest.llm.providers import resolve
+
+    with ModelServer(script=script) as server:
+        options = {"base_url": server.origin + path, "api_key": key}
+        config = Config.model_validate(
+            {
+                "agent": {"endpoint": "http://localhost"},
+                "model": model,
+                "provider_options": options,
+                "judge": {"temperature": 0, **judge},
+            }
+        )
+        spec, terms, told = resolve(config, config.judge, {}), Terms(), []
+        began = perf_counter()
+        async with open_models(None, spec, terms) as models:
+            assert models.judge is not None
+            for question in questions:
+                before = terms.ledger.of("s").get("judge")
+                try:
+                    messages = judge_messages(CONTEXT, question)
+                    found = await models.judge.ask(messages, ScaleAnswer, CallKey("judge", "s"))
+                    told.append({"value": found.value})
+                except ModelError as error:
+                    told.append({"error": str(error), "kind": type(error).__name__})
+                used = terms.ledger.of("s")["judge"]
+                told[-1] |= {"calls": used.calls - (before.calls if before else 0)}
+        used = terms.ledger.of("s")["judge"]
+        return {
+            "told": told,
+            "usage": asdict(used),
+            "took_s": perf_counter() - began,
+            "received": [asdict(received) for received in server.received],
+        }
+
+
+def hanging(_: Received) -> Answer:
+    """No answer for longer than anybody waits."""
+    threading.Event().wait(5)
+    return Answer()
+
+
+def slow_down(**headers: str) -> Answer:
+    return anthropic_error(429, "Number of requests has exceeded your limit", "rate_limit_error", headers)
+
+
+def refusing() -> Answer:
+    """What Claude answers to what it will not."""
+    body = {
+        "id": "msg_2",
+        "type": "message",
+        "role": "assistant",
+        "model": "claude-wire",
+        "content": [],
+        "stop_reason": "refusal",
+        "stop_sequence": None,
+        "usage": {"input_tokens": 10, "output_tokens": 1},
+    }
+    return Answer(json.dumps(body).encode())
+
+
+def blocked() -> Answer:
+    """What Gemini answers to what it will not."""
+    usage = {"promptTokenCount": 9, "totalTokenCount": 9}
+    body = {
+        "promptFeedback": {"blockReason": "SAFETY"},
+        "usageMetadata": usage,
+        "modelVersion": "gemini-wire",
+    }
+    return Answer(json.dumps(body).encode())
+
+
+async def questions() -> dict[str, Any]:
+    """Every case that is a question to one model."""
+    overloaded = anthropic_error(529, "Overloaded", "overloaded_error")
+    broken = anthropic_error(500, "Internal server error", "api_error")
+    exhausted = gemini_error(429, "You exceeded your quota", "RESOURCE_EXHAUSTED", retry_in="1.2s")
+    busy = gemini_error(503, "The model is overloaded", "UNAVAILABLE")
+    two = ("How helpful was it?", "How long was it?")
+    v1, beta = {"path": "/v1"}, {"path": "/v1beta"}
+    return {
+        "claude": await asked(CLAUDE, Anthropic(), questions=two),
+        "claude uncached": await asked(CLAUDE, Anthropic(), questions=two, cache=False),
+        "claude by /v1": await asked(CLAUDE, Anthropic(), **v1),
+        "old claude": await asked(OLD_CLAUDE, Anthropic()),
+        "claude ladder": await asked(CLAUDE, Anthropic(without_formats=True), questions=two),
+        "claude 429": await asked(CLAUDE, Anthropic([slow_down(**{"retry-after": "1"})])),
+        "claude 5xx": await asked(CLAUDE, Anthropic([overloaded, broken])),
+        "claude 529 for ever": await asked(CLAUDE, Anthropic([overloaded] * 9), retries=1),
+        "claude 401": await asked(CLAUDE, Anthropic(), key="a-wrong-key-9876543210"),
+        "claude hangs": await asked(CLAUDE, hanging, timeout_ms=400, retries=1),
+        "claude refuses": await asked(CLAUDE, Anthropic([refusing()])),
+        "claude nonsense": await asked(CLAUDE, Anthropic([Answer(b"{}")] * 9), retries=0),
+        "gemini blocks": await asked(GEMINI, Gemini([blocked()]), **beta),
+        "gemini": await asked(GEMINI, Gemini(), questions=two, **beta),
+        "gemini ladder": await asked(GEMINI, Gemini(without_schemas=True), questions=two, **beta),
+        "gemini 429": await asked(GEMINI, Gemini([exhausted]), **beta),
+        "gemini 503": await asked(GEMINI, Gemini([busy]), **beta),
+        "gemini 401": await asked(GEMINI, Gemini(), key="a-wrong-key-9876543210", **beta),
+    }
+
+
+def whole_run() -> dict[str, Any]:
+    """`agentest run` with Gemini as the user and Claude as the judge."""
+    from agentest.cli.main import cli
+    from agentest.testing import ScriptedAgent, tool_call
+
+    claude, gemini = ModelServer(script=Anthropic()), ModelServer(script=Gemini())
+    with (
+        tempfile.TemporaryDirectory() as made,
+        claude,
+        gemini,
+        ScriptedAgent([tool_call("look", day="friday"), "Nine."]) as agent,
+    ):
+        user = {"base_url": gemini.origin + "/v1beta", "api_key": KEY}
+        judge = {"base_url": claude.origin, "api_key": KEY}
+        config = {
+            "agent": {"endpoint": agent.endpoint},
+            "user": {"model": GEMINI, "provider_options": user},
+            "judge": {"model": CLAUDE, "provider_options": judge},
+            "conversations_per_scenario": 2,
+            "max_turns": 2,
+            "reporters": ["console", "json"],
+        }
+        os.chdir(made)
+        Path("agentest.config.yaml").write_text(json.dumps(config), encoding="utf-8")
+        Path("a.sim.py").write_text(
+            'from agentest import scenario\nscenario("books", goal="Book.", tools={"look": {"free": "9"}})\n',
+            encoding="utf-8",
+        )
+        out, sys.stdout = sys.stdout, sys.stderr
+        try:
+            cli.main(["run"])
+        except SystemExit as ended:
+            status = ended.code
+        finally:
+            sys.stdout = out
+        results = json.loads(Path(".agentest/results.json").read_text("utf-8"))
+        os.chdir("/")
+        marks = sum("cache_control" in json.dumps(received.body) for received in claude.received)
+        return {
+            "status": status,
+            "results": results,
+            "requests": {"gemini": len(gemini.received), "claude": len(claude.received)},
+            "marks": marks,
+        }
+
+
+def main() -> None:
+    """All cases, one after the other: litellm is imported once."""
+    sys.addaudithook(stay_home)
+    with warnings.catch_warnings(record=True) as warned:
+        told = anyio.run(questions)
+        told["run"] = whole_run()
+    told["warnings"] = sorted({str(warning.message)[:200] for warning in warned})
+    told["abroad"] = list(ABROAD)
+    try:
+        socket.create_connection(("192.0.2.1", 443), timeout=1)
+        told["guard"] = "open"
+    except OSError as error:
+        told["guard"] = str(error)
+    print(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main()

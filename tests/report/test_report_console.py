@@ -1,0 +1,762 @@
+"""What the console reporter shows, on a terminal and off it."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+import agentest
+from agentest.events import (
+    ConversationFinished,
+    RunFinished,
+    RunStarted,
+    ScenarioFinished,
+    ScenarioStarted,
+    TurnFinished,
+)
+from agentest.report.console.reporter import ConsoleReporter, Progress, make_console_reporter
+from agentest.report.console.scenario import scenario_lines
+from agentest.report.console.text import Look, Printer
+from agentest.results import (
+    CheckResult,
+    ConversationResult,
+    Deduplication,
+    ErrorGroup,
+    LabelledFailure,
+    MetricResult,
+    ModelUsage,
+    Reason,
+    ReasonKind,
+    RunResult,
+    ScenarioResult,
+    Score,
+    Severity,
+    Skipped,
+    Status,
+    TrajectoryResult,
+    TurnEvaluation,
+    Unscored,
+    Verdict,
+)
+from agentest.run.totals import totals_of
+from agentest.support.terminal import clean
+from agentest.support.text import shortened
+from agentest.testing import ScriptedAgent, run_scenarios, tool_call
+from agentest.transcript import (
+    Blame,
+    Conversation,
+    Ending,
+    Failure,
+    TimeSpent,
+    ToolCall,
+    Turn,
+    UnfinishedTurn,
+    Usage,
+)
+from agentest.verdict import averages, decide, skipped_metrics
+
+ENDPOINT = "http://127.0.0.1:8080/v1/chat/completions"
+CHECKED = ToolCall("check_availability", {"date": "2026-01-06"}, {"slots": ["09:00"]}, True, 0)
+TOO_FEW = TrajectoryResult(
+    False,
+    "expected calls are missing: create_booking\n"
+    "expected (contains): check_availability, create_booking(service='haircut', …)\n"
+    "actual: check_availability(date='2026-01-06')",
+    ("create_booking",),
+)
+
+
+def turn(index: int = 0, reply: str = "At nine?", user: str = "A haircut, please", **more: object) -> Turn:
+    return replace(Turn(index, user, reply, latency_ms=100.0 * (index + 1)), **more)
+
+
+def conversation(
+    id: str = "slot-1",
+    *turns: Turn,
+    metrics: Mapping[str, MetricResult] | None = None,
+    checks: Sequence[CheckResult] = (),
+    trajectory: TrajectoryResult | None = None,
+    failure: Failure | None = None,
+    unfinished: UnfinishedTurn | None = None,
+    labels: Sequence[str] = (),
+) -> ConversationResult:
+    """A conversation whose last turn has the metrics and checks."""
+    turns = turns or (turn(tool_calls=(CHECKED,)),)
+    ending = Ending.ERROR if failure else Ending.USER_STOPPED
+    last = turns[-1].turn_index
+    return ConversationResult(
+        Conversation(id, turns, ending, failure, unfinished),
+        (TurnEvaluation(last, metrics or {}, None, tuple(checks)),),
+        trajectory=trajectory,
+        failures=tuple(
+            LabelledFailure(f"{id}-F{n}", id, last, "agent_behavior_failure", label, "wrong")
+            for n, label in enumerate(labels, 1)
+        ),
+    )
+
+
+def scenario(
+    *conversations: ConversationResult,
+    name: str = "user books a slot",
+    agent: str = "booking",
+    line: int = 12,
+    thresholds: Mapping[str, float] | None = None,
+    severity: Severity = Severity.CRITICAL,
+    usage: Mapping[str, ModelUsage] | None = None,
+) -> ScenarioResult:
+    failures = [f.id for c in conversations for f in c.failures]
+    groups = (ErrorGroup("false information", severity, tuple(failures), "It invented a price."),)
+    found = Deduplication(groups if failures else ())
+    limits = thresholds or {}
+    return ScenarioResult(
+        name=name,
+        agent=agent,
+        file="scenarios/booking.sim.py",
+        line=line,
+        verdict=decide(conversations, found, limits, Severity.CRITICAL),
+        conversations=conversations,
+        averages=averages(conversations),
+        thresholds=limits,
+        errors=found.groups,
+        skipped_metrics=skipped_metrics(conversations),
+        duration_ms=1234.0,
+        usage=usage or {},
+        totals=totals_of(conversations),
+    )
+
+
+def skipped(name: str = "later") -> ScenarioResult:
+    return replace(scenario(name=name), verdict=Verdict(Status.SKIPPED), duration_ms=0.0)
+
+
+def failing(name: str = "user books a slot", count: int = 1) -> ScenarioResult:
+    found = [conversation(f"slot-{n}", trajectory=TOO_FEW) for n in range(1, count + 1)]
+    return scenario(*found, name=name)
+
+
+def console(width: int = 80, **more: object) -> Console:
+    return Console(file=io.StringIO(), width=width, **more)  # type: ignore[arg-type]
+
+
+def written(to: Console) -> str:
+    assert isinstance(to.file, io.StringIO)
+    return to.file.getvalue()
+
+
+def tell(
+    to: Console,
+    *scenarios: ScenarioResult,
+    verbose: bool = False,
+    live: bool | None = False,
+    interrupted: bool = False,
+    models: Mapping[str, str | None] | None = None,
+    comparison: bool = False,
+    agents: Sequence[str] = ("booking",),
+) -> str:
+    """What the console shows of a run with these results."""
+    reporter = ConsoleReporter(to, verbose=verbose, live=live)
+    held = sum(len(s.conversations) for s in scenarios)
+    endpoints = dict.fromkeys(agents, ENDPOINT)
+    reporter.on_event(RunStarted("1.2.3", endpoints, len(scenarios), held, 20, models or {}, comparison))
+    for result in scenarios:
+        reporter.on_event(ScenarioStarted(result.name, result.agent, len(result.conversations)))
+        for found in result.conversations:
+            for each in found.conversation.turns:
+                id = found.conversation.conversation_id
+                reporter.on_event(TurnFinished(result.name, result.agent, id, each.turn_index))
+            reporter.on_event(ConversationFinished(result.name, result.agent, found))
+        reporter.on_event(ScenarioFinished(result))
+    started_at = "2026-01-01T00:00:00.000Z"
+    reporter.on_event(
+        RunFinished(
+            RunResult(
+                scenarios, tuple(agents), comparison, started_at, 12_345.0, "1.2.3", models or {}, interrupted
+            )
+        )
+    )
+    return written(to)
+
+
+def shown(result: ScenarioResult, *, verbose: bool = False) -> str:
+    return "\n".join(each.plain for each in scenario_lines(result, Look(verbose=verbose)))
+
+
+def test_a_small_passing_run() -> None:
+    """A passing scenario is one line and its averages; the end is the totals."""
+    scores = {"helpfulness": Score(4, "fine"), "goal_completion": Score(1, "done")}
+    held = [conversation(f"slot-{n}", metrics=scores) for n in (1, 2)]
+    tokens = {"judge": ModelUsage(4, Usage(1000, 50), 1)}
+    result = scenario(*held, thresholds={"helpfulness": 3.5}, usage=tokens)
+    models = {"user": "openai/gpt-5-mini", "judge": "openai/gpt-5-mini"}
+    assert tell(console(200), result, models=models) == PASSING
+
+
+PASSING = """\
+agentest 1.2.3
+agent   booking  http://127.0.0.1:8080/v1/chat/completions
+model   openai/gpt-5-mini (user, judge)
+run     1 scenario, 2 conversations, at most 20 at once
+
+✓ passed   user books a slot  scenarios/booking.sim.py:12  \
+2/2 conversations passed · 2 turns · 2 tool calls · 1.2 s
+    helpfulness 4.00 (≥ 3.5)  goal_completion 1.00
+
+Slowest agent turns
+      100 ms  turn 0  slot-1  user books a slot
+      100 ms  turn 0  slot-2  user books a slot
+
+agent   2 calls
+judge   4 model calls (1 asked again), 1,000 prompt + 50 completion tokens
+
+1 passed (1 scenario, 2 conversations) in 12.3 s
+"""
+
+
+def test_a_failing_run_on_a_terminal() -> None:
+    """A failing scenario shows what was expected, what came, and where; long lines hang below their label."""
+    wrong = CheckResult("contains", False, "expected 'BK-' in the reply; the reply was 'At nine?'")
+    alike = [conversation(f"slot-{n}", trajectory=TOO_FEW) for n in (1, 2, 3)]
+    held = [*alike, conversation("slot-4", turn(), turn(1), checks=[wrong]), conversation("slot-5")]
+    ok = scenario(conversation("price-1"), name="user asks for the price", line=30)
+    assert tell(console(80, force_terminal=True, color_system=None), scenario(*held), ok) == FAILING
+
+
+FAILING = """\
+agentest 1.2.3
+agent   booking  http://127.0.0.1:8080/v1/chat/completions
+model   offline (no model): LLM metrics are skipped
+run     2 scenarios, 6 conversations, at most 20 at once
+
+✗ failed   user books a slot  scenarios/booking.sim.py:12
+           1/5 conversations passed · 6 turns · 4 tool calls · 1.2 s
+    ✗ slot-1  1 turn · 1 tool call · the user stopped
+        ✗ trajectory: expected calls are missing: create_booking
+          expected (contains): check_availability,
+                               create_booking(service='haircut', …)
+          actual:              check_availability(date='2026-01-06')
+          turn 0, the last
+          user   A haircut, please
+          agent  At nine?
+        tool calls
+          turn 0  check_availability(date='2026-01-06') → {"slots": ["09:00"]}
+        and 2 more conversations like it: slot-2, slot-3
+    ✗ slot-4  2 turns · 0 tool calls · the user stopped
+        ✗ turn 1  contains: expected 'BK-' in the reply; the reply was 'At
+                  nine?'
+          user   A haircut, please
+    ✓ slot-5  1 turn · 1 tool call · the user stopped
+
+✓ passed   user asks for the price  scenarios/booking.sim.py:30
+           1/1 conversation passed · 1 turn · 1 tool call · 1.2 s
+
+Slowest agent turns
+      200 ms  turn 1  slot-4  user books a slot
+      100 ms  turn 0  slot-1  user books a slot
+      100 ms  turn 0  slot-2  user books a slot
+
+agent   7 calls
+
+Not passed
+  ✗ failed   scenarios/booking.sim.py:12  user books a slot
+
+1 failed, 1 passed (2 scenarios, 6 conversations) in 12.3 s
+"""
+
+
+def test_a_comparison() -> None:
+    """A comparison names the agent on every line and ends with a table of scenario by agent."""
+    scores = [{"helpfulness": Score(value, "")} for value in (2, 5)]
+    limits = {"helpfulness": 4.0}
+    old, new = (
+        scenario(conversation("slot-1", metrics=metrics), agent=agent, thresholds=limits)
+        for agent, metrics in zip(("old", "new"), scores, strict=True)
+    )
+    text = tell(console(80), old, new, comparison=True, agents=["old", "new"])
+    assert COMPARED in re.sub(" +\n", "\n", text)
+    assert "scenarios/booking.sim.py:12  [new]  1/1 conversation passed" in text
+    assert "1 failed, 1 passed (1 scenario × 2 agents, 2 conversations) in 12.3 s" in text
+
+
+COMPARED = """\
+scenario            old                      new
+───────────────────────────────────────────────────────────────────
+user books a slot   ✗ failed  1/1            ✓ passed  1/1
+                    helpfulness 2.00 (≥ 4)   helpfulness 5.00 (≥ 4)
+
+passed              0 of 1                   1 of 1
+"""
+
+
+def test_a_comparison_off_a_terminal_is_never_squeezed() -> None:
+    """The table of a comparison is as wide as it has to be where nobody's screen limits it."""
+    agents = [f"agent-with-a-long-name-{n}" for n in range(6)]
+    results = [scenario(conversation(), agent=agent) for agent in agents]
+    text = tell(console(40), *results, comparison=True, agents=agents)
+    assert any(all(agent in row for agent in agents) for row in text.splitlines())
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_no_line_is_wider_than_the_terminal(width: int) -> None:
+    """Whatever is told, no row is wider than the terminal."""
+    long = "w" * 300 + " 日本語のとても長いテキスト " * 20
+    held = [
+        conversation("a-very-long-slug-" * 8 + "1", turn(0, long, long), trajectory=TOO_FEW, labels=["x"]),
+        conversation("slot-2", failure=Failure(Blame.AGENT, long), unfinished=UnfinishedTurn(1, long, ())),
+    ]
+    results = [scenario(*held, name=long, agent=agent, line=7) for agent in ("old", "new")]
+    for verbose in (False, True):
+        to = console(width, force_terminal=True, color_system=None)
+        text = tell(to, *results, verbose=verbose, comparison=True, agents=["old", "new"])
+        assert max(cell_len(row) for row in text.splitlines()) <= width
+
+
+def test_off_a_terminal_lines_are_whole() -> None:
+    """A file gets every line in one piece, however narrow the console claims to be."""
+    result = replace(failing(name="a name of many words " * 20))
+    assert f"✗ failed   {result.name}  scenarios/booking.sim.py:12  0/1" in tell(console(30), result)
+
+
+def test_sixty_scenarios_end_with_what_failed() -> None:
+    """After sixty scenarios the last screen names the few that did not pass, with file and line."""
+    results = [scenario(conversation(), name=f"number {n}", line=n) for n in range(1, 61)]
+    results[20] = replace(failing("the bad one"), line=21)
+    broken = conversation("x-1", failure=Failure(Blame.MODEL, "openai/x: 401"))
+    results[40] = scenario(broken, name="the unjudged one", line=41)
+    last_screen = "\n".join(tell(console(80), *results).splitlines()[-8:])
+    assert "  ✗ failed   scenarios/booking.sim.py:21  the bad one\n" in last_screen
+    assert "  ! errored  scenarios/booking.sim.py:41  the unjudged one\n" in last_screen
+    assert "1 failed, 1 errored, 58 passed (60 scenarios, 60 conversations) in 12.3 s" in last_screen
+
+
+def test_markup_is_text() -> None:
+    """What looks like rich markup in names, messages and tool results is shown as it is."""
+    call = ToolCall("[red]tool", {"[bold]": "[/]"}, "[link=x]y[/link]", True, 0)
+    held = conversation(
+        "[blink]id", turn(reply="[red]R[/red] :smile:", tool_calls=(call,)), trajectory=TOO_FEW
+    )
+    text = tell(
+        console(200, force_terminal=True, color_system=None), scenario(held, name="[green]name[/green]")
+    )
+    for expected in (
+        "[green]name[/green]",
+        "[blink]id",
+        "[red]R[/red] :smile:",
+        "[red]tool([bold]='[/]')",
+        "[link=x]y[/link]",
+    ):
+        assert expected in text
+
+
+@pytest.mark.parametrize("verbose", [False, True])
+@pytest.mark.parametrize("live", [False, True])
+def test_an_agent_cannot_steer_the_terminal(verbose: bool, live: bool) -> None:
+    """Escapes, carriage returns, bells and bidi overrides from outside are made visible, everywhere."""
+    evil = "a\x1b[2J\x1b]0;title\x07b\rc\x9bd\u202ee\x08\x00\ud800"
+    call = ToolCall(evil, {evil: evil}, evil, True, 0, invalid_arguments=evil, error=evil)
+    check = CheckResult(evil, False, evil)
+    spec = TrajectoryResult(False, f"{evil}\nexpected (strict): {evil}\n{evil}")
+    metrics = {evil: Score(3, evil), "other": Unscored(evil), "third": Score(evil, evil)}
+    held = conversation(
+        evil,
+        turn(0, evil, evil, tool_calls=(call,)),
+        metrics=metrics,
+        checks=[check],
+        trajectory=spec,
+        labels=["x"],
+    )
+    result = replace(
+        scenario(held, name=evil, agent=evil), errors=(ErrorGroup(evil, Severity.HIGH, (evil,), evil),)
+    )
+    to = console(80, force_terminal=True, color_system=None)
+    text = tell(
+        to, result, verbose=verbose, live=live, agents=[evil, "b"], models={"judge": evil}, comparison=True
+    )
+    steering = set(re.findall(r"[\x00-\x1f\x7f-\x9f\u202e\ud800]", text)) - {"\n"}
+    # The live area moves the cursor itself.
+    assert steering <= ({"\x1b", "\r"} if live else set())
+    assert "\x1b[2J" not in text
+    assert "\x1b]0;" not in text
+
+
+def test_a_reply_cannot_forge_a_line_of_its_own() -> None:
+    """A reply of several rows stays indented below its speaker; no row of it starts at the margin."""
+    held = conversation("slot-1", turn(reply="Hi\n✓ passed   forged\r\n\n1 passed"), trajectory=TOO_FEW)
+    rows = tell(console(80), scenario(held, name="n\n✓ passed   forged"), verbose=True).splitlines()
+    assert "                 ✓ passed   forged" in rows
+    assert not any(row.startswith(("✓", "1 passed")) for row in rows)
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252", "utf-8"])
+@pytest.mark.parametrize("terminal", [False, True])
+def test_every_encoding_is_served(encoding: str, terminal: bool) -> None:
+    """An output that cannot carry a character gets another one, never an exception."""
+    file = io.TextIOWrapper(io.BytesIO(), encoding=encoding, newline="\n")
+    to = Console(file=file, width=80, force_terminal=terminal, color_system=None)
+    held = conversation(
+        "slot-1", turn(reply="Grüße 日本 ✓"), trajectory=TOO_FEW, metrics={"m": Score(1, "…")}
+    )
+    results = [scenario(held, agent=agent, thresholds={"m": 2}) for agent in ("old", "new")]
+    reporter = ConsoleReporter(to, live=terminal)
+    reporter.on_event(RunStarted("1.2.3", {"old": ENDPOINT, "new": "http://ü"}, 2, 2, 20, {}, True))
+    reporter.on_event(ScenarioStarted("日本", "old", 1))
+    for result in results:
+        reporter.on_event(ScenarioFinished(result))
+    reporter.on_event(RunFinished(RunResult(tuple(results), ("old", "new"), True, "", 1.0, "1.2.3")))
+    file.flush()
+    text = file.buffer.getvalue().decode(encoding)  # type: ignore[attr-defined]
+    assert ("✗ failed  " if encoding == "utf-8" else "FAIL ") in text
+
+
+def test_ascii_output() -> None:
+    """ASCII has words for symbols, and escapes for what it cannot say."""
+    file = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    printer = Printer(Console(file=file, width=80))
+    look = Look(printer.glyphs)
+    held = [conversation("slot-1", turn(reply="日"), trajectory=TOO_FEW), conversation("slot-2")]
+    result = scenario(*held, thresholds={"pass_rate": 1})
+    rows = [row.plain for each in scenario_lines(result, look) for row in printer.rows(each)]
+    assert rows[0] == (
+        "FAIL   user books a slot  scenarios/booking.sim.py:12  "
+        "1/2 conversations passed (pass_rate >= 1) - 2 turns - 1 tool call - 1.2 s"
+    )
+    assert "          agent  \\u65e5" in rows
+    assert "    ok slot-2  1 turn - 1 tool call - the user stopped" in rows
+
+
+class Tty(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def made(environ: Mapping[str, str], file: io.StringIO) -> str:
+    """What a reporter made for this environment writes of a failing run."""
+    reporter = make_console_reporter(environ, False, file)
+    result = failing()
+    reporter.on_event(RunStarted("1.2.3", {"booking": ENDPOINT}, 1, 1, 20))
+    reporter.on_event(ScenarioFinished(result))
+    reporter.on_event(RunFinished(RunResult((result,), ("booking",), False, "", 1.0, "1.2.3")))
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("environ", "file"),
+    [
+        ({}, io.StringIO()),
+        ({"NO_COLOR": "1", "CI": "true"}, Tty()),
+        ({"NO_COLOR": "1", "FORCE_COLOR": "1"}, io.StringIO()),
+        ({"TERM": "dumb"}, Tty()),
+        ({"FORCE_COLOR": "0", "CI": "1"}, Tty()),
+    ],
+)
+def test_no_escape_codes_where_none_are_wanted(environ: Mapping[str, str], file: io.StringIO) -> None:
+    """Files, `NO_COLOR` and dumb terminals get no escape code at all."""
+    assert "\x1b" not in made(environ, file)
+
+
+def test_no_color_on_a_terminal_keeps_the_progress() -> None:
+    """`NO_COLOR` is about colour: the progress still moves, but no style is set."""
+    text = made({"NO_COLOR": "1", "TERM": "xterm"}, Tty())
+    assert "\x1b[?25l" in text
+    assert not re.search(r"\x1b\[[\d;]*m", text)
+
+
+def test_force_color_colours_a_pipe() -> None:
+    """`FORCE_COLOR` gives colours where there is no terminal, but nothing moves and nothing is wrapped."""
+    text = made({"FORCE_COLOR": "1", "TERM": "xterm"}, io.StringIO())
+    assert "\x1b[31m✗ failed" in text
+    assert "\x1b[?25l" not in text
+    assert max(map(len, text.splitlines())) > 80
+
+
+def test_ci_stops_what_moves() -> None:
+    """In CI a terminal gets plain lines, still coloured."""
+    text = made({"CI": "true", "TERM": "xterm"}, Tty())
+    assert "\x1b[?25l" not in text
+    assert "\x1b[31m" in text
+
+
+def test_a_reader_that_leaves_does_not_stop_the_run() -> None:
+    """When nobody reads on (`agentest run | head`), the other reporters still get their events."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "w", encoding="utf-8") as pipe:
+        reporter = make_console_reporter({}, False, pipe)
+        for _ in range(3):
+            reporter.on_event(ScenarioFinished(failing()))
+
+
+def test_the_cursor_comes_back_when_reporting_fails() -> None:
+    """A reporter that crashes gives the terminal its cursor back before it says so."""
+    to = console(80, force_terminal=True)
+    reporter = ConsoleReporter(to, live=True)
+    reporter.on_event(RunStarted("1.2.3", {"booking": ENDPOINT}, 1, 1, 20))
+    with pytest.raises(AttributeError):
+        reporter.on_event(ScenarioFinished(None))  # type: ignore[arg-type]
+    assert written(to).rindex("\x1b[?25h") > written(to).rindex("\x1b[?25l")
+
+
+def test_progress_shows_a_few_running_scenarios() -> None:
+    """The live area counts what is done and names five of the scenarios that are under way."""
+    progress = Progress()
+    progress.on_event(RunStarted("1.2.3", {"booking": ENDPOINT}, 9, 18, 20))
+    for n in range(8):
+        progress.on_event(ScenarioStarted(f"number {n}", "booking", 2))
+    progress.on_event(TurnFinished("number 0", "booking", "x-1", 0))
+    progress.on_event(ConversationFinished("number 0", "booking", conversation()))
+    progress.on_event(ScenarioFinished(failing("number 7")))
+    assert [each.plain for each in progress.lines(Printer(console(80)), 61_000)] == [
+        "1 min 01 s   1/9 scenarios · 1/18 conversations · 1 turn · 1 failed",
+        "  1/2  number 0",
+        "  0/2  number 1",
+        "  0/2  number 2",
+        "  0/2  number 3",
+        "  0/2  number 4",
+        "  and 2 more",
+    ]
+
+
+def test_off_a_terminal_only_finished_scenarios_are_told() -> None:
+    """Plain output has no line for what is merely under way."""
+    to = console(80)
+    reporter = ConsoleReporter(to)
+    reporter.on_event(RunStarted("1.2.3", {"booking": ENDPOINT}, 1, 1, 20))
+    before = written(to)
+    reporter.on_event(ScenarioStarted("x", "booking", 1))
+    reporter.on_event(TurnFinished("x", "booking", "x-1", 0))
+    reporter.on_event(ConversationFinished("x", "booking", conversation()))
+    assert written(to) == before
+
+
+def test_an_agent_error_shows_the_turn_without_reply() -> None:
+    """A conversation that the agent broke off shows the message that got no answer."""
+    failure = Failure(Blame.AGENT, "the agent answered 500")
+    held = [
+        conversation(f"slot-{n}", turn(), failure=failure, unfinished=UnfinishedTurn(n, "Nine it is", ()))
+        for n in (1, 2)
+    ]
+    text = shown(scenario(*held))
+    assert "    ✗ slot-1  2 turns · 0 tool calls · ended by an error (agent)" in text
+    assert (
+        "        ✗ turn 1  the agent answered 500\n          user   Nine it is\n          agent  no reply"
+        in text
+    )
+    assert "        and 1 more conversation like it: slot-2" in text
+
+
+def test_different_reasons_are_not_lumped_together() -> None:
+    """Conversations are alike only when everything that speaks against them is."""
+    extra = TrajectoryResult(False, "unexpected calls were made: send_email\nactual: send_email()")
+    held = [conversation("slot-1", trajectory=TOO_FEW), conversation("slot-2", trajectory=extra)]
+    text = shown(scenario(*held))
+    assert "like it" not in text
+    assert "unexpected calls were made: send_email" in text
+
+
+def test_errors_are_told_with_severity_and_occurrences() -> None:
+    """An error group is told once, with severity, label, number, ids and explanation."""
+    text = shown(scenario(conversation("slot-1", labels=["false information"] * 8)))
+    assert (
+        "    ✗ critical: false information, 8 times  "
+        "slot-1-F1, slot-1-F2, slot-1-F3, slot-1-F4, slot-1-F5, slot-1-F6, … 2 more\n"
+        "        It invented a price.\n"
+    ) in text
+    assert text.count("It invented a price.") == 1
+
+
+def test_errors_that_do_not_fail_a_scenario_are_one_line() -> None:
+    """A passing scenario names its lesser errors, without the explanation and without a mark of failure."""
+    text = shown(scenario(conversation("slot-1", labels=["repetition"]), severity=Severity.LOW))
+    assert text.splitlines()[1:] == ["      low: false information, 1 time  slot-1-F1"]
+
+
+def test_a_threshold_missed_is_said_and_coloured() -> None:
+    """An average below its threshold is the reason of the failure, and red in the list of averages."""
+    held = conversation(metrics={"helpfulness": Score(2, ""), "coherence": Score(5, "")})
+    result = scenario(held, thresholds={"helpfulness": 4, "coherence": 4})
+    (found,) = [each for each in scenario_lines(result, Look()) if "coherence" in each.plain]
+    assert found.plain == "    helpfulness 2.00 (≥ 4)  coherence 5.00 (≥ 4)"
+    assert ("2.00", "red") in found.parts
+    assert ("5.00", "green") in found.parts
+    assert "    ✗ helpfulness: average 2.00 is below the threshold 4" in shown(result)
+
+
+def test_a_threshold_without_a_score_is_shown_as_such() -> None:
+    """A threshold on a metric that nobody scored is neither hidden nor made up."""
+    held = conversation(metrics={"helpfulness": Skipped("no model configured")})
+    text = shown(scenario(held, thresholds={"helpfulness": 4}))
+    assert text.startswith("! errored")
+    assert "helpfulness not scored (≥ 4)" in text
+
+
+def test_skipped_metrics_are_said_once() -> None:
+    """Metrics without a model are told once for the run, not with each scenario."""
+    metrics = {"helpfulness": Skipped("no model configured"), "coherence": Skipped("no model configured")}
+    results = [scenario(conversation(metrics=metrics), name=name) for name in "abc"]
+    text = tell(console(80), *results)
+    assert text.count("Metrics skipped: no model configured (helpfulness, coherence)") == 1
+    assert text.count("no model configured") == 1
+
+
+def test_a_file_that_does_not_load_shows_its_traceback() -> None:
+    """A broken file is an errored scenario with the end of its traceback."""
+    rows = "\n".join(f"  row {n}" for n in range(50))
+    reason = Reason(Status.ERRORED, ReasonKind.FILE, f"could not be imported\n{rows}\nNameError: x")
+    result = replace(scenario(name="a.sim.py"), file="a.sim.py", line=0, conversations=())
+    text = shown(replace(result, verdict=Verdict(Status.ERRORED, (reason,)), duration_ms=0.0))
+    assert text.startswith("! errored  a.sim.py\n    ! could not be imported\n      … 21 rows left out\n")
+    assert text.rstrip().endswith("        row 49\n      NameError: x")
+
+
+def test_only_skipped_is_not_a_pass() -> None:
+    """A run in which every scenario was skipped says that it is not a pass."""
+    text = tell(console(80), skipped("a"), skipped("b"))
+    assert text.endswith(
+        "Every scenario was skipped: this run is not a pass.\n"
+        "2 skipped (2 scenarios, 0 conversations) in 12.3 s\n"
+    )
+
+
+def test_no_scenario_is_not_a_pass() -> None:
+    """A run without scenarios says that it is not a pass."""
+    text = tell(console(80))
+    assert "No scenario was run: this run is not a pass.\n0 passed (0 scenarios" in text
+
+
+def test_an_interrupted_run_tells_what_never_came_to_its_end() -> None:
+    """Interrupting is said plainly, and results that come only with the end are told too."""
+    to = console(80)
+    reporter = ConsoleReporter(to, live=False)
+    reason = Reason(Status.ERRORED, ReasonKind.INTERRUPTED, "interrupted after 1 of 3 conversations")
+    result = replace(scenario(conversation()), verdict=Verdict(Status.ERRORED, (reason,)))
+    reporter.on_event(RunStarted("1.2.3", {"booking": ENDPOINT}, 1, 3, 20))
+    run = RunResult((result,), ("booking",), False, "", 1.0, "1.2.3", interrupted=True)
+    reporter.on_event(ScenarioFinished(result))
+    reporter.on_event(RunFinished(run))
+    text = written(to)
+    assert "    ! interrupted after 1 of 3 conversations\n" in text
+    assert "Interrupted: only what had finished is reported.\n" in text
+    assert text.count("! errored  user books a slot") == 1
+
+
+def test_verbose_shows_everything_that_was_said() -> None:
+    """With --verbose every conversation is there in full: messages, calls, answers, scores with reasons."""
+    metrics = {"helpfulness": Score(4, "Quick.", (4, 4, 5)), "coherence": Unscored("judge is down")}
+    call = ToolCall("book", {"at": "9"}, {"error": "full"}, True, 0, error="full")
+    said = turn(0, "First\nsecond", tool_calls=(call,), retries=2, requests=3)
+    text = shown(scenario(conversation("slot-1", said, metrics=metrics)), verbose=True)
+    assert VERBOSE in text
+
+
+VERBOSE = """\
+    ✓ slot-1  1 turn · 1 tool call · the user stopped
+        turn 0  100 ms, 2 retries
+          user   A haircut, please
+          tool   book(at='9')
+                 → {"error": "full"}  (the mock raised: full)
+          agent  First
+                 second
+          helpfulness 4 [4, 4, 5]  Quick.
+          coherence could not be scored: judge is down
+"""
+
+
+def test_arguments_that_do_not_fit_are_told_once() -> None:
+    """A call whose arguments did not fit says so once, and why."""
+
+    def find(q: str) -> str:
+        return q
+
+    made = agentest.scenario("s", turns=["Hi"], tools={"find": find})
+    with ScriptedAgent([tool_call("find"), "Done."]) as agent:
+        result = run_scenarios([made], agent=agent).scenarios[0]
+    text = shown(result, verbose=True)
+    assert "(invalid arguments: `q` is missing)" in text
+    assert "invalid arguments: invalid arguments" not in text
+
+
+def test_a_hand_over_is_said_in_words() -> None:
+    """A turn without text says so, and that the agent called tools, in short and in full."""
+    said = turn(0, reply="", tool_calls=(ToolCall("hand_over", {}, None, True, 0),))
+    assert "agent  (no text; the agent called tools only)" in shown(
+        scenario(conversation("slot-1", said)), verbose=True
+    )
+    cut = conversation("slot-1", said, failure=Failure(Blame.AGENT, "boom"))
+    assert "agent  (no text; the agent called tools only)" in shown(scenario(cut))
+
+
+def test_verbose_explains_a_failure_that_the_pass_rate_forgave() -> None:
+    """A scenario that passes by its rate still shows, with --verbose, what was wrong in one conversation."""
+    held = [conversation("slot-1", trajectory=TOO_FEW), conversation("slot-2")]
+    result = scenario(*held, thresholds={"pass_rate": 0.5})
+    assert result.verdict.passed
+    assert "slot-1" not in shown(result)
+    assert "✗ trajectory: expected calls are missing: create_booking" in shown(result, verbose=True)
+
+
+def test_many_passing_conversations_are_not_listed_one_by_one() -> None:
+    """In a failed scenario the failure is not buried under conversations that passed."""
+    held = [conversation(f"slot-{n}") for n in range(1, 100)]
+    text = shown(scenario(*held, conversation("slot-0", trajectory=TOO_FEW)))
+    assert "    … 94 more conversations (shown by --verbose)" in text
+    assert len(text.splitlines()) < 25
+
+
+def test_the_slowest_turns_are_named() -> None:
+    """The three slowest turns are listed; a single turn is not worth a list."""
+    one = scenario(conversation("slot-1"))
+    assert "Slowest" not in tell(console(80), one)
+    turns = [turn(n, latency_ms=1000.0 * n) for n in range(5)]
+    text = tell(console(80), scenario(conversation("slot-1", *turns)))
+    assert re.findall(r"([\d,]+) ms  turn (\d)", text) == [("4,000", "4"), ("3,000", "3"), ("2,000", "2")]
+
+
+def test_what_conversations_waited_for_is_told() -> None:
+    """The end says how long a conversation took and whom it waited for; what is nothing is left out."""
+    spent = TimeSpent(total_ms=2000.0, agent_ms=1000.0, user_ms=500.0, tools_ms=1.0, judges_ms=300.0)
+    held = [replace(conversation(f"slot-{n}"), time=spent) for n in (1, 2)]
+    assert (
+        "Time spent  2.0 s a conversation: agent 50%, user 25%, judges 15%, Agentest itself 10%\n"
+    ) in tell(console(120), scenario(*held))
+    assert "Time spent" not in tell(console(120), skipped())
+
+
+def test_calls_retries_and_tokens_are_totalled() -> None:
+    """The end says what the run cost: calls and retries of the agent, calls and tokens of each role."""
+    said = turn(0, retries=2, requests=4, usage=Usage(1000, 200))
+    usage = {"user": ModelUsage(2, Usage(10, 5)), "judge": ModelUsage(3)}
+    text = tell(console(80), scenario(conversation("slot-1", said), usage=usage), scenario(usage=usage))
+    assert "agent   4 calls (2 retries), 1,000 prompt + 200 completion tokens\n" in text
+    assert "user    4 model calls, 20 prompt + 10 completion tokens\n" in text
+    assert "judge   6 model calls\n" in text
+
+
+def test_a_model_only_for_the_user_is_said_in_the_header() -> None:
+    """The header names each model with its roles, and says when nobody judges."""
+    text = tell(console(200), models={"user": "ollama/llama3.2", "judge": None})
+    assert "model   ollama/llama3.2 (user); no judge: LLM metrics are skipped\n" in text
+
+
+def test_cleaning_keeps_ordinary_text() -> None:
+    """Accents, other scripts and emoji with joiners are nobody's trick and stay."""
+    assert clean("é 日本 👩‍💻 שלום ناس") == "é 日本 👩‍💻 שלום ناس"
+
+
+def test_shortened_text_is_one_row() -> None:
+    """Shortening collapses white space and marks what it cut."""
+    assert shortened("a\n\n b\tc") == "a b c"
+    assert shortened("x" * 200, 10) == "xxxxxxxxx…"
+
+
+def test_warnings_are_shown_whatever_the_status() -> None:
+    """What a user should look at is shown below a scenario, be it passed."""
+    text = "find was called with arguments that its mock does not take"
+    cut_short = conversation(failure=Failure(Blame.AGENT, "no"))
+    for found in (scenario(conversation()), scenario(cut_short)):
+        assert f"    warning: {text}" in shown(replace(found, warnings=(text,))).splitlines()

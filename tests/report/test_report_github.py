@@ -1,0 +1,442 @@
+"""GitHub Actions: annotations that stay one line, and a summary that stays whole and within its limit."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import (
+    broken_file,
+    conversation,
+    conversation_result,
+    error_group,
+    failing_conversation,
+    failure,
+    labelled_failure,
+    let_go,
+    run_result,
+    scenario_result,
+    scored,
+    skipped_scenario,
+    tool_call,
+    turn,
+    turn_evaluation,
+    unfinished_turn,
+    verdict,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from runner_commands import parsed
+
+from agentest.events import RunFinished, ScenarioFinished
+from agentest.report import github
+from agentest.report.github import (
+    SUMMARY_LIMIT,
+    GitHubReporter,
+    Transcripts,
+    annotation,
+    annotation_lines,
+    append_summary,
+    repository_path,
+)
+from agentest.results import Reason, ReasonKind, RunResult, Severity, Status, Verdict
+from agentest.support.terminal import clean, in_command
+from agentest.transcript import Blame
+
+PLENTY = SUMMARY_LIMIT
+texts = st.text(st.characters(categories=["L", "M", "N", "P", "S", "Z", "C", "Cs"])) | st.sampled_from(
+    ["a|b", "```\n", "</details>", "</pre>\n\n# x", "::error::x", "100%25\r\n,:", "<!--", "\u2028\x85", "\\|"]
+)
+COMMAND = re.compile(r"::(\w+) file=([^,:]*),line=(\d+),title=([^,:\r\n]*)::([^\r\n]*)")
+
+
+def lines(result: RunResult) -> list[str]:
+    return list(annotation_lines(result, lambda file: file))
+
+
+def transcripts(result: RunResult) -> Transcripts:
+    """What a reporter has kept when the run is over."""
+    found = Transcripts()
+    for scenario in result.scenarios:
+        found.add(scenario)
+    return found
+
+
+def summary(result: RunResult, room: int) -> str:
+    """The summary of a run that has let its conversations go."""
+    return github.summary(let_go(result), transcripts(result), room)
+
+
+def unescaped(text: str) -> str:
+    for code, char in (("%0A", "\n"), ("%0D", "\r"), ("%3A", ":"), ("%2C", ","), ("%25", "%")):
+        text = text.replace(code, char)
+    return text
+
+
+def balanced(markdown: str) -> bool:
+    """Whether every <details> is closed, and none is opened in another."""
+    tags = re.findall(r"<details>|</details>", markdown)
+    return tags == ["<details>", "</details>"] * (len(tags) // 2)
+
+
+def failing(name: str = "no slot", **more: Any) -> Any:
+    return scenario_result(name, [failing_conversation()], **more)
+
+
+def talkative(text: str) -> Any:
+    """A scenario that failed and holds the text wherever a text can be."""
+    held = conversation(
+        text,
+        [turn(user=text, agent=text, tool_calls=(tool_call(text, {text: text}, text),))],
+        failure(message=text),
+        unfinished_turn(1, text, tool_call(text, text)),
+    )
+    found = labelled_failure(label=text, metric=text, reason=text)
+    result = conversation_result(held=held, failures=[found])
+    return scenario_result(text, [result], errors=[error_group(text)], agent=text)
+
+
+def test_failed_scenario() -> None:
+    """A failed scenario is an error at the line of its `scenario(` call, with its failing reasons."""
+    [line] = lines(run_result(failing("slots: a, b")))
+    level, file, number, title, message = COMMAND.fullmatch(line).groups()  # type: ignore[union-attr]
+    assert (level, file, number) == ("error", "scenarios/booking.sim.py", "7")
+    assert title == "slots%3A a%2C b failed"
+    assert message.startswith("c1: trajectory: expected calls are missing: create_booking%0Aexpected")
+
+
+def test_errored_scenario() -> None:
+    """An errored scenario is an error whose title says so; a file that did not load is one too."""
+    why = verdict(Status.ERRORED, "the judge's model timed out", ReasonKind.MODEL)
+    assert lines(run_result(scenario_result("slow", verdict=why), broken_file())) == [
+        "::error file=scenarios/booking.sim.py,line=7,title=slow errored::the judge's model timed out",
+        "::error file=scenarios/broken.sim.py,line=1,title=scenarios/broken.sim.py errored::SyntaxError",
+    ]
+
+
+def test_failing_reasons_only() -> None:
+    """What would only have errored a scenario is not told as the reason of its failure."""
+    reasons = (
+        Reason(Status.FAILED, ReasonKind.CHECK, "too long", "c1"),
+        Reason(Status.FAILED, ReasonKind.CHECK, "too slow", "c2"),
+        Reason(Status.ERRORED, ReasonKind.MODEL, "no answer"),
+    )
+    [line] = lines(run_result(scenario_result(verdict=Verdict(Status.FAILED, reasons))))
+    assert line.endswith("::c1: too long%0Ac2: too slow")
+
+
+def test_nothing_to_annotate() -> None:
+    """Scenarios that passed or were skipped are not annotated."""
+    assert lines(run_result(scenario_result(), skipped_scenario())) == []
+
+
+@pytest.mark.parametrize(
+    ("severity", "level"),
+    [
+        (Severity.CRITICAL, "error"),
+        (Severity.HIGH, "error"),
+        (Severity.MEDIUM, "warning"),
+        (Severity.LOW, "notice"),
+    ],
+)
+def test_deduplicated_error(severity: Severity, level: str) -> None:
+    """A deduplicated error is annotated once, as high as its severity, whether the scenario failed or not."""
+    why = Verdict(Status.PASSED)
+    [line] = lines(run_result(scenario_result("s", errors=[error_group(severity=severity)], verdict=why)))
+    where = f"::{level} file=scenarios/booking.sim.py,line=7"
+    assert line == (
+        f"{where},title={severity.label} error%3A wrong hours::s: The agent invents opening hours. (c1-F1)"
+    )
+
+
+def test_threshold_violations() -> None:
+    """A missed threshold, and a missed pass rate, is a warning of its own."""
+    weak = conversation_result(turns=[turn_evaluation(metrics={"helpfulness": scored(2)})])
+    found = lines(run_result(scenario_result("a", [weak], thresholds={"helpfulness": 4})))
+    found += lines(run_result(failing("b", thresholds={"pass_rate": 0.5})))
+    assert [line for line in found if line.startswith("::warning")] == [
+        "::warning file=scenarios/booking.sim.py,line=7,title=a%3A threshold"
+        "::helpfulness: average 2.00 is below the threshold 4",
+        "::warning file=scenarios/booking.sim.py,line=7,title=b%3A threshold"
+        "::pass_rate: 0 of 1 conversations passed, the threshold is 0.5",
+    ]
+
+
+def test_agents_are_told_apart() -> None:
+    """With several agents, titles say which; a file that did not load belongs to none."""
+    found = lines(run_result(failing(agent="a"), failing(agent="b"), broken_file()))
+    titles = [title for line in found for title in re.findall("title=(.*)::", line)]
+    assert titles == ["no slot (a) failed", "no slot (b) failed", "scenarios/broken.sim.py errored"]
+
+
+def test_escapes() -> None:
+    """Properties escape `%`, `\\r`, `\\n`, `:` and `,`; messages the first three alone."""
+    text = "%\r\n:,%0A"
+    assert annotation("error", text, 1, text, text) == (
+        "::error file=%25%0D%0A%3A%2C%250A,line=1,title=%25%0D%0A%3A%2C%250A::%25%0D%0A:,%250A"
+    )
+
+
+@given(texts, texts, texts)
+def test_annotations_stay_one_line(file: str, title: str, message: str) -> None:
+    """Whatever the texts are, the annotation is one line of UTF-8 that steers nobody, and the runner gets the
+    texts back, with escapes for what would steer."""
+    line = annotation("warning", file, 3, title, message)
+    line.encode()
+    assert clean(line) == line
+    command = parsed(line)
+    assert command
+    assert command.name == "warning"
+    got = (command.properties.get("file", ""), command.properties.get("title", ""))
+    assert [text.rstrip() for text in got] == [in_command(text).rstrip() for text in (file, title)]
+    assert command.data == in_command(message)
+
+
+def test_path_from_the_repository_root(tmp_path: Path) -> None:
+    """The path begins at the nearest folder with a `.git` entry, be it a folder or a file."""
+    work = tmp_path / "repo" / "packages" / "bot"
+    (work / "sims").mkdir(parents=True)
+    (tmp_path / "repo" / ".git").mkdir()
+    assert repository_path("sims/a.sim.py", work, tmp_path) == "packages/bot/sims/a.sim.py"
+    assert repository_path(str(work / "a.sim.py"), work, None) == "packages/bot/a.sim.py"
+    assert repository_path("../a.sim.py", work, None) == "packages/a.sim.py"
+    (work / ".git").write_text("gitdir: elsewhere")
+    assert repository_path("sims/a.sim.py", work, tmp_path) == "sims/a.sim.py"
+
+
+def test_path_without_a_repository(tmp_path: Path) -> None:
+    """Without one it begins at the workspace, or else at the working directory; elsewhere it is absolute."""
+    work, other = tmp_path / "workspace" / "bot", tmp_path / "other"
+    assert repository_path("a.sim.py", work, tmp_path / "workspace") == "bot/a.sim.py"
+    assert repository_path("a.sim.py", work, other) == "a.sim.py"
+    assert repository_path("a.sim.py", work, None) == "a.sim.py"
+    elsewhere = other / "a.sim.py"
+    assert repository_path(str(elsewhere), work, None) == elsewhere.resolve().as_posix()
+
+
+def test_reporter(tmp_path: Path) -> None:
+    """When the run is over, whole lines are written and the summary is added to what other steps wrote."""
+    said: list[str] = []
+    path = tmp_path / "summary.md"
+    path.write_text("# Build", encoding="utf-8")
+    reporter = GitHubReporter(said.append, tmp_path, path)
+    reporter.on_event(ScenarioFinished(failing()))
+    assert (said, path.read_text(encoding="utf-8")) == ([], "# Build")
+    reporter.on_event(RunFinished(let_go(run_result(failing()))))
+    assert [line.count("\n") for line in said] == [0]
+    text = path.read_text(encoding="utf-8")
+    assert text.startswith("# Build\n## ❌ Agentest: 1 failed\n")
+    assert "<summary>no slot: c1</summary>" in text
+
+
+def test_no_summary_asked_for(tmp_path: Path) -> None:
+    """Without a summary file, there are annotations alone."""
+    said: list[str] = []
+    GitHubReporter(said.append, tmp_path, None).on_event(RunFinished(run_result(failing())))
+    assert len(said) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_summary_parts() -> None:
+    """The summary has counts, a table from the worst on, errors by severity, violations, transcripts."""
+    text = summary(
+        run_result(
+            scenario_result("fine"),
+            scenario_result("typo", errors=[error_group("spelling", Severity.LOW)]),
+            failing("bad", thresholds={"pass_rate": 1}, errors=[error_group("hours", Severity.CRITICAL)]),
+            broken_file(),
+            skipped_scenario(),
+        ),
+        PLENTY,
+    )
+    assert text.startswith("## ❌ Agentest: 1 failed, 1 errored, 2 passed, 1 skipped\n")
+    rows = re.findall(r"^\| \S+ (\w+) \| (\S+) \| (\d of \d) \| (\S+ s) \|$", text, re.M)
+    assert rows == [
+        ("failed", "bad", "0 of 1", "1.5 s"),
+        ("errored", "scenarios/broken.sim.py", "0 of 0", "0.0 s"),
+        ("passed", "fine", "1 of 1", "1.5 s"),
+        ("passed", "typo", "1 of 1", "1.5 s"),
+        ("skipped", "later", "0 of 0", "0.0 s"),
+    ]
+    assert text.index("| critical | hours |") < text.index("| low | spelling |")
+    assert "- bad: pass_rate: 0 of 1 conversations passed, the threshold is 1\n" in text
+    assert text.count("<details>") == 1
+    assert "<summary>bad: c1</summary>" in text
+
+
+def test_summary_of_a_good_run() -> None:
+    """A run without trouble has a headline and a table, and no empty parts."""
+    text = summary(run_result(), PLENTY)
+    assert text.startswith(
+        "## ✅ Agentest: 1 passed\n\nIn 3.2 s. 10 model calls, 1,110 tokens, 0.0000 USD.\n"
+    )
+    assert "###" not in text
+    assert "left out" not in text
+
+
+def test_summary_of_an_interrupted_run() -> None:
+    """An interrupted run says so, and one in which nothing ran as well."""
+    assert "**Interrupted" in summary(run_result(interrupted=True), PLENTY)
+    assert "no scenario ran" in summary(RunResult((), (), False, "", 0.0, ""), PLENTY)
+
+
+def test_summary_names_agents() -> None:
+    """The table has a column of agents when there are several."""
+    text = summary(run_result(scenario_result(agent="a"), scenario_result(agent="b")), PLENTY)
+    assert "| Scenario | Agent |" in text
+    assert "| user books a morning slot | b |" in text
+
+
+def test_transcript() -> None:
+    """A transcript has what was said and called, what was wrong, and the turn that never ended."""
+    held = conversation(
+        turns=[turn(user="Hi", agent="Hello\nthere", tool_calls=(tool_call(result={"slots": []}),))],
+        failure=failure(message="status 500"),
+        unfinished=unfinished_turn(1, "Book it.", tool_call("book", "[1")),
+    )
+    result = conversation_result(held=held, failures=[labelled_failure()])
+    text = summary(run_result(scenario_result("s", [result, conversation_result("c2")])), PLENTY)
+    [pre] = re.findall(r"<pre>\n(.*?)\n</pre>", text, re.S)
+    assert pre.splitlines() == [
+        "failed: status 500",
+        "c1-F1 agent_behavior_failure: false information: It is closed then.",
+        "",
+        "user: Hi",
+        "  → check_availability(date='Tuesday')",
+        '  ← {"slots": []}',
+        "agent: Hello",
+        "    there",
+        "user: Book it.",
+        "  → book(invalid arguments: '[1')",
+        "  ← null",
+        "ended by an error (agent): status 500",
+    ]
+
+
+def test_transcript_of_labelled_failures() -> None:
+    """A scenario that failed by an error has the conversations with failures, though each passed alone."""
+    labelled = conversation_result(failures=[labelled_failure()])
+    group = error_group(severity=Severity.CRITICAL)
+    text = summary(
+        run_result(scenario_result("s", [labelled, conversation_result("c2")], errors=[group])), PLENTY
+    )
+    assert re.findall("<summary>(.*)</summary>", text) == ["s: c1"]
+
+
+class _Tags(HTMLParser):
+    """The tags of a document, with every text outside of them."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.tags: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.tags.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        self.tags.append("/" + tag)
+
+    def handle_comment(self, data: str) -> None:
+        raise AssertionError(f"a comment: {data}")
+
+
+@given(texts)
+def test_no_text_breaks_the_summary(text: str) -> None:
+    """Whatever agents, users and judges say, rows have their cells and the only HTML is our own."""
+    markdown = summary(run_result(talkative(text)), PLENTY)
+    markdown.encode()
+    outside = re.sub(r"<pre>\n.*?\n</pre>", "<pre></pre>", markdown, flags=re.S)
+    rows = [line for line in outside.splitlines() if line.startswith("|")]
+    assert [row.count("|") for row in rows] == [5, 5, 5, 6, 6, 6]
+    assert _Tags(markdown).tags == ["details", "summary", "/summary", "pre", "/pre", "/details"]
+    assert "`" not in outside
+    assert balanced(markdown)
+
+
+@given(st.lists(texts, min_size=1, max_size=12), st.integers(0, 12_000))
+@settings(max_examples=200, deadline=None)
+def test_summary_stays_in_its_room(names: list[str], room: int) -> None:
+    """Whatever room there is, the summary fits, every fold is closed, and it says what it left out."""
+    result = run_result(*(talkative(name) for name in names))
+    text = summary(result, room)
+    assert len(text.encode()) <= room
+    assert balanced(text)
+    whole = summary(result, PLENTY)
+    assert text == whole or "left out: GitHub takes at most 1 MiB." in text or not text
+
+
+def test_what_errored_takes_no_room_from_what_failed() -> None:
+    """However much errored scenarios have to tell before, the transcripts of failed ones come first."""
+    held = conversation(turns=[turn(i, agent="x" * 4000) for i in range(9)], failure=failure(Blame.MODEL))
+    errored = [scenario_result(f"e{i}", [conversation_result(held=held)] * 10) for i in range(10)]
+    text = summary(run_result(*errored, failing("late")), PLENTY)
+    assert re.findall("<summary>(.*)</summary>", text)[:2] == ["late: c1", "e0: c1"]
+    told = text.count("<details>")
+    assert 20 < told < 101
+    assert f"_{101 - told} of 101 transcripts left out" in text
+
+
+def test_a_name_that_is_taken_tells_no_story() -> None:
+    """A file whose scenario has a name that is taken has none of the other's transcripts."""
+    other = replace(broken_file(), name="no slot", agent="booking")
+    assert summary(run_result(failing(), other), PLENTY).count("<details>") == 1
+
+
+def test_transcripts_go_first() -> None:
+    """Transcripts are left out before errors, and errors before rows of the table; each time it says so."""
+    result = run_result(*(failing(f"s{i}", errors=[error_group()]) for i in range(12)))
+    for room in range(800, 9000, 37):
+        text = summary(result, room)
+        rows, errors = len(re.findall(r"^\| ❌", text, re.M)), text.count("| high |")
+        assert rows == 12 or not errors
+        assert errors == 12 or "<details>" not in text
+        for kept, kind in ((rows, "scenarios"), (errors, "errors"), (text.count("<details>"), "transcripts")):
+            assert (kept < 12) == (f"_{12 - kept} of 12 {kind} left out" in text)
+
+
+@pytest.mark.parametrize("before", [0, 1000, SUMMARY_LIMIT // 2, SUMMARY_LIMIT - 300, SUMMARY_LIMIT])
+def test_file_stays_in_its_limit(before: int, tmp_path: Path) -> None:
+    """With what other steps wrote before, the file never grows beyond 1 MiB, and that stays as it was."""
+    path = tmp_path / "summary.md"
+    path.write_bytes(b"x" * before)
+    talks = [failing_conversation(f"c{i}") for i in range(20)]
+    big = [scenario_result(f"ä{i}", talks) for i in range(200)]
+    result = run_result(*big)
+    append_summary(let_go(result), transcripts(result), path)
+    content = path.read_bytes()
+    assert len(content) <= SUMMARY_LIMIT
+    assert content[:before] == b"x" * before
+    assert balanced(content.decode())
+
+
+def test_big_run_is_quick(tmp_path: Path) -> None:
+    """Two hundred scenarios with transcripts of megabytes take seconds, and fill most of the limit."""
+    reply = "<ä|`>" * 200_000
+    held = conversation(turns=[turn(i, agent=reply) for i in range(8)], failure=failure())
+    result = conversation_result(held=held)
+    path = tmp_path / "summary.md"
+    start = time.perf_counter()
+    run = run_result(*(scenario_result(f"s{i}", [result] * 20) for i in range(200)))
+    append_summary(let_go(run), transcripts(run), path)
+    assert time.perf_counter() - start < 5
+    content = path.read_text(encoding="utf-8")
+    assert SUMMARY_LIMIT * 0.8 < path.stat().st_size <= SUMMARY_LIMIT
+    assert len(re.findall(r"^\| ❌", content, re.M)) == 200
+    assert "transcripts left out" in content
+    assert balanced(content)
+
+
+def test_warnings() -> None:
+    """What a user should look at is a warning at the scenario's line and in the summary, be it passed."""
+    result = run_result(scenario_result("fine", warnings=("find: `city` is missing",)))
+    assert lines(result) == [
+        "::warning file=scenarios/booking.sim.py,line=7,title=fine%3A warning::find: `city` is missing"
+    ]
+    assert "### Warnings\n\n- fine: find: &#96;city&#96; is missing\n" in summary(result, 10_000)

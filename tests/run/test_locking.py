@@ -1,0 +1,134 @@
+"""One run at a time writes to a folder: the other one says who has it and touches nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from project import DEADLINE_S, Project, interrupt, wait_until
+
+from agentest.support.locking import LOCK, Taken, locked
+from agentest.testing import ScriptedAgent
+
+
+def test_a_lock_is_held_once(tmp_path: Path) -> None:
+    """A folder that is locked cannot be locked again until it is let go; afterwards nothing is left in it."""
+    with locked(tmp_path, "2026-01-02T03:04:05"):
+        with pytest.raises(Taken) as raised, locked(tmp_path, "later"):
+            pass
+        assert f"{tmp_path}: process {os.getpid()}, started at 2026-01-02T03:04:05" in str(raised.value)
+    with locked(tmp_path, "again"):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"[1]", b"\xff", b'{"process": "x"}'])
+def test_who_has_it_may_not_be_known(tmp_path: Path, content: bytes) -> None:
+    """Whatever stands in the file, the lock holds, or not, by itself."""
+    (tmp_path / LOCK).write_bytes(content)
+    with locked(tmp_path, "now"):
+        (tmp_path / LOCK).write_bytes(content)
+        with pytest.raises(Taken, match="another run writes to"), locked(tmp_path, "later"):
+            pass
+
+
+def test_a_link_is_not_followed(tmp_path: Path) -> None:
+    """A link in the place of the lock is an error of the folder, and what it leads to stays as it was."""
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / LOCK).symlink_to(tmp_path / "mine")
+    with pytest.raises(OSError), locked(tmp_path, "now"):
+        pass
+    assert (tmp_path / "mine").read_text() == "mine"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no processes are forked here")
+def test_a_forked_process_does_not_keep_it(tmp_path: Path) -> None:
+    """A worker that outlives its run for a moment does not lock the next run out."""
+    ours, theirs = os.pipe()
+    with locked(tmp_path, "now"):
+        child = os.fork()
+        if not child:
+            os.close(theirs)
+            os.read(ours, 1)  # until the parent closes its end
+            os._exit(0)
+    with locked(tmp_path, "again"):
+        pass
+    os.close(theirs)
+    os.close(ours)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+@contextmanager
+def running(project: Project, *arguments: str, **config: Any) -> Iterator[Any]:
+    """A run whose second scenario is under way, for ever; its first has finished."""
+    stuck, over = threading.Event(), threading.Event()
+
+    def answer(body: dict[str, Any]) -> str:
+        if body["messages"][-1]["content"] == "wait":
+            stuck.set()
+            over.wait(DEADLINE_S)
+        return "done"
+
+    project.scenario('scenario("quick", turns=["go"])\nscenario("slow", turns=["wait"])')
+    with ScriptedAgent(answer) as agent:
+        project.config(agent.endpoint, **config)
+        process = project.start(*arguments)
+        try:
+            assert stuck.wait(DEADLINE_S)
+            journal = project.root / ".agentest" / "journal.jsonl"
+            wait_until(lambda: '"number"' in journal.read_text())
+            yield process
+        finally:
+            over.set()
+            process.kill()
+            process.communicate(timeout=DEADLINE_S)
+
+
+@pytest.mark.parametrize("arguments", [("run",), ("run", "--workers", "2"), ("judge", "old.json")])
+def test_a_second_run_touches_nothing(project: Project, arguments: tuple[str, ...]) -> None:
+    """It ends with status 2 and says who writes to the folder and what to do; the first is not disturbed."""
+    results = project.root / ".agentest" / "results.json"
+    with running(project) as process:
+        if arguments[0] == "judge":
+            (project.root / "old.json").write_text((project.root / ".agentest" / "journal.jsonl").read_text())
+        results.write_text("kept")
+        done = project.agentest(*arguments)
+        assert done.returncode == 2, done.stdout + done.stderr
+        assert results.read_text() == "kept"
+        assert f"another run writes to {results.parent}: process {process.pid}, started at 20" in done.stderr
+        assert "wait for its end, or give this run another folder (`output_dir`, --cwd)" in done.stderr
+        code, out, err = interrupt(process)
+    assert code == 130, out + err
+    assert {s["name"]: s["status"] for s in project.results["scenarios"]} == {
+        "quick": "passed",
+        "slow": "errored",
+    }
+    assert sorted(path.name for path in results.parent.iterdir()) == ["journal.jsonl", "results.json"]
+
+
+def test_a_second_run_without_a_file_goes_on(project: Project) -> None:
+    """Where nobody asked for a file, the second run has no journal, says so, and leaves the first one's."""
+    journal = project.root / ".agentest" / "journal.jsonl"
+    with running(project) as process:
+        before = journal.read_bytes()
+        done = project.run("--reporter", "console", "--scenario", "quick")
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert f"process {process.pid}" in done.stderr
+        assert "finished conversations are not kept" in done.stderr
+        assert journal.read_bytes() == before
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_killed_run_locks_nobody_out(project: Project, workers: str) -> None:
+    """After kill -9 the next run begins at once."""
+    with running(project, "--workers", workers) as process:
+        process.send_signal(signal.SIGKILL)
+        process.communicate(timeout=DEADLINE_S)
+        done = project.run("--scenario", "quick")
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,369 @@
+"""The runner as a whole, in this process: what runs when, what is kept apart, what an outage costs."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import anyio
+
+from agentest import QuantitativeMetric, call, scenario, sequence
+from agentest.errors import ModelUnavailable
+from agentest.events import (
+    ConversationFinished,
+    Event,
+    RunFinished,
+    RunStarted,
+    ScenarioFinished,
+    TurnFinished,
+)
+from agentest.llm.port import ChatRequest, TransientError
+from agentest.results import Status, Unscored
+from agentest.run.stop import Stop
+from agentest.testing import Raw, ScriptedAgent, ScriptedModel, arun_scenarios, run_scenarios, tool_call
+
+
+def test_conversations_see_nothing_of_each_other() -> None:
+    """Two hundred conversations at once keep their history, their sequences and their state to themselves."""
+
+    def stateful(args: dict[str, Any], ctx: Any) -> dict[str, Any]:
+        ctx.state["n"] = ctx.state.get("n", 0) + 1
+        return {"n": ctx.state["n"], "conversation": ctx.conversation_id}
+
+    def agent(body: dict[str, Any]) -> Any:
+        last = body["messages"][-1]
+        if last["role"] == "user":
+            return [tool_call("step"), tool_call("count")]
+        return f"step {body['messages'][-2]['content']}, count {last['content']}"
+
+    scenarios = [
+        scenario(
+            f"s{i}",
+            turns=["one", "two", "three"],
+            tools={"step": sequence("a", "b", "c"), "count": stateful},
+            conversations_per_scenario=10,
+        )
+        for i in range(20)
+    ]
+    with ScriptedAgent(agent) as server:
+        result = run_scenarios(scenarios, agent=server, concurrency=200)
+    conversations = [c.conversation for s in result.scenarios for c in s.conversations]
+    assert len({c.conversation_id for c in conversations}) == 200
+    for conversation in conversations:
+        steps = [turn.tool_calls[0].result for turn in conversation.turns]
+        counts = [turn.tool_calls[1].result for turn in conversation.turns]
+        assert steps == ["a", "b", "c"]
+        assert counts == [{"n": n, "conversation": conversation.conversation_id} for n in (1, 2, 3)]
+
+
+def test_concurrency_bounds_conversations_over_the_whole_run() -> None:
+    """Never more conversations are under way than `concurrency` allows, however many scenarios there are."""
+    lock, now, most = threading.Lock(), 0, 0
+    gate = threading.Event()
+
+    def agent(body: dict[str, Any]) -> str:
+        nonlocal now, most
+        with lock:
+            now += 1
+            most = max(most, now)
+        gate.wait(0.01)
+        with lock:
+            now -= 1
+        return "ok"
+
+    with ScriptedAgent(agent) as server:
+        run_scenarios(
+            [scenario(f"s{i}", turns=["x"], conversations_per_scenario=3) for i in range(10)],
+            agent=server,
+            concurrency=4,
+        )
+    assert 1 <= most <= 4
+
+
+def test_judging_does_not_hold_conversations_back() -> None:
+    """With one place for conversations, all of them are held although no judge has answered yet."""
+    talked = 0
+
+    class Gate:
+        """A judge that waits until every conversation has been held."""
+
+        name = "gate"
+
+        def __init__(self) -> None:
+            self.open = anyio.Event()
+
+        async def complete(self, request: ChatRequest) -> Any:
+            if request.key.role == "judge":
+                await self.open.wait()
+            return await ScriptedModel().complete(request)
+
+    async def go() -> Any:
+        nonlocal talked
+        model = Gate()
+
+        def on_event(event: Event) -> None:
+            nonlocal talked
+            if isinstance(event, TurnFinished):
+                talked += 1
+                if talked == 5:
+                    model.open.set()
+
+        with ScriptedAgent(["ok"]) as server:
+            with anyio.fail_after(30):
+                return await arun_scenarios(
+                    [scenario("s", goal="g", conversations_per_scenario=5)],
+                    agent=server,
+                    model=model,
+                    concurrency=1,
+                    on_event=on_event,
+                )
+
+    result = anyio.run(go)
+    assert talked == 5
+    assert result.scenarios[0].verdict.passed
+
+
+def test_a_dead_judge_errors_but_never_fails() -> None:
+    """With every judge call failing nothing passes, nothing fails, and the transcripts are all there."""
+
+    def answer(request: ChatRequest) -> dict[str, Any]:
+        if request.key.role == "user":
+            return {"message": "hello", "should_stop": request.key.turn == 1}
+        raise ModelUnavailable("the judge is down")
+
+    with ScriptedAgent(["ok"]) as server:
+        result = run_scenarios([scenario("s", goal="g")], agent=server, model=ScriptedModel(answer=answer))
+    (found,) = result.scenarios
+    assert found.verdict.status is Status.ERRORED
+    assert len(found.conversations) == 3
+    assert all(
+        isinstance(r, Unscored) for c in found.conversations for t in c.turns for r in t.metrics.values()
+    )
+    assert found.averages == {}
+
+
+def test_a_dead_user_errors_but_never_fails() -> None:
+    """A user whose model is down errs the scenario; the trajectory is not held against the agent."""
+
+    def answer(request: ChatRequest) -> dict[str, Any]:
+        if request.key.role == "user" and request.key.turn:
+            raise ModelUnavailable("the user is down")
+        return {"message": "hello", "should_stop": False} if request.key.role == "user" else _best(request)
+
+    with ScriptedAgent(["ok"]) as server:
+        result = run_scenarios(
+            [scenario("s", goal="g", trajectory={"match_mode": "strict", "expected": ["never"]})],
+            agent=server,
+            model=ScriptedModel(answer=answer),
+        )
+    assert result.scenarios[0].verdict.status is Status.ERRORED
+
+
+def _best(request: ChatRequest) -> dict[str, Any]:
+    metric = request.key.metric or ""
+    return {"reason": "r", "value": "no failure" if "failure" in metric else 1 if "goal" in metric else 5}
+
+
+def test_a_forbidden_call_counts_even_when_the_user_fails_later() -> None:
+    """What the agent has already done wrong is not forgiven because a model failed afterwards."""
+
+    def answer(request: ChatRequest) -> dict[str, Any]:
+        if request.key.role == "user" and request.key.turn:
+            raise ModelUnavailable("the user is down")
+        return {"message": "hello", "should_stop": False} if request.key.role == "user" else _best(request)
+
+    with ScriptedAgent([tool_call("drop"), "ok"]) as server:
+        result = run_scenarios(
+            [scenario("s", goal="g", tools={"drop": 1}, trajectory={"forbidden": ["drop"]})],
+            agent=server,
+            model=ScriptedModel(answer=answer),
+        )
+    assert result.scenarios[0].verdict.status is Status.FAILED
+
+
+def test_one_bad_conversation_leaves_the_others_alone() -> None:
+    """Whatever an agent sends ends that conversation alone, with a reason."""
+    bad = [
+        Raw(b""),
+        Raw(b"[1, 2"),
+        Raw(b'{"choices": "no"}'),
+        Raw(b'{"choices": [{"message": {"content": 5}}]}'),
+        Raw(b'{"choices": [{"message": {"content": ""}}]}'),
+        Raw(b"x" * 100, status=404),
+        Raw(b'{"choices": [{"mess', content_length=5000, close=True),
+        Raw(b"y" * (10 * 1024 * 1024 + 1)),
+    ]
+
+    def agent(body: dict[str, Any]) -> Any:
+        number = int(body["messages"][0]["content"])
+        return bad[number] if number < len(bad) else "fine"
+
+    scenarios = [scenario(f"s{i}", turns=[str(i)]) for i in range(len(bad) + 2)]
+    with ScriptedAgent(agent) as server:
+        result = run_scenarios(scenarios, agent=server)
+    statuses = [s.verdict.status for s in result.scenarios]
+    assert statuses == [Status.FAILED] * len(bad) + [Status.PASSED] * 2
+    for found in result.scenarios[: len(bad)]:
+        failure = found.conversations[0].conversation.failure
+        assert failure is not None
+        assert 0 < len(failure.message) <= 500
+
+
+def test_transient_faults_of_a_model_are_retried_and_counted() -> None:
+    """A model that fails now and then costs retries, not verdicts."""
+    seen: set[Any] = set()
+
+    def flaky(request: ChatRequest) -> dict[str, Any]:
+        if request.key not in seen:
+            seen.add(request.key)
+            raise TransientError("overloaded", retry_after=0.0)
+        if request.key.role == "user":
+            return {"message": "hello", "should_stop": True}
+        return _best(request)
+
+    with ScriptedAgent(["ok"]) as server:
+        result = run_scenarios([scenario("s", goal="g")], agent=server, model=ScriptedModel(answer=flaky))
+    (found,) = result.scenarios
+    assert found.verdict.passed
+    assert found.usage["judge"].retries == 3 * 7
+    assert found.usage["user"].calls == 6
+
+
+def test_events_come_in_order() -> None:
+    """A run begins, turns and conversations finish, then their scenario, then the run."""
+    events: list[Event] = []
+    with ScriptedAgent(["ok"]) as server:
+        run_scenarios([scenario("s", turns=["a", "b"])], agent=server, on_event=events.append)
+    kinds = [type(event) for event in events]
+    assert kinds[0] is RunStarted
+    assert kinds[-1] is RunFinished
+    order = [kinds.index(kind) for kind in (TurnFinished, ConversationFinished, ScenarioFinished)]
+    assert order == sorted(order)
+
+
+class Crashing(QuantitativeMetric):
+    """A metric with a bug."""
+
+    def score(self, input: Any) -> float:
+        raise ZeroDivisionError("a bug")
+
+
+def test_a_custom_metric_that_raises_errors_the_scenario() -> None:
+    """A bug in a user's metric is neither the agent's failure nor a pass."""
+    with ScriptedAgent(["ok"]) as server:
+        result = run_scenarios([scenario("s", turns=["x"])], agent=server, custom_metrics=[Crashing])
+    assert result.scenarios[0].verdict.status is Status.ERRORED
+    assert "ZeroDivisionError" in result.scenarios[0].verdict.reasons[0].message
+
+
+def test_failures_are_grouped_and_decide() -> None:
+    """Labels other than `no failure` go to deduplication once per scenario; its severity decides."""
+    model = ScriptedModel(
+        scores={"agent_behavior_failure": "false information"},
+        groups=[
+            {"label": "wrong hours", "severity": "critical", "occurrences": ["s-1-F1"], "explanation": "e"}
+        ],
+    )
+    with ScriptedAgent(["ok"]) as server:
+        result = run_scenarios(
+            [scenario("s", goal="g", conversations_per_scenario=2)], agent=server, model=model
+        )
+    (found,) = result.scenarios
+    assert found.verdict.status is Status.FAILED
+    assert (found.errors[0].label, found.errors[0].occurrences) == ("wrong hours", ("s-1-F1",))
+    assert sum(len(g.occurrences) for g in found.errors) == 2
+    assert found.usage["dedup"].calls == 1
+
+
+def test_a_cancelled_run_keeps_what_had_finished() -> None:
+    """Cancelling a run returns the finished conversations of every scenario, and calls it interrupted."""
+
+    async def go() -> Any:
+        stop = Stop()
+
+        def on_event(event: Event) -> None:
+            if isinstance(event, ConversationFinished) and event.name == "quick":
+                stop.interrupt()
+
+        async def handler(messages: list[dict[str, Any]], ctx: Any) -> str:
+            if ctx.scenario == "slow":
+                await anyio.sleep_forever()
+            return "ok"
+
+        return await arun_scenarios(
+            [scenario("quick", turns=["x"], conversations_per_scenario=1), scenario("slow", turns=["x"])],
+            agent=handler,
+            on_event=on_event,
+            stop=stop,
+        )
+
+    result = anyio.run(go)
+    assert result.interrupted
+    assert [len(s.conversations) for s in result.scenarios] == [1, 0]
+    assert all(s.verdict.status is not Status.PASSED or len(s.conversations) == 1 for s in result.scenarios)
+
+
+def test_argument_matchers_reach_the_verdict() -> None:
+    """Expected arguments may be predicates; what they refuse is a failed trajectory."""
+    expected = call("pay", amount=lambda amount: amount < 10)
+    with ScriptedAgent([tool_call("pay", amount=50), "paid"]) as server:
+        result = run_scenarios(
+            [
+                scenario(
+                    "s",
+                    turns=["x"],
+                    tools={"pay": 1},
+                    trajectory={"match_mode": "contains", "expected": [expected]},
+                )
+            ],
+            agent=server,
+        )
+    assert result.scenarios[0].verdict.status is Status.FAILED
+
+
+class Exiting(QuantitativeMetric):
+    """A metric that tries to end the program."""
+
+    def score(self, input: Any) -> float:
+        raise SystemExit(0)
+
+
+def test_user_code_cannot_end_the_run() -> None:
+    """sys.exit() in a metric, or KeyboardInterrupt in a predicate, errs or fails that scenario alone."""
+
+    def interrupts(value: Any) -> bool:
+        raise KeyboardInterrupt
+
+    with ScriptedAgent([tool_call("t", a=1), "ok"]) as server:
+        result = run_scenarios(
+            [
+                scenario(
+                    "predicate",
+                    turns=["x"],
+                    tools={"t": 1},
+                    trajectory={"match_mode": "strict", "expected": [call("t", a=interrupts)]},
+                )
+            ],
+            agent=server,
+        )
+        assert result.scenarios[0].verdict.status is Status.FAILED
+        result = run_scenarios(
+            [scenario("s", turns=["x"], tools={"t": 1})], agent=server, custom_metrics=[Exiting]
+        )
+    assert result.scenarios[0].verdict.status is Status.ERRORED
+
+
+def test_a_hanging_mock_is_not_held_against_a_handler() -> None:
+    """A mock that never answers a handler's call is the scenario's fault, as it is over HTTP."""
+
+    async def hangs(args: dict[str, Any]) -> None:
+        await anyio.sleep_forever()
+
+    async def handler(messages: list[dict[str, Any]], ctx: Any) -> str:
+        return str(await ctx.resolve_tool("search", {}))
+
+    result = run_scenarios(
+        [scenario("s", turns=["x"], tools={"search": hangs})], agent=handler, request_timeout_ms=50
+    )
+    assert result.scenarios[0].verdict.status is Status.ERRORED
+    assert "search" in result.scenarios[0].verdict.reasons[0].message

@@ -1,0 +1,370 @@
+"""Sight of tool calls: what cannot be seen is never judged, and what was never seen is said to be so."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from evalset_documents import case, criteria, eval_set, invocation, response, text, use
+from jsonschema import validate
+from project import Project
+from pydantic import ValidationError
+
+from agentest import scenario
+from agentest.config.config import Config, sight_of
+from agentest.errors import ConfigError
+from agentest.results import ReasonKind, ScenarioResult, Skipped, Status, Unscored
+from agentest.sight import OF_TYPE, SeenBy, Sight
+from agentest.store.reading import read_results
+from agentest.testing import Raw, ScriptedAgent, ScriptedModel, run_scenarios, tool_call
+
+SCHEMA = json.loads(
+    (Path(__file__).parent.parent.parent / "agentest" / "schemas" / "results.schema.json").read_text()
+)
+UNSEEN = "calls of agent 'agent' cannot be seen"
+TOOLS = {"look": {"found": 1}}
+QUIET = 'scenario("ban", turns=["Hi."], trajectory={"forbidden": ["reserve_item"]})'
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project(tmp_path)
+
+
+@pytest.fixture
+def agent() -> Iterator[ScriptedAgent]:
+    """An agent that never hands a call to the caller: whatever it does, it does itself."""
+    with ScriptedAgent(["Reserved."]) as opened:
+        yield opened
+
+
+def adk(body: dict[str, Any]) -> Raw:
+    """An ADK server whose agent looks something up by itself, unless it is asked to be quiet."""
+    if "new_message" not in body:
+        return Raw(json.dumps({"id": body["session_id"], "state": body["state"]}).encode())
+    said = body["new_message"]["parts"][0]["text"]
+    call = {"functionCall": {"id": "1", "name": "look", "args": {"at": said}}}
+    answer = {"functionResponse": {"id": "1", "name": "look", "response": {"found": 2}}}
+    parts = [] if said == "Quiet." else [[call], [answer]]
+    events = [{"author": "a", "content": {"parts": each}} for each in [*parts, [{"text": "Done."}]]]
+    return Raw(json.dumps(events).encode())
+
+
+def adk_agent(server: ScriptedAgent, **more: Any) -> dict[str, Any]:
+    endpoint = server.endpoint.removesuffix("/v1/chat/completions")
+    return {"name": "salon", "type": "adk", "endpoint": endpoint, "app_name": "a", **more}
+
+
+def one(agent: ScriptedAgent, options: dict[str, Any], **more: Any) -> ScenarioResult:
+    """What became of a scenario with an agent whose calls are unseen."""
+    config = {"endpoint": agent.endpoint, "tool_visibility": "unseen"}
+    made = scenario("s", **{"turns": ["Reserve it."], **options})
+    return run_scenarios([made], agent=config, **more).scenarios[0]
+
+
+# Configuration
+
+
+def test_the_type_says_how_calls_are_seen() -> None:
+    """Each type has its default, and any agent's configuration may say otherwise."""
+    for name, sight in OF_TYPE.items():
+        where = {"handler": "a:b"} if name == "custom" else {"endpoint": "http://h"}
+        given = {
+            "agent": {"type": name, **where},
+            "compare": [{"name": "b", "toolVisibility": "unseen"}],
+        }
+        config = Config.model_validate(given)
+        assert [sight_of(agent) for agent in (config.agent, *config.compare)] == [sight, Sight.UNSEEN]
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"type": "adk", "tool_visibility": "returned"}, "hands no call to the caller; write `reported`"),
+        ({"tool_visibility": "seen"}, "'returned', 'reported' or 'unseen'"),
+    ],
+)
+def test_what_no_agent_can_be(given: dict[str, Any], says: str) -> None:
+    """A visibility that does not exist, or that the type cannot have, is refused with what there is."""
+    with pytest.raises(ValidationError) as caught:
+        Config.model_validate({"agent": {"endpoint": "http://h", **given}})
+    assert says in str(caught.value)
+
+
+# What would judge unseen calls
+
+TRAJECTORIES: list[dict[str, Any]] = [
+    {"forbidden": ["reserve_item"]},
+    {"expected": []},
+    {"expected": ["reserve_item"]},
+    {"match_mode": "within", "expected": ["look"]},
+    {"max_calls": 0},
+    {"max_calls_per_tool": {"reserve_item": 0}},
+]
+
+
+@pytest.mark.parametrize("of_turn", [False, True])
+@pytest.mark.parametrize("trajectory", TRAJECTORIES)
+def test_trajectories_of_unseen_calls_are_errored(
+    agent: ScriptedAgent, trajectory: dict[str, Any], of_turn: bool
+) -> None:
+    """A ban, a limit or an expectation of calls that nobody sees neither holds nor fails."""
+    turn = {"user_message": "Reserve it.", "trajectory": trajectory}
+    found = one(agent, {"turns": [turn]} if of_turn else {"trajectory": trajectory})
+    assert found.verdict.status is Status.ERRORED
+    [reason] = found.verdict.reasons
+    assert reason.kind is ReasonKind.TRAJECTORY
+    assert UNSEEN in reason.message
+    assert "tool_visibility: returned" in reason.message
+
+
+def test_turns_are_counted_unseen_too(agent: ScriptedAgent) -> None:
+    """`max_turns` looks at no call: it holds or fails as ever, also beside a ban that cannot be judged."""
+    turns = {"turns": ["a", "b"]}
+    held = one(agent, {**turns, "trajectory": {"max_turns": 2}})
+    assert held.verdict.passed
+    assert [c.trajectory.reason for c in held.conversations if c.trajectory] == ["2 turns, as expected"]
+    for more in ({}, {"forbidden": ["reserve_item"]}):
+        broken = one(agent, {**turns, "trajectory": {"max_turns": 1, **more}})
+        assert broken.verdict.status is Status.FAILED
+        assert broken.verdict.reasons[0].message == (
+            "trajectory: the conversation took 2 turns, at most 1 are allowed"
+        )
+
+
+def test_the_metric_of_calls(agent: ScriptedAgent) -> None:
+    """Named, the metric of tool calls is errored; run by default, it is skipped; the others are judged."""
+    simulated = {"turns": ["Hi."], "goal": "g"}
+    name = "tool_call_behavior_failure"
+    by_default = one(agent, simulated, model=ScriptedModel())
+    assert by_default.verdict.passed
+    assert isinstance(by_default.conversations[0].turns[0].metrics[name], Skipped)
+    assert UNSEEN in by_default.skipped_metrics[name]
+    assert by_default.averages["helpfulness"] == 5
+    for options, config in (({"metrics": [name]}, {}), ({}, {"metrics": [name, "helpfulness"]})):
+        named = one(agent, {**simulated, **options}, model=ScriptedModel(), **config)
+        assert named.verdict.status is Status.ERRORED
+        assert isinstance(named.conversations[0].turns[0].metrics[name], Unscored)
+        assert UNSEEN in named.verdict.reasons[0].message
+
+
+def test_metrics_of_evaluation_sets(project: Project, agent: ScriptedAgent) -> None:
+    """What ADK's criteria say of unseen calls is errored; what they say of replies is scored."""
+    project.config(agent.endpoint, agent={"endpoint": agent.endpoint, "tool_visibility": "unseen"})
+    project.write(
+        "a.test.json", text(eval_set("a", case("c", invocation("Hi.", "Reserved.", [use("look")]))))
+    )
+    named = criteria(tool_trajectory_avg_score=0, tool_trajectory_f1=0, response_match_score=1)
+    project.write("test_config.json", text(named))
+    done = project.agentest("eval", "a.test.json")
+    assert done.returncode == 2, done.stdout + done.stderr
+    [found] = project.results["scenarios"]
+    assert found["averages"] == {"response_match_score": 1.0}
+    unscored = found["conversations"][0]["evaluation"]["conversationMetrics"]
+    assert unscored.keys() == {"tool_trajectory_avg_score", "tool_trajectory_f1"}
+    assert all(UNSEEN in metric["error"] for metric in unscored.values())
+
+
+def test_a_ban_that_nobody_saw_broken(project: Project, agent: ScriptedAgent) -> None:
+    """On the command line the run is errored and says why; results tell neither that it held nor that not."""
+    project.config(agent.endpoint, agent={"endpoint": agent.endpoint, "tool_visibility": "unseen"})
+    project.scenario(QUIET)
+    done = project.run("--verbose")
+    assert done.returncode == 2
+    assert f"{agent.endpoint}  tool calls: unseen" in done.stdout
+    assert UNSEEN in done.stdout
+    validate(project.results, SCHEMA)
+    assert project.results["agents"] == {"agent": {"toolCalls": "unseen"}}
+    [found] = project.results["scenarios"]
+    assert found["status"] == "errored"
+    trajectory = found["conversations"][0]["trajectory"]
+    assert trajectory["matched"] is None
+    assert UNSEEN in trajectory["error"]
+    assert project.results["summary"]["warnings"] == []
+
+
+# Mocks that do not reach
+
+
+@pytest.mark.parametrize("arguments", [("run",), ("run", "--workers", "2"), ("chat", "--scenario", "one")])
+def test_mocks_that_do_not_reach_stop_the_run(project: Project, arguments: tuple[str, ...]) -> None:
+    """Mocks for an agent that runs its own tools are refused before the first conversation."""
+    lines = [f'scenario("{name}", turns=["Hi."], tools={{"look": 1}})' for name in ("one", "two")]
+    project.scenario("\n".join(lines))
+    with ScriptedAgent(adk) as server:
+        project.config("", agent=adk_agent(server))
+        done = project.agentest(*arguments)
+        assert server.requests == []
+    assert done.returncode == 2
+    assert "'one' (a.sim.py:2)" in done.stderr
+    for told in ("agent 'salon'", "unmocked_tools: passthrough", "type: custom"):
+        assert told in done.stderr
+    assert ("'two' (a.sim.py:3)" in done.stderr) is (arguments[0] == "run")
+    assert "tool_visibility: returned" not in done.stderr  # of no use behind ADK's server
+
+
+@pytest.mark.parametrize("visibility", ["unseen", "reported"])
+def test_mocks_that_do_not_reach_from_python(agent: ScriptedAgent, visibility: str) -> None:
+    """So they are for any other agent whose configuration says that it runs its own tools."""
+    config = {"endpoint": agent.endpoint, "tool_visibility": visibility}
+    made = [scenario(f"s{i}", turns=["Hi."], tools=TOOLS) for i in range(5)]
+    with pytest.raises(ConfigError) as caught:
+        run_scenarios(made, agent=config)
+    assert "and 2 more cannot reach the tools of agent 'agent'" in str(caught.value)
+    assert "tool_visibility: returned" in str(caught.value)
+    assert agent.requests == []
+    ways_out = run_scenarios([scenario("s", turns=["Hi."])], agent=config, unmocked_tools="passthrough")
+    assert ways_out.scenarios[0].verdict.passed
+
+
+def test_mocks_of_evaluation_sets(project: Project) -> None:
+    """`eval --mocks` is refused in the same way; answers that a set has recorded are nobody's mocks."""
+    recorded = invocation("Hi.", "Done.", [use("look", at="Hi.")], [response("look", found=1)])
+    project.write("a.test.json", text(eval_set("a", case("c", recorded))))
+    project.write("mocks.py", "tools = {'look': 1}")
+    with ScriptedAgent(adk) as server:
+        project.config("", agent=adk_agent(server))
+        refused = project.agentest("eval", "a.test.json", "--mocks", "mocks.py")
+        assert (refused.returncode, server.requests) == (2, [])
+        done = project.agentest("eval", "a.test.json")
+    assert "the mocks of scenario 'c'" in refused.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
+    [call] = project.results["scenarios"][0]["conversations"][0]["turns"][0]["toolCalls"]
+    assert (call["mocked"], call["seenBy"], call["result"]) == (False, "agent", {"found": 2})
+
+
+# Agents that were never seen to call anything
+
+TOLD = "not one tool call of agent 'agent' was seen in the whole run, though scenario"
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_ban_that_held_by_silence(project: Project, agent: ScriptedAgent, workers: str) -> None:
+    """Where not one call was seen though scenarios speak of calls, everybody is told, and what held by that
+    alone is vacuous: in results and in the journal."""
+    project.config(agent.endpoint, reporters=["console", "json", "github-actions"])
+    turn = {"user_message": "Hi.", "trajectory": {"expected": []}}
+    project.scenario(
+        f"""{QUIET}
+scenario("turns", turns=["Hi."], trajectory={{"max_turns": 1}})
+scenario("turn", turns=[{turn}, "Ho."], trajectory={{"expected": ["look"]}}, tools={TOOLS})
+"""
+    )
+    done = project.run("--workers", workers)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert f"Warning: {TOLD}s 'ban' (a.sim.py:2), 'turn' (a.sim.py:4) have mocks" in done.stdout
+    assert f"::warning file=a.sim.py,line=2,title=no tool call was seen::{TOLD}" in done.stdout
+    validate(project.results, SCHEMA)
+    [warning] = project.results["summary"]["warnings"]
+    assert warning.startswith(TOLD)
+    assert project.results["agents"] == {"agent": {"toolCalls": "returned", "noCallSeen": True}}
+    held = {s["name"]: s["conversations"][0] for s in project.results["scenarios"]}
+    assert held["ban"]["trajectory"]["vacuous"] is True
+    assert "vacuous" not in held["turns"]["trajectory"]
+    assert "vacuous" not in held["turn"]["trajectory"]  # it did not hold
+    assert held["turn"]["perTurnTrajectory"][0]["vacuous"] is True
+    journal = read_results(project.root / ".agentest" / "journal.jsonl")
+    by_name = {s["name"]: s["conversations"] for s in journal["scenarios"]}
+    assert by_name == {s["name"]: s["conversations"] for s in project.results["scenarios"]}
+
+
+def test_one_call_anywhere_is_enough(project: Project) -> None:
+    """An agent that was seen to call a tool once in the run can be seen: its bans hold as they are."""
+
+    def answer(body: dict[str, Any]) -> Any:
+        return tool_call("look") if body["messages"][-1]["content"] == "Look." else "Fine."
+
+    project.scenario(f'{QUIET}\nscenario("looks", turns=["Look."], tools={TOOLS})')
+    with ScriptedAgent(answer) as server:
+        project.config(server.endpoint)
+        done = project.run()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert TOLD not in done.stdout
+    assert project.results["summary"]["warnings"] == []
+    assert project.results["agents"] == {"agent": {"toolCalls": "returned"}}
+    assert "vacuous" not in json.dumps(project.results)
+    [call] = project.scenario_result("looks")["conversations"][0]["turns"][0]["toolCalls"]
+    assert (call["mocked"], call["seenBy"]) == (True, "caller")
+
+
+def test_each_agent_of_a_comparison_is_looked_at_alone(project: Project) -> None:
+    """A silent agent is told of although another one of the run was seen to call tools."""
+    project.scenario('scenario("ban", turns=["Quiet.", "Hi."], trajectory={"forbidden": ["pay"]})')
+    with ScriptedAgent(adk) as server, ScriptedAgent(["Fine."]) as other:
+        silent = {"name": "other", "type": "chat_completions", "endpoint": other.endpoint}
+        project.config("", agent=adk_agent(server), compare=[silent])
+        done = project.run()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "tool calls: reported by the agent" in done.stdout
+    [warning] = project.results["summary"]["warnings"]
+    assert "agent 'other'" in warning
+    [ban] = project.results["scenarios"]
+    vacuous = [found["conversations"][0]["trajectory"].get("vacuous") for found in ban["agents"]]
+    assert vacuous == [None, True]
+    validate(project.results, SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({}, False),
+        ({"trajectory": {"max_turns": 3}}, False),
+        ({"tools": TOOLS}, True),
+        ({"trajectory": {"max_calls": 3}}, True),
+        ({"turns": [{"user_message": "Hi.", "trajectory": {"forbidden": ["x"]}}]}, True),
+    ],
+)
+def test_silence_where_nothing_was_said_of_calls(
+    agent: ScriptedAgent, options: dict[str, Any], told: bool
+) -> None:
+    """Nothing is told where no scenario speaks of calls."""
+    found = run_scenarios([scenario("s", **{"turns": ["Hi."], **options})], agent=agent)
+    assert [warning.agent for warning in found.silent] == (["agent"] if told else [])
+
+
+@pytest.mark.parametrize(
+    ("metric", "told"), [("tool_trajectory_avg_score", True), ("response_match_score", False)]
+)
+def test_silence_where_an_evaluation_set_expects_calls(
+    project: Project, agent: ScriptedAgent, metric: str, told: bool
+) -> None:
+    """Calls that a set expects count where a criterion is about calls."""
+    project.config(agent.endpoint)
+    expected = case("c", invocation("Hi.", "Reserved.", [use("look")]))
+    project.write("a.test.json", text(eval_set("a", expected)))
+    project.write("test_config.json", text(criteria(**{metric: 0})))
+    done = project.agentest("eval", "a.test.json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (TOLD in done.stdout) is told
+
+
+def test_an_agent_that_only_breaks_down_is_not_silent() -> None:
+    """An agent that never replied had no chance to call anything: its errors say enough."""
+    with ScriptedAgent([Raw(status=500)]) as server:
+        found = run_scenarios([scenario("s", turns=["Hi."], tools=TOOLS)], agent=server)
+    assert found.scenarios[0].verdict.status is Status.FAILED
+    assert found.silent == ()
+
+
+# Results of an older version
+
+
+def test_results_of_an_older_version_are_read(project: Project, agent: ScriptedAgent) -> None:
+    """Results whose agents are names alone, and whose calls say nothing of who saw them, are judged again."""
+    project.config(agent.endpoint)
+    project.scenario(QUIET)
+    assert project.run().returncode == 0
+    old = {**project.results, "schemaVersion": 1, "agents": ["agent"]}
+    del old["summary"]["warnings"]
+    [held] = old["scenarios"][0]["conversations"]
+    call = {"name": "look", "args": {}, "result": 1, "mocked": True, "turnIndex": 0}
+    held["turns"][0]["toolCalls"] = [{**call, "invalidArguments": None, "error": None}]
+    project.write("old.json", json.dumps(old))
+    assert project.agentest("judge", "old.json").returncode == 0
+    judged = json.loads((project.root / ".agentest" / "judged.json").read_text())
+    [again] = judged["scenarios"][0]["conversations"]
+    assert again["turns"][0]["toolCalls"][0]["seenBy"] == SeenBy.CALLER
+    assert judged["summary"]["warnings"] == []

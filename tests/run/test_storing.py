@@ -1,0 +1,182 @@
+"""What is kept of long texts: little, with their length said; and nothing passes or fails by it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import anyio
+from builders import conversation_result, tool_call, turn, unfinished_turn
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentest import call, scenario
+from agentest.evaluate.evaluation import Evaluator
+from agentest.events import ConversationFinished, Event
+from agentest.results import ConversationResult, RunResult, TrajectoryResult
+from agentest.run.sources import FinishedHolder
+from agentest.store.document import to_json
+from agentest.store.reading import conversations_of, read_results
+from agentest.storing import MAX_CHARS, shortened, shortened_value, stored
+from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios
+from agentest.testing import run as fakes
+from agentest.transcript import Remark
+
+LONG = 2 * MAX_CHARS
+SAID = f"… ({LONG} characters, shortened)"
+
+
+def test_texts() -> None:
+    """A text of a million characters is kept as it is; of a longer one the beginning and its length."""
+    text = "x" * MAX_CHARS
+    assert shortened(text) is text
+    assert shortened("x" * LONG) == "x" * MAX_CHARS + SAID
+
+
+VALUES = st.recursive(
+    st.none() | st.integers() | st.sampled_from(["a", "x" * 400_000, "y" * 1_500_000]),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner, max_size=4),
+    max_leaves=8,
+)
+
+
+@given(VALUES)
+def test_values(value: Any) -> None:
+    """A value keeps its kind and holds little more than a million characters; a small one is itself."""
+    kept = shortened_value(value)
+    size = len(json.dumps(value, ensure_ascii=False))
+    assert len(json.dumps(kept, ensure_ascii=False)) <= MAX_CHARS + 2_000
+    assert type(kept) is type(value)
+    if size <= MAX_CHARS:
+        assert kept is value
+
+
+def test_values_of_many_parts() -> None:
+    """Of a long list, or an object of many keys, the first are kept and the rest are counted."""
+    kept = shortened_value(list(range(LONG)))
+    assert kept[:3] == [0, 1, 2]
+    assert kept[-1] == f"… ({LONG - len(kept) + 1} more, shortened)"
+    kept = shortened_value({str(n): "x" * 1000 for n in range(2000)})
+    assert kept["0"] == "x" * 1000
+    assert kept["…"] == f"({2000 - len(kept) + 1} more, shortened)"
+
+
+def test_values_that_contain_themselves() -> None:
+    """A value that contains itself, or is nested as deep as it likes, is cut as well."""
+    endless: list[Any] = ["x" * MAX_CHARS]
+    endless.append(endless)
+    assert len(json.dumps(shortened_value(endless))) < MAX_CHARS + 1000
+    deep: Any = "x" * LONG
+    for _ in range(5_000):
+        deep = [deep]
+    assert len(json.dumps(shortened_value(deep))) < 1000
+
+
+def test_a_whole_conversation() -> None:
+    """Every text of a conversation is shortened, and it is marked; one without long texts is itself."""
+    small = conversation_result()
+    assert stored(small) is small
+    long = "x" * LONG
+    calls = (
+        tool_call(args={"q": long}, result=long),
+        tool_call(args=long, invalid_arguments=long, error=long),
+    )
+    said = turn(user=long, agent=long, tool_calls=calls, remarks=(Remark("a", long),))
+    held = replace(small.conversation, turns=(said,), unfinished=unfinished_turn(1, long, *calls))
+    reason = TrajectoryResult(False, long)
+    evaluations = tuple(replace(each, trajectory=reason) for each in small.turns)
+    kept = stored(replace(small, conversation=held, trajectory=reason, turns=evaluations))
+    assert kept.conversation.shortened
+    assert str(kept).count(SAID) == 16
+    assert len(str(kept)) < 17 * MAX_CHARS
+
+
+def run(
+    *, keep: list[Event] | None = None, model: Any = None, **options: Any
+) -> tuple[RunResult, ScriptedAgent]:
+    """A conversation with a long tool call, a long result and a long reply."""
+    script = [fakes.tool_call("find", q="x" * LONG + "end"), "y" * LONG + "end", "Bye."]
+    made = scenario("s", **options)
+    with ScriptedAgent(script) as agent:
+        events = keep if keep is not None else []
+        return run_scenarios([made], agent=agent, model=model, on_event=events.append), agent
+
+
+def test_nothing_is_judged_by_what_is_stored() -> None:
+    """Mocks, checks, trajectories and the agent see whole texts; what is told and kept is shortened."""
+    ends = lambda text: text.endswith("end")  # noqa: E731
+    seen: list[str] = []
+
+    def find(args: Any, ctx: Any) -> str:
+        seen.append(args["q"])
+        return "z" * LONG + "end"
+
+    told: list[Event] = []
+    first = {
+        "user_message": "Hi",
+        "expect": {"contains": "end"},
+        "trajectory": {"forbidden": [call("find", q=ends)]},
+    }
+    result, agent = run(
+        keep=told,
+        turns=[first, "Bye."],
+        tools={"find": find},
+        trajectory={"expected": [call("find", q=ends)]},
+    )
+    (found,) = result.scenarios[0].conversations
+    assert ends(seen[0])
+    assert [check.passed for check in found.turns[0].checks] == [True]
+    assert found.trajectory
+    assert found.trajectory.matched
+    assert found.turns[0].trajectory
+    assert found.turns[0].trajectory.forbidden_calls == ("find",)
+    history = agent.requests[-1]["messages"]
+    assert [len(message["content"]) for message in history[2:4]] == [LONG + 3, LONG + 3]
+    (event,) = [event for event in told if isinstance(event, ConversationFinished)]
+    for kept in (found, event.result):
+        assert isinstance(kept, ConversationResult)
+        assert kept.conversation.shortened
+        assert len(str(kept.conversation)) < 4 * MAX_CHARS
+        assert kept.conversation.turns[0].agent_message.endswith(f"… ({LONG + 3} characters, shortened)")
+
+
+def test_models_are_shown_shortened_texts() -> None:
+    """Judges and the simulated user get long texts shortened, with their length said."""
+    model = ScriptedModel(user=["Hi.", "Bye."])
+    run(goal="Talk.", tools={"find": "z" * LONG}, conversations_per_scenario=1, model=model)
+    sizes = {r.key.role: len("".join(m["content"] for m in r.messages)) for r in model.requests}
+    assert sizes["user"] < 1.1 * MAX_CHARS
+    assert sizes["judge"] < 3.1 * MAX_CHARS
+    for request in model.requests:
+        if request.key.role == "judge" or request.key.turn:
+            assert "characters, shortened)" in "".join(m["content"] for m in request.messages)
+
+
+def test_what_was_shortened_is_not_judged_again(tmp_path: Path) -> None:
+    """A stored conversation that lacks the ends of its texts is errored when it is to be judged again."""
+    result, _ = run(turns=["Hi", "Bye."], tools={"find": 1})
+    document = to_json(result)
+    assert document["scenarios"][0]["conversations"][0]["shortened"] is True
+    (tmp_path / "results.json").write_text(json.dumps(document))
+    (held,) = conversations_of(read_results(tmp_path / "results.json")).values()
+    assert held[0].shortened
+    assert "it is not judged again" in (held[0].failure.message if held[0].failure else "")
+
+
+def test_a_finished_conversation_that_was_shortened_is_not_evaluated() -> None:
+    """No turn of a shortened conversation is handed on to be judged, and its trajectory is not compared."""
+    held = replace(conversation_result().conversation, shortened=True)
+    unit = SimpleNamespace(scope="s")
+    told: list[Any] = []
+
+    async def go() -> Any:
+        return await FinishedHolder({"s": [held]}).hold(unit, 1, "", told.append)  # type: ignore[arg-type]
+
+    assert anyio.run(go) is held
+    assert told == []
+    made = scenario("s", turns=["Hi"], trajectory={"expected": ["find"]})
+    assert anyio.run(Evaluator(made, "s").trajectory, held) is None
+    assert anyio.run(Evaluator(made, "s").trajectory, replace(held, shortened=False)) is not None

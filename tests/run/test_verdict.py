@@ -1,0 +1,343 @@
+"""What passing means (contract, section 9)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from agentest import scenario
+from agentest.llm.port import ChatRequest, TransientError
+from agentest.results import (
+    NO_MODEL,
+    CheckResult,
+    ConversationResult,
+    Deduplication,
+    ErrorGroup,
+    MetricResult,
+    ReasonKind,
+    RunResult,
+    ScenarioResult,
+    Score,
+    Severity,
+    Skipped,
+    Status,
+    TrajectoryResult,
+    TurnEvaluation,
+    Unscored,
+    Verdict,
+)
+from agentest.run.stop import Stop
+from agentest.testing import Raw, ScriptedAgent, ScriptedModel, arun_scenarios, run_scenarios
+from agentest.transcript import Blame, Conversation, Ending, Failure, Turn, UnfinishedTurn
+from agentest.verdict import averages, conversation_passed, decide, run_status, skipped_metrics
+
+HELD = TrajectoryResult(True, "as expected")
+MISSED = TrajectoryResult(False, "expected calls are missing: book")
+UNTOLD = TrajectoryResult(False, "could not be told", error="no answer within 60 s")
+DOWN = Unscored("503: down")
+OFFLINE = Skipped(NO_MODEL)
+
+
+def talk(
+    *turns: TurnEvaluation,
+    blame: Blame | None = None,
+    trajectory: TrajectoryResult | None = None,
+    **metrics: MetricResult,
+) -> ConversationResult:
+    """A conversation of these turns; with a blame, it ended early in a turn after them."""
+    failure = Failure(blame, f"the {blame} ended it") if blame else None
+    unfinished = UnfinishedTurn(len(turns), "hi", ()) if blame else None
+    said = tuple(Turn(turn.turn_index, "hi", "hello") for turn in turns)
+    conversation = Conversation("s-1", said, Ending.USER_STOPPED, failure, unfinished)
+    return ConversationResult(conversation, turns, metrics, trajectory)
+
+
+def turn(
+    index: int = 0,
+    *,
+    trajectory: TrajectoryResult | None = None,
+    ok: bool = True,
+    checks: CheckResult | None = None,
+    **metrics: Any,
+) -> Any:
+    given = {k: v if isinstance(v, Unscored | Skipped) else Score(v, "r") for k, v in metrics.items()}
+    wrong = checks or CheckResult("contains", False, "expected 'x'")
+    return TurnEvaluation(index, given, trajectory, () if ok and not checks else (wrong,))
+
+
+def decided(
+    conversations: Sequence[ConversationResult],
+    deduplication: Deduplication = Deduplication(),  # noqa: B008 - frozen
+    fail_on: Severity = Severity.CRITICAL,
+    **thresholds: float,
+) -> Verdict:
+    return decide(conversations, deduplication, thresholds, fail_on)
+
+
+def group(severity: Severity) -> Deduplication:
+    return Deduplication((ErrorGroup("rude", severity, ("s-1-F1", "s-2-F1"), "It swears."),))
+
+
+@pytest.mark.parametrize(
+    ("conversation", "status", "kind"),
+    [
+        (talk(turn()), Status.PASSED, None),
+        (talk(turn(trajectory=HELD), trajectory=HELD), Status.PASSED, None),
+        (talk(turn(), blame=Blame.AGENT), Status.FAILED, ReasonKind.CONVERSATION),
+        (talk(turn(), trajectory=MISSED), Status.FAILED, ReasonKind.TRAJECTORY),
+        (talk(turn(trajectory=MISSED)), Status.FAILED, ReasonKind.TRAJECTORY),
+        (talk(turn(ok=False)), Status.FAILED, ReasonKind.CHECK),
+        (talk(turn(), trajectory=UNTOLD), Status.ERRORED, ReasonKind.TRAJECTORY),
+        (talk(turn(trajectory=UNTOLD)), Status.ERRORED, ReasonKind.TRAJECTORY),
+        (talk(turn(checks=CheckResult("regex", False, "x", "no answer"))), Status.ERRORED, ReasonKind.CHECK),
+        (talk(turn(), blame=Blame.MODEL), Status.ERRORED, ReasonKind.MODEL),
+        (talk(turn(), blame=Blame.MOCK), Status.ERRORED, ReasonKind.CONVERSATION),
+        (talk(turn(), blame=Blame.INTERNAL), Status.ERRORED, ReasonKind.CONVERSATION),
+        (talk(turn(helpfulness=DOWN)), Status.ERRORED, ReasonKind.UNSCORED),
+        (talk(turn(), goal_completion=DOWN), Status.ERRORED, ReasonKind.UNSCORED),
+        (talk(turn(helpfulness=OFFLINE), goal_completion=OFFLINE), Status.PASSED, None),
+    ],
+)
+def test_each_thing_that_can_go_wrong_has_its_status(conversation: Any, status: Status, kind: Any) -> None:
+    """What the agent did fails a scenario, what came from elsewhere errs it, all else passes."""
+    verdict = decided([talk(turn()), conversation])
+    assert verdict.status is status
+    assert [r.kind for r in verdict.reasons] == ([kind] if kind else [])
+    assert verdict.passed is (status is Status.PASSED)
+
+
+def test_failing_comes_before_erring_and_reasons_are_all_kept() -> None:
+    """A scenario that failed and erred has failed, with every reason and the failing ones first."""
+    both = decided([talk(turn(helpfulness=DOWN), blame=Blame.MODEL), talk(turn(ok=False))], helpfulness=4)
+    assert both.status is Status.FAILED
+    assert [r.status for r in both.reasons] == [Status.FAILED] + [Status.ERRORED] * 3
+
+
+def test_reasons_say_where() -> None:
+    """A reason names its conversation and its turn, that of an unfinished turn too."""
+    verdict = decided([talk(turn(), turn(1, ok=False), blame=Blame.AGENT)])
+    assert [(r.conversation_id, r.turn_index) for r in verdict.reasons] == [("s-1", 2), ("s-1", 1)]
+
+
+@pytest.mark.parametrize("severity", list(Severity))
+@pytest.mark.parametrize("fail_on", list(Severity))
+def test_an_error_fails_at_its_severity_and_above(severity: Severity, fail_on: Severity) -> None:
+    """An error fails the scenario exactly when it is at least as bad as `fail_on_error_severity`."""
+    verdict = decided([talk(turn())], group(severity), fail_on)
+    assert verdict.status is (Status.FAILED if severity >= fail_on else Status.PASSED)
+    if verdict.reasons:
+        assert verdict.reasons[0].message == f"error ({severity.label}): rude, 2 times: It swears."
+
+
+def test_failures_that_could_not_be_grouped_err() -> None:
+    """After a failed grouping a scenario is errored, unless it fails by what is known."""
+    ungrouped = Deduplication(group(Severity.MEDIUM).groups, "503: down")
+    assert decided([talk(turn())], ungrouped).status is Status.ERRORED
+    assert decided([talk(turn())], ungrouped, Severity.MEDIUM).status is Status.FAILED
+    assert decided([talk(turn(ok=False))], ungrouped).status is Status.FAILED
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.lists(st.integers(1, 5), max_size=4), min_size=1, max_size=4), st.lists(st.integers(0, 1)))
+def test_averages_are_exact_means(by_turn: list[list[int]], goals: list[int]) -> None:
+    """Turn metrics are averaged over all turns of all conversations, and the goal over conversations."""
+    talks = [talk(*(turn(i, helpfulness=value) for i, value in enumerate(values))) for values in by_turn]
+    talks += [talk(goal_completion=Score(value, "r")) for value in goals]
+    found = averages(talks)
+    values = [value for values in by_turn for value in values]
+    assert ("helpfulness" in found) is bool(values)
+    assert ("goal_completion" in found) is bool(goals)
+    for name, given_values in (("helpfulness", values), ("goal_completion", goals)):
+        if given_values:
+            assert found[name] == float(Fraction(sum(given_values), len(given_values)))
+
+
+def test_labels_and_missing_values_are_in_no_average() -> None:
+    """Labels, unscored and skipped results count neither for an average nor against it."""
+    talks = [talk(turn(helpfulness=4, tone="rude"), turn(1, helpfulness=DOWN), turn(2, helpfulness=OFFLINE))]
+    assert averages(talks) == {"helpfulness": 4}
+
+
+def test_one_run_of_a_case_is_averaged_as_adk_does() -> None:
+    """To the last digit: summed up turn by turn, where exact arithmetic would round otherwise."""
+    held = [talk(*(turn(i, response_match_score=0.1) for i in range(10)))]
+    assert averages(held, exact=True) == {"response_match_score": 0.09999999999999999}
+    assert averages(held) == averages([*held, *held], exact=True) == {"response_match_score": 0.1}
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.integers(0, 10), min_size=1, max_size=12), st.integers(0, 100))
+@example([1, 7], 40)
+@example([0, 0, 3], 10)
+def test_a_threshold_is_met_at_its_very_edge(tenths: list[int], hundredths: int) -> None:
+    """An average that equals its threshold in decimal passes, whatever binary rounding makes of it."""
+    talks = [talk(*(turn(i, m=n / 10) for i, n in enumerate(tenths)))]
+    met = Fraction(sum(tenths), 10 * len(tenths)) >= Fraction(hundredths, 100)
+    assert decided(talks, m=hundredths / 100).status is (Status.PASSED if met else Status.FAILED)
+
+
+@pytest.mark.parametrize(
+    ("values", "least", "status"),
+    [
+        ([4, 4], 4, Status.PASSED),
+        ([4, 3], 4, Status.FAILED),
+        ([DOWN, DOWN], 4, Status.ERRORED),
+        ([DOWN, DOWN], 0, Status.ERRORED),
+        ([5, DOWN], 4, Status.ERRORED),
+        ([1, DOWN], 4, Status.FAILED),
+        ([OFFLINE], 4, Status.ERRORED),
+        ([OFFLINE], 0, Status.ERRORED),
+        ([5, OFFLINE], 4, Status.ERRORED),
+        ([1, OFFLINE], 4, Status.FAILED),
+        ([], 4, Status.ERRORED),
+    ],
+)
+def test_thresholds_and_what_could_not_be_scored(values: Any, least: float, status: Status) -> None:
+    """A threshold is failed only by values, and never passed by a metric that could not be scored."""
+    talks = [talk(*(turn(i, helpfulness=value) for i, value in enumerate(values)))]
+    assert decided(talks, helpfulness=least).status is status
+
+
+def test_a_threshold_on_a_skipped_metric_says_why() -> None:
+    """Offline, a threshold on a judged metric errs with the reason why it was skipped."""
+    talks = [talk(turn(helpfulness=OFFLINE))]
+    [reason] = decided(talks, helpfulness=4).reasons
+    assert reason.kind is ReasonKind.THRESHOLD
+    assert NO_MODEL in reason.message
+    assert skipped_metrics(talks) == {"helpfulness": NO_MODEL}
+
+
+def test_an_unscored_metric_is_told_once_with_its_count() -> None:
+    """Several judge failures of one metric are one reason that says how many of how many."""
+    [reason] = decided(
+        [talk(turn(helpfulness=DOWN)), talk(turn(helpfulness=4), turn(1, helpfulness=DOWN))]
+    ).reasons
+    assert reason.message == "helpfulness could not be scored 2 of 3 times: 503: down"
+
+
+GOOD, BAD, UNKNOWN = talk(turn()), talk(turn(ok=False)), talk(turn(), blame=Blame.MODEL)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, 6), st.integers(0, 6), st.integers(0, 3), st.integers(0, 10))
+def test_pass_rate_allows_exactly_its_share_of_failures(
+    good: int, bad: int, unknown: int, tenths: int
+) -> None:
+    """With a `pass_rate` a scenario fails when too few can have passed, and errs while that is not known."""
+    total = good + bad + unknown
+    verdict = decided([GOOD] * good + [BAD] * bad + [UNKNOWN] * unknown, pass_rate=tenths / 10)
+    if total and Fraction(good + unknown, total) < Fraction(tenths, 10):
+        assert verdict.status is Status.FAILED
+        assert verdict.reasons[0].kind is ReasonKind.PASS_RATE
+        assert f"{good} of {total}" in verdict.reasons[0].message
+    else:
+        assert verdict.status is (Status.ERRORED if unknown or not total else Status.PASSED)
+
+
+def test_a_pass_rate_is_met_at_its_very_edge() -> None:
+    """Three of ten are enough for a rate that was computed as `0.1 + 0.2`."""
+    assert decided([GOOD] * 3 + [BAD] * 7, pass_rate=0.1 + 0.2).status is Status.PASSED
+
+
+def test_a_conversation_that_failed_before_its_model_did_has_failed() -> None:
+    """For the rate, a check that did not hold counts although something else ended the conversation later."""
+    broken = talk(turn(ok=False), blame=Blame.MODEL)
+    assert decided([broken], pass_rate=0.5).status is Status.FAILED
+
+
+def test_a_pass_rate_forgives_conversations_and_nothing_else() -> None:
+    """Errors and averages fail a scenario whatever share of its conversations passed."""
+    talks = [talk(turn(helpfulness=5)), talk(turn(helpfulness=2, ok=False))]
+    assert decided(talks, pass_rate=0.5).status is Status.PASSED
+    assert decided(talks, pass_rate=0.5, helpfulness=4).status is Status.FAILED
+    assert decided(talks, group(Severity.CRITICAL), pass_rate=0.5).status is Status.FAILED
+    assert [conversation_passed(t) for t in talks] == [True, False]
+
+
+def test_no_conversation_is_no_pass() -> None:
+    """A scenario of which no conversation finished is errored."""
+    assert [(r.status, r.kind) for r in decided([]).reasons] == [(Status.ERRORED, ReasonKind.INTERRUPTED)]
+
+
+def run_of(*statuses: Status, interrupted: bool = False) -> RunResult:
+    scenarios = tuple(ScenarioResult("s", "a", "f", 1, Verdict(status)) for status in statuses)
+    return RunResult(scenarios, ("a",), False, "", 0, "1", interrupted=interrupted)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(st.sampled_from(list(Status))), st.booleans())
+def test_a_run_is_as_bad_as_its_worst_scenario(statuses: list[Status], interrupted: bool) -> None:
+    """A run failed if a scenario did, else errored if one did or it was stopped; one must have passed."""
+    status = run_status(run_of(*statuses, interrupted=interrupted))
+    if Status.FAILED in statuses:
+        assert status is Status.FAILED
+    else:
+        clean = Status.ERRORED not in statuses and Status.PASSED in statuses and not interrupted
+        assert status is (Status.PASSED if clean else Status.ERRORED)
+
+
+def run(agent: Any = "hello", answer: Any = None, model: bool = True, **options: Any) -> ScenarioResult:
+    config = {"judge": {"retries": 0}, "metrics": ["helpfulness", "goal_completion"]}
+    made = scenario("s", goal="g", conversations_per_scenario=2, **options)
+    with ScriptedAgent([agent]) as scripted:
+        result = run_scenarios(
+            [made], agent=scripted, model=ScriptedModel(answer=answer) if model else None, **config
+        )
+    return result.scenarios[0]
+
+
+def test_an_agent_that_answers_with_500_fails() -> None:
+    """In a run, an agent error fails the scenario although no metric of the conversation has a value."""
+    found = run(Raw(status=500), thresholds={"goal_completion": 1})
+    assert found.verdict.status is Status.FAILED
+    assert found.verdict.reasons[0].kind is ReasonKind.CONVERSATION
+
+
+@pytest.mark.parametrize("role", ["user", "judge"])
+def test_a_model_that_is_down_errs(role: str) -> None:
+    """In a run, a failing user's or judge's model makes the scenario errored, not failed."""
+
+    def answer(request: ChatRequest) -> Any:
+        if request.key.role == role:
+            raise TransientError("503: down")
+        if request.key.role == "user":
+            return {"message": "hi", "should_stop": True}
+        return {"reason": "r", "value": 1}
+
+    found = run(answer=answer, thresholds={"helpfulness": 1})
+    assert found.verdict.status is Status.ERRORED
+    assert all(r.status is Status.ERRORED for r in found.verdict.reasons)
+
+
+def test_an_offline_run_passes_without_thresholds_and_errs_with_one() -> None:
+    """Offline, skipped metrics neither fail nor err a scenario, but a threshold on one errs it."""
+    assert run(model=False).verdict.status is Status.PASSED
+    assert set(run(model=False).skipped_metrics) == {"helpfulness", "goal_completion"}
+    assert run(model=False, thresholds={"helpfulness": 0}).verdict.status is Status.ERRORED
+
+
+def test_an_interrupted_scenario_has_not_passed() -> None:
+    """A run that is stopped says so, and a scenario of which nothing finished is errored."""
+
+    async def go() -> RunResult:
+        stop = Stop()
+
+        async def handler(messages: Any, ctx: Any) -> str:
+            stop.interrupt()
+            await anyio.lowlevel.checkpoint()
+            return "too late"
+
+        return await arun_scenarios([scenario("s", turns=["hi"])], agent=handler, stop=stop)
+
+    result = anyio.run(go)
+    assert result.interrupted
+    assert run_status(result) is Status.ERRORED
+    [found] = result.scenarios
+    assert found.verdict.status is Status.ERRORED
+    assert [r.kind for r in found.verdict.reasons] == [ReasonKind.INTERRUPTED]

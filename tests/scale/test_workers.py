@@ -1,0 +1,311 @@
+"""What is divided among workers, what they share, and how messages travel between them."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import pickle
+import socket
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+import anyio
+import pytest
+from anyio.lowlevel import checkpoint
+from builders import conversation, conversation_result, failing_conversation, tool_call, turn
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentest.config.config import Config
+from agentest.config.file import LoadedConfig
+from agentest.llm.providers import ModelSpec
+from agentest.results import Unscored
+from agentest.run.file_descriptors import RESERVE, fitted
+from agentest.run.plan import Options, Plan, Unit
+from agentest.run.prepare import Prepared, Request
+from agentest.scale.links import Link, packed
+from agentest.scale.pool import PackedConversations
+from agentest.scale.shares import Share, cores, part_of, worker_count
+from agentest.scale.spending import SharedCells, SharedSpending
+from agentest.scenarios.definition import Scenario
+from agentest.sight import SeenBy
+from agentest.support.redact import Redactor
+from agentest.transcript import ToolCall
+
+HERE = Path()
+
+
+def unit(name: str, conversations: int = 3) -> Unit:
+    scenario = Scenario(name=name, file="a.sim.py", line=1, turns=())
+    return Unit(scenario, "a", "a.sim.py", name, name, conversations, 1, (), {})
+
+
+def prepared(units: int = 8, concurrency: int = 20, **models: Any) -> Prepared:
+    """A run of scenarios of three conversations each; `user` and `judge` are settings of their models."""
+    made = tuple(unit(f"s{n}") for n in range(units))
+    config = Config.model_validate({"agent": {"endpoint": "http://127.0.0.1:9/"}, "concurrency": concurrency})
+    specs = {role: ModelSpec("m", "m", **settings) for role, settings in models.items()}
+    plan = Plan(made, {}, False, units=made)
+    loaded = LoadedConfig(config, HERE, Redactor())
+    return Prepared(Request(HERE), loaded, plan, (), specs.get("user"), specs.get("judge"))
+
+
+@given(st.integers(0, 10_000), st.integers(1, 64))
+def test_shares_are_the_whole(whole: int, count: int) -> None:
+    """Nothing of a limit is lost or doubled where it is divided, and shares differ by one at most."""
+    shares = [Share(index, count).of(whole) for index in range(count)]
+    assert sum(shares) == whole
+    assert max(shares) - min(shares) <= 1
+
+
+def test_every_limit_is_divided() -> None:
+    """Conversations, requests at once, requests and tokens a minute: two workers have what one has."""
+    limits = {"max_concurrency": 7, "requests_per_minute": 61, "tokens_per_minute": 1001}
+    whole = prepared(concurrency=5, user=limits, judge=limits)
+    parts = [part_of(whole, Share(index, 2)) for index in range(2)]
+    assert [part.request.options.concurrency for part in parts] == [3, 2]
+    assert [part.user and part.user.max_concurrency for part in parts] == [4, 3]
+    assert [part.judge and part.judge.requests_per_minute for part in parts] == [31, 30]
+    assert [part.judge and part.judge.tokens_per_minute for part in parts] == [501, 500]
+    assert parts[0].user == parts[0].judge  # still one model, with one set of limits
+
+
+def test_what_is_not_limited_stays_so() -> None:
+    """A model without limits has none in a worker."""
+    part = part_of(prepared(user={}), Share(0, 2))
+    assert part.user
+    assert (part.user.max_concurrency, part.user.requests_per_minute) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("run", "count"),
+    [
+        (prepared(units=3), 3),
+        (prepared(concurrency=2), 2),
+        (prepared(user={"max_concurrency": 4}), 4),
+        (prepared(judge={"requests_per_minute": 1}), 1),
+        (prepared(units=0), 1),
+        (prepared(), 8),
+    ],
+    ids=["scenarios", "places", "requests at once", "requests a minute", "nothing", "as wanted"],
+)
+def test_no_worker_is_without_a_share(run: Prepared, count: int) -> None:
+    """There are no more workers than scenarios, places or requests to divide among them."""
+    assert worker_count(run, 8) == count
+
+
+def test_auto_knows_the_quota_of_a_container(tmp_path: Path) -> None:
+    """A container that may use one core gets one worker; no quota, or none that can be read, is no bound."""
+    quota = tmp_path / "cpu.max"
+    unbound = cores(quota)
+    assert unbound >= 1
+    for text, expected in (("100000 100000", 1), ("50000 100000", 1), ("max 100000", unbound), ("", unbound)):
+        quota.write_text(text)
+        assert cores(quota) == expected
+
+
+def _claim(spending: SharedSpending, most: int, sent: Any) -> None:
+    made = 0
+    while spending.claim(most):
+        spending.add(0.5)
+        made += 1
+    sent.send(made)
+
+
+def test_processes_claim_exactly_what_there_is() -> None:
+    """Four processes that claim as fast as they can claim all that is allowed, and no more."""
+    context = multiprocessing.get_context("fork")
+    heard, sent = context.Pipe(duplex=False)
+    with closing(SharedCells(4)) as cells:
+        spendings = [SharedSpending(index, cells) for index in range(4)]
+        processes = [context.Process(target=_claim, args=(each, 1000, sent)) for each in spendings]
+        for process in processes:
+            process.start()
+        claimed = [heard.recv() for _ in processes]
+        for process in processes:
+            process.join()
+        assert sum(claimed) == spendings[0].calls == 1000
+        assert spendings[0].cost == 500.0
+
+
+def test_who_is_killed_while_claiming_blocks_nobody() -> None:
+    """The lock is given back with its holder's life."""
+    with closing(SharedCells(1)) as cells:
+        process = multiprocessing.get_context("fork").Process(target=_killed_in_claim, args=(cells,))
+        process.start()
+        process.join()
+        assert process.exitcode == -9
+        assert SharedSpending(0, cells).claim(1)
+
+
+def _killed_in_claim(cells: SharedCells) -> None:
+    with cells.locked():
+        os.kill(os.getpid(), 9)
+
+
+class Odd:
+    """A stranger's class."""
+
+    def __str__(self) -> str:
+        return "odd"
+
+    def __reduce__(self) -> Any:
+        raise AssertionError("its own code must not run")
+
+
+def test_what_is_ours_travels_as_it_is() -> None:
+    """A conversation's result with everything in it is equal at the other end."""
+    calls = (tool_call(args={"a": [1, None, {"b": 2.5}]}), tool_call(seen_by=SeenBy.AGENT, mocked=False))
+    held = conversation("c", [turn(tool_calls=calls)])
+    unseen = conversation_result(held=held, trajectory=Unscored("calls cannot be seen"))
+    for result in (conversation_result(held=held), failing_conversation(), unseen):
+        assert pickle.loads(packed(result)) == result
+
+
+def test_what_is_the_users_travels_as_json() -> None:
+    """Objects become what results.json shows of them; their classes are asked for nothing else."""
+    call: ToolCall = pickle.loads(packed(tool_call(args={"x": Odd(), "n": float("inf")}, result=(1, {2}))))
+    assert call.args == {"x": "odd", "n": "Infinity"}
+    assert call.result == [1, [2]]
+    assert pickle.loads(packed({"any": Odd(), "class": Odd})) == {"any": "odd", "class": str(Odd)}
+
+
+def test_nesting_is_cut() -> None:
+    """Arguments that are nested deeper than any report shows do not stop a conversation from being sent."""
+    deep: list[Any] = []
+    for _ in range(5000):
+        deep = [deep]
+    call = replace(tool_call(), args={"deep": deep})
+    assert "…" in str(pickle.loads(packed(call)).args)
+
+
+def test_packed_conversations_are_conversations() -> None:
+    """They are counted without being unpacked, and otherwise what they were."""
+    results = [conversation_result("c1"), failing_conversation("c2")]
+    found = PackedConversations([packed(result) for result in results])
+    assert list(found) == results
+    assert found[1] == results[1]
+    assert len(PackedConversations([b"never looked at"])) == 1
+
+
+class Ends:
+    """Both ends of a socket pair; what either hears stands in `heard`."""
+
+    def __init__(self) -> None:
+        self.heard: asyncio.Queue[Any] = asyncio.Queue()
+        self.lost = anyio.Event()
+        self.one: Link
+        self.other: Link
+
+    async def __aenter__(self) -> Self:
+        ours, theirs = socket.socketpair()
+        self.one = await Link.over(ours, self.heard.put_nowait, self.lost.set)
+        self.other = await Link.over(theirs, self.heard.put_nowait, lambda: None)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.other.close()
+        await self.one.close()
+
+
+def test_both_ends_may_send_at_once() -> None:
+    """Two ends that send far more than a pipe holds, before either reads, both hear everything in order."""
+
+    async def go() -> None:
+        async with Ends() as ends:
+            for n in range(20):
+                ends.one.send(("one", n, b"x" * 500_000))
+                ends.other.send(("other", n, b"y" * 500_000))
+            heard = [await ends.heard.get() for _ in range(40)]
+        for name in ("one", "other"):
+            assert [(m[1], len(m[2])) for m in heard if m[0] == name] == [(n, 500_000) for n in range(20)]
+
+    anyio.run(go)
+
+
+def test_what_was_sent_before_the_end_is_heard() -> None:
+    """Closing an end waits until everything has been taken; sending to it afterwards is no error."""
+
+    async def go() -> None:
+        async with Ends() as ends:
+            ends.other.send(b"z" * 3_000_000)
+            await ends.other.close()
+            await ends.lost.wait()
+            assert len(ends.heard.get_nowait()) == 3_000_000
+            ends.one.send("nobody hears this")
+
+    anyio.run(go)
+
+
+def test_who_sends_too_much_can_wait() -> None:
+    """`drained` waits until the other end has taken most of what was sent."""
+
+    async def go() -> None:
+        async with Ends() as ends:
+            await ends.other.drained()  # nothing was sent
+            ends.other.send(b"z" * 3_000_000)
+            await checkpoint()
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(ends.other.drained)
+                await ends.heard.get()
+
+    anyio.run(go)
+
+
+def allowing(allowed: int) -> Callable[[int], int]:
+    return lambda needed: min(needed, allowed)
+
+
+def test_enough_file_descriptors_change_nothing() -> None:
+    """A run that may have all connections it needs is left as it is."""
+    run = prepared(user={}, judge={})
+    assert fitted(run, allow=allowing(10_000)) == run
+
+
+def test_too_few_file_descriptors_lower_what_is_under_way() -> None:
+    """Fewer conversations and calls at once, within what is allowed, with all numbers in one note."""
+    run = prepared(units=100, concurrency=100, user={}, judge={"max_concurrency": 50})
+    fit = fitted(run, allow=allowing(RESERVE + 110))
+    assert fit.request.options.concurrency == 9
+    assert fit.user
+    assert fit.judge
+    assert (fit.user.max_concurrency, fit.judge.max_concurrency) == (95, 4)
+    (note,) = fit.notes
+    assert "100 conversations with 1,050 model calls at once need 1,182 file descriptors" in note
+    assert f"{RESERVE + 110} are allowed" in note
+    assert "9 conversations" in note
+    assert "ulimit -n 1182" in note
+    assert "--concurrency" in note
+
+
+@given(st.integers(1, 300), st.integers(0, 2000), st.integers(1, 4), st.integers(0, 50))
+def test_what_is_lowered_fits(concurrency: int, allowed: int, processes: int, most: int) -> None:
+    """In every process, all that may be under way fits into what is allowed, down to one of each."""
+    run = prepared(units=100, concurrency=concurrency, user={"max_concurrency": most or None})
+    fit = fitted(run, processes, allowing(allowed))
+    for index in range(processes if fit.notes else 0):
+        part = part_of(fit, Share(index, processes))
+        places, calls = part.request.options.concurrency, part.user and part.user.max_concurrency
+        assert places
+        assert calls
+        # A share may be rounded up, and there is always one of each.
+        assert RESERVE + places + calls <= max(allowed, RESERVE) + 2
+
+
+def test_only_what_there_is_needs_connections() -> None:
+    """Three scenarios need no hundred connections, and a replay none to models."""
+    run = prepared(units=3, concurrency=1000, user={})
+    replay = replace(run, request=replace(run.request, options=Options(tape="replay")))
+    asked: list[int] = []
+
+    def allow(needed: int) -> int:
+        asked.append(needed)
+        return needed
+
+    fitted(run, allow=allow)
+    fitted(replay, allow=allow)
+    assert asked == [RESERVE + 9 + 90, RESERVE + 9]

@@ -1,0 +1,484 @@
+"""Finding and importing scenario files: what is found, in what order, and what becomes of broken ones."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentest.config.config import Config
+from agentest.config.file import NAMES
+from agentest.scenarios.discovery import Discovered, discover, find_files, matches, search
+from agentest.support.importing import forget_modules, import_object
+from agentest.support.paths import shown_path
+
+INCLUDE = ["**/*.sim.py"]
+
+
+@pytest.fixture(autouse=True)
+def _as_it_was() -> Iterator[None]:
+    """Importing users' files changes the process; after each test it is as before."""
+    modules, path = dict(sys.modules), list(sys.path)
+    yield
+    sys.path[:] = path
+    for name in set(sys.modules) - set(modules):
+        del sys.modules[name]
+
+
+def write(root: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+
+
+def scenarios(*names: str) -> str:
+    return "from agentest import scenario\n" + "".join(f"scenario({name!r}, goal='g')\n" for name in names)
+
+
+def found_in(root: Path, files: dict[str, str]) -> Discovered:
+    write(root, files)
+    return discover(root, INCLUDE, [])
+
+
+def names(found: Discovered) -> list[str]:
+    return [scenario.name for scenario in found.scenarios]
+
+
+# Patterns
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Files of all kinds, some levels deep."""
+    root = tmp_path_factory.mktemp("tree")
+    for folder in ("", "a", "a/b", "a/b/a", "b", ".h", "a/.h", "ab"):
+        for name in ("a.py", "b.py", "ab.py", ".h.py", "a.sim.py", "b.txt", "[a].py"):
+            write(root, {f"{folder}/{name}".lstrip("/"): ""})
+    return root
+
+
+SEGMENTS = """
+** * a b ? ab *.py ?.py a* *b a** **.py *.sim.py [ab].py [!a].py [a-b]* []a].py [z-a].py [ [[]a].py .h .* a.py
+b.txt *h*
+"""
+segments = st.sampled_from(SEGMENTS.split())
+patterns = st.lists(segments, min_size=1, max_size=4).map("/".join)
+
+
+@given(patterns)
+def test_include(tree: Path, pattern: str) -> None:
+    """`*`, `?`, `[…]` and `**` find what Python's own glob finds, hidden files too, among Python files."""
+    try:
+        expected = glob.glob(pattern, root_dir=tree, recursive=True, include_hidden=True)  # noqa: PTH207
+    except re.error:  # a glob's own bug with some odd sets; here it is enough that nothing is raised
+        expected = None
+    found = [path.relative_to(tree).as_posix() for path in find_files(tree, [pattern], [])]
+    if expected is not None:
+        assert sorted(found) == sorted({e for e in expected if e.endswith(".py") and (tree / e).is_file()})
+    assert all(matches(tree / path, tree, [pattern], []) for path in found)
+
+
+@given(st.lists(patterns, max_size=3), st.lists(patterns, max_size=3))
+def test_exclude(tree: Path, include: list[str], exclude: list[str]) -> None:
+    """What is found is what some pattern of `include` finds, without what some pattern of `exclude` finds."""
+    wanted = {path for pattern in include for path in find_files(tree, [pattern], [])}
+    unwanted = {path for pattern in exclude for path in find_files(tree, [pattern], [])}
+    assert set(find_files(tree, include, exclude)) == wanted - unwanted
+    everything = find_files(tree, ["**"], [])
+    assert {p for p in everything if matches(p, tree, include, exclude)} == wanted - unwanted
+
+
+@pytest.mark.parametrize(
+    ("include", "exclude", "found"),
+    [
+        (["**/*.sim.py"], [], {"x.sim.py", "a/y.sim.py", "venv/z.sim.py", "a/venv/w.sim.py"}),
+        (["*.sim.py"], [], {"x.sim.py"}),
+        (["./a/**/*.sim.py"], [], {"a/y.sim.py", "a/venv/w.sim.py"}),
+        (["a/**"], [], {"a/y.sim.py", "a/helper.py", "a/venv/w.sim.py"}),
+        (["**/*.sim.py"], ["venv/**"], {"x.sim.py", "a/y.sim.py", "a/venv/w.sim.py"}),
+        (["**/*.sim.py"], ["**/venv/**"], {"x.sim.py", "a/y.sim.py"}),
+        (["**/*.sim.py"], ["./venv/**", "a/"], {"x.sim.py", "a/y.sim.py", "a/venv/w.sim.py"}),
+        (["**/*.sim.py"], ["**"], set()),
+        ([], [], set()),
+        (["x.sim.py", "x.sim.py", "**/x*"], [], {"x.sim.py"}),
+        (["../**"], [], set()),
+    ],
+)
+def test_examples(tmp_path: Path, include: list[str], exclude: list[str], found: set[str]) -> None:
+    """Patterns are relative to the working directory; a file is found once."""
+    files = ["x.sim.py", "a/y.sim.py", "a/helper.py", "a/notes.md", "venv/z.sim.py", "a/venv/w.sim.py"]
+    write(tmp_path, dict.fromkeys(files, ""))
+    paths = [path.relative_to(tmp_path).as_posix() for path in find_files(tmp_path, include, exclude)]
+    assert sorted(paths) == sorted(found)
+
+
+def test_excluded_folders_are_not_entered(tmp_path: Path) -> None:
+    """A folder that is excluded whole costs nothing, however much is in it: it is not even looked into."""
+    write(tmp_path, {"node_modules/a/b.sim.py": "", "x.sim.py": ""})
+    entered: list[str] = []
+
+    def watch(event: str, arguments: tuple[object, ...]) -> None:
+        if event == "os.scandir" and watching:
+            entered.append(Path(str(arguments[0])).name)
+
+    watching = True
+    sys.addaudithook(watch)
+    config = Config.model_validate({"agent": {"endpoint": "http://h"}})
+    assert len(list(find_files(tmp_path, config.include, config.exclude))) == 1
+    watching = False
+    assert "node_modules" not in entered
+    assert entered
+
+
+def test_order(tmp_path: Path) -> None:
+    """Files come in the order of their paths, scenarios in that of their files."""
+    files = {"b.sim.py": scenarios("5"), "a/z.sim.py": scenarios("2", "1"), "a/b/c.sim.py": scenarios("0")}
+    found = found_in(tmp_path, {**files, "a-b/c.sim.py": scenarios("4", "3")})
+    assert names(found) == ["0", "2", "1", "4", "3", "5"]
+
+
+def test_file_filter(tmp_path: Path) -> None:
+    """Only files whose path contains one of the texts are imported, whatever the case."""
+    write(tmp_path, {"Booking/a.sim.py": scenarios("a"), "b.sim.py": scenarios("b"), "c.sim.py": "1/0"})
+    assert names(discover(tmp_path, INCLUDE, [], ["booking"])) == ["a"]
+    assert names(discover(tmp_path, INCLUDE, [], ["KING/A", "b.sim"])) == ["a", "b"]
+    assert discover(tmp_path, INCLUDE, [], [str(tmp_path)]) == discover(tmp_path, [], [])
+
+
+def test_nothing(tmp_path: Path) -> None:
+    """A folder without scenario files holds none."""
+    assert names(discover(tmp_path, INCLUDE, [])) == []
+
+
+# Importing
+
+
+def test_modules_of_their_own(tmp_path: Path) -> None:
+    """Files of the same name are different modules, and neither takes a name that others may import."""
+    text = "from agentest import scenario\nscenario(__name__, goal='g')\n"
+    found = found_in(tmp_path, {"a/x.sim.py": text, "b/x.sim.py": text})
+    first, second = names(found)
+    assert first != second
+    assert all(name.isidentifier() and "x_sim" in name for name in (first, second))
+    assert "x" not in sys.modules
+
+
+def test_modules_can_be_looked_up(tmp_path: Path) -> None:
+    """Dataclasses and pickles need their module by name: it is there during the import and later."""
+    text = (
+        "from __future__ import annotations\nimport dataclasses, sys\nfrom agentest import scenario\n"
+        "@dataclasses.dataclass\nclass A:\n    x: int\n"
+        "assert sys.modules[__name__].A is A\nscenario('s', goal='g', tools={'t': A(1)})\n"
+    )
+    found = found_in(tmp_path, {"a.sim.py": text})
+    assert found.broken == ()
+    assert type(found.scenarios[0].tools["t"]).__module__ in sys.modules
+
+
+HELPER = "def name():\n    return {!r}\n"
+USES = "from agentest import scenario\nimport helpers\nscenario(helpers.name(), goal='g')\n"
+
+
+def test_shared_helpers(tmp_path: Path) -> None:
+    """A scenario file finds the helpers beside it, and two folders may each have one of the same name."""
+    found = found_in(
+        tmp_path,
+        {
+            "a/helpers.py": HELPER.format("of a"),
+            "b/helpers.py": HELPER.format("of b"),
+            "a/x.sim.py": USES,
+            "b/x.sim.py": USES,
+            "b/y.sim.py": USES.replace(", goal", " + ' again', goal"),
+        },
+    )
+    assert names(found) == ["of a", "of b", "of b again"]
+    helpers = {tmp_path / "a/helpers.py", tmp_path / "b/helpers.py"}
+    assert helpers < found.files
+
+
+@pytest.mark.parametrize("initial", [{}, {"a/shared/__init__.py": "", "b/shared/__init__.py": ""}])
+def test_shared_packages(tmp_path: Path, initial: dict[str, str]) -> None:
+    """The same holds for packages of helpers, with an `__init__.py` or without."""
+    uses = "from agentest import scenario\nfrom shared import parts\nscenario(parts.name(), goal='g')\n"
+    found = found_in(
+        tmp_path,
+        {
+            **initial,
+            "a/shared/parts.py": HELPER.format("of a"),
+            "b/shared/parts.py": HELPER.format("of b"),
+            "a/x.sim.py": uses,
+            "b/x.sim.py": uses,
+        },
+    )
+    assert names(found) == ["of a", "of b"]
+
+
+def test_helpers_keep_their_state(tmp_path: Path) -> None:
+    """Two files of one folder share one helper module: it is imported once."""
+    files = {"helpers.py": "count = []\ndef name():\n    count.append(1)\n    return str(len(count))\n"}
+    assert names(found_in(tmp_path, {**files, "a.sim.py": USES, "b.sim.py": USES})) == ["1", "2"]
+
+
+def test_imports_that_happen_later(tmp_path: Path) -> None:
+    """A mock may import a helper when it is called, long after its file was imported."""
+    text = (
+        "from agentest import scenario\ndef tool():\n    import late_helper\n    return late_helper.VALUE\n"
+        "scenario('s', goal='g', tools={'t': tool})\n"
+    )
+    found = found_in(tmp_path, {"a/x.sim.py": text, "a/late_helper.py": "VALUE = 7\n"})
+    assert found.scenarios[0].tools["t"]({}, None) == 7
+
+
+def test_helpers_of_libraries_stay(tmp_path: Path) -> None:
+    """A helper with the name of a module that is in use hides it from nobody who has it already."""
+    import json
+
+    found_in(tmp_path, {"a.sim.py": scenarios("s"), "json.py": "broken = True\n"})
+    assert sys.modules["json"] is json
+
+
+def test_forgetting(tmp_path: Path) -> None:
+    """After forgetting the files of a discovery, changed helpers are read again, for all that use them."""
+    files = {"a/helpers.py": HELPER.format("old"), "a/x.sim.py": USES}
+    other = {"b/helpers.py": HELPER.format("old b"), "b/x.sim.py": USES}
+    found = found_in(tmp_path, {**files, **other})
+    forget_modules(found.files)
+    changed = found_in(
+        tmp_path, {"a/helpers.py": HELPER.format("newer"), "b/helpers.py": HELPER.format("newer b")}
+    )
+    assert names(changed) == ["newer", "newer b"]
+
+
+def test_files_of_the_configuration_too(tmp_path: Path) -> None:
+    """A helper that the configuration imported before is one of the files that a scenario is made of."""
+    write(tmp_path, {"helpers.py": HELPER.format("s"), "a.sim.py": USES})
+    import_object("helpers:name", tmp_path)
+    assert tmp_path / "helpers.py" in discover(tmp_path, INCLUDE, []).files
+
+
+def calls_of(action: Callable[[], object]) -> int:
+    """How many functions are called meanwhile, Python's own included."""
+    count = 0
+
+    def note(frame: object, event: str, argument: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        action()
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+@pytest.mark.parametrize("folder", ["all", "{n}", "all/{n}", "{n}/helped"])
+def test_thousands_of_files(tmp_path: Path, folder: str) -> None:
+    """Twice as many scenario files cost twice as much, in one folder or in many, with helpers or without."""
+
+    def made(count: int) -> Path:
+        root = tmp_path / str(count)
+        for n in range(count):
+            at = folder.format(n=n)
+            write(root, {f"{at}/x{n}.sim.py": scenarios(f"s{n}")})
+            if "helped" in folder:
+                write(root, {f"{at}/x{n}.sim.py": USES, f"{at}/helpers.py": HELPER.format(f"s{n}")})
+        return root
+
+    roots = [made(20), made(100), made(200)]
+    _, half, whole = (calls_of(lambda root=root: discover(root, INCLUDE, [])) for root in roots)
+    assert len(discover(roots[-1], INCLUDE, []).scenarios) == 200
+    assert whole < 2.2 * half
+
+
+def test_helpers_between_files_of_a_folder(tmp_path: Path) -> None:
+    """Files of one folder have its helper also where another folder's files come between them."""
+    helpers = {"helpers.py": HELPER.format("outer"), "m/helpers.py": HELPER.format("inner")}
+    uses = "from agentest import scenario\nimport helpers\nscenario({!r} + helpers.name(), goal='g')\n"
+    files = {f"{path}.sim.py": uses.format(f"{path} ") for path in ("a", "m/b", "z")}
+    found = found_in(tmp_path, {**helpers, **files})
+    assert names(found) == ["a outer", "m/b inner", "z outer"]
+
+
+def test_helpers_after_a_broken_file(tmp_path: Path) -> None:
+    """A file that takes itself, or others, out of Python's modules keeps nobody from its own helper."""
+    rude = "import helpers, sys\nfor name in list(sys.modules)[-3:]:\n    del sys.modules[name]\n1 / 0\n"
+    files = {f"{folder}/helpers.py": HELPER.format(folder) for folder in "abc"}
+    found = found_in(tmp_path, {**files, "a/x.sim.py": USES, "b/x.sim.py": rude, "c/x.sim.py": USES})
+    assert names(found) == ["a", "c"]
+
+
+def test_names_that_are_no_text(tmp_path: Path) -> None:
+    """A file whose name is not UTF-8 is imported, and shown in a form that can be written anywhere."""
+    folder = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9")
+    write(Path(folder), {"ok.sim.py": scenarios("ok", "ok"), "broken.sim.py": "1 / 0\n", "empty.sim.py": ""})
+    found = discover(tmp_path, INCLUDE, [])
+    assert names(found) == ["ok"]
+    assert shown_path(found.scenarios[0].file, tmp_path) == "caf\\xe9/ok.sim.py"
+    assert found.empty == ("caf\\xe9/empty.sim.py",)
+    assert all("caf\\xe9" in broken.message for broken in found.broken)
+    for path in ("caf\\xe9/ok", "caf\udce9/OK"):
+        assert names(discover(tmp_path, INCLUDE, [], [path])) == ["ok"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_folder_with_a_configuration_of_its_own(tmp_path: Path, name: str) -> None:
+    """It is another run: its files are not collected, however deep, and it is named where it has any."""
+    files = dict.fromkeys(["a.sim.py", "b/c/d.sim.py", "b/e.sim.py", "f/g.sim.py"], "")
+    write(tmp_path, {**files, f"b/{name}": "", f"empty/{name}": "", name: ""})
+    searched = search(tmp_path, INCLUDE, [], tmp_path / name)
+    assert [shown_path(path, tmp_path) for path in searched.files] == ["a.sim.py", "f/g.sim.py"]
+    assert searched.left_out == (tmp_path / "b",)
+    assert search(tmp_path, INCLUDE, ["b/**"]).left_out == ()
+    assert len(search(tmp_path, ["b/**/*.sim.py"], []).files) == 2  # asked for by name
+    found = {path for path in files if matches(tmp_path / path, tmp_path, INCLUDE, [], tmp_path / name)}
+    assert found == {"a.sim.py", "f/g.sim.py"}
+
+
+def test_a_configuration_of_the_run_in_a_folder(tmp_path: Path) -> None:
+    """The folder of the configuration that is used (--config) is no other run."""
+    write(tmp_path, {"a.sim.py": "", "b/c.sim.py": "", "b/agentest.config.yaml": ""})
+    searched = search(tmp_path, INCLUDE, [], tmp_path / "b/agentest.config.yaml")
+    assert len(searched.files) == 2
+    assert searched.left_out == ()
+
+
+# Broken files
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "said"),
+    [
+        ("x = 1\n\nraise ValueError('boom')\n", 3, "ValueError: boom"),
+        ("def f():\n    1 / 0\n\nf()\n", 4, "ZeroDivisionError"),
+        ("x = 1\ndef f(:\n    pass\n", 2, "SyntaxError: invalid syntax"),
+        ("x = 1\n  y = 2\n", 2, "IndentationError"),
+        ("import sys\nsys.exit('enough')\n", 2, "SystemExit: enough"),
+        ("import sys\nsys.exit()\n", 2, "SystemExit"),
+        ("\nimport nowhere_to_be_found\n", 2, "No module named 'nowhere_to_be_found'"),
+        ("from agentest import scenari\n", 1, "cannot import name 'scenari'"),
+        ("class Stop(BaseException): ...\nraise Stop('now')\n", 2, "Stop: now"),
+        ("import asyncio\nraise asyncio.CancelledError\n", 2, "CancelledError"),
+        ("from agentest import sequence\nsequence()\n", 2, "sequence() needs at least one value"),
+        ("from agentest import scenario\nscenario('s', 'p')\n", 2, "takes 1 positional argument but 2"),
+        ("from agentest import scenario\nscenario()\n", 2, "missing 1 required positional argument: 'name'"),
+        ("def f():\n    f()\nf()\n", 3, "RecursionError"),
+        (
+            "class E(Exception):\n    def __str__(self):\n        1 / 0\nraise E\n",
+            4,
+            "exception str() failed",
+        ),
+        ("import json\njson.loads('{')\n", 2, "JSONDecodeError"),
+    ],
+)
+def test_broken_files(tmp_path: Path, text: str, line: int, said: str) -> None:
+    """A file that fails, in whatever way, is reported with line and own traceback; others still load."""
+    found = found_in(tmp_path, {"broken.sim.py": text, "ok.sim.py": scenarios("ok")})
+    [broken] = found.broken
+    assert names(found) == ["ok"]
+    assert (broken.file, broken.line, broken.name) == (str(tmp_path / "broken.sim.py"), line, None)
+    assert broken.message.startswith("importing the file failed\n")
+    assert said in broken.message
+    assert set(re.findall(r'File "([^"]+)"', broken.message)) <= {broken.file}
+    assert len(broken.message.splitlines()) < 40
+
+
+@pytest.mark.parametrize("content", [b"x = '\xff'\n", b"x = 1\x00\n", b"# coding: nope\n"])
+def test_files_that_are_no_python(tmp_path: Path, content: bytes) -> None:
+    """A file that Python cannot even read is a broken file like any other."""
+    (tmp_path / "a.sim.py").write_bytes(content)
+    [broken] = discover(tmp_path, INCLUDE, []).broken
+    assert "importing the file failed" in broken.message
+
+
+def test_a_broken_helper(tmp_path: Path) -> None:
+    """An error in a helper shows the way to it through the user's files, and the line of the file itself."""
+    helper = "import json\n\ndef go():\n    json.loads('{')\n"
+    found = found_in(
+        tmp_path, {"a.sim.py": "import broken_helper\n\nbroken_helper.go()\n", "broken_helper.py": helper}
+    )
+    [broken] = found.broken
+    assert broken.line == 3
+    shown = re.findall(r'File "([^"]+)", line (\d+)', broken.message)
+    assert shown == [(str(tmp_path / "a.sim.py"), "3"), (str(tmp_path / "broken_helper.py"), "4")]
+
+
+def test_a_helper_with_a_syntax_error(tmp_path: Path) -> None:
+    """A helper that does not parse is shown with its own line; the file's line is that of the import."""
+    found = found_in(tmp_path, {"a.sim.py": "\nimport bad_helper\n", "bad_helper.py": "x = 1\ndef f(:\n"})
+    [broken] = found.broken
+    assert broken.line == 2
+    assert f'File "{tmp_path / "bad_helper.py"}", line 2' in broken.message
+
+
+def test_what_came_before_the_error(tmp_path: Path) -> None:
+    """Of a file that fails half-way nothing is run."""
+    found = found_in(tmp_path, {"a.sim.py": scenarios("first") + "1 / 0\n"})
+    assert names(found) == []
+    assert len(found.broken) == 1
+
+
+def test_a_broken_file_can_be_mended(tmp_path: Path) -> None:
+    """A file that failed leaves nothing behind that would keep it from being imported again."""
+    assert names(found_in(tmp_path, {"a.sim.py": "1 / 0\n"})) == []
+    assert names(found_in(tmp_path, {"a.sim.py": scenarios("mended now")})) == ["mended now"]
+
+
+def test_duplicate_names(tmp_path: Path) -> None:
+    """A second scenario of a name is an error that shows both places; the first one is run."""
+    files = {"a.sim.py": scenarios("same", "other"), "b.sim.py": "\n" + scenarios("same", "same")}
+    found = found_in(tmp_path, files)
+    assert names(found) == ["same", "other"]
+    assert [(Path(b.file).name, b.line, b.name) for b in found.broken] == [
+        ("b.sim.py", 3, "same"),
+        ("b.sim.py", 4, "same"),
+    ]
+    for broken in found.broken:
+        assert f"{tmp_path / 'b.sim.py'}:{broken.line}: the name 'same' is taken" in broken.message
+        assert f"{tmp_path / 'a.sim.py'}:2 defines" in broken.message
+
+
+def test_a_working_directory_behind_a_link(tmp_path: Path) -> None:
+    """Paths are shown relative to the working directory also where that is reached through a link."""
+    write(tmp_path, {"real/a.sim.py": scenarios("s")})
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    [scenario] = discover(tmp_path / "link", INCLUDE, []).scenarios
+    assert shown_path(scenario.file, tmp_path / "link") == "a.sim.py"
+    assert shown_path("/elsewhere/b.py", tmp_path) == "/elsewhere/b.py"
+
+
+# Import paths
+
+
+@pytest.mark.parametrize(
+    ("reference", "said"),
+    [
+        ("things", "is not an import path of the form pkg.module:Name"),
+        ("things:", "is not an import path"),
+        (":Thing", "is not an import path"),
+        ("things:Nope", "module 'things' has no 'Nope'"),
+        ("things:Thing.nope", "module 'things' has no 'Thing.nope'"),
+        ("nowhere_to_be_found:X", "importing 'nowhere_to_be_found' failed: ModuleNotFoundError"),
+        ("quits:X", "importing 'quits' failed: SystemExit: 3"),
+        ("..things:X", "importing '..things' failed"),
+    ],
+)
+def test_wrong_import_paths(tmp_path: Path, reference: str, said: str) -> None:
+    """An import path that leads nowhere is told in one sentence."""
+    write(tmp_path, {"things.py": "class Thing:\n    part = 1\n", "quits.py": "raise SystemExit(3)\n"})
+    with pytest.raises(ValueError, match=re.escape(said)):
+        import_object(reference, tmp_path)
+
+
+def test_import_paths(tmp_path: Path) -> None:
+    """An import path names an object of a module in the working directory, at any depth."""
+    write(tmp_path, {"package/__init__.py": "", "package/things.py": "class Thing:\n    part = 7\n"})
+    assert import_object("package.things:Thing.part", tmp_path) == 7

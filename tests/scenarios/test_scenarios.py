@@ -1,0 +1,439 @@
+"""What a scenario file says: options in both spellings, errors with their place, and where it stands."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+from dataclasses import FrozenInstanceError
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from agentest import call, scenario, sequence
+from agentest.errors import ScenarioError
+from agentest.mocks.binding import BoundFunction, MockSequence
+from agentest.scenarios.definition import collecting
+from agentest.scenarios.discovery import discover
+from agentest.scenarios.expectations import ExpectedCall, Trajectory
+
+HERE = str(Path(__file__).resolve())
+
+
+def problem(*arguments: Any, **options: Any) -> str:
+    """The error of a wrong scenario, without its place."""
+    with pytest.raises(ScenarioError) as caught:
+        scenario(*(arguments or ("s",)), **options)
+    place, _, said = str(caught.value).partition(": scenario ")
+    assert re.fullmatch(re.escape(HERE) + r":\d+", place)
+    return said
+
+
+# Options
+
+
+def test_defaults() -> None:
+    """A scenario with a goal alone leaves everything else to the configuration."""
+    made = scenario("s", goal="g")
+    assert (made.name, made.goal, made.profile, made.knowledge) == ("s", "g", "", ())
+    assert (made.conversations_per_scenario, made.max_turns, made.agent, made.metrics) == (None,) * 4
+    assert (made.turns, made.tools, made.trajectory, made.thresholds) == ((), {}, None, {})
+    assert (made.tags, made.skip, made.scripted, made.user_prompt_template) == ((), None, False, None)
+
+
+def test_both_spellings() -> None:
+    """Every option means the same in camelCase."""
+    snake = scenario(
+        "s",
+        goal="g",
+        user_prompt_template="You are {{profile}}.",
+        conversations_per_scenario=2,
+        max_turns=4,
+        thresholds={"goal_completion": 1},
+        metrics=["goal_completion"],
+    )
+    camel = scenario(
+        "s",
+        goal="g",
+        userPromptTemplate="You are {{profile}}.",
+        conversationsPerScenario=2,
+        maxTurns=4,
+        thresholds={"goalCompletion": 1},
+        metrics=["goalCompletion"],
+    )
+    for name in type(snake).__slots__:
+        assert name == "line" or getattr(snake, name) == getattr(camel, name)
+
+
+def test_the_originals_mocks_and_assertions() -> None:
+    """`mocks` and `assertions` of the original mean the same as `tools` and `trajectory`."""
+    ours = scenario("s", goal="g", tools={"t": 1}, trajectory={"match_mode": "contains", "expected": ["t"]})
+    original = scenario(
+        "s",
+        goal="g",
+        mocks={"tools": {"t": 1}},
+        assertions={"toolCalls": {"matchMode": "contains", "expected": ["t"]}},
+    )
+    assert (original.tools, original.trajectory) == (ours.tools, ours.trajectory)
+    assert ours.trajectory == Trajectory("contains", (ExpectedCall("t"),))
+
+
+def test_knowledge() -> None:
+    """Knowledge may be texts or the original's objects."""
+    assert scenario("s", goal="g", knowledge=["a", {"content": "b"}]).knowledge == ("a", "b")
+
+
+def test_scripted() -> None:
+    """`turns` makes a scenario scripted; then profile and goal are optional."""
+    made = scenario(
+        "s",
+        turns=[
+            "hello",
+            {"user_message": "book", "trajectory": {"max_calls": 1}, "expect": {"contains": "ok"}},
+            {"userMessage": "bye", "assertions": {"toolCalls": {"maxCalls": 1}}},
+        ],
+    )
+    assert made.scripted
+    assert [turn.user_message for turn in made.turns] == ["hello", "book", "bye"]
+    assert made.turns[1].trajectory == made.turns[2].trajectory == Trajectory(max_calls=1)
+    assert made.turns[1].expect is not None
+    assert made.turns[1].expect.contains == ("ok",)
+
+
+@pytest.mark.parametrize(
+    ("given", "skip"), [(None, None), (False, None), (True, "skip=True"), ("later", "later")]
+)
+def test_skip(given: Any, skip: str | None) -> None:
+    """`skip` is true, or the reason why."""
+    assert scenario("s", goal="g", skip=given).skip == skip
+
+
+def test_none_is_as_good_as_nothing() -> None:
+    """An option that is None counts as left out, in either spelling."""
+    names = ("profile", "turns", "tools", "max_turns", "maxTurns", "userPromptTemplate", "tags", "agent")
+    for name in names:
+        assert scenario("s", goal="g", **{name: None}).goal == "g"
+
+
+def test_it_cannot_be_changed() -> None:
+    """A scenario is a value: nothing of it can be set."""
+    made: Any = scenario("s", goal="g")
+    with pytest.raises(FrozenInstanceError):
+        made.goal = "other"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "'s': has neither `goal` nor `turns`; give a goal for a simulated user, or turns for a script"),
+        ({"goal": "  "}, "has neither `goal` nor `turns`"),
+        ({"goal": 5}, "goal: expected a text, found 5"),
+        ({"goal": "g", "golas": "g"}, "unknown option `golas`; did you mean `goal`?"),
+        ({"goal": "g", "maxTurn": 3}, "unknown option `maxTurn`; did you mean `max_turns`?"),
+        ({"goal": "g", "max_turns": 1, "maxTurns": 1}, "`max_turns` is given twice, in both spellings"),
+        ({"goal": "g", "max_turns": 0}, "max_turns: expected a whole number of at least 1, found 0"),
+        ({"goal": "g", "maxTurns": 1.5}, "max_turns: expected a whole number of at least 1, found 1.5"),
+        ({"goal": "g", "conversations_per_scenario": True}, "conversations_per_scenario: expected a whole"),
+        ({"goal": "g", "profile": ["p"]}, "profile: expected a text, found ['p']"),
+        ({"goal": "g", "knowledge": "fact"}, "knowledge: expected a list of texts, found 'fact'"),
+        ({"goal": "g", "knowledge": ["a", ""]}, "knowledge[1]: is empty"),
+        (
+            {"goal": "g", "knowledge": [{"contents": "a"}]},
+            "knowledge[0]: unknown key `contents`; did you mean",
+        ),
+        ({"goal": "g", "knowledge": [5]}, "knowledge[0]: expected a text, found 5"),
+        ({"goal": "g", "user_prompt_template": ""}, "user_prompt_template: is empty"),
+        (
+            {"goal": "g", "user_prompt_template": "{{gaol}}"},
+            "unknown placeholder {{gaol}}; did you mean `goal`?",
+        ),
+        ({"goal": "g", "agent": ""}, "agent: is empty"),
+        ({"goal": "g", "agent": 5}, "agent: expected a text, found 5"),
+        ({"turns": []}, "turns: is empty; give at least one user message"),
+        ({"turns": "hello"}, "turns: expected a list of user messages, found 'hello'"),
+        ({"turns": [5]}, "turns[0]: expected a dict, found a int"),
+        ({"turns": [{"message": "x"}]}, "turns[0]: unknown key `message`; did you mean `user_message`?"),
+        ({"turns": [{}]}, "turns[0].user_message: is missing"),
+        ({"turns": [{"user_message": 5}]}, "turns[0].user_message: expected a text, found 5"),
+        (
+            {"turns": ["a", {"user_message": "b", "expect": {"regx": "x"}}]},
+            "turns[1].expect: unknown key `regx`",
+        ),
+        (
+            {"turns": [{"user_message": "b", "expect": {}}]},
+            "turns[0].expect: is empty, so it would check noth",
+        ),
+        ({"turns": ["a", "b"], "max_turns": 1}, "max_turns: is 1, but the script has 2 turns"),
+        (
+            {"turns": [{"user_message": "a", "trajectory": {"max_turns": 1}}]},
+            "turns[0].trajectory.max_turns: belongs to the scenario, not to one turn",
+        ),
+        (
+            {
+                "turns": [
+                    {"user_message": "a", "trajectory": {"max_calls": 1}, "assertions": {"toolCalls": {}}}
+                ]
+            },
+            "turns[0].trajectory: is given twice, as `trajectory` and as `assertions`",
+        ),
+        ({"goal": "g", "tools": [1]}, "tools: expected a dict from tool name to mock, found [1]"),
+        ({"goal": "g", "tools": {5: 1}}, "tools: expected a text, found 5"),
+        ({"goal": "g", "tools": {"": 1}}, "tools: is empty"),
+        ({"goal": "g", "tools": {}, "mocks": {}}, "tools: is given twice, as `tools` and as `mocks`"),
+        ({"goal": "g", "mocks": {"tool": {}}}, "mocks: unknown key `tool`; did you mean `tools`?"),
+        (
+            {"goal": "g", "tools": {"t": b"x"}},
+            "tools['t']: the answer is not JSON-serialisable: a bytes is not",
+        ),
+        ({"goal": "g", "tools": {"t": float("nan")}}, "tools['t']: the answer is not JSON-serialisable"),
+        ({"goal": "g", "tools": {"t": sequence(1, object())}}, "tools['t'], step 1: the answer is not JSON"),
+        (
+            {"goal": "g", "tools": {"t": ValueError("x")}},
+            "is an exception; write sequence(ValueError('x')) to",
+        ),
+        ({"goal": "g", "tools": {"t": ValueError}}, "tools['t']: is an exception; write sequence("),
+        (
+            {"goal": "g", "tools": {"t": lambda a, /: a}},
+            "tools['t']: the function cannot be called with a tool's",
+        ),
+        ({"goal": "g", "trajectory": {}}, "trajectory: is empty, so it would check nothing"),
+        (
+            {"goal": "g", "trajectory": {"expected": ["a"], "match_mod": 1}},
+            "unknown key `match_mod`; did you mean",
+        ),
+        (
+            {"goal": "g", "trajectory": {"match_mode": "exact", "expected": []}},
+            "trajectory.match_mode: found 'ex",
+        ),
+        (
+            {"goal": "g", "assertions": {"toolCall": {}}},
+            "assertions: unknown key `toolCall`; did you mean `tool_",
+        ),
+        ({"goal": "g", "assertions": {}}, "assertions.tool_calls: is missing"),
+        ({"goal": "g", "thresholds": [1]}, "thresholds: expected a dict from metric to number, found [1]"),
+        (
+            {"goal": "g", "thresholds": {"a": "4"}},
+            "thresholds: the threshold of `a` must be a number, but is '4'",
+        ),
+        ({"goal": "g", "thresholds": {5: 1}}, "thresholds: expected the name of a metric, found 5"),
+        (
+            {"goal": "g", "metrics": "helpfulness"},
+            "metrics: expected a list of metric names, found 'helpfulness'",
+        ),
+        ({"goal": "g", "metrics": [5]}, "metrics: expected a text, found 5"),
+        ({"goal": "g", "tags": "a"}, "tags: expected a list of texts, found 'a'"),
+        ({"goal": "g", "tags": [""]}, "tags: is empty"),
+        ({"goal": "g", "skip": 0}, "skip: expected a text, found 0"),
+    ],
+)
+def test_wrong_options(options: dict[str, Any], said: str) -> None:
+    """A wrong option is told with file, line, scenario, option, what was found and the nearest right one."""
+    assert said in problem(**options)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("", "name: is empty"), (None, "name: expected a text"), (5, "found 5")]
+)
+def test_wrong_names(name: Any, said: str) -> None:
+    """A scenario's name is a text that is not empty."""
+    assert said in problem(name, goal="g")
+
+
+# Where a scenario stands
+
+
+def line_of(text: str, mark: str) -> int:
+    return next(n for n, line in enumerate(text.splitlines(), 1) if mark in line)
+
+
+PLACES = """\
+import functools
+import agentest
+from agentest import scenario
+from wrapper import booking
+
+scenario("one line", goal="g")  # one line
+scenario(  # several lines
+    "several lines",
+    profile=(
+        "p"
+    ),
+    goal="g",
+)
+for i in range(2):
+    scenario(f"loop {i}", goal="g")  # loop
+named = agentest.scenario("attribute", goal="g")  # attribute
+functools.partial(scenario, goal="g")("partial")  # partial
+booking("helper")
+
+
+def local(name):
+    scenario(name, goal="g")  # local
+
+
+local("local")
+"""
+WRAPPER = """\
+from agentest import scenario
+
+
+def booking(name):
+    return scenario(
+        name,
+        goal="g",
+    )
+"""
+
+
+def test_places(tmp_path: Path) -> None:
+    """A scenario stands where `scenario(` is written, however it is called."""
+    (tmp_path / "a.sim.py").write_text(PLACES)
+    (tmp_path / "wrapper.py").write_text(WRAPPER)
+    found = discover(tmp_path, ["**/*.sim.py"], [])
+    assert found.broken == ()
+    places = {s.name: (Path(s.file).name, s.line) for s in found.scenarios}
+    marks = {name: name.split()[0] if name.startswith("loop") else name for name in places}
+    expected = {
+        name: ("a.sim.py", line_of(PLACES, f"# {mark}")) for name, mark in marks.items() if name != "helper"
+    }
+    assert places == {**expected, "helper": ("wrapper.py", line_of(WRAPPER, "return scenario("))}
+
+
+def test_the_place_of_an_error(tmp_path: Path) -> None:
+    """An error points at `scenario(`; where a helper wrote that, the file's own line calls the helper."""
+    (tmp_path / "wrapper.py").write_text(WRAPPER.replace('"g"', "5"))
+    (tmp_path / "a.sim.py").write_text(
+        "from agentest import scenario\n\nscenario(\n    's',\n    goal=5,\n)\n"
+    )
+    (tmp_path / "b.sim.py").write_text("from wrapper import booking\n\n\nbooking('s')\n")
+    first, second = discover(tmp_path, ["*.sim.py"], []).broken
+    assert (first.line, second.line) == (3, 4)
+    assert first.message.startswith(
+        f"{tmp_path / 'a.sim.py'}:3: scenario 's': goal: expected a text, found 5"
+    )
+    assert second.message.startswith(f"{tmp_path / 'wrapper.py'}:5: scenario 's': goal: ")
+
+
+# Registering
+
+
+def test_no_registry_of_the_process() -> None:
+    """A scenario that is made outside of a discovery is just a value; nothing remembers it."""
+    scenario("outside", goal="g")
+    with collecting() as found:
+        inside = scenario("inside", goal="g")
+    scenario("after", goal="g")
+    assert found == [inside]
+
+
+def test_collections_inside_each_other() -> None:
+    """A collection inside another one keeps its scenarios to itself."""
+    with collecting() as outer:
+        first = scenario("first", goal="g")
+        with collecting() as inner:
+            second = scenario("second", goal="g")
+        third = scenario("third", goal="g")
+    assert (outer, inner) == ([first, third], [second])
+
+
+def test_a_wrong_scenario_is_not_registered() -> None:
+    """What raised an error is in no collection."""
+    with collecting() as found:
+        problem(goal=5)
+    assert found == []
+
+
+def test_collections_at_the_same_time() -> None:
+    """Threads and tasks that collect at the same time do not see each other's scenarios."""
+    together = threading.Barrier(4)
+    found: dict[str, list[str]] = {}
+
+    def collect(name: str) -> None:
+        with collecting() as scenarios:
+            together.wait(10)
+            scenario(name, goal="g")
+            together.wait(10)
+            found[name] = [s.name for s in scenarios]
+
+    threads = [threading.Thread(target=collect, args=(str(n),)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {str(n): [str(n)] for n in range(4)}
+
+    async def task(name: str) -> list[str]:
+        with collecting() as scenarios:
+            await asyncio.sleep(0)
+            scenario(name, goal="g")
+            await asyncio.sleep(0)
+            return [s.name for s in scenarios]
+
+    async def tasks() -> list[list[str]]:
+        return list(await asyncio.gather(*(task(str(n)) for n in range(4))))
+
+    assert asyncio.run(tasks()) == [[str(n)] for n in range(4)]
+
+
+# sequence() and call()
+
+
+def test_forms_of_sequences() -> None:
+    """`sequence([a, b])` is `sequence(a, b)`; a tuple is one value."""
+    assert sequence([1, 2]) == sequence(1, 2) == MockSequence((1, 2))
+    assert sequence((1, 2)).steps == ((1, 2),)
+    assert sequence([1], [2]).steps == ([1], [2])
+    assert sequence([[1, 2]]).steps == ([1, 2],)
+
+
+@pytest.mark.parametrize("values", [(), ([],)])
+def test_empty_sequences(values: tuple[Any, ...]) -> None:
+    """A sequence without a value is a ValueError."""
+    with pytest.raises(ValueError, match="at least one value"):
+        sequence(*values)
+
+
+def test_a_sequence_in_a_sequence() -> None:
+    """A sequence cannot hold another one."""
+    with pytest.raises(ValueError, match="cannot hold another"):
+        sequence(1, sequence(2))
+
+
+def test_steps_of_sequences() -> None:
+    """A step may be a value, a function, an exception or an exception's class."""
+    steps = (1, lambda args: args, ValueError("no"), KeyError)
+    made = scenario("s", goal="g", tools={"t": sequence(*steps)}).tools["t"]
+    value, function, error, kind = made.steps
+    assert (value, error, kind) == (1, steps[2], KeyError)
+    assert isinstance(function, BoundFunction)
+
+
+def test_a_sequence_is_shared_without_harm() -> None:
+    """A sequence holds no position: two scenarios may use the same one."""
+    shared = sequence(1, 2)
+    first = scenario("a", goal="g", tools={"t": shared}).tools["t"]
+    second = scenario("b", goal="g", tools={"t": shared}).tools["t"]
+    assert first == second == shared
+
+
+def test_mocks() -> None:
+    """A mock is a value that JSON can hold, dataclasses and pydantic models among them, or a function."""
+
+    class Slot(BaseModel):
+        time: str
+
+    async def find(date: str) -> str:
+        return date
+
+    tools = {"a": {"b": [1, None]}, "c": "text", "d": None, "e": Slot(time="9:00"), "f": find}
+    made = scenario("s", goal="g", tools=tools).tools
+    assert {name: made[name] for name in "acde"} == {name: tools[name] for name in "acde"}
+    assert isinstance(made["f"], BoundFunction)
+
+
+def test_call() -> None:
+    """`call` compares the arguments that it names; their names may be any, `tool` and `name` too."""
+    assert call("t", tool=1, name=2) == ExpectedCall("t", {"tool": 1, "name": 2}, "partial")
+    assert call("t") == ExpectedCall("t", {}, "partial")

@@ -1,0 +1,606 @@
+"""The journal: nothing that was finished is lost, results are made from it, and it can be read back."""
+
+from __future__ import annotations
+
+import errno
+import json
+import shlex
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import (
+    broken_file,
+    conversation,
+    conversation_result,
+    error_group,
+    events,
+    failing_conversation,
+    labelled_failure,
+    run_result,
+    scenario_result,
+    skipped_scenario,
+    tool_call,
+    turn,
+    turn_evaluation,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from project import COMMAND, DEADLINE_S, Project, clean_environment
+
+from agentest.errors import UsageError
+from agentest.events import ConversationFinished, Event, RunFinished
+from agentest.report.json import JsonReporter
+from agentest.report.registry import Broadcast
+from agentest.results import CaseId, ExpectedCall, Reference, RunResult, ScenarioResult
+from agentest.store.document import to_json
+from agentest.store.journal import Journal
+from agentest.store.late_file import LateFile
+from agentest.store.reading import conversations_of, read_results, scenario_entries
+from agentest.support.json_text import json_document, well_formed
+from agentest.testing import ScriptedAgent
+
+texts = st.text(st.characters(categories=["L", "M", "N", "P", "S", "Z", "C", "Cs"]), max_size=20) | (
+    st.sampled_from(['"', "\n", "\\", "\u2028", "\ud800", '", "conversation": {', "a\r\nb", "}"])
+)
+
+
+@st.composite
+def scenarios(draw: st.DrawFn) -> ScenarioResult:
+    """A scenario with any texts, maybe a case of an evaluation set, with some conversations."""
+    text, case = draw(texts), draw(st.none() | st.builds(CaseId, texts, texts))
+    reference = Reference(text, (ExpectedCall(text, {text: text}),), {"userContent": {"parts": [text]}})
+    held = [
+        conversation_result(
+            f"c{n}",
+            [turn_evaluation(reference=reference if case else None)],
+            held=conversation(f"c{n}", [turn(agent=text, tool_calls=(tool_call(text, {text: text}, text),))]),
+            failures=[labelled_failure(f"c{n}-F1", text)],
+        )
+        for n in range(draw(st.integers(0, 3)))
+    ]
+    return scenario_result(
+        draw(texts),
+        held,
+        agent=draw(st.sampled_from(["booking", "other"])),
+        case=case,
+        errors=[error_group(text)],
+        thresholds={"helpfulness": 3.5} if case else {},
+    )
+
+
+def key(scenario: ScenarioResult) -> tuple[str, str]:
+    return well_formed(scenario.name), scenario.agent
+
+
+runs = st.builds(
+    lambda found, comparison, broken: run_result(*found, *broken, comparison=comparison),
+    st.lists(scenarios(), min_size=1, max_size=4, unique_by=key),
+    st.booleans(),
+    st.sampled_from([(), (broken_file(), skipped_scenario())]),
+)
+
+
+def tell(told: Iterator[Event], folder: Path) -> Path:
+    """Pass events to a journal and to what writes results.json from it; returns the journal's path."""
+    journal = Journal(folder / "out" / "journal.jsonl")
+    results = JsonReporter(folder / "out" / "results.json", journal.conversations)
+    for event in told:
+        journal.on_event(event)
+        results.on_event(event)
+    journal.close()
+    return folder / "out" / "journal.jsonl"
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_bytes().splitlines()]
+
+
+@given(runs)
+@settings(max_examples=60, deadline=None)
+def test_results_from_a_journal(result: RunResult) -> None:
+    """results.json made from the journal, and the journal read back, are what the whole run in memory is."""
+    whole = json.loads(json_document(to_json(result)))
+    with tempfile.TemporaryDirectory() as folder:
+        path = tell(events(result), Path(folder))
+        assert json.loads((Path(folder) / "out" / "results.json").read_bytes()) == whole
+        assert read_results(path) == whole
+
+
+def test_conversations_are_in_order() -> None:
+    """Conversations that finish in another order, and among those of others, stand in their own."""
+    held = [conversation_result(f"c{n}") for n in range(1, 13)]
+    result = run_result(scenario_result("s", held), scenario_result("s", held[:3], agent="other"))
+    told = list(events(result))
+    finished = [event for event in told if isinstance(event, ConversationFinished)]
+    others = [event for event in told if not isinstance(event, ConversationFinished)]
+    with tempfile.TemporaryDirectory() as folder:
+        path = tell(iter([others[0], *finished[::-1], *others[1:]]), Path(folder))
+        document = json.loads((path.parent / "results.json").read_bytes())
+        assert document == json.loads(json_document(to_json(result))) == read_results(path)
+
+
+def test_every_line_is_there_at_once(tmp_path: Path) -> None:
+    """After each event the file holds whole lines: what was finished, and nothing that is still to come."""
+    path = tmp_path / "journal.jsonl"
+    journal = Journal(path)
+    result = run_result(scenario_result("s", [failing_conversation("c1"), conversation_result("c2")]))
+    for number, event in enumerate(events(result), start=1):
+        journal.on_event(event)
+        assert path.read_bytes().endswith(b"}\n")
+        assert len(lines(path)) == number
+    journal.close()
+    assert [line["type"] for line in lines(path)] == [
+        "run",
+        "conversation",
+        "conversation",
+        "scenario",
+        "end",
+    ]
+
+
+def test_a_taken_name_has_no_conversations(tmp_path: Path) -> None:
+    """A file whose scenario has a name that is taken stands in the results without conversations."""
+    taken = replace(broken_file(), name="s", agent="booking")
+    result = run_result(scenario_result("s"), taken)
+    tell(events(result), tmp_path)
+    first, second = json.loads((tmp_path / "out" / "results.json").read_bytes())["scenarios"]
+    assert (len(first["conversations"]), second["conversations"]) == (1, [])
+
+
+def test_a_journal_of_another_version_is_refused(tmp_path: Path) -> None:
+    """A run that was killed left its version: a journal of another form is refused."""
+    path = tmp_path / "journal.jsonl"
+    path.write_text('{"type": "run", "schemaVersion": 2}\n')
+    with pytest.raises(UsageError, match=r"is not a results\.json or a journal of this version"):
+        read_results(path)
+
+
+def test_another_run_leaves_the_file_of_this_one(tmp_path: Path) -> None:
+    """Two runs that write to one folder do not read each other's conversations."""
+    path = tmp_path / "journal.jsonl"
+    first, second = Journal(path), Journal(path)
+    *told, _ = events(run_result(scenario_result("s", [conversation_result("mine")])))
+    for event in told:
+        first.on_event(event)
+    other = run_result(scenario_result("s", [conversation_result("yours")]))
+    for event in events(other):
+        second.on_event(event)
+    (found,) = first.conversations(scenario_result("s"))
+    assert json.loads(found)["conversationId"] == "mine"
+    assert read_results(path) == json.loads(json_document(to_json(other)))
+    first.close()
+    second.close()
+
+
+class Disk:
+    """What journals are written to, and how much room it has. Full, it takes a part and then nothing."""
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+        self.content = bytearray()
+        self.place = 0
+
+    def __call__(self, path: Path) -> Disk:
+        return self
+
+    def write(self, data: memoryview) -> int:
+        taken = min(self.room, len(data))
+        if not taken:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        self.room -= taken
+        self.content += data[:taken]
+        return taken
+
+    def seek(self, position: int) -> int:
+        self.place = position
+        return position
+
+    def read(self, size: int) -> bytes:
+        return bytes(self.content[self.place : self.place + size])
+
+    def close(self) -> None:
+        pass
+
+
+@given(st.lists(st.binary(min_size=1, max_size=9), max_size=12), st.data())
+def test_lines_that_come_late(added: list[bytes], data: st.DataObject) -> None:
+    """Whatever room there is at what time, the file begins as it will end, and every line can be read."""
+    disk, said = Disk(0), list[str]()
+    file = LateFile(Path("journal"), said.append, disk)
+    starts = []
+    for count, line in enumerate(added, start=1):
+        disk.room = data.draw(st.integers(0, 20))
+        starts.append(file.add(line))
+        assert b"".join(added[:count]).startswith(disk.content)
+        for start, known in zip(starts, added, strict=False):
+            assert start is not None
+            assert file.read(start, len(known)) == known
+    disk.room = 200
+    assert file.flush()
+    assert bytes(disk.content) == b"".join(added)
+    problems = ["cannot be written" in text for text in said]
+    assert problems == [n % 2 == 0 for n in range(len(said))]  # told when it begins and when it is over
+
+
+def test_a_disk_that_is_full_for_a_while(tmp_path: Path) -> None:
+    """What could not be written is written later, and results.json has all of it; both are told at once."""
+    disk, said = Disk(1_000), list[str]()
+    journal = Journal(tmp_path / "journal.jsonl", said.append, disk)
+    broadcast = Broadcast([journal, JsonReporter(tmp_path / "results.json", journal.conversations)])
+    result = run_result(scenario_result("s", [conversation_result(f"c{n}") for n in range(8)]))
+    for event in events(result):
+        if isinstance(event, ConversationFinished):
+            disk.room = 100 if event.number < 5 else 1_000_000
+            broadcast(event)
+            assert len(said) == (1 if event.number < 5 else 2)
+        else:
+            broadcast(event)
+    assert (broadcast.problems, journal.flush()) == ([], True)
+    assert "No space left on device" in said[0]
+    assert "nothing that waited is lost" in said[1]
+    whole = json.loads(json_document(to_json(result)))
+    assert json.loads((tmp_path / "results.json").read_bytes()) == whole
+    (tmp_path / "copy.jsonl").write_bytes(disk.content)
+    assert read_results(tmp_path / "copy.jsonl") == whole
+
+
+def test_a_disk_that_stays_full(tmp_path: Path) -> None:
+    """Results are made all the same, from memory; what is in the file can be read."""
+    disk, said = Disk(5_000), list[str]()
+    journal = Journal(tmp_path / "journal.jsonl", said.append, disk)
+    broadcast = Broadcast([journal, JsonReporter(tmp_path / "results.json", journal.conversations)])
+    result = run_result(scenario_result("s", [conversation_result(f"c{n}") for n in range(8)]))
+    for event in events(result):
+        broadcast(event)
+    assert not journal.flush()
+    assert json.loads((tmp_path / "results.json").read_bytes()) == json.loads(json_document(to_json(result)))
+    (tmp_path / "copy.jsonl").write_bytes(disk.content)
+    assert 0 < len(read_results(tmp_path / "copy.jsonl")["scenarios"][0]["conversations"]) < 8
+
+
+def test_what_waits_is_bounded() -> None:
+    """Beyond a bound nothing more is kept in memory, which is told; what waited is written later."""
+    disk, said = Disk(0), list[str]()
+    file = LateFile(Path("journal"), said.append, disk, most_waiting=10)
+    assert [file.add(b"12345\n"), file.add(b"67890\n"), file.add(b"1\n")] == [0, None, 6]
+    assert (file.lost, len(said)) == (1, 2)
+    assert "is lost" in said[1]
+    disk.room = 100
+    assert file.flush()
+    assert disk.content == b"12345\n1\n"
+
+
+def test_results_are_whole_or_not_written(tmp_path: Path) -> None:
+    """Where the journal lost a conversation, there is no results.json without it, which is told."""
+    journal, said = Journal(tmp_path / "journal.jsonl"), list[str]()
+    results = JsonReporter(tmp_path / "results.json", journal.conversations)
+    broadcast = Broadcast([journal, results], said.append)
+    for event in events(run_result(scenario_result("s", [conversation_result(f"c{n}") for n in range(3)]))):
+        broadcast(event)
+        if isinstance(event, ConversationFinished) and event.number == 1:
+            journal.close()  # from now on nothing can be written
+    (lost,) = broadcast.problems
+    assert "holds 1 of 3 conversations of 's'" in lost
+    assert said == [lost]
+    assert broadcast.failed == {"json"}
+    assert not (tmp_path / "results.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("number", "passes", "attempts"),
+    [(errno.ENOSPC, 3, 3), (errno.ENOSPC, 9, 4), (errno.EFBIG, 9, 1), (errno.EROFS, 9, 1)],
+)
+def test_a_report_that_cannot_be_written_at_the_end(number: int, passes: int, attempts: int) -> None:
+    """A report that is written at the end is tried again where that may help, a few times, and no longer."""
+    tried = []
+
+    class Late:
+        name = "json"
+        repeats = True
+
+        def on_event(self, event: Event) -> None:
+            if isinstance(event, RunFinished):
+                tried.append(event)
+                if len(tried) < passes:
+                    raise OSError(number, "no")
+
+    said: list[str] = []
+    broadcast = Broadcast([Late()], said.append)
+    for event in events(run_result()):
+        broadcast(event)
+    broadcast.finish(lambda seconds: None)
+    assert len(tried) == attempts
+    assert broadcast.failed == (set() if attempts == passes else {"json"})
+    assert "reporter json failed: OSError" in said[0]
+
+
+def all_names() -> list[str]:
+    return [f"number {n}" for n in range(60)]
+
+
+MANY = "for n in range(60):\n    scenario(f'number {n}', turns=['x', str(n)])\n"
+
+
+def test_a_killed_run_has_lost_nothing(project: Project) -> None:
+    """After kill -9 every conversation that was told of is in the journal, and all its lines are whole."""
+    stuck, over = threading.Event(), threading.Event()
+
+    def answer(body: dict[str, Any]) -> str:
+        if body["messages"][-1]["content"] == "40":
+            stuck.set()
+            over.wait(DEADLINE_S)
+        return 'a "reply"\n' * 500
+
+    project.scenario(MANY)
+    with ScriptedAgent(answer) as agent:
+        project.config(agent.endpoint, concurrency=4)
+        process = project.start("--conversations", "3")
+        assert process.stdout is not None
+        shown = []
+        while sum("passed" in line for line in shown) < 30:
+            shown.append(process.stdout.readline())
+        assert stuck.wait(DEADLINE_S)
+        process.kill()
+        shown += process.communicate(timeout=DEADLINE_S)[0].splitlines()
+        over.set()
+        told = [line.split("a.sim.py")[0].removeprefix("✓ passed").strip() for line in shown if "✓" in line]
+        journal = project.root / ".agentest" / "journal.jsonl"
+        held = conversations_of(read_results(journal))
+        names = {name for name, _ in held}
+        assert set(told) <= names
+        assert len(told) >= 30
+        assert all(len(held[name, "agent"]) == 3 for name in told)
+        assert all(len(c.turns) == 2 for found in held.values() for c in found)
+        whole = journal.read_bytes().split(b"\n")[:-1]
+        assert len([json.loads(line) for line in whole]) == len(whole)
+        assert not (project.root / ".agentest" / "results.json").exists()
+        asked = len(agent.requests)
+        done = project.agentest("judge", ".agentest/journal.jsonl")
+        assert len(agent.requests) == asked
+    assert done.returncode == 2, done.stdout + done.stderr
+    judged = json.loads((project.root / ".agentest" / "judged.json").read_text())["scenarios"]
+    whole_ones = {name for (name, _), found in held.items() if len(found) == 3}
+    assert {s["name"] for s in judged if s["status"] == "passed"} == whole_ones
+    assert {s["name"] for s in judged if s["status"] == "errored"} == set(all_names()) - whole_ones
+
+
+@pytest.fixture
+def cut(tmp_path: Path) -> Callable[[RunResult, int], Path]:
+    """Makes the journal of a run that was killed after so many lines, in the middle of the next."""
+
+    def made(result: RunResult, count: int) -> Path:
+        path = tell(events(result), tmp_path)
+        whole = path.read_bytes().splitlines(keepends=True)
+        path.write_bytes(b"".join(whole[:count]) + whole[count][: len(whole[count]) // 2])
+        return path
+
+    return made
+
+
+def test_a_killed_run_is_read_as_what_it_is(cut: Callable[[RunResult, int], Path]) -> None:
+    """Without its end a run is interrupted and no pass; what had not finished is errored and says why."""
+    held = [conversation_result("c1"), conversation_result("c2")]
+    document = read_results(cut(run_result(scenario_result("done"), scenario_result("cut", held)), 4))
+    assert (document["interrupted"], document["stopped"]) == (True, "killed before its end")
+    done, unfinished = document["scenarios"]
+    assert (done["name"], done["status"], len(done["conversations"])) == ("done", "passed", 1)
+    assert (unfinished["name"], unfinished["agent"], unfinished["status"]) == ("cut", "booking", "errored")
+    assert unfinished["failures"] == [
+        "the run was killed before its end: of this scenario the journal holds 1 finished conversation"
+    ]
+    assert [c["conversationId"] for c in unfinished["conversations"]] == ["c1"]
+    summary = document["summary"]
+    assert (summary["passed"], summary["totalScenarios"], summary["erroredScenarios"]) == (False, 2, 1)
+    assert (summary["llmCalls"], summary["agentCalls"], summary["durationMs"]) == (10, 2, 0)
+    assert summary["time"]["agentMs"] == 241.0
+    assert [turn["scenario"] for turn in summary["slowestTurns"]] == ["done", "cut"]
+
+
+def test_a_killed_comparison(cut: Callable[[RunResult, int], Path]) -> None:
+    """In a comparison, too, results with all agents stand together, those that never finished included."""
+    result = run_result(
+        scenario_result("s"), scenario_result("s", agent="other"), scenario_result("t"), comparison=True
+    )
+    document = read_results(cut(result, 4))
+    assert document["mode"] == "comparison"
+    assert [(e["name"], e["agent"], e["status"]) for e in scenario_entries(document)] == [
+        ("s", "booking", "passed"),
+        ("s", "other", "errored"),
+    ]
+    assert document["summary"]["perAgent"]["other"]["erroredScenarios"] == 1
+
+
+@given(runs, st.data())
+@settings(max_examples=40, deadline=None)
+def test_a_journal_cut_anywhere_can_be_read(result: RunResult, data: st.DataObject) -> None:
+    """Wherever a run is killed after its first line, what the whole lines hold can be read."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = tell(events(result), Path(folder))
+        content = path.read_bytes()
+        path.write_bytes(content[: data.draw(st.integers(content.index(b"\n") + 1, len(content)))])
+        held = sum(line["type"] == "conversation" for line in whole_lines(path))
+        assert sum(len(entry["conversations"]) for entry in scenario_entries(read_results(path))) == held
+
+
+def whole_lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1]]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "problem"),
+    [
+        (lambda rows: rows.insert(2, b"{"), "line 3: "),
+        (lambda rows: rows.insert(2, b"\xff"), "line 3: "),
+        (lambda rows: rows.insert(1, b'{"type": "conversation"}'), "line 2: is no line of a journal"),
+        (lambda rows: rows.insert(1, b"[]"), "line 2: is no line of a journal"),
+        (lambda rows: rows.__setitem__(2, rows[2].replace(b'"tags"', b'"tag"')), "$.scenarios[0]: "),
+    ],
+)
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_damaged_journal_is_refused(
+    spoil: Callable[[list[bytes]], object], problem: str, killed: bool, tmp_path: Path
+) -> None:
+    """A line that Agentest does not write is refused with its number, or with where it differs."""
+    path = tell(events(run_result()), tmp_path)
+    rows = path.read_bytes().splitlines()[: 3 if killed else 4]
+    spoil(rows)
+    path.write_bytes(b"\n".join(rows) + b"\n")
+    with pytest.raises(UsageError) as raised:
+        read_results(path)
+    assert problem in str(raised.value)
+
+
+def test_nothing_of_a_conversation_is_kept(tmp_path: Path) -> None:
+    """When its scenario is finished, no reporter holds a conversation any more: a run may have any number."""
+    script = """
+import gc, io, sys
+from pathlib import Path
+from rich.console import Console
+from builders import failing_conversation, run_result, scenario_result, events
+from agentest.report.console import ConsoleReporter
+from agentest.report.github import GitHubReporter
+from agentest.report.journal import Journal
+from agentest.report.json_report import JsonReporter
+from agentest.results import ConversationResult
+
+folder = Path(sys.argv[1])
+journal = Journal(folder / "journal.jsonl")
+reporters = [
+    journal,
+    JsonReporter(folder / "results.json", journal.conversations),
+    GitHubReporter(lambda line: None, folder, folder / "summary.md"),
+    ConsoleReporter(Console(file=io.StringIO()), live=True, detailed=True),
+]
+def run():
+    for event in events(run_result(*(scenario_result(f"s{n}", [failing_conversation()]) for n in range(9)))):
+        for reporter in reporters:
+            reporter.on_event(event)
+run()
+gc.collect()
+print(sum(isinstance(found, ConversationResult) and bool(found.trajectory) for found in gc.get_objects()))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)],
+        cwd=Path(__file__).parent,
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+    )
+    assert done.stdout.splitlines()[-1:] == ["0"], done.stdout + done.stderr
+    assert len(json.loads((tmp_path / "results.json").read_bytes())["scenarios"]) == 9
+
+
+def limited(project: Project, kib: int, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """`agentest run` where no file may become larger than this."""
+    command = shlex.join([*COMMAND, "run", *arguments])
+    return subprocess.run(
+        ["bash", "-c", f"ulimit -f {kib}; exec {command}"],
+        cwd=project.root,
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+    )
+
+
+@pytest.mark.parametrize(("reporters", "code"), [(["console", "json"], 2), (["console"], 0)])
+def test_a_full_disk(project: Project, reporters: list[str], code: int) -> None:
+    """When nothing more can be written the run goes on and says so once; it errors where json was wanted."""
+    project.scenario("for n in range(20):\n    scenario(f'number {n}', turns=['x'])\n")
+    with ScriptedAgent(["a reply " * 500]) as agent:
+        project.config(agent.endpoint, reporters=reporters, concurrency=2)
+        done = limited(project, 32)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert "20 passed" in done.stdout
+    assert done.stderr.count("journal.jsonl cannot be written to (File too large)") == 1
+    assert done.stderr.count("journal.jsonl is not complete: there was no room for all of it") == 1
+    assert done.stderr.count("reporter json failed: OSError") == reporters.count("json")
+    folder = project.root / ".agentest"
+    assert [path.name for path in folder.iterdir()] == ["journal.jsonl"]
+    held = conversations_of(read_results(folder / "journal.jsonl"))
+    assert 0 < len(held) < 20
+
+
+@pytest.mark.parametrize(("reporters", "code", "asked"), [(["json"], 2, 0), (["console"], 0, 1)])
+def test_a_folder_that_cannot_be_made(project: Project, reporters: list[str], code: int, asked: int) -> None:
+    """Where nothing can be written a run for the console goes on with a note; one for json does not begin."""
+    project.write("file", "")
+    project.scenario('scenario("s", turns=["x"])')
+    with ScriptedAgent(["y"]) as agent:
+        project.config(agent.endpoint, reporters=reporters, output_dir="file/inside")
+        done = project.run()
+        assert (done.returncode, len(agent.requests)) == (code, asked), done.stderr
+    assert done.stderr.count("output_dir") >= 1
+    assert ("finished conversations are not kept" in done.stderr) == (code == 0)
+
+
+def test_the_journal_serves_what_results_serve(project: Project) -> None:
+    """judge, export and coverage take a journal; judging again writes a journal of its own."""
+    project.scenario('scenario("s", turns=["x"], tools={"t": 1}, tags=["task:a", "path:b"])')
+    with ScriptedAgent(["fine"]) as agent:
+        project.config(agent.endpoint)
+        assert project.run().returncode == 0
+    path = project.root / ".agentest" / "journal.jsonl"
+    before = path.read_bytes()
+    assert project.agentest("judge", ".agentest/journal.jsonl").returncode == 0
+    assert path.read_bytes() == before
+    assert read_results(path.with_name("judged.jsonl")) == read_results(path.with_name("judged.json"))
+    exported = project.agentest("export", ".agentest/journal.jsonl", "--to", "scenario")
+    assert 'scenario(\n    "s' in exported.stdout, exported.stdout + exported.stderr
+    covered = project.agentest("coverage", "--results", ".agentest/journal.jsonl")
+    assert "1 conversation in .agentest/journal.jsonl" in covered.stdout, covered.stdout + covered.stderr
+
+
+def test_a_part_of_a_scenario_does_not_pass(project: Project) -> None:
+    """Judged again, a scenario of which a killed run held a part is errored; a whole one passes."""
+    project.scenario("for name in ('whole', 'part', 'none', 'fails'):\n    scenario(name, turns=['x'])")
+    with ScriptedAgent(["fine"]) as agent:
+        project.config(agent.endpoint)
+        assert project.run("--conversations", "2", "--concurrency", "1").returncode == 0
+        path = project.root / ".agentest" / "journal.jsonl"
+        kept = {"run": 1, "whole": 3, "part": 1, "fails": 1}
+
+        def is_kept(line: dict[str, Any]) -> bool:
+            name = line.get("scenario", line["type"])
+            name = name["name"] if isinstance(name, dict) else name
+            kept[name] = kept.get(name, 0) - 1
+            return kept[name] >= 0
+
+        rows = [row for row in path.read_bytes().splitlines(keepends=True) if is_kept(json.loads(row))]
+        path.write_bytes(b"".join(rows))
+        text = (project.root / "a.sim.py").read_text()
+        (project.root / "a.sim.py").write_text(
+            text.replace("turns=['x']", "turns=['x'], trajectory={'expected': ['t'] * (name == 'fails')}")
+        )
+        done = project.agentest("judge", ".agentest/journal.jsonl")
+        assert done.returncode == 1, done.stdout + done.stderr
+        judged = json.loads((project.root / ".agentest" / "judged.json").read_text())
+        found = {s["name"]: (s["status"], s["plannedConversations"]) for s in judged["scenarios"]}
+        assert found == {
+            "whole": ("passed", 2),
+            "part": ("errored", 2),
+            "none": ("errored", 2),
+            "fails": ("failed", 2),
+        }
+        assert "of 2 conversations the earlier run held 1" in done.stdout
+        assert "of 2 conversations the earlier run held none" in done.stdout
+        again = project.agentest("judge", ".agentest/judged.json", "--scenario", "part")
+    assert again.returncode == 2, again.stdout + again.stderr
+
+
+def test_a_run_that_cannot_begin_leaves_the_journal(project: Project) -> None:
+    """The conversations of a killed run are there until another run really begins."""
+    project.scenario('scenario("s", turns=["x"])')
+    with ScriptedAgent(["y"]) as agent:
+        project.config(agent.endpoint)
+        assert project.run().returncode == 0
+    assert project.run().returncode == 2  # nobody listens any more
+    assert conversations_of(read_results(project.root / ".agentest" / "journal.jsonl"))

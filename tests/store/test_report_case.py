@@ -1,0 +1,227 @@
+"""What the console and results.json say of a case of an evaluation set."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import builders as b
+import pytest
+
+from agentest.events import RunFinished, RunStarted, ScenarioFinished
+from agentest.report.console.reporter import make_console_reporter
+from agentest.results import (
+    CaseId,
+    ExpectedCall,
+    MetricResult,
+    Reference,
+    RubricScore,
+    ScenarioResult,
+    Score,
+    Skipped,
+    TurnEvaluation,
+    Unscored,
+)
+from agentest.store.document import to_json
+from agentest.transcript import Conversation, Turn
+
+CASE = CaseId("orders", "lookup")
+INVOCATION = {"userContent": {"role": "user", "parts": [{"text": "Is Tuesday free?"}]}}
+REFERENCE = Reference(
+    "Yes, it is.", (ExpectedCall("look", {"day": "Tue"}), ExpectedCall("any", None)), INVOCATION
+)
+
+
+def evaluated(
+    turns: dict[int, dict[str, MetricResult]], reference: Reference | None = REFERENCE
+) -> list[TurnEvaluation]:
+    return [TurnEvaluation(n, metrics, reference=reference) for n, metrics in turns.items()]
+
+
+def result(*runs: list[TurnEvaluation], thresholds: dict[str, float], **more: Any) -> ScenarioResult:
+    """A case of as many runs, each with a turn for every evaluation."""
+    held = [
+        b.conversation_result(
+            f"lookup-{n}",
+            turns,
+            more.get("whole", {}),
+            held=b.conversation(f"lookup-{n}", more.get("turns") or [b.turn(t.turn_index) for t in turns]),
+        )
+        for n, turns in enumerate(runs, start=1)
+    ]
+    return b.scenario_result(
+        "lookup", held, thresholds=thresholds, case=more.get("case", CASE), tags=(), usage={}
+    )
+
+
+def shown(scenario: ScenarioResult, *, detailed: bool = False, verbose: bool = False) -> str:
+    stream = io.StringIO()
+    reporter = make_console_reporter({}, verbose, stream, detailed=detailed)
+    reporter.on_event(RunStarted("0.1.0", {"booking": "http://x"}, 1, 1, 20, {}, comparison=False))
+    reporter.on_event(ScenarioFinished(scenario))
+    reporter.on_event(RunFinished(b.run_result(scenario)))
+    return stream.getvalue()
+
+
+def scores(**values: float) -> dict[str, MetricResult]:
+    return {name: Score(value, f"{name} is {value}") for name, value in values.items()}
+
+
+def test_the_same_shortfall_of_several_runs_is_told_once() -> None:
+    """A score below its threshold is told with turn, reason, expected and actual, and in how many runs."""
+    short = evaluated({0: scores(match=0.2), 1: scores(match=0.9)})
+    text = shown(
+        result(
+            short, short, evaluated({0: scores(match=0.9), 1: scores(match=0.9)}), thresholds={"match": 0.8}
+        )
+    )
+    assert text.count("turn 0: match 0.2 (≥ 0.8) in 2 of 3 runs") == 1
+    assert "turn 1: match" not in text
+    assert "match is 0.2" in text
+    assert "expected  Yes, it is." in text
+    assert "replied   Yes, at 9:00." in text
+    assert "3 runs · 6 turns" in text
+    assert "lookup-1" not in text.partition("Slowest")[0]
+
+
+def test_a_shortfall_of_calls_does_not_quote_the_answer() -> None:
+    """Where a metric is about calls, its reason says all; texts would mislead."""
+    text = shown(
+        result(
+            evaluated({0: scores(tool_trajectory_avg_score=0)}), thresholds={"tool_trajectory_avg_score": 1}
+        )
+    )
+    assert "tool_trajectory_avg_score is 0" in text
+    assert "expected  " not in text
+
+
+def test_many_shortfalls_are_counted() -> None:
+    """After ten different shortfalls the rest is counted."""
+    text = shown(result(evaluated({n: scores(match=0.1) for n in range(13)}), thresholds={"match": 0.8}))
+    assert text.count("match 0.1 (≥ 0.8)") == 10
+    assert "… 3 more (shown by --print-detailed-results)" in text
+
+
+@pytest.mark.parametrize(("score", "short"), [(0.3, 0), (0.1 + 0.2, 0), (0.3 - 1e-12, 1)])
+def test_a_score_at_the_threshold_is_no_shortfall(score: float, short: int) -> None:
+    """Scores are compared with thresholds to the last digit, as google-adk does."""
+    found = result(evaluated({0: scores(a=score)}), evaluated({0: scores(a=1.0)}), thresholds={"a": 0.3})
+    assert shown(found, verbose=True).count("turn 0: a 0.3 (≥ 0.3) in 1 of 2 runs") == short
+
+
+def test_details_show_expected_and_actual_side_by_side() -> None:
+    """For every invocation: messages, calls, and each criterion with score, threshold, status and reason."""
+    turn = b.turn(0, agent="No.\nSorry.", tool_calls=(b.tool_call("look", {"day": "Mon"}),))
+    metrics: dict[str, MetricResult] = {**scores(match=0.25), "judged": Unscored("the judge is away")}
+    found = result(
+        evaluated({0: metrics}),
+        thresholds={"match": 0.8, "judged": 1, "whole": 1, "never": 1},
+        whole={"whole": Skipped("no model configured")},
+        turns=[turn],
+    )
+    rows = [" ".join(row.split()) for row in shown(found, detailed=True).splitlines()]
+    for row in (
+        "lookup-1, turn 0",
+        "user Is Tuesday free? Is Tuesday free?",
+        "response Yes, it is. No.",
+        "Sorry.",
+        "tool calls look(day='Tue') look(day='Mon')",
+        "any",
+        "match 0.25 0.8 ✗ failed match is 0.25",
+        "judged – 1 ! not evaluated the judge is away",
+        "whole – 1 ! not evaluated no model configured",
+        "never – 1 ! not evaluated nothing to compare with in this turn",
+    ):
+        assert row in rows, row
+
+
+@pytest.mark.parametrize(
+    ("reference", "expected"),
+    [
+        (None, "tool calls – no calls"),
+        (Reference(None, None, {}), "tool calls – no calls"),
+        (Reference(None, (), {}), "tool calls no calls no calls"),
+    ],
+)
+def test_what_a_case_does_not_say_is_a_dash(reference: Reference | None, expected: str) -> None:
+    """A dash for what is not expected either way, `no calls` where none is expected."""
+    found = result(evaluated({0: scores(match=1)}, reference), thresholds={"match": 1})
+    assert expected in [" ".join(row.split()) for row in shown(found, detailed=True).splitlines()]
+
+
+def test_details_of_long_texts_are_folded() -> None:
+    """Off a terminal, too, a table stays narrow enough to be read, and nothing of a text is lost."""
+    found = result(
+        evaluated({0: scores(match=0)}, Reference("e" * 500, (), {})),
+        thresholds={"match": 1},
+        turns=[b.turn(0, agent="a" * 500)],
+    )
+    _, _, table = shown(found, detailed=True).partition("lookup-1, turn 0")
+    assert (table.count("e" * 80), table.count("a" * 80)) == (6, 6)
+    assert max(map(len, table.splitlines())) < 250
+
+
+def test_details_steer_no_terminal() -> None:
+    """Escapes in references, arguments and reasons are shown, not obeyed."""
+    reference = Reference("\x1b[2Jgone", (ExpectedCall("t\x1b[0m", {"a": "\u202e"}),), {})
+    metrics: dict[str, MetricResult] = {"match": Score(0, "[red]why\x1b[1m[/red]")}
+    text = shown(result(evaluated({0: metrics}, reference), thresholds={"match": 1}), detailed=True)
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+    assert "[red]why" in text
+
+
+def test_scenarios_that_are_no_cases_are_told_as_ever() -> None:
+    """Details and ADK's results are for cases alone."""
+    found = result(evaluated({0: scores(match=0.1)}), thresholds={"match": 0.8}, case=None)
+    assert shown(found, detailed=True) == shown(found)
+    assert "in 1 of 1 runs" not in shown(found)
+    document = to_json(b.run_result(found))["scenarios"][0]
+    assert "evalId" not in document
+    assert "evalMetricResultPerInvocation" not in document["conversations"][0]
+
+
+def test_results_hold_adks_own() -> None:
+    """results.json tells a case by its ids, its criteria over all runs, and every invocation."""
+    metrics: dict[str, MetricResult] = {
+        "match": Score(0.5, "half"),
+        "rubrics": Score(1, "ok", rubrics=(RubricScore("polite", 1, "It is."), RubricScore("short", None))),
+        "judged": Unscored("the judge is away"),
+    }
+    found = result(
+        evaluated({0: metrics}),
+        evaluated({0: scores(match=1)}),
+        thresholds={"match": 0.7, "rubrics": 1, "judged": 1},
+    )
+    document = to_json(b.run_result(found))["scenarios"][0]
+    assert (document["evalSetId"], document["evalId"], document["finalEvalStatus"]) == (
+        "orders",
+        "lookup",
+        "NOT_EVALUATED",
+    )
+    assert document["overallEvalMetricResults"] == [
+        {"metricName": "match", "threshold": 0.7, "score": 0.75, "evalStatus": "PASSED"},
+        {"metricName": "rubrics", "threshold": 1, "score": 1.0, "evalStatus": "PASSED"},
+        {"metricName": "judged", "threshold": 1, "score": None, "evalStatus": "NOT_EVALUATED"},
+    ]
+    (invocation,) = document["conversations"][0]["evalMetricResultPerInvocation"]
+    assert invocation["expectedInvocation"] == INVOCATION
+    assert invocation["actualInvocation"]["finalResponse"]["parts"] == [{"text": "Yes, at 9:00."}]
+    assert [m["evalStatus"] for m in invocation["evalMetricResults"]] == ["FAILED", "PASSED", "NOT_EVALUATED"]
+    assert invocation["evalMetricResults"][1]["details"]["rubricScores"] == [
+        {"rubricId": "polite", "score": 1, "rationale": "It is."},
+        {"rubricId": "short", "score": None, "rationale": ""},
+    ]
+
+
+def test_an_unfinished_run_tells_the_turns_that_closed() -> None:
+    """A conversation that broke off has its closed turns, though nothing was graded."""
+    held = Conversation("lookup-1", (Turn(0, "Hi", "Ho"),), b.Ending.ERROR, b.failure())
+    found = b.scenario_result(
+        "lookup", [b.conversation_result("lookup-1", [], {}, held=held)], thresholds={"match": 1}, case=CASE
+    )
+    document = to_json(b.run_result(found))["scenarios"][0]
+    assert document["finalEvalStatus"] == "FAILED"
+    (invocation,) = document["conversations"][0]["evalMetricResultPerInvocation"]
+    assert (invocation["expectedInvocation"], invocation["evalMetricResults"][0]["score"]) == (None, None)
+    assert "Hi" in shown(found, detailed=True)
