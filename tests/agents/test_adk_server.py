@@ -202,7 +202,7 @@ def test_a_run(server: str, streaming: bool, project: Project) -> None:
 
 def test_events_read_as_google_adk_does() -> None:
     """Of random events, reply, calls and remarks are those that google-adk's evaluation takes them for."""
-    probe = Path(__file__).parent / "adk_events_probe.py"
+    probe = Path(__file__).parent.parent / "support" / "adk_events_probe.py"
     python = str(Path(ENVIRONMENT or "") / "bin" / "python")
     done = subprocess.run(
         [python, str(probe), "2000", "1"], capture_output=True, text=True, timeout=DEADLINE_S

@@ -119,7 +119,7 @@ def test_messages_of_anthropic() -> None:
 PROBE = """
 import json, os, warnings
 os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
-from agentest.simulate.handler_answers import read_answer
+from agentest.agents.handler_answers import read_answer
 import litellm
 from openai.types.chat import ChatCompletion
 call = {"id": "c1", "type": "function", "function": {"name": "find", "arguments": '{"q": 1}'}}

@@ -456,9 +456,10 @@ def test_cancelled_while_starting(folder: Folder) -> None:
 
 RUNNER = """
 import sys, pathlib, anyio
-from agentest.config import Server
-from agentest.http import AddressGuard, open_client
-from agentest.simulate.server import running_server
+from agentest.agents.server.process import running_server
+from agentest.config.agents import Server
+from agentest.http.client import open_client
+from agentest.http.guard import AddressGuard
 
 async def main():
     server = Server(command=[sys.executable, "server.py"], ready=sys.argv[1])

@@ -27,7 +27,7 @@ from agentest.results import Score
 from agentest.transcript import Conversation, Ending, ToolCall, Turn
 
 PYTHON = os.environ.get("AGENTEST_ADK_PYTHON", "")
-PROBE = Path(__file__).with_name("adk_metrics_probe.py")
+PROBE = Path(__file__).parent.parent / "support" / "adk_metrics_probe.py"
 INVOCATION = TypeAdapter(Invocation)
 ROUGE_CASES = 8_000
 TRAJECTORY_CASES = 8_000

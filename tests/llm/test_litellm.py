@@ -16,7 +16,7 @@ from agentest.errors import ConfigError
 from agentest.llm.adapters.litellm_adapter import check_provider
 from agentest.llm.providers import ModelSpec
 
-PROBE = Path(__file__).with_name("litellm_probe.py")
+PROBE = Path(__file__).parent.parent / "support" / "litellm_probe.py"
 
 
 def run(*arguments: str, cwd: Path | None = None, env: dict[str, str] | None = None) -> str:
@@ -41,7 +41,7 @@ def told() -> dict[str, Any]:
 
 def test_it_is_not_imported_in_vain() -> None:
     """Nothing that a run without litellm imports brings litellm in, nor the OpenAI package."""
-    modules = "agentest.cli.run, agentest.runner, agentest.llm.open, agentest.testing, agentest.cli"
+    modules = "agentest.cli.run, agentest.run.runner, agentest.llm.open, agentest.testing, agentest.cli"
     out = run("-c", f"import sys, {modules}; print({{'litellm', 'openai'}} & set(sys.modules))")
     assert out.strip() == "set()"
 

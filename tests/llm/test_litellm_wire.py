@@ -15,7 +15,7 @@ import pytest
 from project import clean_environment
 from provider_wire import KEY
 
-PROBE = Path(__file__).with_name("litellm_wire_probe.py")
+PROBE = Path(__file__).parent.parent / "support" / "litellm_wire_probe.py"
 BOTH = pytest.mark.parametrize("model", ["claude", "gemini"])
 
 

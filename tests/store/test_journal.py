@@ -464,10 +464,10 @@ import gc, io, sys
 from pathlib import Path
 from rich.console import Console
 from builders import failing_conversation, run_result, scenario_result, events
-from agentest.report.console import ConsoleReporter
+from agentest.report.console.reporter import ConsoleReporter
 from agentest.report.github import GitHubReporter
-from agentest.report.journal import Journal
-from agentest.report.json_report import JsonReporter
+from agentest.report.json import JsonReporter
+from agentest.store.journal import Journal
 from agentest.results import ConversationResult
 
 folder = Path(sys.argv[1])
@@ -488,7 +488,7 @@ print(sum(isinstance(found, ConversationResult) and bool(found.trajectory) for f
 """
     done = subprocess.run(
         [sys.executable, "-c", script, str(tmp_path)],
-        cwd=Path(__file__).parent,
+        cwd=Path(__file__).parent.parent / "support",
         env=clean_environment(),
         capture_output=True,
         text=True,
