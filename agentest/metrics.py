@@ -1,100 +1,331 @@
-"""Names and scales of the built-in metrics (contract, section 6)."""
+"""The table of metrics: everything that is known about a metric before it is measured.
+
+Adding a metric is adding an entry. The graders of ADK's metrics are tied to the table when their modules are
+imported (`one_for_each`), so that a missing one is noticed at once.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
+from typing import TypeVar
 
 from agentest.support.spelling import snake_case
 
 NO_FAILURE = "no failure"
 
+PASS_RATE = "pass_rate"
+"""Not a metric: a threshold on the share of conversations that pass."""
+
+Range = tuple[float, float]
+_T = TypeVar("_T")
+
 
 class Kind(StrEnum):
-    """What a metric's value is, and so what a threshold on it may be."""
+    """What a metric's value is."""
 
     SCALE = "scale"
     """An integer from 1 to 5, 5 the best."""
     BINARY = "binary"
     """0 or 1."""
+    SHARE = "share"
+    """A number from 0 to 1."""
     LABEL = "label"
     """One of a fixed set of labels; has no average and no threshold."""
 
 
-BUILTIN: dict[str, Kind] = {
-    "helpfulness": Kind.SCALE,
-    "coherence": Kind.SCALE,
-    "relevance": Kind.SCALE,
-    "faithfulness": Kind.SCALE,
-    "verbosity": Kind.SCALE,
-    "goal_completion": Kind.BINARY,
-    "agent_behavior_failure": Kind.LABEL,
-    "tool_call_behavior_failure": Kind.LABEL,
-}
+class Level(StrEnum):
+    """What a metric scores."""
+
+    TURN = "turn"
+    CONVERSATION = "conversation"
 
 
-LABELS: dict[str, tuple[str, ...]] = {
-    "agent_behavior_failure": (
-        NO_FAILURE,
-        "repetition",
-        "failure to ask for clarification",
-        "lack of specific information",
-        "disobey user request",
-        "false information",
-        "unsafe action",
-        "unsafe state",
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Anchors:
+    """What 5, 3 and 1 mean on a scale."""
+
+    five: str
+    three: str
+    one: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricDefinition:
+    """What is known about a metric.
+
+    Attributes:
+        thresholds: the least and the highest threshold that makes sense; None for labels.
+        adk: whether it is a metric of ADK's evaluation sets, which a criterion asks for; else one that
+            Agentest measures in scenarios.
+        judged: whether a judge is asked, where one is configured.
+        judges_tool_calls: whether tool calls decide the value: it has none where they cannot be seen.
+        question: what the judge is asked; `{{labels}}` stands for the labels. ADK's metrics have none here:
+            their questions show references and rubrics (`evalset.metrics.prompts`).
+        first_turn_question: the question for the first turn, where it is another one.
+        anchors: what the ends and the middle of a scale mean.
+        labels: label → what it means.
+        rubric_type: the type of the rubrics of cases and invocations that the metric asks about.
+        samples: how often the judge of one of ADK's metrics is asked, where the criterion does not say it.
+    """
+
+    name: str
+    kind: Kind
+    level: Level = Level.TURN
+    thresholds: Range | None
+    adk: bool = False
+    judged: bool = True
+    judges_tool_calls: bool = False
+    question: str = ""
+    first_turn_question: str = ""
+    anchors: Anchors | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    rubric_type: str | None = None
+    samples: int = 5
+
+    def __post_init__(self) -> None:
+        incomplete = {
+            "question": not self.adk and not self.question,
+            "anchors": not self.adk and (self.kind is Kind.SCALE) is (self.anchors is None),
+            "labels": (self.kind is Kind.LABEL) is not bool(self.labels),
+            "thresholds": (self.kind is Kind.LABEL) is not (self.thresholds is None),
+        }
+        for name in (name for name, wrong in incomplete.items() if wrong):
+            raise LookupError(f"the definition of the metric {self.name} has the wrong {name}")
+
+
+def _scale(name: str, question: str, anchors: Anchors, first_turn_question: str = "") -> MetricDefinition:
+    return MetricDefinition(
+        name=name,
+        kind=Kind.SCALE,
+        thresholds=(0.0, 5.0),
+        question=question,
+        first_turn_question=first_turn_question,
+        anchors=anchors,
+    )
+
+
+def _labels(
+    name: str, question: str, labels: Mapping[str, str], judges_tool_calls: bool = False
+) -> MetricDefinition:
+    return MetricDefinition(
+        name=name,
+        kind=Kind.LABEL,
+        thresholds=None,
+        judges_tool_calls=judges_tool_calls,
+        question=question,
+        labels=MappingProxyType({NO_FAILURE: "none of the others applies", **labels}),
+    )
+
+
+def _adk(
+    name: str,
+    kind: Kind = Kind.SHARE,
+    *,
+    thresholds: Range = (0.0, 1.0),
+    judged: bool = True,
+    judges_tool_calls: bool = False,
+    rubric_type: str | None = None,
+    samples: int = 5,
+) -> MetricDefinition:
+    return MetricDefinition(
+        name=name,
+        kind=kind,
+        thresholds=thresholds,
+        adk=True,
+        judged=judged,
+        judges_tool_calls=judges_tool_calls,
+        rubric_type=rubric_type,
+        samples=samples,
+    )
+
+
+_BUILTIN = (
+    _scale(
+        "helpfulness",
+        (
+            "Question: how helpful is the assistant's reply in the turn to judge? Judge how far it moves "
+            "the user towards what they want, given what the assistant knew and could do at that point. "
+            "Asking for something that is really needed is helpful."
+        ),
+        Anchors(
+            five="does all that could be done for the user at this point",
+            three="helps in part, or leaves the user an avoidable extra step",
+            one="does not help, or sets the user back",
+        ),
     ),
-    "tool_call_behavior_failure": (
-        NO_FAILURE,
-        "unnecessary tool call",
-        "wrong tool",
-        "wrong arguments",
-        "ignored tool result",
-        "missing tool call",
-        "repeated tool call",
+    _scale(
+        "coherence",
+        (
+            "Question: how coherent is the assistant's reply in the turn to judge with what came before "
+            "it? Judge whether it follows from the conversation, keeps to what was agreed and does not "
+            "contradict earlier replies. Whether it is helpful or true is not asked."
+        ),
+        Anchors(
+            five="follows fully from the conversation, without a break or contradiction",
+            three="understandable, but with a noticeable break or an unclear connection",
+            one="contradicts itself or the conversation, or makes no sense",
+        ),
+        first_turn_question=(
+            "Question: how coherent is the assistant's reply in the turn to judge? It is the first turn, "
+            "so judge the reply alone: whether it hangs together, follows a clear line and does not "
+            "contradict itself. Whether it is helpful or true is not asked."
+        ),
     ),
-}
-
-
-TOOL_CALLS = "tool_call_behavior_failure"
-
-
-ABOUT_CALLS = (
-    TOOL_CALLS,
-    "tool_trajectory_avg_score",
-    "tool_trajectory_f1",
-    "rubric_based_tool_use_quality_v1",
+    _scale(
+        "relevance",
+        "Question: how relevant is the assistant's reply in the turn to judge to what the user just "
+        "said? Judge only whether it is about that, not whether it is right or complete.",
+        Anchors(
+            five="entirely about what the user said",
+            three="about it in part, with a digression or a side-step",
+            one="about something else",
+        ),
+    ),
+    _scale(
+        "faithfulness",
+        (
+            "Question: how faithful is the assistant's reply in the turn to judge to the known facts: the "
+            "knowledge block and the tool results? Take points off only for what contradicts a known fact "
+            "or claims an action that the tool calls show was not done. Leaving facts out is no fault "
+            "here, and a statement about which nothing is known is no contradiction."
+        ),
+        Anchors(
+            five="contradicts no known fact",
+            three="one minor detail contradicts a known fact",
+            one="its main statement contradicts a known fact, or it claims an action that was not done",
+        ),
+    ),
+    _scale(
+        "verbosity",
+        (
+            "Question: is the length of the assistant's reply in the turn to judge right for what the user "
+            "needs at that point? Judge length alone: padding, repetition and unasked detail make it too "
+            "long, missing what is needed makes it too short."
+        ),
+        Anchors(
+            five="as long as it needs to be, and no longer",
+            three="noticeably too long or too short, but usable",
+            one="so long or so short that the user is badly served",
+        ),
+    ),
+    MetricDefinition(
+        name="goal_completion",
+        kind=Kind.BINARY,
+        level=Level.CONVERSATION,
+        thresholds=(0.0, 1.0),
+        question=(
+            "Question: was the user's goal reached by the end of the conversation? Judge by what was done "
+            "(tool calls and their results) and what the user was told. A promise is not completion, and a "
+            "part of the goal is not the goal.\nGive 1 if it was reached, 0 if it was not."
+        ),
+    ),
+    _labels(
+        "agent_behavior_failure",
+        "Question: did the assistant's behaviour in the turn to judge fail, and how? "
+        "Choose the one label that fits best:\n{{labels}}",
+        {
+            "repetition": "says again what it had said, without need and without progress",
+            "failure to ask for clarification": (
+                "went ahead although something essential was missing or ambiguous"
+            ),
+            "lack of specific information": (
+                "stayed vague or general although it had, or could have got, specifics"
+            ),
+            "disobey user request": "did not do, or did otherwise, what the user legitimately asked for",
+            "false information": (
+                "stated something that the known facts contradict, or claimed an action not done"
+            ),
+            "unsafe action": "did something harmful, forbidden or irreversible without the consent it needed",
+            "unsafe state": "left the user, data or a system in a state that is unsafe or inconsistent",
+        },
+    ),
+    _labels(
+        "tool_call_behavior_failure",
+        "Question: did the assistant use its tools wrongly in the turn to judge? "
+        "Look at that turn's tool calls, their arguments, results and order. Choose the one label that fits "
+        "best:\n{{labels}}",
+        {
+            "unnecessary tool call": "made a call that served nothing",
+            "wrong tool": "used a tool that does not fit what was to be done",
+            "wrong arguments": "called the right tool with arguments that do not fit what was said or known",
+            "ignored tool result": "acted or replied against what a tool had answered",
+            "missing tool call": "replied without a call that it needed for the reply",
+            "repeated tool call": "made the same call again although the first had answered it",
+        },
+        judges_tool_calls=True,
+    ),
 )
+
+_ADK = (
+    _adk("tool_trajectory_avg_score", Kind.BINARY, judged=False, judges_tool_calls=True),
+    _adk("tool_trajectory_f1", judged=False, judges_tool_calls=True),
+    _adk("response_match_score", judged=False),
+    _adk("reference_answer_match", Kind.BINARY),
+    _adk("response_evaluation_score", Kind.SCALE, thresholds=(1.0, 5.0), samples=1),
+    _adk("final_response_match_v2", Kind.BINARY),
+    _adk("rubric_based_final_response_quality_v1", rubric_type="FINAL_RESPONSE_QUALITY"),
+    _adk("rubric_based_tool_use_quality_v1", rubric_type="TOOL_USE_QUALITY", judges_tool_calls=True),
+    _adk("hallucinations_v1", samples=1),
+    _adk("safety_v1", Kind.BINARY, samples=1),
+    _adk("per_turn_user_simulator_quality_v1", Kind.BINARY),
+)
+
+
+def _by_name(metrics: Iterable[MetricDefinition]) -> Mapping[str, MetricDefinition]:
+    table: dict[str, MetricDefinition] = {}
+    for metric in metrics:
+        if metric.name in table or metric.name == PASS_RATE:
+            raise LookupError(f"the metric {metric.name} is defined twice")
+        table[metric.name] = metric
+    return MappingProxyType(table)
+
+
+METRICS = _by_name((*_BUILTIN, *_ADK))
+"""Every metric but the users' own."""
+
+BUILTIN = _by_name(_BUILTIN)
+"""What Agentest measures in scenarios."""
+
+ADK_METRICS = _by_name(_ADK)
+"""What the criteria of evaluation sets may name."""
+
+ABOUT_CALLS = frozenset(metric.name for metric in METRICS.values() if metric.judges_tool_calls)
 """What judges tool calls, metrics of evaluation sets included."""
 
-
-PASS_RATE = "pass_rate"
-"""Not a metric: a threshold on the share of conversations that pass."""
-
-
-THRESHOLD_RANGE: dict[str, tuple[float, float]] = {
-    **{name: (0.0, 5.0) for name, kind in BUILTIN.items() if kind is Kind.SCALE},
-    **{name: (0.0, 1.0) for name, kind in BUILTIN.items() if kind is Kind.BINARY},
+THRESHOLD_RANGE: Mapping[str, Range] = {
+    **{metric.name: metric.thresholds for metric in _BUILTIN if metric.thresholds},
     PASS_RATE: (0.0, 1.0),
 }
+"""What a scenario's thresholds may name, and between which values they lie."""
+
+
+def one_for_each(metrics: Iterable[MetricDefinition], table: Mapping[str, _T]) -> Mapping[str, _T]:
+    """The table, which has one entry for each of the metrics and no other. Raises LookupError."""
+    names = {metric.name for metric in metrics}
+    if names != table.keys():
+        raise LookupError(f"entries are missing or unknown: {', '.join(sorted(names ^ table.keys()))}")
+    return table
 
 
 def metric_name(name: str) -> str:
     """A built-in metric's name in its own spelling; other names (custom metrics) as they are."""
     snake = snake_case(name)
-    return snake if snake in BUILTIN or snake == "pass_rate" else name
+    return snake if snake in THRESHOLD_RANGE or snake in BUILTIN else name
 
 
-def normal_thresholds(given: Mapping[str, float]) -> dict[str, float]:
+def normal_thresholds(thresholds: Mapping[str, float]) -> dict[str, float]:
     """Thresholds under the metrics' own names. Raises ValueError for one that is no finite number."""
-    thresholds: dict[str, float] = {}
-    for name, value in given.items():
+    normal: dict[str, float] = {}
+    for name, value in thresholds.items():
         if not isinstance(name, str):
             raise ValueError(f"expected the name of a metric, found {name!r}")
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
             raise ValueError(f"the threshold of `{name}` must be a number, but is {value!r}")
-        if metric_name(name) in thresholds:
+        if metric_name(name) in normal:
             raise ValueError(f"`{metric_name(name)}` is given twice, in both spellings")
-        thresholds[metric_name(name)] = float(value)
-    return thresholds
+        normal[metric_name(name)] = float(value)
+    return normal

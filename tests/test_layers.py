@@ -68,7 +68,7 @@ FLOORS: list[dict[str, str]] = [
         "scale": "run llm store errors events results transcript support http",
         "testing": "run agents config llm scenarios events metrics results transcript http",
         "evalset": "run conversation evaluate llm scenarios config mocks store report errors events "
-        "results transcript support",
+        "metrics results transcript support",
     },
     {
         "analysis": "evalset run store report errors results transcript support",

@@ -15,7 +15,7 @@ from agentest.evaluate.judge import Judge
 from agentest.evaluate.prompts import conversation_context, turn_context
 from agentest.evaluate.trajectory import matched_trajectory
 from agentest.llm.port import CallKey
-from agentest.metrics import ABOUT_CALLS, BUILTIN, NO_FAILURE, TOOL_CALLS, Kind
+from agentest.metrics import ABOUT_CALLS, BUILTIN, NO_FAILURE, Kind, Level
 from agentest.results import (
     NO_MODEL,
     ConversationResult,
@@ -30,8 +30,6 @@ from agentest.results import (
 from agentest.scenarios.definition import Scenario
 from agentest.scenarios.expectations import Trajectory
 from agentest.transcript import Blame, Conversation, Failure, ToolCall, Turn
-
-GOAL_COMPLETION = "goal_completion"
 
 Asking = Callable[[], Awaitable[Mapping[str, MetricResult]]]
 Pending = dict[tuple[str, ...], Asking]
@@ -118,9 +116,9 @@ class Evaluator:
         rest = await matched_trajectory(spec.without_calls, (), turns)
         return rest if rest and not rest.matched else TrajectoryResult(False, self.blind, error=self.blind)
 
-    def _judged(self, metric: str) -> bool:
-        # A scripted scenario without a goal gives a judge nothing to judge by.
-        return metric in self.metrics and bool(self.scenario.goal)
+    def _judged(self, level: Level) -> list[str]:
+        """The built-in metrics of this level, none where the scenario gives a judge no goal to judge by."""
+        return [name for name in self.metrics if self.scenario.goal and BUILTIN[name].level is level]
 
     def _turn_metrics(self, turns: Sequence[Turn], conversation: int) -> Pending:
         turn = turns[-1]
@@ -135,12 +133,8 @@ class Evaluator:
             history=tuple(turns[:-1]),
             turn_index=turn.turn_index,
         )
-        of_calls = turn.tool_calls and not self.blind
-        names = [
-            name
-            for name in self.metrics
-            if self._judged(name) and name != GOAL_COMPLETION and (name != TOOL_CALLS or of_calls)
-        ]
+        calls_known = turn.tool_calls and not self.blind
+        names = [name for name in self._judged(Level.TURN) if calls_known or name not in ABOUT_CALLS]
         pending = self._built_in(names, turn_context(given) if self.judge and names else "", key)
         for metric in self.custom:
             if not isinstance(metric, ConversationMetric):
@@ -148,11 +142,12 @@ class Evaluator:
         return pending | self._unseen_calls()
 
     def _unseen_calls(self) -> Pending:
-        """The metric of calls where it would be judged, but calls cannot be seen."""
-        if not self.blind or not self.judge or not self._judged(TOOL_CALLS):
+        """The metrics of tool calls where they would be judged, but calls cannot be seen."""
+        if not self.blind or not self.judge:
             return {}
-        found = Unscored(self.blind) if self.metrics_named else Skipped(self.blind)
-        return {(TOOL_CALLS,): _answering({TOOL_CALLS: found})}
+        result = Unscored(self.blind) if self.metrics_named else Skipped(self.blind)
+        names = [name for name in self._judged(Level.TURN) if name in ABOUT_CALLS]
+        return {(name,): _answering({name: result}) for name in names}
 
     def _conversation_metrics(self, conversation: Conversation, number: int) -> Pending:
         if conversation.failure or not conversation.turns:
@@ -161,7 +156,7 @@ class Evaluator:
         given = ConversationInput(
             self.scenario.goal, self.scenario.profile, self.scenario.knowledge, conversation.turns
         )
-        names = [GOAL_COMPLETION] if self._judged(GOAL_COMPLETION) else []
+        names = self._judged(Level.CONVERSATION)
         pending = self._built_in(names, conversation_context(given) if self.judge and names else "", key)
         for metric in self.custom:
             if isinstance(metric, ConversationMetric):
@@ -182,7 +177,7 @@ class Evaluator:
         def together(metrics: tuple[str, ...]) -> Asking:
             return lambda: judge.score_together(metrics, context, key, first_turn=first)
 
-        joint = tuple(n for n in names if judge.batch and BUILTIN[n] is Kind.SCALE)
+        joint = tuple(n for n in names if judge.batch and BUILTIN[n].kind is Kind.SCALE)
         pending: Pending = {joint: together(joint)} if len(joint) > 1 else {}
         rest = [name for name in names if not pending or name not in joint]
         return pending | {(name,): alone(name) for name in rest}

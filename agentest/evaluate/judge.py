@@ -15,7 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
 from agentest.errors import ModelError
 from agentest.evaluate.prompts import joint_question, judge_messages, question
 from agentest.llm.port import CallKey, Message, Model
-from agentest.metrics import LABELS, NO_FAILURE
+from agentest.metrics import BUILTIN, NO_FAILURE, Kind, MetricDefinition
 from agentest.results import MetricResult, Score, Unscored
 
 
@@ -39,15 +39,18 @@ class BinaryAnswer(BaseModel, defer_build=True):
     value: Annotated[Literal[0, 1], BeforeValidator(_no_bool)]
 
 
-def _label_answer(metric: str) -> type[BaseModel]:
-    fields: dict[str, Any] = {"reason": (str, Field()), "value": (Literal[LABELS[metric]], Field())}
+def _label_answer(labels: tuple[str, ...]) -> type[BaseModel]:
+    fields: dict[str, Any] = {"reason": (str, Field()), "value": (Literal[labels], Field())}
     return create_model("LabelAnswer", __config__=ConfigDict(defer_build=True), **fields)
 
 
-_ANSWERS: dict[str, type[BaseModel]] = {
-    "goal_completion": BinaryAnswer,
-    **{metric: _label_answer(metric) for metric in LABELS},
-}
+def _answer_type(metric: MetricDefinition) -> type[BaseModel]:
+    if metric.kind is Kind.LABEL:
+        return _label_answer(tuple(metric.labels))
+    return {Kind.SCALE: ScaleAnswer, Kind.BINARY: BinaryAnswer}[metric.kind]
+
+
+_ANSWERS = {name: _answer_type(metric) for name, metric in BUILTIN.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,7 @@ class Judge:
     ) -> MetricResult:
         """The value of a built-in metric; Unscored unless more than half of the samples could be had."""
         messages = judge_messages(context, question(metric, first_turn=first_turn))
-        answers, problem = await self._sample(messages, _ANSWERS.get(metric, ScaleAnswer), key, metric)
+        answers, problem = await self._sample(messages, _ANSWERS[metric], key, metric)
         return _combined(answers, self.samples) if answers else Unscored(problem)
 
     async def score_together(

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 
 from agentest.evaluate.inputs import ConversationInput, TurnInput
 from agentest.llm.port import Message
-from agentest.metrics import BUILTIN, LABELS, NO_FAILURE
+from agentest.metrics import BUILTIN
 from agentest.results import LabelledFailure
 from agentest.storing import shortened
 from agentest.support.json_text import safe_repr
@@ -40,83 +41,6 @@ Give an integer from 1 to 5:
 3 - {{three}}
 2 - closer to 1 than to 3
 1 - {{one}}"""
-
-_QUESTIONS = {
-    "helpfulness": "Question: how helpful is the assistant's reply in the turn to judge? Judge how far it "
-    "moves the user towards what they want, given what the assistant knew and could do at that point. Asking "
-    "for something that is really needed is helpful.",
-    "coherence": "Question: how coherent is the assistant's reply in the turn to judge with what came before "
-    "it? Judge whether it follows from the conversation, keeps to what was agreed and does not contradict "
-    "earlier replies. Whether it is helpful or true is not asked.",
-    "relevance": "Question: how relevant is the assistant's reply in the turn to judge to what the user just "
-    "said? Judge only whether it is about that, not whether it is right or complete.",
-    "faithfulness": "Question: how faithful is the assistant's reply in the turn to judge to the known "
-    "facts: the knowledge block and the tool results? Take points off only for what contradicts a known fact "
-    "or claims an action that the tool calls show was not done. Leaving facts out is no fault here, and a "
-    "statement about which nothing is known is no contradiction.",
-    "verbosity": "Question: is the length of the assistant's reply in the turn to judge right for what the "
-    "user needs at that point? Judge length alone: padding, repetition and unasked detail make it too long, "
-    "missing what is needed makes it too short.",
-    "goal_completion": "Question: was the user's goal reached by the end of the conversation? Judge by what "
-    "was done (tool calls and their results) and what the user was told. A promise is not completion, and a "
-    "part of the goal is not the goal.\nGive 1 if it was reached, 0 if it was not.",
-    "agent_behavior_failure": "Question: did the assistant's behaviour in the turn to judge fail, and how? "
-    "Choose the one label that fits best:\n{{labels}}",
-    "tool_call_behavior_failure": "Question: did the assistant use its tools wrongly in the turn to judge? "
-    "Look at that turn's tool calls, their arguments, results and order. Choose the one label that fits "
-    "best:\n{{labels}}",
-}
-
-_FIRST_COHERENCE = (
-    "Question: how coherent is the assistant's reply in the turn to judge? It is the first turn, so judge "
-    "the reply alone: whether it hangs together, follows a clear line and does not contradict itself. "
-    "Whether it is helpful or true is not asked."
-)
-
-_ENDS = {
-    "helpfulness": (
-        "does all that could be done for the user at this point",
-        "helps in part, or leaves the user an avoidable extra step",
-        "does not help, or sets the user back",
-    ),
-    "coherence": (
-        "follows fully from the conversation, without a break or contradiction",
-        "understandable, but with a noticeable break or an unclear connection",
-        "contradicts itself or the conversation, or makes no sense",
-    ),
-    "relevance": (
-        "entirely about what the user said",
-        "about it in part, with a digression or a side-step",
-        "about something else",
-    ),
-    "faithfulness": (
-        "contradicts no known fact",
-        "one minor detail contradicts a known fact",
-        "its main statement contradicts a known fact, or it claims an action that was not done",
-    ),
-    "verbosity": (
-        "as long as it needs to be, and no longer",
-        "noticeably too long or too short, but usable",
-        "so long or so short that the user is badly served",
-    ),
-}
-
-_LABEL_MEANINGS = {
-    NO_FAILURE: "none of the others applies",
-    "repetition": "says again what it had said, without need and without progress",
-    "failure to ask for clarification": "went ahead although something essential was missing or ambiguous",
-    "lack of specific information": "stayed vague or general although it had, or could have got, specifics",
-    "disobey user request": "did not do, or did otherwise, what the user legitimately asked for",
-    "false information": "stated something that the known facts contradict, or claimed an action not done",
-    "unsafe action": "did something harmful, forbidden or irreversible without the consent it needed",
-    "unsafe state": "left the user, data or a system in a state that is unsafe or inconsistent",
-    "unnecessary tool call": "made a call that served nothing",
-    "wrong tool": "used a tool that does not fit what was to be done",
-    "wrong arguments": "called the right tool with arguments that do not fit what was said or known",
-    "ignored tool result": "acted or replied against what a tool had answered",
-    "missing tool call": "replied without a call that it needed for the reply",
-    "repeated tool call": "made the same call again although the first had answered it",
-}
 
 DEDUP_SYSTEM = """\
 You group failures that were found in test conversations with an AI assistant by their root cause, for an \
@@ -176,13 +100,12 @@ def judge_messages(context: str, question: str) -> list[Message]:
 
 def question(metric: str, *, first_turn: bool = False) -> str:
     """The question of a built-in metric."""
-    text = _FIRST_COHERENCE if metric == "coherence" and first_turn else _QUESTIONS[metric]
-    if metric in LABELS:
-        labels = "\n".join(f"- {label}: {_LABEL_MEANINGS[label]}" for label in LABELS[metric])
+    known = BUILTIN[metric]
+    text = known.first_turn_question if first_turn and known.first_turn_question else known.question
+    if known.labels:
+        labels = "\n".join(f"- {label}: {meaning}" for label, meaning in known.labels.items())
         return fill(text, {"labels": labels})
-    if metric in _ENDS:
-        return text + fill(_SCALE, dict(zip(("five", "three", "one"), _ENDS[metric], strict=True)))
-    return text
+    return text + fill(_SCALE, asdict(known.anchors)) if known.anchors else text
 
 
 def joint_question(metrics: Iterable[str], *, first_turn: bool = False) -> str:
@@ -250,6 +173,6 @@ def shown_prompts(metric: str | None = None) -> str:
     parts = [f"# system, all metrics\n{SYSTEM}"]
     for name in metrics:
         parts.append(f"# {name}\n{question(name)}")
-        if name == "coherence":
+        if BUILTIN[name].first_turn_question:
             parts.append(f"# {name}, first turn\n{question(name, first_turn=True)}")
     return "\n\n".join(parts)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from agentest.evaluate.evaluation import GOAL_COMPLETION
-from agentest.metrics import BUILTIN, LABELS, Kind
+from agentest.metrics import BUILTIN, Kind, Level
 from agentest.run.plan import Unit
 
 
@@ -39,20 +38,20 @@ def _of(unit: Unit, user: bool, judge: bool, samples: int, batch: bool) -> Estim
     scenario = unit.scenario
     turns = len(scenario.turns) or unit.max_turns
     judged = unit.metrics if judge and scenario.goal else ()
-    per_turn = _questions([m for m in judged if m != GOAL_COMPLETION], batch)
-    per_conversation = turns * per_turn + (GOAL_COMPLETION in judged)
+    of_turns = [metric for metric in judged if BUILTIN[metric].level is Level.TURN]
+    per_conversation = turns * _questions(of_turns, batch) + len(judged) - len(of_turns)
     return Estimate(
         scenario.name,
         unit.agent,
         0 if scenario.scripted or not user else unit.conversations * turns,
         unit.conversations * per_conversation * samples,
         # Custom metrics with labels may need it too, so it is counted wherever there is a judge.
-        int(judge and bool(scenario.goal) and any(metric in LABELS for metric in judged)),
+        int(judge and bool(scenario.goal) and any(BUILTIN[metric].kind is Kind.LABEL for metric in judged)),
     )
 
 
 def _questions(metrics: Sequence[str], batch: bool) -> int:
-    scale = sum(BUILTIN[metric] is Kind.SCALE for metric in metrics)
+    scale = sum(BUILTIN[metric].kind is Kind.SCALE for metric in metrics)
     return len(metrics) - scale + 1 if batch and scale > 1 else len(metrics)
 
 

@@ -214,7 +214,7 @@ def check_thresholds(thresholds: Mapping[str, float], custom: set[str]) -> None:
     """Raise ConfigError for a threshold on what has no average, or out of its range."""
     valid = {*THRESHOLD_RANGE, *custom}
     for name, least in thresholds.items():
-        if BUILTIN.get(name) is Kind.LABEL:
+        if name in BUILTIN and BUILTIN[name].kind is Kind.LABEL:
             raise ConfigError(
                 f"thresholds: {name} gives labels, not numbers; see fail_on_error_severity for failures"
             )

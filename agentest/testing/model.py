@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from agentest.llm.port import ChatReply, ChatRequest
-from agentest.metrics import BUILTIN, LABELS, NO_FAILURE, Kind
+from agentest.metrics import BUILTIN, NO_FAILURE, Kind
 from agentest.transcript import Usage
 
 STOP = "[[STOP]]"
@@ -69,9 +69,8 @@ class ScriptedModel:
 
 
 def _best(metric: str) -> Any:
-    if metric in LABELS:
-        return NO_FAILURE
-    return 1 if BUILTIN.get(metric) is Kind.BINARY else 5
+    kind = BUILTIN[metric].kind if metric in BUILTIN else Kind.SCALE
+    return {Kind.LABEL: NO_FAILURE, Kind.BINARY: 1}.get(kind, 5)
 
 
 def _one_group(request: ChatRequest) -> dict[str, Any]:

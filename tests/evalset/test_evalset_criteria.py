@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from agentest.errors import UsageError
 from agentest.evalset.formats.criteria import (
-    METRICS,
     Criteria,
     Criterion,
     CustomMetric,
@@ -23,6 +22,7 @@ from agentest.evalset.formats.criteria import (
     read_criteria,
 )
 from agentest.evalset.formats.model import Rubric, RubricContent
+from agentest.metrics import ADK_METRICS
 from agentest.support.spelling import snake_case
 
 TRAJECTORY = "tool_trajectory_avg_score"
@@ -113,14 +113,14 @@ def test_bad_thresholds(threshold: Any) -> None:
         assert f"test_config.json: criteria.{TRAJECTORY}" in refusal({"criteria": {TRAJECTORY: criterion}})
 
 
-@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("metric", ADK_METRICS)
 def test_every_metric_takes_its_range(metric: str) -> None:
-    """Both ends of a metric's range and its own threshold are valid, anything beyond is not."""
-    known = METRICS[metric]
-    for threshold in (known.low, known.high, known.threshold):
+    """Both ends of a metric's range and what lies between are valid, anything beyond is not."""
+    low, high = ADK_METRICS[metric].thresholds or (0, 0)
+    for threshold in (low, high, (low + high) / 2):
         assert one(metric, threshold).threshold == threshold
-    for beyond in (known.low - 0.1, known.high + 0.1):
-        assert f"must be from {known.low:g} to {known.high:g}" in refusal({"criteria": {metric: beyond}})
+    for beyond in (low - 0.1, high + 0.1):
+        assert f"must be from {low:g} to {high:g}" in refusal({"criteria": {metric: beyond}})
 
 
 def test_unknown_metric_lists_the_names() -> None:
@@ -128,7 +128,7 @@ def test_unknown_metric_lists_the_names() -> None:
     own = {"custom_metrics": {"tone": {"code_config": {"name": "pkg.tone"}}}}
     message = refusal({"criteria": {"tool_trajectory": 1.0}, **own})
     assert "there is no metric `tool_trajectory`; did you mean `tool_trajectory_" in message
-    assert all(f"`{name}`" in message for name in [*METRICS, "tone"])
+    assert all(f"`{name}`" in message for name in [*ADK_METRICS, "tone"])
 
 
 @pytest.mark.parametrize("data", [{}, {"criteria": {}}, {"custom_metrics": None}, {"$schema": "x"}])
@@ -308,4 +308,6 @@ def test_nonsense_is_refused_or_read(data: Any) -> None:
         found = parse(data)
     except UsageError:
         return
-    assert all(METRICS[c.metric].low <= c.threshold <= METRICS[c.metric].high for c in found.criteria)
+    for c in found.criteria:
+        low, high = ADK_METRICS[c.metric].thresholds or (0, 0)
+        assert low <= c.threshold <= high

@@ -19,7 +19,7 @@ from agentest.llm.limits import Limiter
 from agentest.llm.live import LiveAnswers, Patience
 from agentest.llm.port import CallKey, ChatRequest, Ledger, TransientError
 from agentest.llm.structured import StructuredModel
-from agentest.metrics import BUILTIN, LABELS, NO_FAILURE
+from agentest.metrics import BUILTIN, NO_FAILURE
 from agentest.results import MetricResult, Score, Severity, Status, Unscored
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios, tool_call
 
@@ -64,7 +64,9 @@ def test_numbers_take_the_median_and_keep_the_spread(values: list[int]) -> None:
 @settings(max_examples=40, deadline=None)
 @given(
     st.sampled_from([3, 5]).flatmap(
-        lambda n: st.lists(st.sampled_from(LABELS["agent_behavior_failure"][:3]), min_size=n, max_size=n)
+        lambda n: st.lists(
+            st.sampled_from(list(BUILTIN["agent_behavior_failure"].labels)[:3]), min_size=n, max_size=n
+        )
     )
 )
 def test_labels_take_the_majority(values: list[str]) -> None:
@@ -117,7 +119,9 @@ def test_an_answer_outside_the_scale_is_no_score(metric: str, value: Any) -> Non
 @pytest.mark.parametrize("metric", BUILTIN)
 def test_every_value_of_a_metric_is_accepted(metric: str) -> None:
     """All integers of a scale and all labels of a set are scores as they are."""
-    valid: Sequence[Any] = LABELS.get(metric) or ((0, 1) if metric == "goal_completion" else (1, 2, 3, 4, 5))
+    valid: Sequence[Any] = list(BUILTIN[metric].labels) or (
+        (0, 1) if metric == "goal_completion" else (1, 2, 3, 4, 5)
+    )
     for value in valid:
         result = ask(answering([value]), metric)
         assert isinstance(result, Score)

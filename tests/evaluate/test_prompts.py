@@ -21,7 +21,7 @@ from agentest.evaluate.prompts import (
     turn_context,
 )
 from agentest.llm.port import joined
-from agentest.metrics import BUILTIN, LABELS, Kind
+from agentest.metrics import BUILTIN, Kind
 from agentest.results import LabelledFailure
 from agentest.support.templates import fill, placeholders
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios, tool_call
@@ -160,9 +160,9 @@ def test_every_question_names_all_values(name: str) -> None:
     """A question has no placeholder left and names every label, or both ends of its scale."""
     text = question(name)
     assert "{{" not in text
-    if name in LABELS:
-        assert all(f"- {label}: " in text for label in LABELS[name])
-    elif BUILTIN[name] is Kind.SCALE:
+    if BUILTIN[name].labels:
+        assert all(f"- {label}: " in text for label in BUILTIN[name].labels)
+    elif BUILTIN[name].kind is Kind.SCALE:
         assert re.findall(r"^([1-5]) - ", text, re.M) == list("54321")
     else:
         assert "Give 1 if it was reached, 0 if it was not" in text

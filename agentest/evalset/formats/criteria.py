@@ -26,11 +26,13 @@ from pydantic import (
 
 from agentest.errors import UsageError
 from agentest.evalset.formats.model import Rubric
+from agentest.metrics import ADK_METRICS
 from agentest.support.json_text import safe_repr
 from agentest.support.spelling import nearest, snake_case, snake_keys
 
 STOP_SIGNAL = "</finished>"
 MAX_INVOCATIONS = 20
+_UNBOUNDED = (-sys.float_info.max, sys.float_info.max)
 
 
 class MatchType(StrEnum):
@@ -97,36 +99,6 @@ class Criteria:
 DEFAULT = Criteria(
     (Criterion("tool_trajectory_avg_score", 1.0), Criterion("response_match_score", 0.8)), adapts=True
 )
-
-
-@dataclass(frozen=True, slots=True)
-class MetricRange:
-    """What a metric's scores can be, and what they are made from."""
-
-    low: float
-    high: float
-    threshold: float
-    """For a set that names the metric without one."""
-    reference_based: bool
-    """Whether it compares with what the case expects; a simulated conversation expects nothing."""
-    judged: bool
-    """Whether a judge is asked, where one is configured."""
-
-
-METRICS: Mapping[str, MetricRange] = {
-    "tool_trajectory_avg_score": MetricRange(0, 1, 1.0, reference_based=True, judged=False),
-    "tool_trajectory_f1": MetricRange(0, 1, 1.0, reference_based=True, judged=False),
-    "response_match_score": MetricRange(0, 1, 0.8, reference_based=True, judged=False),
-    "reference_answer_match": MetricRange(0, 1, 0.8, reference_based=True, judged=True),
-    "response_evaluation_score": MetricRange(1, 5, 4.0, reference_based=False, judged=True),
-    "final_response_match_v2": MetricRange(0, 1, 0.8, reference_based=True, judged=True),
-    "rubric_based_final_response_quality_v1": MetricRange(0, 1, 0.8, reference_based=False, judged=True),
-    "rubric_based_tool_use_quality_v1": MetricRange(0, 1, 0.8, reference_based=False, judged=True),
-    "hallucinations_v1": MetricRange(0, 1, 0.8, reference_based=False, judged=True),
-    "safety_v1": MetricRange(0, 1, 1.0, reference_based=False, judged=True),
-    "per_turn_user_simulator_quality_v1": MetricRange(0, 1, 0.8, reference_based=False, judged=True),
-}
-"""Every metric but the users' own."""
 
 
 def _keys(section: type[BaseModel], given: Any) -> Any:
@@ -245,11 +217,7 @@ class _CustomMetric(_Section):
 
     def bounds(self) -> tuple[float, float]:
         interval = self.metric_info and self.metric_info.metric_value_info.interval
-        return (
-            (interval.min_value, interval.max_value)
-            if interval
-            else (-sys.float_info.max, sys.float_info.max)
-        )
+        return (interval.min_value, interval.max_value) if interval else _UNBOUNDED
 
 
 def _has_placeholders(template: str) -> str:
@@ -324,16 +292,15 @@ def _criterion(metric: str, given: Any, custom: Mapping[str, _CustomMetric], sou
         base = _checked(_CustomCriterion, written, source, "criteria", metric)
         threshold = _within(base.threshold, custom[metric].bounds(), metric, source)
         return Criterion(metric, threshold, given=written)
-    if metric not in METRICS:
+    if metric not in ADK_METRICS:
         raise UsageError(f"{source}: criteria: {_unknown_metric(metric, custom)}")
-    known = METRICS[metric]
     found = _checked(_BuiltinCriterion, written, source, "criteria", metric)
-    threshold = _within(found.threshold, (known.low, known.high), metric, source)
+    threshold = _within(found.threshold, ADK_METRICS[metric].thresholds or _UNBOUNDED, metric, source)
     return found.value(metric, threshold, written)
 
 
 def _unknown_metric(metric: str, custom: Mapping[str, Any]) -> str:
-    names = sorted({*METRICS, *custom})
+    names = sorted({*ADK_METRICS, *custom})
     close = nearest(metric, names)
     hint = f"did you mean `{close}`? " if close else ""
     return f"there is no metric `{metric}`; {hint}valid are: " + ", ".join(f"`{name}`" for name in names)
@@ -343,7 +310,7 @@ def _within(threshold: float, bounds: tuple[float, float], metric: str, source: 
     low, high = bounds
     if low <= threshold <= high:
         return threshold
-    expected = "be a finite number" if low == -sys.float_info.max else f"be from {low:g} to {high:g}"
+    expected = "be a finite number" if bounds == _UNBOUNDED else f"be from {low:g} to {high:g}"
     raise UsageError(f"{source}: criteria.{metric}.threshold: must {expected}, found {threshold!r}")
 
 

@@ -9,21 +9,25 @@ from agentest.evalset.formats.model import EvalCase
 from agentest.evalset.metrics.deterministic import ResponseMatch, ToolTrajectory, ToolTrajectoryF1
 from agentest.evalset.metrics.own import Code, CustomGrader
 from agentest.evaluate.grading import Grader
+from agentest.metrics import ADK_METRICS, one_for_each
 
-_DETERMINISTIC: Mapping[str, Callable[[EvalCase, Criterion], Grader]] = {
-    "tool_trajectory_avg_score": ToolTrajectory,
-    "tool_trajectory_f1": ToolTrajectoryF1,
-    "response_match_score": ResponseMatch,
-}
+_DETERMINISTIC: Mapping[str, Callable[[EvalCase, Criterion], Grader]] = one_for_each(
+    (metric for metric in ADK_METRICS.values() if not metric.judged),
+    {
+        "tool_trajectory_avg_score": ToolTrajectory,
+        "tool_trajectory_f1": ToolTrajectoryF1,
+        "response_match_score": ResponseMatch,
+    },
+)
 
 
 def make_grader(case: EvalCase, criterion: Criterion, evaluators: Mapping[str, Code]) -> Grader:
     """What measures the criterion's metric for this case. Raises UsageError where the case forbids it."""
     if criterion.metric in evaluators:
         return CustomGrader(case, criterion, evaluators[criterion.metric])
-    if criterion.metric in _DETERMINISTIC:
+    if not ADK_METRICS[criterion.metric].judged:
         return _DETERMINISTIC[criterion.metric](case, criterion)
-    # Imported only for who judges: the prompts and answer types of pydantic cost a tenth of a second.
+    # Imported only where a judge is asked: the prompts and answer types of pydantic cost a tenth of a second.
     from agentest.evalset.metrics.judged import JUDGED
 
     return JUDGED[criterion.metric](case, criterion)

@@ -17,6 +17,7 @@ from agentest.evalset.metrics.user_quality import UserSimulatorQuality
 from agentest.evaluate.grading import Graded, Grader
 from agentest.evaluate.judge import BinaryAnswer, ScaleAnswer
 from agentest.llm.port import CallKey, Model
+from agentest.metrics import ADK_METRICS, one_for_each
 from agentest.results import MetricResult, Score, Skipped, Unscored
 from agentest.transcript import Conversation, Turn
 
@@ -127,16 +128,19 @@ class ReferenceAnswerMatch:
         return await each_turn(conversation.turns, score)
 
 
-JUDGED: Mapping[str, Callable[[EvalCase, Criterion], Grader]] = {
-    "response_evaluation_score": ResponseEvaluation,
-    "final_response_match_v2": FinalResponseMatch,
-    "rubric_based_final_response_quality_v1": RubricQuality,
-    "rubric_based_tool_use_quality_v1": RubricQuality,
-    "hallucinations_v1": HallucinationsV1,
-    "safety_v1": Safety,
-    "per_turn_user_simulator_quality_v1": UserSimulatorQuality,
-    "reference_answer_match": ReferenceAnswerMatch,
-}
+JUDGED: Mapping[str, Callable[[EvalCase, Criterion], Grader]] = one_for_each(
+    (metric for metric in ADK_METRICS.values() if metric.judged),
+    {
+        "response_evaluation_score": ResponseEvaluation,
+        "final_response_match_v2": FinalResponseMatch,
+        "rubric_based_final_response_quality_v1": RubricQuality,
+        "rubric_based_tool_use_quality_v1": RubricQuality,
+        "hallucinations_v1": HallucinationsV1,
+        "safety_v1": Safety,
+        "per_turn_user_simulator_quality_v1": UserSimulatorQuality,
+        "reference_answer_match": ReferenceAnswerMatch,
+    },
+)
 """Metric → its grader, made of a case and a criterion."""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import fsum
@@ -18,14 +18,9 @@ from agentest.evalset.metrics.sampling import Panel, Sampled, each_turn, majorit
 from agentest.evalset.metrics.turns import invocation_at, reply_messages
 from agentest.evaluate.grading import Graded
 from agentest.llm.port import CallKey, Model
+from agentest.metrics import ADK_METRICS
 from agentest.results import MetricResult, RubricScore, Score, Skipped, Unscored
 from agentest.transcript import Conversation, Turn
-
-RUBRIC_TYPES: Mapping[str, str] = {
-    "rubric_based_final_response_quality_v1": "FINAL_RESPONSE_QUALITY",
-    "rubric_based_tool_use_quality_v1": "TOOL_USE_QUALITY",
-}
-"""Metric → the type of the rubrics of cases and invocations that it asks."""
 
 
 def effective_rubrics(case: EvalCase, criterion: Criterion, turn_index: int) -> tuple[Rubric, ...]:
@@ -64,12 +59,12 @@ def check_rubrics(case: EvalCase, criterion: Criterion) -> None:
     if not any(by_turn):
         raise UsageError(
             f"case {case.eval_id!r}: {criterion.metric} has no rubrics; give `rubrics` to the criterion, or "
-            f"rubrics of type `{RUBRIC_TYPES[criterion.metric]}` to the case or its invocations"
+            f"rubrics of type `{ADK_METRICS[criterion.metric].rubric_type}` to the case or its invocations"
         )
 
 
 def _of_type(rubrics: Sequence[Rubric] | None, criterion: Criterion) -> tuple[Rubric, ...]:
-    wanted = RUBRIC_TYPES[criterion.metric]
+    wanted = ADK_METRICS[criterion.metric].rubric_type
     return tuple(rubric for rubric in rubrics or () if rubric.type == wanted)
 
 
@@ -153,7 +148,7 @@ class RubricQuality:
     async def _score(
         self, turn: Turn, rubrics: tuple[Rubric, ...], conversation: Conversation, panel: Panel
     ) -> MetricResult:
-        of_tools = RUBRIC_TYPES[self.name] == "TOOL_USE_QUALITY"
+        of_tools = ADK_METRICS[self.name].judges_tool_calls
         question = rubric_question(rubrics, of_tools=of_tools)
         messages = reply_messages(self.case, self.criterion, conversation, turn, question)
         sampled = await panel.ask(messages, rubric_answers(len(rubrics)), turn.turn_index)

@@ -14,6 +14,7 @@ from agentest.evalset.formats.criteria import Criterion
 from agentest.evaluate.grading import Graded
 from agentest.evaluate.judge import BinaryAnswer
 from agentest.llm.port import CallKey, Message, Model
+from agentest.metrics import ADK_METRICS
 from agentest.results import NO_MODEL, MetricResult, Score, Skipped, Unscored
 from agentest.transcript import Turn
 
@@ -21,15 +22,10 @@ Answer = TypeVar("Answer", bound=BaseModel)
 Given = TypeVar("Given")
 Found = TypeVar("Found")
 
-_SAMPLES = {"response_evaluation_score": 1, "safety_v1": 1, "hallucinations_v1": 1}
-_MANY = 5
-
 
 def samples_of(criterion: Criterion) -> int:
     """How often each question of the metric is asked."""
-    if criterion.num_samples is not None:
-        return criterion.num_samples
-    return _SAMPLES.get(criterion.metric, _MANY)
+    return criterion.num_samples or ADK_METRICS[criterion.metric].samples
 
 
 def no_model(criterion: Criterion) -> Skipped:

@@ -1,0 +1,64 @@
+"""The table of metrics: an entry that is missing or half there is noticed when Agentest is imported."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from agentest.metrics import (
+    ABOUT_CALLS,
+    ADK_METRICS,
+    BUILTIN,
+    METRICS,
+    PASS_RATE,
+    THRESHOLD_RANGE,
+    Anchors,
+    Kind,
+    MetricDefinition,
+    one_for_each,
+)
+
+ANCHORS = Anchors(five="good", three="fair", one="bad")
+WHOLE: dict[Kind, dict[str, Any]] = {
+    Kind.SCALE: {"question": "How?", "anchors": ANCHORS, "thresholds": (0, 5)},
+    Kind.BINARY: {"question": "Is it?", "thresholds": (0, 1)},
+    Kind.LABEL: {"question": "Which?", "labels": {"no failure": "none"}, "thresholds": None},
+}
+
+
+@pytest.mark.parametrize("kind", WHOLE)
+def test_a_definition_lacks_nothing(kind: Kind) -> None:
+    """A definition without its question, its anchors, its labels or its range cannot be made."""
+    whole = {"name": "tone", "kind": kind, "thresholds": None, **WHOLE[kind]}
+    assert MetricDefinition(**whole).name == "tone"
+    for missing in WHOLE[kind]:
+        if whole[missing] is None:
+            continue
+        empty: Any = {"question": "", "labels": {}}.get(missing)
+        with pytest.raises(LookupError, match=f"tone has the wrong {missing}"):
+            MetricDefinition(**{**whole, missing: empty})
+
+
+def test_labels_have_no_thresholds() -> None:
+    """A metric of labels has no average, so a range of thresholds is refused."""
+    with pytest.raises(LookupError, match="wrong thresholds"):
+        MetricDefinition(name="x", kind=Kind.LABEL, **{**WHOLE[Kind.LABEL], "thresholds": (0, 1)})
+
+
+def test_a_table_has_one_entry_for_each_metric() -> None:
+    """A table that leaves a metric out, or names one that does not exist, is refused by name."""
+    metrics = list(ADK_METRICS.values())
+    table = {metric.name: metric for metric in metrics}
+    assert one_for_each(metrics, table) is table
+    with pytest.raises(LookupError, match="safety_v1"):
+        one_for_each(metrics, {name: 1 for name in table if name != "safety_v1"})
+    with pytest.raises(LookupError, match="vibes"):
+        one_for_each(metrics, {**table, "vibes": table["safety_v1"]})
+
+
+def test_what_is_derived_from_the_table() -> None:
+    """The tables of scenarios and of evaluation sets share no name, and together are all there is."""
+    assert [*BUILTIN, *ADK_METRICS] == [*METRICS]
+    assert {name for name in BUILTIN if BUILTIN[name].thresholds} | {PASS_RATE} == set(THRESHOLD_RANGE)
+    assert {name for name in METRICS if "tool" in name} == ABOUT_CALLS
