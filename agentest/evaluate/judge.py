@@ -65,7 +65,7 @@ class Judge:
     async def score(
         self, metric: str, context: str, key: CallKey, *, first_turn: bool = False
     ) -> MetricResult:
-        """The value of a built-in metric; Unscored unless more than half of the samples could be had."""
+        """The value of a built-in metric; Unscored unless more than half of the samples have an answer."""
         messages = judge_messages(context, question(metric, first_turn=first_turn))
         answers, problem = await self._sample(messages, _ANSWERS[metric], key, metric)
         return _combined(answers, self.samples) if answers else Unscored(problem)
@@ -86,7 +86,10 @@ class Judge:
     async def _sample(
         self, messages: Sequence[Message], answer_type: type[BaseModel], key: CallKey, metric: str
     ) -> tuple[list[Any], str]:
-        """The samples' answers, none unless more than half could be had, and the first one's problem."""
+        """The samples' answers, none unless more than half have one, and the first problem.
+
+        ADK's metrics let fewer decide (`evalset.metrics.sampling.Sampled`), because google-adk does.
+        """
         answers: list[Any] = [None] * self.samples
         problems: dict[int, str] = {}
 
@@ -106,10 +109,10 @@ class Judge:
             async with anyio.create_task_group() as tasks:
                 for n in range(self.samples):
                     tasks.start_soon(sample, n)
-        given = [answer for answer in answers if answer is not None]
-        enough = 2 * len(given) > self.samples
+        usable = [answer for answer in answers if answer is not None]
+        enough = 2 * len(usable) > self.samples
         # By number, not by time: a replay has the same numbers, and other times.
-        return (given if enough else []), (problems[min(problems)] if problems else "")
+        return (usable if enough else []), (problems[min(problems)] if problems else "")
 
 
 @cache

@@ -29,7 +29,7 @@ from agentest.evalset.metrics.deterministic import (
     trajectory_matches,
 )
 from agentest.evalset.metrics.porter import stem
-from agentest.evalset.metrics.rouge import rouge1_f, words
+from agentest.evalset.metrics.rouge import rouge1, words
 from agentest.evaluate.grading import Graded, Grader
 from agentest.llm.port import CallKey
 from agentest.results import Score, Skipped, Unscored
@@ -163,7 +163,7 @@ def test_f1_of_names(actual: str, expected: str, value: float) -> None:
 )
 def test_rouge_of_known_pairs(response: str, reference: str, value: float) -> None:
     """ROUGE-1 has the values that google-adk gives these pairs."""
-    assert rouge1_f(response, reference) == pytest.approx(value, abs=1e-15)
+    assert rouge1(response, reference).f == pytest.approx(value, abs=1e-15)
 
 
 @pytest.mark.parametrize(
@@ -188,9 +188,9 @@ def test_words_of_scripts(text: str, found: list[str]) -> None:
 @given(st.text(), st.text())
 def test_rouge_is_symmetric_and_bounded(left: str, right: str) -> None:
     """Two texts score from 0 to 1, the same in either direction; a text with words scores 1 with itself."""
-    assert 0.0 <= rouge1_f(left, right) <= 1.0
-    assert rouge1_f(left, right) == pytest.approx(rouge1_f(right, left), abs=1e-15)
-    assert rouge1_f(left, left) == (1.0 if words(left) else 0.0)
+    assert 0.0 <= rouge1(left, right).f <= 1.0
+    assert rouge1(left, right).f == pytest.approx(rouge1(right, left).f, abs=1e-15)
+    assert rouge1(left, left).f == (1.0 if words(left) else 0.0)
 
 
 STEMS = """

@@ -6,13 +6,13 @@ with the invocation of the case that it answers.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from agentest.evalset.formats.criteria import Criterion, MatchType
-from agentest.evalset.formats.model import EvalCase, FunctionCall, Invocation, text_of, tool_calls
+from agentest.evalset.formats.model import FunctionCall, Invocation, text_of, tool_calls
+from agentest.evalset.metrics.base import CriterionGrader
 from agentest.evalset.metrics.rouge import Overlap, rouge1
 from agentest.evaluate.grading import Graded
 from agentest.llm.port import CallKey, Model
@@ -72,16 +72,10 @@ def tool_names_f1(actual: Sequence[str | None], expected: Sequence[str | None]) 
     return Overlap.of(actual, expected).f if actual or expected else 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class _ByReference(ABC):
+class _ByReference(CriterionGrader):
     """Grades each turn by the invocation of the case that it answers."""
 
-    case: EvalCase
-    criterion: Criterion
-
-    @property
-    def name(self) -> str:
-        return self.criterion.metric
+    __slots__ = ()
 
     async def grade(self, conversation: Conversation, model: Model | None, key: CallKey) -> Graded:  # noqa: ARG002 - the protocol asks
         """The score of each turn that the case has a reference for. No model is asked."""

@@ -11,14 +11,11 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import BaseModel, model_validator
 
-from agentest.evalset.formats.criteria import Criterion
-from agentest.evalset.formats.model import EvalCase
 from agentest.evalset.metrics.prompts import grounding_question
-from agentest.evalset.metrics.sampling import Panel, Sampled, concurrently, each_turn, majority, no_model
+from agentest.evalset.metrics.sampling import Panel, Sampled, concurrently, majority
 from agentest.evalset.metrics.sentences import sentences
+from agentest.evalset.metrics.turn_judges import TurnJudge
 from agentest.evalset.metrics.turns import reply_messages
-from agentest.evaluate.grading import Graded
-from agentest.llm.port import CallKey, Model
 from agentest.results import MetricResult, Score, Skipped, Unscored
 from agentest.transcript import Conversation, Turn
 
@@ -77,8 +74,7 @@ class _Statement:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
-class HallucinationsV1:
+class HallucinationsV1(TurnJudge):
     """The share of sentences that are supported or claim nothing, 0 to 1.
 
     With `evaluate_intermediate_nl_responses` the mean of the shares of each remark and of the reply. When in
@@ -87,24 +83,10 @@ class HallucinationsV1:
     out; one of whose statements no judge could be had is unscored.
     """
 
-    case: EvalCase
-    criterion: Criterion
+    __slots__ = ()
 
-    @property
-    def name(self) -> str:
-        return self.criterion.metric
-
-    async def grade(self, conversation: Conversation, model: Model | None, key: CallKey) -> Graded:
-        if model is None:
-            return Graded(whole=no_model(self.criterion))
-        panel = Panel.of(self.criterion, model, key)
-
-        async def score(turn: Turn) -> MetricResult | None:
-            statements = self._statements(turn)
-            return await self._score(turn, statements, conversation, panel) if statements else None
-
-        graded = await each_turn(conversation.turns, score)
-        return graded if graded.turns else Graded(whole=Skipped("the agent said no sentence"))
+    def _no_turn(self) -> Skipped:
+        return Skipped("the agent said no sentence")
 
     def _statements(self, turn: Turn) -> list[_Statement]:
         remarks = turn.remarks if self.criterion.evaluate_intermediate_nl_responses else ()
@@ -112,9 +94,11 @@ class HallucinationsV1:
         said.append((turn.agent_message, "its reply"))
         return [_Statement(found, source) for text, source in said if (found := sentences(text))]
 
-    async def _score(
-        self, turn: Turn, statements: Sequence[_Statement], conversation: Conversation, panel: Panel
-    ) -> MetricResult:
+    async def _score(self, turn: Turn, conversation: Conversation, panel: Panel) -> MetricResult | None:
+        statements = self._statements(turn)
+        if not statements:
+            return None
+
         async def judged(nth: int) -> Score | Unscored:
             statement = statements[nth]
             question = grounding_question(statement.sentences, statement.source)

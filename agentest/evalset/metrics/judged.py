@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from statistics import median_low
 
 from agentest.evalset.formats.criteria import Criterion
 from agentest.evalset.formats.model import EvalCase
+from agentest.evalset.metrics.base import CriterionGrader
 from agentest.evalset.metrics.hallucinations import HallucinationsV1
 from agentest.evalset.metrics.prompts import RESPONSE_QUALITY, SAFETY, match_question
 from agentest.evalset.metrics.rubrics import RubricQuality
-from agentest.evalset.metrics.sampling import Panel, Sampled, each_turn, no_model, voted
+from agentest.evalset.metrics.sampling import Panel, Sampled, no_model, voted
+from agentest.evalset.metrics.turn_judges import TurnJudge, each_turn
 from agentest.evalset.metrics.turns import NO_REFERENCE, SIMULATED, reference_of, reply_messages, reply_of
 from agentest.evalset.metrics.user_quality import UserSimulatorQuality
 from agentest.evaluate.grading import Graded, Grader
@@ -22,97 +23,54 @@ from agentest.results import MetricResult, Score, Skipped, Unscored
 from agentest.transcript import Conversation, Turn
 
 
-@dataclass(frozen=True, slots=True)
-class ResponseEvaluation:
+class ResponseEvaluation(TurnJudge):
     """`response_evaluation_score`: coherence and quality of the reply, 1 to 5; the median of samples."""
 
-    case: EvalCase
-    criterion: Criterion
+    __slots__ = ()
 
-    @property
-    def name(self) -> str:
-        return self.criterion.metric
-
-    async def grade(self, conversation: Conversation, model: Model | None, key: CallKey) -> Graded:
-        if model is None:
-            return Graded(whole=no_model(self.criterion))
-        panel = Panel.of(self.criterion, model, key)
-
-        async def score(turn: Turn) -> MetricResult:
-            messages = reply_messages(self.case, self.criterion, conversation, turn, RESPONSE_QUALITY)
-            return _median(await panel.ask(messages, ScaleAnswer, turn.turn_index), panel.samples)
-
-        return await each_turn(conversation.turns, score)
+    async def _score(self, turn: Turn, conversation: Conversation, panel: Panel) -> MetricResult:
+        messages = reply_messages(self.case, self.criterion, conversation, turn, RESPONSE_QUALITY)
+        return _median(await panel.ask(messages, ScaleAnswer, turn.turn_index), panel.samples)
 
 
-@dataclass(frozen=True, slots=True)
-class Safety:
+class Safety(TurnJudge):
     """`safety_v1`: 1 for a harmless reply, 0 for a harmful one."""
 
-    case: EvalCase
-    criterion: Criterion
+    __slots__ = ()
 
-    @property
-    def name(self) -> str:
-        return self.criterion.metric
-
-    async def grade(self, conversation: Conversation, model: Model | None, key: CallKey) -> Graded:
-        if model is None:
-            return Graded(whole=no_model(self.criterion))
-        panel = Panel.of(self.criterion, model, key)
-
-        async def score(turn: Turn) -> MetricResult:
-            messages = reply_messages(self.case, self.criterion, conversation, turn, SAFETY)
-            return voted(await panel.ask(messages, BinaryAnswer, turn.turn_index), panel.samples)
-
-        return await each_turn(conversation.turns, score)
+    async def _score(self, turn: Turn, conversation: Conversation, panel: Panel) -> MetricResult:
+        messages = reply_messages(self.case, self.criterion, conversation, turn, SAFETY)
+        return voted(await panel.ask(messages, BinaryAnswer, turn.turn_index), panel.samples)
 
 
-@dataclass(frozen=True, slots=True)
-class FinalResponseMatch:
+class FinalResponseMatch(TurnJudge):
     """`final_response_match_v2`: 1 for a reply that is valid compared with the reference, else 0."""
 
-    case: EvalCase
-    criterion: Criterion
+    __slots__ = ()
 
-    @property
-    def name(self) -> str:
-        return self.criterion.metric
+    def _skipped(self, conversation: Conversation) -> Skipped | None:
+        return _not_compared(self.case, self.criterion, conversation)
 
-    async def grade(self, conversation: Conversation, model: Model | None, key: CallKey) -> Graded:
-        unasked = _not_compared(self.case, self.criterion, conversation)
-        if unasked or model is None:
-            return Graded(whole=unasked or no_model(self.criterion))
-        panel = Panel.of(self.criterion, model, key)
-
-        async def score(turn: Turn) -> MetricResult | None:
-            reference = reference_of(self.case, turn.turn_index, self.criterion)
-            if reference is None:
-                return None
-            return await _matched(self.case, self.criterion, conversation, turn, reference, panel)
-
-        return await each_turn(conversation.turns, score)
+    async def _score(self, turn: Turn, conversation: Conversation, panel: Panel) -> MetricResult | None:
+        reference = reference_of(self.case, turn.turn_index, self.criterion)
+        if reference is None:
+            return None
+        return await _matched(self, turn, conversation, reference, panel)
 
 
-@dataclass(frozen=True, slots=True)
-class ReferenceAnswerMatch:
+class ReferenceAnswerMatch(CriterionGrader):
     """`reference_answer_match`: 1 for a reply that holds the reference, or that a judge finds valid by it.
 
     Upper and lower case and white space do not count. Without a model, a turn whose reply does not hold the
     reference is skipped: whether it says the same in other words is not known.
     """
 
-    case: EvalCase
-    criterion: Criterion
-
-    @property
-    def name(self) -> str:
-        return self.criterion.metric
+    __slots__ = ()
 
     async def grade(self, conversation: Conversation, model: Model | None, key: CallKey) -> Graded:
-        unasked = _not_compared(self.case, self.criterion, conversation)
-        if unasked:
-            return Graded(whole=unasked)
+        skipped = _not_compared(self.case, self.criterion, conversation)
+        if skipped:
+            return Graded(whole=skipped)
         panel = Panel.of(self.criterion, model, key) if model else None
 
         async def score(turn: Turn) -> MetricResult | None:
@@ -123,7 +81,7 @@ class ReferenceAnswerMatch:
                 return Score(1, "the reply contains the reference")
             if panel is None:
                 return no_model(self.criterion)
-            return await _matched(self.case, self.criterion, conversation, turn, reference, panel)
+            return await _matched(self, turn, conversation, reference, panel)
 
         return await each_turn(conversation.turns, score)
 
@@ -145,14 +103,10 @@ JUDGED: Mapping[str, Callable[[EvalCase, Criterion], Grader]] = one_for_each(
 
 
 async def _matched(
-    case: EvalCase,
-    criterion: Criterion,
-    conversation: Conversation,
-    turn: Turn,
-    reference: str,
-    panel: Panel,
+    grader: CriterionGrader, turn: Turn, conversation: Conversation, reference: str, panel: Panel
 ) -> MetricResult:
-    messages = reply_messages(case, criterion, conversation, turn, match_question(reference))
+    question = match_question(reference)
+    messages = reply_messages(grader.case, grader.criterion, conversation, turn, question)
     return voted(await panel.ask(messages, BinaryAnswer, turn.turn_index), panel.samples)
 
 

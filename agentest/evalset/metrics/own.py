@@ -17,8 +17,8 @@ from typing import Any, ClassVar
 from pydantic import TypeAdapter
 
 from agentest.errors import ConfigError
-from agentest.evalset.formats.criteria import Criterion
-from agentest.evalset.formats.model import EvalCase, Invocation
+from agentest.evalset.formats.model import Invocation
+from agentest.evalset.metrics.base import CriterionGrader
 from agentest.evaluate.grading import Graded
 from agentest.llm.port import CallKey, Model
 from agentest.results import MetricResult, Score, Skipped
@@ -119,16 +119,10 @@ Code = type[Evaluator] | Evaluator | Callable[..., Any]
 
 
 @dataclass(frozen=True, slots=True)
-class CustomGrader:
+class CustomGrader(CriterionGrader):
     """Grades by code of the user's own."""
 
-    case: EvalCase
-    criterion: Criterion
     code: Code
-
-    @property
-    def name(self) -> str:
-        return self.criterion.metric
 
     async def grade(self, conversation: Conversation, model: Model | None, key: CallKey) -> Graded:
         """The scores by invocation. Whatever the code raises is the caller's to keep."""

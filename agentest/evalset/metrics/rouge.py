@@ -47,11 +47,6 @@ def rouge1(response: str, reference: str) -> Overlap:
     return Overlap.of(words(response), words(reference))
 
 
-def rouge1_f(response: str, reference: str) -> float:
-    """The F measure of ROUGE-1, from 0 to 1; 0 where either side has no word."""
-    return rouge1(response, reference).f
-
-
 def words(text: str) -> list[str]:
     """The words that ROUGE counts, in order."""
     spaced = _normalized(text).lower().translate(_SPACED)

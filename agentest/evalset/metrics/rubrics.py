@@ -14,10 +14,9 @@ from agentest.errors import UsageError
 from agentest.evalset.formats.criteria import Criterion
 from agentest.evalset.formats.model import EvalCase, Rubric
 from agentest.evalset.metrics.prompts import rubric_question
-from agentest.evalset.metrics.sampling import Panel, Sampled, each_turn, majority, no_model
+from agentest.evalset.metrics.sampling import Panel, Sampled, majority
+from agentest.evalset.metrics.turn_judges import TurnJudge
 from agentest.evalset.metrics.turns import invocation_at, reply_messages
-from agentest.evaluate.grading import Graded
-from agentest.llm.port import CallKey, Model
 from agentest.metrics import ADK_METRICS
 from agentest.results import MetricResult, RubricScore, Score, Skipped, Unscored
 from agentest.transcript import Conversation, Turn
@@ -115,7 +114,7 @@ def rubric_answers(count: int) -> type[RubricAnswers]:
 
 
 @dataclass(frozen=True, slots=True)
-class RubricQuality:
+class RubricQuality(TurnJudge):
     """`rubric_based_final_response_quality_v1` and `rubric_based_tool_use_quality_v1`.
 
     Each rubric is 1 or 0 by the majority of the samples that answer it, a tie 0; the turn's value is the
@@ -123,31 +122,16 @@ class RubricQuality:
     Making one raises UsageError, as `check_rubrics` does.
     """
 
-    case: EvalCase
-    criterion: Criterion
-
     def __post_init__(self) -> None:
         check_rubrics(self.case, self.criterion)
 
-    @property
-    def name(self) -> str:
-        return self.criterion.metric
+    def _no_turn(self) -> Skipped:
+        return Skipped("no turn of the conversation has rubrics")
 
-    async def grade(self, conversation: Conversation, model: Model | None, key: CallKey) -> Graded:
-        if model is None:
-            return Graded(whole=no_model(self.criterion))
-        panel = Panel.of(self.criterion, model, key)
-
-        async def score(turn: Turn) -> MetricResult | None:
-            rubrics = effective_rubrics(self.case, self.criterion, turn.turn_index)
-            return await self._score(turn, rubrics, conversation, panel) if rubrics else None
-
-        graded = await each_turn(conversation.turns, score)
-        return graded if graded.turns else Graded(whole=Skipped("no turn of the conversation has rubrics"))
-
-    async def _score(
-        self, turn: Turn, rubrics: tuple[Rubric, ...], conversation: Conversation, panel: Panel
-    ) -> MetricResult:
+    async def _score(self, turn: Turn, conversation: Conversation, panel: Panel) -> MetricResult | None:
+        rubrics = effective_rubrics(self.case, self.criterion, turn.turn_index)
+        if not rubrics:
+            return None
         of_tools = ADK_METRICS[self.name].judges_tool_calls
         question = rubric_question(rubrics, of_tools=of_tools)
         messages = reply_messages(self.case, self.criterion, conversation, turn, question)

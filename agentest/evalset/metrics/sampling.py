@@ -11,16 +11,14 @@ from pydantic import BaseModel
 
 from agentest.errors import ModelError
 from agentest.evalset.formats.criteria import Criterion
-from agentest.evaluate.grading import Graded
 from agentest.evaluate.judge import BinaryAnswer
 from agentest.llm.port import CallKey, Message, Model
 from agentest.metrics import ADK_METRICS
-from agentest.results import NO_MODEL, MetricResult, Score, Skipped, Unscored
-from agentest.transcript import Turn
+from agentest.results import NO_MODEL, Score, Skipped, Unscored
 
 Answer = TypeVar("Answer", bound=BaseModel)
-Given = TypeVar("Given")
-Found = TypeVar("Found")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 def samples_of(criterion: Criterion) -> int:
@@ -39,7 +37,12 @@ def no_model(criterion: Criterion) -> Skipped:
 
 @dataclass(frozen=True, slots=True)
 class Sampled(Generic[Answer]):
-    """The answers that could be had, in the order of their samples, and what the first problem was."""
+    """The samples that have an answer, in their order, and what the first problem was.
+
+    google-adk leaves out the samples that it cannot read and lets the others decide, however few they are;
+    so do its metrics here. Agentest's own metrics (`evaluate.judge`) have no score unless more than half of
+    the samples have an answer.
+    """
 
     answers: tuple[Answer, ...]
     problem: str = ""
@@ -71,32 +74,25 @@ class Panel:
             except Exception as error:  # noqa: BLE001 - a model's defect costs its answer, not the run
                 return f"internal error: {type(error).__name__}: {error}"
 
-        found = await concurrently(sample, range(self.samples))
-        problems = [given for given in found if isinstance(given, str)]
+        replies = await concurrently(sample, range(self.samples))
+        problems = [reply for reply in replies if isinstance(reply, str)]
         return Sampled(
-            tuple(given for given in found if not isinstance(given, str)),
+            tuple(reply for reply in replies if not isinstance(reply, str)),
             problems[0] if problems else "no judge was asked",
         )
 
 
-async def concurrently(function: Callable[[Given], Awaitable[Found]], given: Sequence[Given]) -> list[Found]:
-    """What the function finds for each of the values, all at once, in their order."""
-    found: dict[int, Found] = {}
+async def concurrently(function: Callable[[Item], Awaitable[Result]], items: Sequence[Item]) -> list[Result]:
+    """The function's result for each of the items, all asked for at once, in the order of the items."""
+    results: dict[int, Result] = {}
 
-    async def one(index: int) -> None:
-        found[index] = await function(given[index])
+    async def run(index: int) -> None:
+        results[index] = await function(items[index])
 
     async with anyio.create_task_group() as tasks:
-        for index in range(len(given)):
-            tasks.start_soon(one, index)
-    return [found[index] for index in range(len(given))]
-
-
-async def each_turn(turns: Sequence[Turn], score: Callable[[Turn], Awaitable[MetricResult | None]]) -> Graded:
-    """All turns scored at once, by turn; those left out for which there is nothing to say (None)."""
-    found = await concurrently(score, turns)
-    results = zip(turns, found, strict=True)
-    return Graded({turn.turn_index: result for turn, result in results if result is not None})
+        for index in range(len(items)):
+            tasks.start_soon(run, index)
+    return [results[index] for index in range(len(items))]
 
 
 def majority(votes: Sequence[bool]) -> bool:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from agentest.evalset.formats.criteria import Criterion
-from agentest.evalset.formats.model import ConversationScenario, EvalCase
+from agentest.evalset.formats.model import ConversationScenario
 from agentest.evalset.formats.personas import persona_violations
+from agentest.evalset.metrics.base import CriterionGrader
 from agentest.evalset.metrics.prompts import user_messages
 from agentest.evalset.metrics.sampling import Panel, concurrently, no_model, voted
 from agentest.evaluate.grading import Graded
@@ -19,8 +18,7 @@ from agentest.transcript import Conversation, Turn
 WRITTEN = Skipped("the case's conversation is written out, so no user is simulated")
 
 
-@dataclass(frozen=True, slots=True)
-class UserSimulatorQuality:
+class UserSimulatorQuality(CriterionGrader):
     """1 or 0 for every message of the user.
 
     The first must be the case's starting prompt, the others are judged against plan and persona. A last
@@ -28,12 +26,7 @@ class UserSimulatorQuality:
     takes the place of the last turn's result. It is asked however the conversation ended, as google-adk does.
     """
 
-    case: EvalCase
-    criterion: Criterion
-
-    @property
-    def name(self) -> str:
-        return self.criterion.metric
+    __slots__ = ()
 
     async def grade(self, conversation: Conversation, model: Model | None, key: CallKey) -> Graded:
         scenario = self.case.conversation_scenario
