@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from enum import StrEnum
 
 
@@ -26,13 +25,6 @@ _WORDS = {
     Sight.REPORTED: "reported by the agent",
     Sight.UNSEEN: "unseen",
 }
-
-OF_TYPE: Mapping[str, Sight] = {
-    "chat_completions": Sight.RETURNED,
-    "adk": Sight.REPORTED,
-    "custom": Sight.RETURNED,
-}
-"""Agent type → sight of its calls, unless the configuration says otherwise (`tool_visibility`)."""
 
 
 class SeenBy(StrEnum):

@@ -20,6 +20,7 @@ FLOORS: list[dict[str, str]] = [
     },
     # What is said, found out and decided.
     {
+        "messages": "",
         "sight": "",
         "metrics": "support",
     },
@@ -44,12 +45,12 @@ FLOORS: list[dict[str, str]] = [
     },
     # Whom a run talks to.
     {
-        "agents": "config scenarios errors transcript sight support http",
+        "agents": "config scenarios errors messages transcript sight support http",
         "llm": "config errors results transcript version support http",
     },
     # What it does with them.
     {
-        "conversation": "agents llm scenarios mocks errors transcript storing support",
+        "conversation": "agents llm scenarios mocks errors messages transcript storing support",
         "evaluate": "llm scenarios errors metrics results transcript storing support",
     },
     {

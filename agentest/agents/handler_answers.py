@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from agentest.agents.chat_completions.completion import read_message, read_usage
+from agentest.agents.chat_completions.completion import read_usage
+from agentest.agents.chat_completions.wire import from_wire
 from agentest.agents.port import AgentReply
 from agentest.errors import AgentError
 from agentest.transcript import Usage
@@ -30,17 +31,18 @@ def read_answer(answer: Any) -> AgentReply:
     """The reply that a handler returned. Raises AgentError that says what was returned and what may be."""
     if isinstance(answer, str):
         return AgentReply(answer)
-    found = _fields(answer, _OF_AN_ANSWER)
-    if found is None:
+    fields = _fields(answer, _OF_AN_ANSWER)
+    if fields is None:
         raise AgentError(f"the handler returned {_kind(answer)}; it may return {_MAY_RETURN}")
-    message = found
-    if found.get("choices"):
-        choice = _fields(_first(found["choices"]), ("message",)) or {}
+    message = fields
+    if fields.get("choices"):
+        choice = _fields(_first(fields["choices"]), ("message",)) or {}
         message = _fields(choice.get("message"), _OF_AN_ANSWER) or {}
     if not any(key in message for key in _OF_A_MESSAGE):
-        keys = ", ".join(map(repr, list(found)[:10])) or "no keys"
+        keys = ", ".join(map(repr, list(fields)[:10])) or "no keys"
         raise AgentError(f"the handler returned {_kind(answer)} with {keys}; it may return {_MAY_RETURN}")
-    return read_message(_as_chat_message(message), _usage(found))
+    read = from_wire(_as_chat_message(message))
+    return AgentReply(read.text, read.tool_requests, _usage(fields))
 
 
 def _kind(answer: Any) -> str:
@@ -59,18 +61,18 @@ def _fields(value: Any, names: Iterable[str]) -> Fields | None:
         return None
     if callable(dump := getattr(value, "model_dump", None)):
         return _dumped(value, dump)
-    found = {name: getattr(value, name) for name in names if hasattr(value, name)}
-    return found or None
+    attributes = {name: getattr(value, name) for name in names if hasattr(value, name)}
+    return attributes or None
 
 
 def _dumped(value: Any, dump: Any) -> Fields:
     try:
-        found = dump(warnings=False)  # litellm's objects warn of each other
+        dumped = dump(warnings=False)  # litellm's objects warn of each other
     except Exception as error:
         raise AgentError(
             f"the handler returned {_kind(value)} that cannot be read: {type(error).__name__}: {error}"
         ) from error
-    return found if isinstance(found, Mapping) else {"content": found}
+    return dumped if isinstance(dumped, Mapping) else {"content": dumped}
 
 
 def _as_chat_message(message: Fields) -> Fields:
@@ -95,24 +97,24 @@ def _parts(content: Any) -> Any:
     return [part if isinstance(part, str) else _fields(part, _OF_A_PART) or part for part in content]
 
 
-def _tool_calls(given: Any) -> Any:
-    if not isinstance(given, list | tuple):
-        return given
-    return [_tool_call(item) for item in given]
+def _tool_calls(calls: Any) -> Any:
+    if not isinstance(calls, list | tuple):
+        return calls
+    return [_tool_call(item) for item in calls]
 
 
 def _tool_call(item: Any) -> Any:
-    found = _fields(item, _OF_A_TOOL_CALL)
-    if found is None:
+    fields = _fields(item, _OF_A_TOOL_CALL)
+    if fields is None:
         return item
-    function = _fields(found.get("function"), _OF_A_TOOL_CALL)
+    function = _fields(fields.get("function"), _OF_A_TOOL_CALL)
     if function is None:  # LangChain's: the name and the argument object stand beside the id
-        function = {"name": found.get("name"), "arguments": found.get("args")}
-    return {"id": found.get("id"), "function": function}
+        function = {"name": fields.get("name"), "arguments": fields.get("args")}
+    return {"id": fields.get("id"), "function": function}
 
 
-def _usage(found: Fields) -> Usage:
+def _usage(fields: Fields) -> Usage:
     """Tokens as chat completions report them, or as LangChain and Anthropic do."""
-    reported = _fields(found.get("usage") or found.get("usage_metadata"), _OF_A_USAGE) or {}
+    reported = _fields(fields.get("usage") or fields.get("usage_metadata"), _OF_A_USAGE) or {}
     prompt, completion = reported.get("input_tokens"), reported.get("output_tokens")
     return read_usage({"prompt_tokens": prompt, "completion_tokens": completion, **reported})

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import anyio
 
-from agentest.agents.adk_server.client import AdkClient
-from agentest.agents.chat_completions.client import ChatCompletionsClient
-from agentest.agents.port import Agent
-from agentest.agents.python import CustomAgentClient
-from agentest.config.agents import AdkAgent, AgentConfig, ChatCompletionsAgent, HttpAgent
+from agentest.agents.port import Agent, OpenAgent, Resources
+from agentest.config.agent_types import AgentConfig, type_of
+from agentest.config.agents import HttpAgent
 from agentest.errors import AgentUnreachable, ConfigError
 from agentest.http.client import Client
 from agentest.http.guard import RefusedAddress
 from agentest.http.retries import describe, pause_before_retry
-from agentest.support.importing import import_object
 
 _CONNECT_TIMEOUT_S = 10.0
 
@@ -30,31 +28,16 @@ def make_agents(
     root: Path,
 ) -> dict[str, Agent]:
     """The agents by name. Raises ConfigError for a handler that cannot be imported."""
-    threads = anyio.CapacityLimiter(concurrency)
-    return {name: _agent(name, config, client, timeout_s, threads, root) for name, config in configs.items()}
+    resources = Resources(
+        client=client, timeout_s=timeout_s, threads=anyio.CapacityLimiter(concurrency), root=root
+    )
+    return {name: _opened(name, config, resources) for name, config in configs.items()}
 
 
-def _agent(
-    name: str,
-    config: AgentConfig,
-    client: Client,
-    timeout_s: float,
-    threads: anyio.CapacityLimiter,
-    root: Path,
-) -> Agent:
-    if isinstance(config, ChatCompletionsAgent):
-        return ChatCompletionsClient(config, client, timeout_s)
-    if isinstance(config, AdkAgent):
-        return AdkClient(config, client, timeout_s)
-    handler = config.handler
-    if isinstance(handler, str):
-        try:
-            handler = import_object(handler, root)
-        except ValueError as error:
-            raise ConfigError(f"agent {name!r}: handler: {error}") from None
-    if not callable(handler):
-        raise ConfigError(f"agent {name!r}: handler: {config.handler!r} is not a function")
-    return CustomAgentClient(name, handler, timeout_s, threads)
+def _opened(name: str, config: AgentConfig, resources: Resources) -> Agent:
+    """The client of an agent's type, whose module is imported only where a configuration has that type."""
+    open_agent: OpenAgent = import_module(type_of(config).client).open_agent
+    return open_agent(name, config, resources)
 
 
 async def check_reachable(name: str, config: AgentConfig, client: Client) -> None:

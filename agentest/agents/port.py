@@ -4,24 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
+from pathlib import Path
 from typing import Any, Protocol
 
+import anyio
+
 from agentest.errors import AgentError
+from agentest.http.client import Client
+from agentest.messages import Message, ToolRequest
 from agentest.scenarios.definition import Session
 from agentest.support.json_text import well_formed
 from agentest.transcript import Remark, ToolCall, Usage
-
-Message = dict[str, Any]
-"""A chat-completions message as it goes over the wire."""
-
-
-@dataclass(frozen=True, slots=True)
-class ToolRequest:
-    """A tool call as the agent wrote it. `arguments` is its JSON text."""
-
-    id: str
-    name: str
-    arguments: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +82,29 @@ class TurnContext:
     every run: an agent that keeps sessions by it would go on with yesterday's conversation."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resources:
+    """What the agents of a run share."""
+
+    client: Client
+    timeout_s: float
+    """The longest that one request may take."""
+    threads: anyio.CapacityLimiter
+    """Threads for handlers that block."""
+    root: Path
+    """The folder from which import paths are resolved."""
+
+
 class Agent(Protocol):
-    """An agent under test. It holds nothing of a conversation: every request brings the whole history."""
+    """An agent under test. It keeps nothing of a conversation: every request brings the whole history."""
 
     name: str
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
         """The agent's answer to the conversation so far. Raises AgentError when it has none."""
         ...
+
+
+OpenAgent = Callable[[str, Any, Resources], Agent]
+"""Makes an agent from its name and the settings of its type. Raises ConfigError for settings that name
+something that does not exist. The module of each protocol has one, called `open_agent`."""

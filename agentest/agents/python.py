@@ -1,4 +1,4 @@
-"""An agent in Python: a function from messages to a message."""
+"""An agent in Python: a function from chat-completions messages to a message."""
 
 from __future__ import annotations
 
@@ -9,13 +9,29 @@ from typing import Any
 
 import anyio
 
+from agentest.agents.chat_completions.wire import WireMessage, to_wire
 from agentest.agents.handler_answers import read_answer
-from agentest.agents.port import AgentReply, Message, TurnContext
-from agentest.errors import AgentError, AgentestError
+from agentest.agents.port import AgentReply, Resources, TurnContext
+from agentest.config.agents import CustomAgent
+from agentest.errors import AgentError, AgentestError, ConfigError
+from agentest.messages import Message
 from agentest.support.calling import Steps, ends_the_run, from_anywhere, in_thread, words_of
 from agentest.support.deadlines import TimeLimit
 from agentest.support.functions import is_async
-from agentest.support.json_text import copied
+from agentest.support.importing import import_object
+
+
+def open_agent(name: str, config: CustomAgent, resources: Resources) -> CustomAgentClient:
+    """The client of a handler. Raises ConfigError for one that cannot be imported or called."""
+    handler = config.handler
+    if isinstance(handler, str):
+        try:
+            handler = import_object(handler, resources.root)
+        except ValueError as error:
+            raise ConfigError(f"agent {name!r}: handler: {error}") from None
+    if not callable(handler):
+        raise ConfigError(f"agent {name!r}: handler: {config.handler!r} is not a function")
+    return CustomAgentClient(name, handler, resources.timeout_s, resources.threads)
 
 
 class CustomAgentClient:
@@ -34,7 +50,7 @@ class CustomAgentClient:
         """The handler's answer. Raises AgentError; other AgentestErrors pass through."""
         ctx = replace(ctx, resolve_tool=from_anywhere(ctx.resolve_tool))
         limit, steps = TimeLimit(self._timeout_s), Steps()
-        answer = await self._in_time(copied(list(messages)), ctx, limit, steps)
+        answer = await self._in_time(to_wire(messages), ctx, limit, steps)
         # What holds up the event loop is not the agent's doing, but for what the handler did in it itself.
         took = min(limit.elapsed + steps.blocked, limit.elapsed_in_all)
         if took > self._timeout_s:
@@ -42,7 +58,7 @@ class CustomAgentClient:
         return replace(read_answer(answer), latency_ms=took * 1000)
 
     async def _in_time(
-        self, messages: list[Message], ctx: TurnContext, limit: TimeLimit, steps: Steps
+        self, messages: list[WireMessage], ctx: TurnContext, limit: TimeLimit, steps: Steps
     ) -> Any:
         try:
             with limit:
@@ -59,7 +75,7 @@ class CustomAgentClient:
     def _too_late(self) -> AgentError:
         return AgentError(f"the handler of agent {self.name!r} did not answer within {self._timeout_s:g} s")
 
-    async def _call(self, messages: list[Message], ctx: TurnContext, steps: Steps) -> Any:
+    async def _call(self, messages: list[WireMessage], ctx: TurnContext, steps: Steps) -> Any:
         if self._is_async:
             answer = self._handler(messages, ctx)
         else:

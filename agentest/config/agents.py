@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import (
     BeforeValidator,
-    Discriminator,
     Field,
-    Tag,
     field_validator,
     model_validator,
 )
 
-from agentest.config.fields import NotNegative, Section, check_headers, check_url, has_valid_port, no_bool
+from agentest.config.fields import (
+    NotNegative,
+    Section,
+    check_headers,
+    check_json,
+    check_url,
+    has_valid_port,
+    no_bool,
+)
 from agentest.sight import Sight
+from agentest.support.redact import header_secrets, secret_values, url_secrets
 
 
 class Server(Section):
@@ -50,10 +57,21 @@ class Server(Section):
 class AnyAgent(Section):
     """What every agent has."""
 
+    if TYPE_CHECKING:
+        type: str  # each type's own class says which
+
     name: str = Field(default="agent", min_length=1)
     tool_visibility: Sight | None = None
-    """How its tool calls come to be known; None: as its type says (`sight_of`)."""
+    """How its tool calls come to be known; None: as its type says (`agent_types.sight_of`)."""
     server: Server | None = None
+
+    @property
+    def address(self) -> str:
+        """Where the agent is, for people."""
+        raise NotImplementedError
+
+    def check_can_be_sent(self) -> None:
+        """Raise ValueError for a setting that cannot be part of a request."""
 
 
 class HttpAgent(AnyAgent):
@@ -63,6 +81,10 @@ class HttpAgent(AnyAgent):
     headers: dict[str, str] = Field(default_factory=dict)
     streaming: bool = False
     retries: NotNegative = 2
+
+    @property
+    def address(self) -> str:
+        return self.endpoint
 
     @field_validator("endpoint")
     @classmethod
@@ -82,6 +104,13 @@ class ChatCompletionsAgent(HttpAgent):
     body: dict[str, Any] = Field(default_factory=dict)
     send_session_state: bool = False
     """Send the state of a case's session as `metadata.session_state`."""
+
+    def check_can_be_sent(self) -> None:
+        """Raise ValueError for a body that is not JSON."""
+        try:
+            check_json(self.body)
+        except ValueError as error:
+            raise ValueError(f"the body of {self.name!r} {error}") from None
 
     @field_validator("body")
     @classmethod
@@ -140,26 +169,18 @@ class CustomAgent(AnyAgent):
     handler: Callable[..., Any] | str
     """An async or plain function `(messages, ctx) -> message | str`, or its import path `pkg.module:name`."""
 
-
-def _agent_type(value: Any) -> str:
-    given = value.get("type") if isinstance(value, Mapping) else getattr(value, "type", None)
-    return "chat_completions" if given is None else str(given)
-
-
-AgentConfig = Annotated[
-    Annotated[ChatCompletionsAgent, Tag("chat_completions")]
-    | Annotated[AdkAgent, Tag("adk")]
-    | Annotated[CustomAgent, Tag("custom")],
-    Discriminator(_agent_type),
-]
+    @property
+    def address(self) -> str:
+        return "python handler"
 
 
-AGENT_CLASSES = (ChatCompletionsAgent, AdkAgent, CustomAgent)
+def server_secrets(agent: AnyAgent) -> list[str]:
+    """What must not be shown of the agent's server: credentials in its address and its environment."""
+    if agent.server is None:
+        return []
+    return [*url_secrets(agent.server.ready), *secret_values(agent.server.env)]
 
 
-AGENT_TYPES = ("chat_completions", "adk", "custom")
-"""The types of these classes, in their order."""
-
-
-AGENT_KEYS = frozenset(name for kind in AGENT_CLASSES for name in kind.model_fields)
-"""The keys of every type together."""
+def http_secrets(agent: HttpAgent) -> list[str]:
+    """What must not be shown of an agent over HTTP: credentials in its address, headers and server."""
+    return [*url_secrets(agent.endpoint), *header_secrets(agent.headers), *server_secrets(agent)]

@@ -1,4 +1,4 @@
-"""The configuration: its keys, defaults and rules (contract, section 1).
+"""The configuration: its keys, defaults and rules.
 
 Values only; `load` finds and reads the file.
 """
@@ -15,20 +15,14 @@ from pydantic import (
     model_validator,
 )
 
-from agentest.config.agents import AGENT_KEYS, AgentConfig, ChatCompletionsAgent
-from agentest.config.fields import AtLeastOne, NotNegative, Number, Section, check_json, check_name
+from agentest.config.agent_types import AgentConfig, agent_keys
+from agentest.config.fields import AtLeastOne, NotNegative, Number, Section, check_name
 from agentest.config.models import PROVIDERS, JudgeSettings, ModelSettings, ProviderOptions
 from agentest.metrics import metric_name, normal_thresholds
 from agentest.results import Severity
-from agentest.sight import OF_TYPE, Sight
 from agentest.support.spelling import snake_keys
 
 REPORTERS = ("console", "json", "github-actions")
-
-
-def sight_of(agent: AgentConfig) -> Sight:
-    """How the agent's tool calls come to be known."""
-    return agent.tool_visibility or OF_TYPE[agent.type]
 
 
 class Config(Section):
@@ -86,11 +80,7 @@ class Config(Section):
     def _bodies_can_be_sent(cls, value: Any) -> Any:
         agents = value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value]
         for agent in agents:
-            if isinstance(agent, ChatCompletionsAgent):
-                try:
-                    check_json(agent.body)
-                except ValueError as error:
-                    raise ValueError(f"the body of {agent.name!r} {error}") from None
+            agent.check_can_be_sent()
         return value
 
     @field_validator("reporters")
@@ -132,14 +122,15 @@ def override(agent: Any, entry: Any, key: str = "compare") -> Any:
     """
     if not isinstance(entry, Mapping):
         return entry
-    entry = snake_keys(entry, AGENT_KEYS)
+    keys = agent_keys()
+    entry = snake_keys(entry, keys)
     if not entry.get("name"):
         raise ValueError(f"{key}: needs a `name`; names tell the results apart")
     if "type" in entry:
         return entry
     if isinstance(agent, BaseModel):
         agent = agent.model_dump(exclude_unset=True)
-    base = snake_keys(agent, AGENT_KEYS) if isinstance(agent, Mapping) else {}
+    base = snake_keys(agent, keys) if isinstance(agent, Mapping) else {}
     merged = {**base, **entry}
     if isinstance(base.get("body"), Mapping) and isinstance(entry.get("body"), Mapping):
         merged["body"] = {**base["body"], **entry["body"]}

@@ -13,7 +13,7 @@ import yaml
 from dotenv import dotenv_values
 from pydantic import ValidationError
 
-from agentest.config.agents import HttpAgent
+from agentest.config.agent_types import secrets_of_agent
 from agentest.config.config import Config
 from agentest.config.fields import Section
 from agentest.config.problems import Path_, describe, dotted, place
@@ -215,16 +215,8 @@ def secrets_of(config: Config) -> list[str]:
     """What a configuration holds that must not be shown, wherever it came from."""
     secrets: list[str] = []
     for agent in (config.agent, *config.agents.values(), *config.compare):
-        if isinstance(agent, HttpAgent):
-            secrets += _agent_secrets(agent)
+        secrets += secrets_of_agent(agent)
     for options in (config.provider_options, config.user.provider_options, config.judge.provider_options):
         secrets += [*header_secrets(options.headers), *url_secrets(options.base_url or "")]
         secrets += [options.api_key] if options.api_key else []
-    return secrets
-
-
-def _agent_secrets(agent: HttpAgent) -> list[str]:
-    secrets = [*url_secrets(agent.endpoint), *header_secrets(agent.headers)]
-    if agent.server:
-        secrets += [*url_secrets(agent.server.ready), *secret_values(agent.server.env)]
     return secrets

@@ -8,7 +8,8 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from agentest.config.agents import AGENT_CLASSES, AGENT_KEYS, AGENT_TYPES
+from agentest.config.agent_types import AGENT_TYPES, agent_keys
+from agentest.config.agents import AnyAgent
 from agentest.config.config import Config
 from agentest.config.fields import Section
 from agentest.support.redact import (
@@ -77,7 +78,7 @@ def _unknown_key(loc: Path_) -> str:
     """What is valid where an unknown key was found; `loc` as pydantic tells it, with the type of an agent."""
     key, section = str(loc[-1]), _section_at(loc[:-1])
     hint = did_you_mean(key, section.model_fields)
-    if issubclass(section, AGENT_CLASSES) and snake_case(key) in AGENT_KEYS:
+    if issubclass(section, AnyAgent) and snake_case(key) in agent_keys():
         names = ", ".join(f"`{name}`" for name in sorted(section.model_fields))
         hint = f"an agent of this type takes {names}"
     return f"unknown key `{key}`; {hint}"
@@ -89,7 +90,7 @@ def _section_at(loc: Path_) -> type[BaseModel]:
     parts = loc
     if parts and parts[0] in ("agent", "agents", "compare"):
         tag_at = 1 if parts[0] == "agent" else 2
-        section, parts = AGENT_CLASSES[AGENT_TYPES.index(str(parts[tag_at]))], parts[tag_at + 1 :]
+        section, parts = AGENT_TYPES[str(parts[tag_at])].settings, parts[tag_at + 1 :]
     for part in parts:
         info = section.model_fields.get(str(part))
         section = _section_of(info.annotation if info else None) or section

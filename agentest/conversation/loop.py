@@ -11,16 +11,15 @@ from typing import Any
 from agentest.agents.port import (
     Agent,
     AgentReply,
-    Message,
     NoReply,
     ResolveTool,
-    ToolRequest,
     TurnContext,
     well_formed_reply,
 )
 from agentest.conversation.sessions import new_session_id
 from agentest.conversation.users import User
 from agentest.errors import AgentError, AgentestError, HeldUp, MockError, ModelError
+from agentest.messages import AgentMessage, Message, ToolRequest, ToolResult, UserText
 from agentest.mocks.resolver import MockResolver
 from agentest.scenarios.definition import Session
 from agentest.support.json_text import copied, well_formed
@@ -160,9 +159,9 @@ class TurnLoop:
     async def _take_turn(self, text: str) -> None:
         text = well_formed(text)
         self._current = _Progress(len(self._turns), text)
-        self._messages.append({"role": "user", "content": text})
+        self._messages.append(UserText(text))
         reply = await self._text_reply(self._current)
-        self._messages.append({"role": "assistant", "content": reply})
+        self._messages.append(AgentMessage(reply))
         calls = self._mocks.calls_of(self._current.turn_index)
         self._turns = (*self._turns, self._current.closed(reply, calls))
         self._current = None
@@ -231,31 +230,21 @@ class TurnLoop:
 
     async def _answer_tools(self, reply: AgentReply, turn: _Progress) -> None:
         requests = _with_ids(reply.tool_requests, turn)
-        results: list[Message] = []
+        results: list[ToolResult] = []
         for request in requests:
             with self._waiting_for("tools"):
                 text = await self._mocks.resolve_json(request.name, request.arguments, turn.turn_index)
-            results.append({"role": "tool", "tool_call_id": request.id, "content": well_formed(text)})
-        self._messages.append(_assistant_message(reply.text, requests))
+            results.append(ToolResult(request.id, request.name, well_formed(text)))
+        self._messages.append(AgentMessage(reply.text, requests))
         self._messages.extend(results)
 
 
-def _with_ids(requests: Sequence[ToolRequest], turn: _Progress) -> list[ToolRequest]:
-    """The requests, those without an id given one: results are told apart by it."""
-    return [
-        request
-        if request.id
-        else ToolRequest(f"call_{turn.turn_index}_{turn.requests}_{i}", request.name, request.arguments)
+def _with_ids(requests: Sequence[ToolRequest], turn: _Progress) -> tuple[ToolRequest, ...]:
+    """The requests, each with an id: results are told apart by it."""
+    return tuple(
+        request if request.id else replace(request, id=f"call_{turn.turn_index}_{turn.requests}_{i}")
         for i, request in enumerate(requests)
-    ]
-
-
-def _assistant_message(text: str | None, requests: Sequence[ToolRequest]) -> Message:
-    calls = [
-        {"id": r.id, "type": "function", "function": {"name": r.name, "arguments": r.arguments}}
-        for r in requests
-    ]
-    return {"role": "assistant", "content": text, "tool_calls": calls}
+    )
 
 
 def _blame(error: Exception) -> Blame:

@@ -12,7 +12,8 @@ from types import MappingProxyType
 
 from pydantic import ValidationError
 
-from agentest.config.agents import AgentConfig, ChatCompletionsAgent
+from agentest.config.agent_types import AgentConfig
+from agentest.config.agents import ChatCompletionsAgent
 from agentest.config.config import Config
 from agentest.config.file import LoadedConfig, find, load, secrets_of
 from agentest.errors import ConfigError, ScenarioError, UsageError

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from time import perf_counter
 from typing import Any
 
-from agentest.config.config import sight_of
+from agentest.config.agent_types import sight_of
 from agentest.events import (
     Emit,
     RunFinished,

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from agentest.config.agents import AgentConfig, HttpAgent
-from agentest.config.config import Config, sight_of
+from agentest.config.agent_types import AgentConfig, sight_of
+from agentest.config.config import Config
 from agentest.errors import ConfigError
 from agentest.evaluate.custom import Metric
 from agentest.evaluate.grading import Grader
@@ -315,4 +315,4 @@ def _not_run(scenario: Scenario, agent: str, file: str, status: Status, why: str
 
 def endpoint(agent: AgentConfig) -> str:
     """Where an agent is, for people."""
-    return agent.endpoint if isinstance(agent, HttpAgent) else "python handler"
+    return agent.address

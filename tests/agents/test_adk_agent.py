@@ -26,6 +26,7 @@ from agentest.conversation.users import ScriptedUser
 from agentest.errors import AgentError, AgentUnreachable
 from agentest.http.client import open_client
 from agentest.http.guard import AddressGuard
+from agentest.messages import AgentMessage, UserText
 from agentest.mocks.resolver import MockResolver
 from agentest.run.plan import endpoint
 from agentest.scenarios.definition import Session
@@ -35,9 +36,9 @@ from agentest.transcript import Conversation, Remark, ToolCall, Usage
 STATE = {"customer": "Ann", "n": None, "user:tier": "gold"}
 SESSION = Session("salon", "u-1", STATE, "s-1")
 SAID = (
-    {"role": "user", "content": "Hi"},
-    {"role": "assistant", "content": "Hello."},
-    {"role": "user", "content": "Book."},
+    UserText("Hi"),
+    AgentMessage("Hello."),
+    UserText("Book."),
 )
 SSE = ["content-type: text/event-stream"]
 NOW = "retry-after: 0"

@@ -25,6 +25,7 @@ from agentest.config.agents import AdkAgent
 from agentest.conversation.sessions import new_session_id
 from agentest.http.client import open_client
 from agentest.http.guard import AddressGuard
+from agentest.messages import UserText
 from agentest.scenarios.definition import Session
 from agentest.sight import SeenBy
 from agentest.transcript import Remark, ToolCall
@@ -76,7 +77,7 @@ def say(url: str, *texts: str, session: Session | None = None, **config: Any) ->
             agent = AdkClient(AdkAgent(type="adk", **settings), client, 30)
             return [
                 await agent.reply(
-                    [{"role": "user", "content": text}],
+                    [UserText(text)],
                     TurnContext("c-1", "s", turn, print, session, session_id=session_id),
                 )
                 for turn, text in enumerate(texts)

@@ -17,6 +17,7 @@ import pytest
 from wire import Answer, Connection, Wire, closed_port, completion, hang, http, reset, wire
 
 from agentest.agents.chat_completions.client import ChatCompletionsClient
+from agentest.agents.chat_completions.wire import to_wire
 from agentest.agents.port import AgentReply, NoReply, TurnContext
 from agentest.config.agents import ChatCompletionsAgent
 from agentest.errors import AgentError
@@ -24,10 +25,11 @@ from agentest.http.bodies import BodyTooLarge
 from agentest.http.client import open_client
 from agentest.http.guard import AddressGuard
 from agentest.http.retries import pause_before_retry, retry_after
+from agentest.messages import AgentMessage, Message, UserText
 from agentest.testing import Raw, ScriptedAgent, tool_call
 
 GOOD = http(completion())
-SAID = ({"role": "user", "content": "Hi"},)
+SAID = (UserText("Hi"),)
 NOW = "retry-after: 0"
 
 
@@ -36,7 +38,7 @@ def _no_tools(*_: Any) -> Any:
 
 
 async def ask(
-    endpoint: str, timeout_s: float = 10.0, messages: Sequence[dict[str, Any]] = SAID, **config: Any
+    endpoint: str, timeout_s: float = 10.0, messages: Sequence[Message] = SAID, **config: Any
 ) -> AgentReply:
     """One request of the turn loop."""
     async with open_client(AddressGuard()) as client:
@@ -74,11 +76,12 @@ def test_the_request() -> None:
         "X-Team": "grün",
         "Content-Type": "application/json; charset=utf-8",
     }
-    said = [{"role": "user", "content": "Grüße, 😀 \ud800"}]
-    _, opened = asked(GOOD, body=body, headers=headers, messages=said)
+    said = "Grüße, 😀 \ud800"
+    _, opened = asked(GOOD, body=body, headers=headers, messages=[UserText(said)])
     (request,) = opened.requests
     assert request.line == "POST /v1/chat/completions HTTP/1.1"
-    assert request.body == {**body, "messages": [{"role": "system", "content": "Be brief."}, *said]}
+    sent = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": said}]
+    assert request.body == {**body, "messages": sent}
     assert request.headers["authorization"] == "Bearer secret"
     assert request.headers["x-team"].encode("latin-1").decode() == "grün"
     assert request.headers["content-type"] == "application/json; charset=utf-8"
@@ -98,14 +101,14 @@ def test_the_extra_body_is_not_changed() -> None:
             return [request.body["messages"] for request in opened.requests]
 
     first, second = anyio.run(go)
-    assert first == second == [{"role": "system", "content": "Be brief."}, *SAID]
+    assert first == second == [{"role": "system", "content": "Be brief."}, *to_wire(SAID)]
 
 
 def test_a_scripted_agent() -> None:
     """Text, tool calls, usage and latency of an ordinary agent are read."""
     with ScriptedAgent([tool_call("find", q="x"), "Found."]) as agent:
         first = anyio.run(ask, agent.endpoint)
-        second = anyio.run(ask, agent.endpoint, 10.0, [*SAID, {"role": "assistant", "content": "?"}])
+        second = anyio.run(ask, agent.endpoint, 10.0, [*SAID, AgentMessage("?")])
     assert [(r.name, json.loads(r.arguments)) for r in first.tool_requests] == [("find", {"q": "x"})]
     assert (second.text, second.usage.prompt_tokens, second.retries) == ("Found.", 10, 0)
     assert second.latency_ms > 0
@@ -582,7 +585,7 @@ def test_redirects_to_another_origin() -> None:
         (request,) = opened.requests
         assert "secret" not in str(request.headers)
         assert request.headers["content-type"] == "application/json"
-        assert request.body["messages"] == list(SAID)
+        assert request.body["messages"] == to_wire(SAID)
 
 
 @pytest.mark.parametrize("status", ["301 Moved Permanently", "302 Found", "303 See Other"])
@@ -644,7 +647,7 @@ def test_many_at_once() -> None:
             agent = ChatCompletionsClient(ChatCompletionsAgent(endpoint=endpoint), client, 20)
 
             async def one(i: int) -> None:
-                said = [{"role": "user", "content": str(i)}]
+                said = [UserText(str(i))]
                 answers[i] = (
                     await agent.reply(said, TurnContext("c", "s", 0, _no_tools, session_id="x"))
                 ).text

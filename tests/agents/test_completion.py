@@ -12,9 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentest.agents.chat_completions.completion import read_completion, read_message, read_stream
-from agentest.agents.port import AgentReply, ToolRequest
+from agentest.agents.chat_completions.completion import read_completion, read_stream
+from agentest.agents.chat_completions.wire import from_wire
+from agentest.agents.port import AgentReply
 from agentest.errors import AgentError
+from agentest.messages import ToolRequest
 from agentest.transcript import Usage
 
 
@@ -97,7 +99,8 @@ def test_any_stream(events: list[Any], done: bool) -> None:
 def test_any_object_of_a_handler(answer: Any) -> None:
     """Any Python object that a handler returns as its message is a reply or an AgentError."""
     with suppress(AgentError):
-        check(read_message(answer))
+        message = from_wire(answer)
+        check(AgentReply(message.text, message.tool_requests))
 
 
 @pytest.mark.parametrize("depth", [200, 900, 1_000, 100_000])
@@ -123,7 +126,7 @@ def test_a_container_that_contains_itself() -> None:
     message: dict[str, Any] = {"content": {}}
     message["content"]["again"] = message
     with pytest.raises(AgentError, match="content"):
-        read_message(message)
+        from_wire(message)
 
 
 @pytest.mark.parametrize(

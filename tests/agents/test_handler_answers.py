@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from agentest.agents.handler_answers import read_answer
-from agentest.agents.port import AgentReply, ToolRequest
+from agentest.agents.port import AgentReply
 from agentest.errors import AgentError
+from agentest.messages import ToolRequest
 from agentest.transcript import Usage
 
 FIND = ToolRequest("c1", "find", '{"q": 1}')

@@ -23,6 +23,7 @@ from agentest.config.agents import ChatCompletionsAgent, Server
 from agentest.errors import AgentError, AgentUnreachable, ConfigError, ServerError
 from agentest.http.client import open_client
 from agentest.http.guard import ALLOW_METADATA, AddressGuard, RefusedAddress
+from agentest.messages import UserText
 
 REFUSED = [
     "169.254.169.254",
@@ -188,7 +189,7 @@ async def ask(endpoint: str, resolver: AbstractResolver, allow: bool = False) ->
     async with open_client(AddressGuard(allow_metadata=allow), resolver) as client:
         agent = ChatCompletionsClient(ChatCompletionsAgent(endpoint=endpoint, retries=0), client, 1.0)
         ctx = TurnContext("c-1", "s", 0, lambda name, args: None, session_id="x")
-        return await agent.reply([{"role": "user", "content": "Hi"}], ctx)
+        return await agent.reply([UserText("Hi")], ctx)
 
 
 @pytest.mark.parametrize(

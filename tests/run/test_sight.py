@@ -14,10 +14,11 @@ from project import Project
 from pydantic import ValidationError
 
 from agentest import scenario
-from agentest.config.config import Config, sight_of
+from agentest.config.agent_types import AGENT_TYPES, sight_of
+from agentest.config.config import Config
 from agentest.errors import ConfigError
 from agentest.results import ReasonKind, ScenarioResult, Skipped, Status, Unscored
-from agentest.sight import OF_TYPE, SeenBy, Sight
+from agentest.sight import SeenBy, Sight
 from agentest.store.reading import read_results
 from agentest.testing import Raw, ScriptedAgent, ScriptedModel, run_scenarios, tool_call
 
@@ -70,14 +71,14 @@ def one(agent: ScriptedAgent, options: dict[str, Any], **more: Any) -> ScenarioR
 
 def test_the_type_says_how_calls_are_seen() -> None:
     """Each type has its default, and any agent's configuration may say otherwise."""
-    for name, sight in OF_TYPE.items():
+    for name, kind in AGENT_TYPES.items():
         where = {"handler": "a:b"} if name == "custom" else {"endpoint": "http://h"}
         given = {
             "agent": {"type": name, **where},
             "compare": [{"name": "b", "toolVisibility": "unseen"}],
         }
         config = Config.model_validate(given)
-        assert [sight_of(agent) for agent in (config.agent, *config.compare)] == [sight, Sight.UNSEEN]
+        assert [sight_of(agent) for agent in (config.agent, *config.compare)] == [kind.sight, Sight.UNSEEN]
 
 
 @pytest.mark.parametrize(

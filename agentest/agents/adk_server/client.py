@@ -13,11 +13,12 @@ from urllib.parse import quote
 from agentest.agents.adk_server.events import read_event_list, read_event_stream, read_run
 from agentest.agents.hints import ADK_PLACE
 from agentest.agents.http_sender import Answered, HttpSender, read_body
-from agentest.agents.port import AgentReply, Message, NoReply, TurnContext
+from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
 from agentest.agents.reading import read_json, shown
 from agentest.config.agents import AdkAgent
 from agentest.errors import AgentError
 from agentest.http.client import Client, DirectResponse
+from agentest.messages import Message, UserText
 from agentest.scenarios.definition import Session
 
 _DEFAULT_USER = "agentest"
@@ -45,8 +46,13 @@ class _Created:
     session: Any
 
 
+def open_agent(_: str, config: AdkAgent, resources: Resources) -> AdkClient:
+    """The client of an agent behind an ADK server."""
+    return AdkClient(config, resources.client, resources.timeout_s)
+
+
 class AdkClient:
-    """Sends conversations to one ADK server. Holds nothing of any conversation."""
+    """Sends conversations to one ADK server. Keeps nothing of any conversation."""
 
     def __init__(self, config: AdkAgent, client: Client, timeout_s: float) -> None:
         self.name = config.name
@@ -58,14 +64,14 @@ class AdkClient:
         self._sender = HttpSender(config, client, timeout_s, ADK_PLACE)
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
-        """The agent's answer to the last message; the first turn creates the session.
+        """The agent's answer to the last text of the user; the first turn creates the session.
 
         `latency_ms` is the run's alone. Raises NoReply; each request has the whole time-out.
         """
         place = self._place(ctx)
         retries = await self._open_session(place, ctx.session) if ctx.turn_index == 0 else 0
         answered = await self._sender.post(
-            self._run_url, self._request(place, messages[-1]["content"]), self._read
+            self._run_url, self._request(place, _last_text(messages)), self._read
         )
         return _reply(answered, retries + answered.retries, ctx.turn_index, self._streaming)
 
@@ -127,6 +133,11 @@ def _reply(answered: Answered[list[Any]], retries: int, turn_index: int, streame
         observed=run.calls,
         remarks=run.remarks,
     )
+
+
+def _last_text(messages: Sequence[Message]) -> str:
+    """What the user has written last: the server remembers the rest of the conversation itself."""
+    return next(message.text for message in reversed(messages) if isinstance(message, UserText))
 
 
 def _segment(name: str) -> str:

@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agentest.agents.chat_completions.completion import read_completion, read_stream
+from agentest.agents.chat_completions.wire import to_wire
 from agentest.agents.hints import CHAT_PLACE
 from agentest.agents.http_sender import Answered, HttpSender, read_body
-from agentest.agents.port import AgentReply, Message, NoReply, TurnContext
+from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
 from agentest.config.agents import ChatCompletionsAgent
 from agentest.http.client import Client, DirectResponse
+from agentest.messages import Message
 from agentest.scenarios.definition import Session
 
 _STREAM_OPTIONS = "stream_options"
@@ -24,8 +26,13 @@ class _Refused:
     problem: str
 
 
+def open_agent(_: str, config: ChatCompletionsAgent, resources: Resources) -> ChatCompletionsClient:
+    """The client of an agent that speaks chat completions."""
+    return ChatCompletionsClient(config, resources.client, resources.timeout_s)
+
+
 class ChatCompletionsClient:
-    """Sends conversations to one endpoint. Holds nothing of any conversation.
+    """Sends conversations to one endpoint. Keeps nothing of any conversation.
 
     A streaming agent is asked for its tokens. One that refuses to be asked is not asked again.
     """
@@ -37,7 +44,7 @@ class ChatCompletionsClient:
         self._sends_state = config.send_session_state
         self._sender = HttpSender(config, client, timeout_s, CHAT_PLACE)
         self._asks_for_tokens = config.streaming and _STREAM_OPTIONS not in config.body
-        self._has_told_tokens = False
+        self._has_reported_tokens = False
         self._first_messages = list(config.body.get("messages", []))
         self._extra = {key: value for key, value in config.body.items() if key != "messages"}
         if config.streaming:
@@ -45,7 +52,7 @@ class ChatCompletionsClient:
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
         """The agent's answer. Raises NoReply; each attempt has the whole time-out."""
-        payload = {**self._extra, "messages": [*self._first_messages, *messages]}
+        payload = {**self._extra, "messages": [*self._first_messages, *to_wire(messages)]}
         if self._sends_state and ctx.session and ctx.session.state:
             payload["metadata"] = self._metadata(ctx.session)
         answered = await self._ask(payload)
@@ -57,9 +64,9 @@ class ChatCompletionsClient:
         asking = {**payload, _STREAM_OPTIONS: {"include_usage": True}}
         first = await self._sender.post(self._endpoint, asking, self._read_or_refused, _REFUSED)
         if isinstance(first.value, AgentReply):
-            self._has_told_tokens = True
+            self._has_reported_tokens = True
             return Answered(first.value, first.latency_ms, first.retries)
-        if self._has_told_tokens and _STREAM_OPTIONS not in first.value.problem:
+        if self._has_reported_tokens and _STREAM_OPTIONS not in first.value.problem:
             raise NoReply(first.value.problem, first.retries)
         return await self._ask_without(payload, first.retries + 1)
 

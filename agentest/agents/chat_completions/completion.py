@@ -6,14 +6,12 @@ import json
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
+from agentest.agents.chat_completions.wire import arguments_text, from_wire, read_text, read_tool_requests
 from agentest.agents.hints import CHAT_PLACE
-from agentest.agents.port import AgentReply, ToolRequest
+from agentest.agents.port import AgentReply
 from agentest.agents.reading import read_json, shown
 from agentest.errors import AgentError
 from agentest.transcript import Usage
-
-_NOT_SAID = ("thinking", "redacted_thinking", "reasoning", "tool_use", "tool_call")
-"""Parts of a `content` that are no part of the reply's text."""
 
 
 def read_completion(body: bytes) -> AgentReply:
@@ -26,71 +24,8 @@ def read_completion(body: bytes) -> AgentReply:
         error = data.get("error")
         problem = f"an error: {shown(error)}" if error else f"no `choices`: {shown(data)}"
         raise AgentError(f"the agent answered with {problem}")
-    return read_message(choices[0].get("message"), read_usage(data.get("usage")))
-
-
-def read_message(message: Any, usage: Usage = Usage()) -> AgentReply:  # noqa: B008 - frozen
-    """The reply in an assistant message. Raises AgentError that says what is wrong with it."""
-    if not isinstance(message, Mapping):
-        raise AgentError(f"the agent's `message` is not an object: {shown(message)}")
-    requests = _tool_requests(message.get("tool_calls"))
-    text = _text(message.get("content"))
-    if text is None and isinstance(message.get("refusal"), str):
-        text = message["refusal"]
-    return AgentReply(text, requests, usage)
-
-
-def _text(content: Any) -> str | None:
-    if content is None or isinstance(content, str):
-        return content
-    if isinstance(content, list):
-        return "".join(_part(part) for part in content)
-    raise AgentError(f"the agent's `content` is neither text, a list of parts nor null: {shown(content)}")
-
-
-def _part(part: Any) -> str:
-    if isinstance(part, str):
-        return part
-    if not isinstance(part, Mapping):
-        raise AgentError(f"a part of the agent's `content` is not an object: {shown(part)}")
-    text = part.get("text", part.get("refusal"))
-    if isinstance(text, str):
-        return text
-    kind = part.get("type")
-    if kind in _NOT_SAID:
-        return ""
-    if kind in ("text", "output_text"):
-        raise AgentError(f"a text part of the agent's `content` has no text: {shown(part)}")
-    return f"[{kind if isinstance(kind, str) else 'unknown part'}]"
-
-
-def _tool_requests(given: Any) -> tuple[ToolRequest, ...]:
-    if given is None:
-        return ()
-    if not isinstance(given, list):
-        raise AgentError(f"the agent's `tool_calls` is not a list: {shown(given)}")
-    return tuple(_tool_request(item) for item in given)
-
-
-def _tool_request(item: Any) -> ToolRequest:
-    function = item.get("function") if isinstance(item, Mapping) else None
-    name = function.get("name") if isinstance(function, Mapping) else None
-    if not isinstance(function, Mapping) or not isinstance(name, str) or not name:
-        raise AgentError(f"a tool call of the agent has no function name: {shown(item)}")
-    identifier = item.get("id")
-    return ToolRequest(
-        identifier if isinstance(identifier, str) else "", name, _arguments(function.get("arguments"))
-    )
-
-
-def _arguments(given: Any) -> str:
-    """The JSON text of a call's arguments. Some agents send the object itself, which is as good."""
-    if given is None or isinstance(given, str):
-        return given or ""
-    try:
-        return json.dumps(given)
-    except (TypeError, ValueError, RecursionError):
-        raise AgentError(f"the arguments of a tool call are not JSON: {shown(given)}") from None
+    message = from_wire(choices[0].get("message"))
+    return AgentReply(message.text, message.tool_requests, read_usage(data.get("usage")))
 
 
 def read_usage(reported: Any) -> Usage:
@@ -178,10 +113,7 @@ class _Deltas:
         delta = choice.get("delta", choice.get("message")) or {}
         if not isinstance(delta, Mapping):
             raise AgentError(f"a `delta` in the agent's stream is not an object: {shown(delta)}")
-        text = _text(delta.get("content"))
-        if text is None and isinstance(delta.get("refusal"), str):
-            text = delta["refusal"]
-        if text:
+        if text := read_text(delta):
             self._text.append(text)
         for position, piece in enumerate(_list_of_calls(delta.get("tool_calls"))):
             self._add_call(piece, position)
@@ -201,19 +133,19 @@ class _Deltas:
             call["name"] += function["name"]  # most send it whole, some in pieces, some with every piece
         arguments = function.get("arguments")
         if arguments is not None:
-            call["arguments"].append(_arguments(arguments))
+            call["arguments"].append(arguments_text(arguments))
 
     def reply(self) -> AgentReply:
         calls = [
             {"id": c["id"], "function": {"name": c["name"], "arguments": "".join(c["arguments"])}}
             for _, c in sorted(self._calls.items())
         ]
-        return AgentReply("".join(self._text) or None, _tool_requests(calls), self._usage)
+        return AgentReply("".join(self._text) or None, read_tool_requests(calls), self._usage)
 
 
-def _list_of_calls(given: Any) -> list[Mapping[str, Any]]:
-    if given is None:
+def _list_of_calls(calls: Any) -> list[Mapping[str, Any]]:
+    if calls is None:
         return []
-    if not isinstance(given, list) or not all(isinstance(piece, Mapping) for piece in given):
-        raise AgentError(f"`tool_calls` in the agent's stream is not a list of objects: {shown(given)}")
-    return given
+    if not isinstance(calls, list) or not all(isinstance(piece, Mapping) for piece in calls):
+        raise AgentError(f"`tool_calls` in the agent's stream is not a list of objects: {shown(calls)}")
+    return calls

@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from agentest.config.agents import AdkAgent, AgentConfig, ChatCompletionsAgent, CustomAgent
+from agentest.config.agent_types import AgentConfig
+from agentest.config.agents import AnyAgent, CustomAgent
 from agentest.config.file import LoadedConfig, find, load
 from agentest.errors import UsageError
 from agentest.evalset.formats.criteria import Criteria, parse_criteria
@@ -115,7 +116,7 @@ def configuration(agent: AgentLike, root: Path) -> tuple[LoadedConfig, str | Non
 def _agent_config(agent: AgentLike) -> AgentConfig:
     if isinstance(agent, str):
         return agent_at(agent)
-    if isinstance(agent, ChatCompletionsAgent | AdkAgent | CustomAgent):
+    if isinstance(agent, AnyAgent):
         return agent
     if isinstance(endpoint := getattr(agent, "endpoint", None), str):
         return agent_at(endpoint)

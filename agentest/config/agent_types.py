@@ -1,0 +1,101 @@
+"""The agent types: one table that says of each type what the rest of the program has to know.
+
+A further protocol is a folder in `agentest/agents` and a line here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Union
+
+from pydantic import Discriminator, GetCoreSchemaHandler, Tag
+
+from agentest.config.agents import (
+    AdkAgent,
+    AnyAgent,
+    ChatCompletionsAgent,
+    CustomAgent,
+    http_secrets,
+    server_secrets,
+)
+from agentest.sight import Sight
+
+if TYPE_CHECKING:
+    from pydantic_core import CoreSchema
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentType:
+    """What there is to know of one type of agent."""
+
+    settings: type[AnyAgent]
+    """What the configuration says of such an agent."""
+    client: str
+    """The module in `agentest/agents` that talks to it: its `open_agent` is an `agents.port.OpenAgent`."""
+    secrets: Callable[[Any], list[str]]
+    """Which values of its settings must never be shown."""
+    sight: Sight
+    """How its tool calls come to be known, unless its settings say otherwise (`tool_visibility`)."""
+
+
+DEFAULT_TYPE = "chat_completions"
+
+AGENT_TYPES: dict[str, AgentType] = {
+    "chat_completions": AgentType(
+        settings=ChatCompletionsAgent,
+        client="agentest.agents.chat_completions.client",
+        secrets=http_secrets,
+        sight=Sight.RETURNED,
+    ),
+    "adk": AgentType(
+        settings=AdkAgent,
+        client="agentest.agents.adk_server.client",
+        secrets=http_secrets,
+        sight=Sight.REPORTED,
+    ),
+    "custom": AgentType(
+        settings=CustomAgent,
+        client="agentest.agents.python",
+        secrets=server_secrets,
+        sight=Sight.RETURNED,
+    ),
+}
+
+
+def type_of(agent: AnyAgent) -> AgentType:
+    """The line of the table for an agent."""
+    return AGENT_TYPES[agent.type]
+
+
+def sight_of(agent: AnyAgent) -> Sight:
+    """How the agent's tool calls come to be known."""
+    return agent.tool_visibility or type_of(agent).sight
+
+
+def secrets_of_agent(agent: AnyAgent) -> list[str]:
+    """The values of an agent's settings that must never be shown."""
+    return type_of(agent).secrets(agent)
+
+
+def agent_keys() -> frozenset[str]:
+    """The keys of every type together."""
+    return frozenset(name for kind in AGENT_TYPES.values() for name in kind.settings.model_fields)
+
+
+def _type_name(value: Any) -> str:
+    name = value.get("type") if isinstance(value, Mapping) else getattr(value, "type", None)
+    return DEFAULT_TYPE if name is None else str(name)
+
+
+class _OneOfTheTypes:
+    """Validates settings by the class that the table has for their `type`."""
+
+    def __get_pydantic_core_schema__(self, _: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        classes = tuple(Annotated[kind.settings, Tag(name)] for name, kind in AGENT_TYPES.items())
+        union = Union[classes]  # type: ignore[valid-type]  # noqa: UP007 - its members are in the table
+        return handler.generate_schema(Annotated[union, Discriminator(_type_name)])
+
+
+AgentConfig = Annotated[AnyAgent, _OneOfTheTypes()]
+"""The settings of an agent of any type of the table."""
