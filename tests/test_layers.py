@@ -35,6 +35,9 @@ FLOORS: list[dict[str, str]] = [
         "verdict": "metrics results transcript",
         "storing": "results transcript",
     },
+    {
+        "totals": "results transcript verdict",
+    },
     # What the user writes.
     {
         "mocks": "errors transcript support",
@@ -55,18 +58,18 @@ FLOORS: list[dict[str, str]] = [
     },
     {
         "run": "conversation evaluate agents llm scenarios config mocks errors events metrics "
-        "results sight storing transcript verdict version support http",
+        "results sight storing totals transcript verdict version support http",
     },
     # Reporting, a column of its own: it knows values and verdicts, and no run.
     {
-        "store": "errors events results sight transcript verdict support",
+        "store": "errors events results sight totals transcript verdict support",
     },
     {
         "report": "store errors events metrics results sight transcript verdict support",
     },
     # Who uses runs.
     {
-        "scale": "run llm store errors events results transcript support http",
+        "scale": "run llm store errors events results totals transcript support http",
         "testing": "run agents config llm scenarios events metrics results transcript http",
         "evalset": "run conversation evaluate llm scenarios config mocks store report errors events "
         "metrics results transcript support",

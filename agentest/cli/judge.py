@@ -66,11 +66,10 @@ def _unknown(name: str, agent: str) -> ScenarioResult:
 
 def judge_again(prepared: Prepared, path: Path) -> ExitCode:
     """Judge the conversations of an earlier run's results again. Raises UsageError."""
-    pass
     from agentest.store.reading import conversations_of, planned_of, read_results
 
-    data = read_results(path)
-    conversations = conversations_of(data)
+    earlier = read_results(path)
+    conversations = conversations_of(earlier)
     selected = {unit.scenario.name for unit in prepared.plan.units}
     options = prepared.request.options
     conversations = {
@@ -78,7 +77,7 @@ def judge_again(prepared: Prepared, path: Path) -> ExitCode:
         for (name, agent), held in conversations.items()
         if (name in selected or not options.filtered) and options.agent in (None, agent)
     }
-    plan, finished = for_finished(prepared.plan, conversations, planned_of(data))
+    plan, finished = for_finished(prepared.plan, conversations, planned_of(earlier))
     if not finished:
         raise UsageError(f"{path} holds no conversation of the selected scenarios")
     return run_once(replace(prepared, plan=plan), finished=finished)

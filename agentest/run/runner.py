@@ -43,10 +43,11 @@ from agentest.run.plan import Plan, Unit
 from agentest.run.settings import Settings
 from agentest.run.sources import Holder
 from agentest.run.stop import Stop
-from agentest.run.totals import slimmed, totals_of, warnings_of
+from agentest.run.totals import slimmed, warnings_of
 from agentest.sight import Sight, ways_to_see
 from agentest.storing import stored
 from agentest.support.redact import Redactor
+from agentest.totals import totals_of
 from agentest.transcript import Turn
 from agentest.verdict import averages, decide, skipped_metrics
 

@@ -1,43 +1,13 @@
-"""A scenario's conversations in numbers, and what of one need not be kept until its scenario ends."""
+"""Warnings about a scenario's conversations, and what of one need not be kept until its scenario ends."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from heapq import nlargest
 
-from agentest.results import ConversationResult, MetricResult, Score, SlowTurn, Totals
-from agentest.transcript import TimeSpent, Turn, UnfinishedTurn, Usage, mismatch
+from agentest.results import ConversationResult, MetricResult, Score
+from agentest.transcript import Turn, mismatch
 from agentest.verdict import conversation_passed
-
-KEPT_SLOWEST = 5
-
-
-def totals_of(conversations: Sequence[ConversationResult]) -> Totals:
-    """The numbers that are told of a run when its conversations have been let go."""
-    held = [result.conversation for result in conversations]
-    turns = [turn for conversation in held for turn in conversation.turns]
-    started: list[Turn | UnfinishedTurn] = [*turns, *(c.unfinished for c in held if c.unfinished)]
-    return Totals(
-        conversations=len(held),
-        passed=sum(map(conversation_passed, conversations)),
-        turns=len(started),
-        tool_calls=sum(len(turn.tool_calls) for turn in started),
-        agent_calls=sum(turn.requests for turn in started),
-        agent_retries=sum(turn.retries for turn in started),
-        agent_tokens=sum((turn.usage for turn in turns), Usage()),
-        slowest=_slowest(conversations),
-        time=sum((result.time for result in conversations), TimeSpent()),
-    )
-
-
-def _slowest(conversations: Sequence[ConversationResult]) -> tuple[SlowTurn, ...]:
-    turns = (
-        SlowTurn(turn.latency_ms, result.conversation.conversation_id, turn.turn_index)
-        for result in conversations
-        for turn in result.conversation.turns
-    )
-    return tuple(nlargest(KEPT_SLOWEST, turns, key=lambda turn: turn.latency_ms))
 
 
 def warnings_of(conversations: Sequence[ConversationResult]) -> tuple[str, ...]:

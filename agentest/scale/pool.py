@@ -41,7 +41,6 @@ from agentest.run.prepare import Prepared
 from agentest.run.runner import InOrder
 from agentest.run.settings import Settings
 from agentest.run.stop import Stop
-from agentest.run.totals import totals_of
 from agentest.scale.links import Link
 from agentest.scale.messages import (
     Close,
@@ -59,6 +58,7 @@ from agentest.scale.messages import (
 from agentest.scale.shares import Share, part_of
 from agentest.scale.spending import SharedCells, SharedSpending
 from agentest.scale.worker import HEARD, work
+from agentest.totals import totals_of
 
 _LAST_WORDS_S = 10.0
 

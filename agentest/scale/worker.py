@@ -42,7 +42,7 @@ from agentest.scale.messages import (
     StopNow,
     Take,
 )
-from agentest.store.document import conversation_json
+from agentest.store.conversations import conversation_json
 from agentest.support.json_text import encoded
 
 _PR_SET_PDEATHSIG = 1

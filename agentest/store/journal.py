@@ -1,9 +1,8 @@
 """The journal: every finished conversation as a line of a file, at once.
 
-A run that is killed has lost none of them, and a long run need not keep them in memory. One JSON object a
-line: `{"type": "run", …}` first; then `{"type": "conversation", "scenario", "agent", "number",
-"conversation"}` and `{"type": "scenario", "scenario": {…}}`, both in the shapes of results.json, in the order
-in which they came; `{"type": "end", "run": {…}}` last, unless the run was killed.
+A run that is killed has lost none of them, and a long run need not keep them in memory. Each line is a JSON
+object: a `RunLine` first, then a `ConversationLine` or a `ScenarioLine` for whatever finishes, and an
+`EndLine` last, unless the run was killed. What they hold has the shape that it has in results.json.
 """
 
 from __future__ import annotations
@@ -11,13 +10,27 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 from agentest.events import ConversationFinished, Event, RunFinished, RunStarted, ScenarioFinished
 from agentest.results import ScenarioResult
-from agentest.store.document import SCHEMA_VERSION, agents_json, conversation_json, head_json, scenario_json
+from agentest.store.conversations import conversation_json
 from agentest.store.late_file import LateFile, RawFile, open_new
+from agentest.store.runs import mode_of, stored_agents, stored_head
+from agentest.store.scenarios import stored_scenario
+from agentest.store.shapes import (
+    CODECS,
+    SCHEMA_VERSION,
+    ConversationLine,
+    EndLine,
+    PlannedConversations,
+    RunLine,
+    ScenarioLine,
+)
 from agentest.support.json_text import encoded
+
+_BODY = None
+"""Stands for a conversation that is JSON text already."""
+_AFTER_HEAD = b"null}"
 
 
 class Journal:
@@ -26,7 +39,7 @@ class Journal:
     What cannot be written, as the disk is full, waits in memory and is found there.
 
     Args:
-        warn: is told at once when that happens, and how it ended.
+        warn: receives a message as soon as that happens, and another when it is over.
     """
 
     name = "journal"
@@ -51,9 +64,9 @@ class Journal:
             case ConversationFinished():
                 self._keep(event)
             case ScenarioFinished():
-                self._write({"type": "scenario", "scenario": scenario_json(event.result)})
+                self._write(ScenarioLine(scenario=CODECS.write(stored_scenario(event.result))))
             case RunFinished():
-                self._write({"type": "end", "run": head_json(event.result)})
+                self._write(EndLine(run=CODECS.write(stored_head(event.result))))
 
     @property
     def held(self) -> int:
@@ -79,30 +92,33 @@ class Journal:
         self._file.close()
 
     def _begin(self, event: RunStarted) -> None:
-        run = {
-            "schemaVersion": SCHEMA_VERSION,
-            "version": event.version,
-            "startedAt": event.started_at,
-            "agents": agents_json(event.agents, event.sights),
-            "models": dict(event.models),
-            "mode": "comparison" if event.comparison else "single",
-            "planned": [
-                {"scenario": name, "agent": agent, "conversations": count}
-                for name, agent, count in event.planned
-            ],
-        }
-        self._write({"type": "run", **run})
+        self._write(
+            RunLine(
+                schema_version=SCHEMA_VERSION,
+                version=event.version,
+                started_at=event.started_at,
+                agents=stored_agents(event.agents, event.sights),
+                models=event.models,
+                mode=mode_of(event.comparison),
+                planned=tuple(
+                    PlannedConversations(scenario=name, agent=agent, conversations=count)
+                    for name, agent, count in event.planned
+                ),
+            )
+        )
 
     def _keep(self, event: ConversationFinished) -> None:
         body = event.result
         if not isinstance(body, bytes):
             body = encoded(conversation_json(body, event.case, event.thresholds))
-        about = {"type": "conversation", "scenario": event.name, "agent": event.agent, "number": event.number}
-        head = encoded(about).removesuffix(b"}") + b', "conversation": '
+        line = ConversationLine(
+            scenario=event.name, agent=event.agent, number=event.number, conversation=_BODY
+        )
+        head = encoded(CODECS.write(line)).removesuffix(_AFTER_HEAD)
         start = self._file.add(head + body + b"}\n")
         if start is not None:
             places = self._places.setdefault((event.name, event.agent), array("q"))
             places.extend((event.number, start + len(head), len(body)))
 
-    def _write(self, line: dict[str, Any]) -> None:
-        self._file.add(encoded(line) + b"\n")
+    def _write(self, line: RunLine | ScenarioLine | EndLine) -> None:
+        self._file.add(encoded(CODECS.write(line)) + b"\n")

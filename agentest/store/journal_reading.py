@@ -1,4 +1,4 @@
-"""A journal read back: what was finished, as the results.json that the run would have written.
+"""A journal as the document that its run would have written, in JSON types and unchecked.
 
 A run that was killed left a journal without its end. What it had finished is kept; a scenario that it had not
 finished is errored, and so is the run.
@@ -7,30 +7,53 @@ finished is errored, and so is the run.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentest.results import (
-    ModelUsage,
-    Reason,
-    ReasonKind,
-    RunResult,
-    ScenarioResult,
-    SlowTurn,
-    Status,
-    Totals,
-    Verdict,
+from agentest.results import Reason, ReasonKind, RunResult, ScenarioResult, Status, Verdict
+from agentest.store.document import by_name
+from agentest.store.runs import summary
+from agentest.store.scenarios import stored_scenario
+from agentest.store.shapes import (
+    CODECS,
+    ComparedScenario,
+    ConversationLine,
+    EndLine,
+    Mode,
+    RunHead,
+    RunLine,
+    ScenarioLine,
+    StoredEntry,
+    StoredRun,
+    StoredScenario,
 )
-from agentest.store.document import placed, scenario_json, summary_json, with_vacuous
 from agentest.support.json_text import Json
-from agentest.transcript import TimeSpent, Usage
 
 KILLED = "killed before its end"
+
+_LINES: Mapping[Any, type] = {
+    "run": RunLine,
+    "conversation": ConversationLine,
+    "scenario": ScenarioLine,
+    "end": EndLine,
+}
+_TYPE = CODECS.key(RunLine, "type")
+_NAME = CODECS.key(StoredScenario, "name")
+_AGENT = CODECS.key(StoredScenario, "agent")
+_CONVERSATIONS = CODECS.key(StoredEntry, "conversations")
+_SCENARIOS = CODECS.key(StoredRun, "scenarios")
+
+_Place = tuple[str, str]
+"""Names of a scenario and its agent."""
 
 
 class JournalError(ValueError):
     """A line is not what Agentest writes; the message says which."""
+
+
+class OtherVersionError(JournalError):
+    """The first line is not what this version of Agentest writes."""
 
 
 def is_journal(content: bytes) -> bool:
@@ -39,65 +62,82 @@ def is_journal(content: bytes) -> bool:
         first = json.loads(content.partition(b"\n")[0])
     except (ValueError, RecursionError):
         return False
-    return isinstance(first, dict) and first.get("type") == "run"
+    return isinstance(first, dict) and _LINES.get(first.get(_TYPE)) is RunLine
 
 
 @dataclass(slots=True)
-class _Found:
-    """What the lines hold."""
+class _Contents:
+    """The lines of a journal."""
 
-    run: Json = field(default_factory=dict)
+    run: RunLine | None = None
     end: Json | None = None
     scenarios: list[Json] = field(default_factory=list)
-    conversations: dict[tuple[str, str], dict[int, Json]] = field(default_factory=dict)
-    planned: dict[tuple[str, str], int] = field(default_factory=dict)
-    """Scenario and agent → how many conversations were to be held."""
+    conversations: dict[_Place, dict[int, Json]] = field(default_factory=dict)
 
-    def add(self, line: Any) -> None:
+    def add(self, data: Any) -> None:
         """Raises JournalError."""
-        match line:
-            case {"type": "run", **run}:
-                self.run = {str(key): value for key, value in run.items() if key != "planned"}
-                self.planned = _planned(run.get("planned", []))
-            case {"type": "end", "run": dict(end)}:
+        match _line(data):
+            case RunLine() as line:
+                self.run = line
+            case EndLine(run=dict(end)):
                 self.end = end
-            case {"type": "scenario", "scenario": {"name": str(), "agent": str()} as scenario}:
+            case ScenarioLine(scenario=dict(scenario)) if _is_place(_place(scenario)):
                 self.scenarios.append(scenario)
-            case {
-                "type": "conversation",
-                "scenario": str(name),
-                "agent": str(agent),
-                "number": int(number),
-                "conversation": dict(conversation),
-            }:
-                self.conversations.setdefault((name, agent), {})[number] = conversation
+            case ConversationLine(number=int(number), conversation=dict(conversation)) as line if _is_place(
+                place := (line.scenario, line.agent)
+            ):
+                self.conversations.setdefault(place, {})[number] = conversation
             case _:
                 raise JournalError("is no line of a journal")
 
+    @property
+    def planned(self) -> dict[_Place, int]:
+        """How many conversations were planned."""
+        planned = self.run.planned if self.run else ()
+        return {(each.scenario, each.agent): each.conversations for each in planned}
 
-def _planned(given: Any) -> dict[tuple[str, str], int]:
+
+def _line(data: Any) -> object:
     """Raises JournalError."""
+    cls = _LINES.get(data.get(_TYPE)) if isinstance(data, dict) else None
+    if cls is None:
+        raise JournalError("is no line of a journal")
     try:
-        return {(str(one["scenario"]), str(one["agent"])): int(one["conversations"]) for one in given}
-    except (TypeError, KeyError, ValueError) as error:
-        raise JournalError(f"`planned` is not what Agentest writes: {error!r}") from None
+        return CODECS.read(cls, data)
+    except (LookupError, TypeError, ValueError, AttributeError):
+        error = OtherVersionError if cls is RunLine else JournalError
+        raise error("is no line of a journal") from None
+
+
+def _place(scenario: Json) -> tuple[Any, Any]:
+    return scenario.get(_NAME), scenario.get(_AGENT)
+
+
+def _is_place(names: tuple[Any, Any]) -> bool:
+    return all(isinstance(name, str) for name in names)
 
 
 def journal_document(content: bytes) -> Json:
-    """The document in the shape of results.json, unchecked. Raises JournalError.
+    """The document in the shape of results.json. Raises JournalError.
 
-    Without its end its summary counts nothing yet: `completed` makes it from what has been checked.
+    Without its end its summary counts nothing yet: `reading` makes it from what has been checked.
     """
-    found = _Found()
+    contents = _Contents()
     for number, line in enumerate(_whole_lines(content), start=1):
         try:
-            found.add(json.loads(line))
+            contents.add(json.loads(line))
+        except OtherVersionError as error:
+            raise OtherVersionError(f"line {number}: {error}") from None
         except (ValueError, RecursionError) as error:
             raise JournalError(f"line {number}: {error}") from None
-    head = found.end
+    if contents.run is None:
+        raise JournalError("line 1: is not whole")
+    head = contents.end
     if head is None:
-        head = {**found.run, "interrupted": True, "stopped": KILLED, "summary": _nothing(found.run)}
-    return {**head, "scenarios": placed(list(_entries(found)), head.get("mode") == "comparison")}
+        head = CODECS.write(_killed(contents.run))
+    entries = list(_entries(contents))
+    comparison = contents.run.mode is Mode.COMPARISON
+    return {**head, _SCENARIOS: _compared(entries) if comparison else entries}
 
 
 def _whole_lines(content: bytes) -> list[bytes]:
@@ -105,94 +145,64 @@ def _whole_lines(content: bytes) -> list[bytes]:
     return content.split(b"\n")[:-1]
 
 
-def _entries(found: _Found) -> Iterator[Json]:
-    """The scenarios in the order in which they were finished, then those that never were."""
-    left: dict[tuple[str, str], dict[int, Json]] = {key: {} for key in found.planned} | found.conversations
-    if found.end is not None:
-        left = dict(found.conversations)
-    for scenario in found.scenarios:
-        held = left.pop((scenario["name"], scenario["agent"]), {})
-        conversations = _in_order(held)
-        if _silent(found, scenario["agent"]):
-            conversations = [with_vacuous(conversation) for conversation in conversations]
-        yield {**scenario, "conversations": conversations}
-    for (name, agent), held in left.items():
-        result = _unfinished(name, agent, len(held), found.planned.get((name, agent), 0))
-        yield {**scenario_json(result), "conversations": _in_order(held)}
-
-
-def _silent(found: _Found, agent: str) -> bool:
-    """Whether the run has ended without having seen any call of the agent."""
-    agents = found.end.get("agents") if found.end else None
-    about = agents.get(agent) if isinstance(agents, dict) else None
-    return isinstance(about, dict) and bool(about.get("noCallSeen"))
-
-
-def _in_order(held: Mapping[int, Json]) -> list[Json]:
-    return [held[number] for number in sorted(held)]
-
-
-def _unfinished(name: str, agent: str, held: int, planned: int) -> ScenarioResult:
-    of = f" of {planned}" if planned else ""
-    finished = f"{held}{of} finished conversation{'' if (planned or held) == 1 else 's'}"
-    message = f"the run was {KILLED}: of this scenario the journal holds {finished}"
-    reason = Reason(Status.ERRORED, ReasonKind.INTERRUPTED, message)
-    return ScenarioResult(name, agent, "", 0, Verdict(Status.ERRORED, (reason,)), planned=planned)
-
-
-def _nothing(run: Json) -> Json:
-    """The summary of a run of which nothing is known."""
-    comparison = run.get("mode") == "comparison"
-    return summary_json(RunResult((), (), comparison, "", 0.0, ""))
-
-
-def completed(document: Json) -> Json:
-    """The checked document with a summary, which a run that was killed did not write.
-
-    Its duration is not known: 0.
-    """
-    if document["stopped"] != KILLED:
-        return document
-    comparison = document["mode"] == "comparison"
-    found = document["scenarios"]
-    entries = [agent for scenario in found for agent in scenario["agents"]] if comparison else found
-    result = RunResult(
-        tuple(_restored(entry) for entry in entries),
-        tuple(document["agents"]),
-        comparison,
-        document["startedAt"],
-        0.0,
-        document["version"],
-        document["models"],
+def _killed(run: RunLine) -> RunHead:
+    """The head of a run that was killed, with a summary that counts nothing."""
+    comparison = run.mode is Mode.COMPARISON
+    nothing = RunResult(
+        scenarios=(),
+        agents=(),
+        comparison=comparison,
+        started_at=run.started_at,
+        duration_ms=0.0,
+        version=run.version,
+    )
+    return RunHead(
+        schema_version=run.schema_version,
+        mode=run.mode,
+        version=run.version,
+        started_at=run.started_at,
         interrupted=True,
-    )
-    return {**document, "summary": summary_json(result)}
-
-
-def _restored(entry: Json) -> ScenarioResult:
-    """What a summary counts of a scenario."""
-    usage = {role: _usage(used) for role, used in entry["usage"].items()}
-    verdict = Verdict(Status(entry["status"]))
-    totals = _totals(entry["conversations"])
-    return ScenarioResult(entry["name"], entry["agent"], "", 0, verdict, usage=usage, totals=totals)
-
-
-def _usage(used: Json) -> ModelUsage:
-    tokens = Usage(used["promptTokens"], used["completionTokens"], used["cachedTokens"])
-    return ModelUsage(used["calls"], tokens, used["retries"], used["cost"])
-
-
-def _totals(conversations: Sequence[Json]) -> Totals:
-    closed = [(found["conversationId"], turn) for found in conversations for turn in found["turns"]]
-    cut = [found["unfinishedTurn"] for found in conversations if found["unfinishedTurn"]]
-    return Totals(
-        conversations=len(conversations),
-        agent_calls=sum(turn["requests"] for turn in [*(turn for _, turn in closed), *cut]),
-        slowest=tuple(SlowTurn(turn["latencyMs"], id, turn["turnIndex"]) for id, turn in closed),
-        time=sum((_time(found["time"]) for found in conversations if "time" in found), TimeSpent()),
+        stopped=KILLED,
+        models=run.models,
+        agents=run.agents,
+        summary=summary(nothing),
     )
 
 
-def _time(spent: Json) -> TimeSpent:
-    parts = ("totalMs", "agentMs", "userMs", "toolsMs", "judgesMs")
-    return TimeSpent(*(spent[part] for part in parts))
+def _compared(entries: list[Json]) -> list[Json]:
+    """The entries by scenario."""
+    name, agents = (CODECS.key(ComparedScenario, field) for field in ("name", "agents"))
+    groups = by_name(entries, lambda entry: str(entry[_NAME]))
+    return [{name: scenario, agents: group} for scenario, group in groups.items()]
+
+
+def _entries(contents: _Contents) -> Iterator[Json]:
+    """The scenarios in the order in which they were finished, then those that never were."""
+    left: dict[_Place, dict[int, Json]] = dict(contents.conversations)
+    if contents.end is None:
+        left = {place: {} for place in contents.planned} | left
+    for scenario in contents.scenarios:
+        yield {**scenario, _CONVERSATIONS: _in_order(left.pop(_place(scenario), {}))}
+    for place, conversations in left.items():
+        unfinished = _unfinished(place, len(conversations), contents.planned.get(place, 0))
+        yield {**CODECS.write(stored_scenario(unfinished)), _CONVERSATIONS: _in_order(conversations)}
+
+
+def _in_order(conversations: Mapping[int, Json]) -> list[Json]:
+    return [conversations[number] for number in sorted(conversations)]
+
+
+def _unfinished(place: _Place, finished: int, planned: int) -> ScenarioResult:
+    name, agent = place
+    of = f" of {planned}" if planned else ""
+    conversations = f"{finished}{of} finished conversation{'' if (planned or finished) == 1 else 's'}"
+    message = f"the run was {KILLED}: of this scenario the journal holds {conversations}"
+    reason = Reason(Status.ERRORED, ReasonKind.INTERRUPTED, message)
+    return ScenarioResult(
+        name=name,
+        agent=agent,
+        file="",
+        line=0,
+        verdict=Verdict(Status.ERRORED, (reason,)),
+        planned=planned,
+    )

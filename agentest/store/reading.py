@@ -3,151 +3,138 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentest.errors import UsageError
-from agentest.sight import SeenBy
-from agentest.transcript import (
-    Blame,
-    Conversation,
-    Ending,
-    Failure,
-    Remark,
-    ToolCall,
-    Turn,
-    UnfinishedTurn,
-    Usage,
+from agentest.store.conversations import conversation_of, with_vacuous
+from agentest.store.journal_reading import KILLED, OtherVersionError, is_journal, journal_document
+from agentest.store.runs import entries, run_of, summary
+from agentest.store.shapes import (
+    CODECS,
+    ComparedScenario,
+    Mode,
+    RunHead,
+    StoredComparison,
+    StoredConversation,
+    StoredEntry,
+    StoredRun,
 )
+from agentest.transcript import Blame, Conversation, Ending, Failure
 
 if TYPE_CHECKING:
     from jsonschema import ValidationError
 
 
+AnyRun = StoredRun | StoredComparison
+
 _SHORTENED = "it was stored without the ends of texts over 1,000,000 characters, so it is not judged again"
+_MODE = CODECS.key(RunHead, "mode")
 
 
-def read_results(path: Path) -> dict[str, Any]:
-    """A results.json, or a journal in its shape.
+def read_results(path: Path) -> AnyRun:
+    """The run that a results.json or a journal holds.
 
     Raises UsageError that says where the file is not what Agentest writes.
     """
-    from agentest.store.journal_reading import completed, is_journal, journal_document
-
     try:
         content = path.read_bytes()
         if is_journal(content):
-            return completed(_checked(journal_document(content), path))
-        return _checked(json.loads(content.decode()), path)
+            return completed(_checked_run(journal_document(content), path))
+        return _checked_run(json.loads(content.decode()), path)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from None
+    except OtherVersionError as error:
+        raise _not_ours(path, str(error)) from None
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not JSON: {error}") from None
 
 
-def scenario_entries(data: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Each scenario with each agent, as a results.json tells of it."""
-    entries: list[Mapping[str, Any]] = data["scenarios"]
-    if data["mode"] == "comparison":
-        return [agent for scenario in entries for agent in scenario["agents"]]
-    return entries
+def stored_run(document: Mapping[str, Any]) -> AnyRun:
+    """The run that a document holds. The document must be as the schema says."""
+    comparison = document[_MODE] == Mode.COMPARISON
+    return CODECS.read(StoredComparison, document) if comparison else CODECS.read(StoredRun, document)
 
 
-def conversations_of(data: Mapping[str, Any]) -> dict[tuple[str, str], tuple[Conversation, ...]]:
-    """The conversations of a results.json by scenario and agent."""
+def conversations_of(run: AnyRun) -> dict[tuple[str, str], tuple[Conversation, ...]]:
+    """The conversations of a run by scenario and agent, to be judged again or exported."""
     return {
-        (entry["name"], entry["agent"]): tuple(_conversation(c) for c in entry["conversations"])
-        for entry in scenario_entries(data)
-        if entry["conversations"]
+        (entry.scenario.name, entry.scenario.agent): tuple(map(usable, entry.conversations))
+        for entry in entries(run)
+        if entry.conversations
     }
 
 
-def planned_of(data: Mapping[str, Any]) -> dict[tuple[str, str], int]:
-    """How many conversations were to be held, by scenario and agent, where a results.json tells."""
+def usable(stored: StoredConversation) -> Conversation:
+    """A stored conversation; one whose texts were shortened has failed, as it cannot be judged again."""
+    conversation = conversation_of(stored)
+    if not conversation.shortened or conversation.failure:
+        return conversation
+    return replace(conversation, ending=Ending.ERROR, failure=Failure(Blame.INTERNAL, _SHORTENED))
+
+
+def planned_of(run: AnyRun) -> dict[tuple[str, str], int]:
+    """How many conversations were planned, by scenario and agent, where the file says so."""
     return {
-        (entry["name"], entry["agent"]): entry["plannedConversations"]
-        for entry in scenario_entries(data)
-        if entry.get("plannedConversations")
+        (entry.scenario.name, entry.scenario.agent): entry.scenario.planned_conversations
+        for entry in entries(run)
+        if entry.scenario.planned_conversations
     }
 
 
-def _checked(data: Any, path: Path) -> dict[str, Any]:
-    """The data, which the schema describes. Raises UsageError."""
-    from jsonschema.validators import validator_for  # a tenth of a second: only for who uses it
+def completed(run: AnyRun) -> AnyRun:
+    """A run from a journal with what its lines could not say yet.
+
+    These are the summary of a run that was killed, whose duration is not known and 0, and which trajectories
+    hold only because no call of their agent was seen.
+    """
+    silent = {name for name, agent in run.head.agents.items() if agent.no_call_seen}
+    if silent:
+        run = _with_vacuous(run, silent)
+    if run.head.stopped != KILLED:
+        return run
+    return replace(run, head=replace(run.head, summary=summary(run_of(run))))
+
+
+def _with_vacuous(run: AnyRun, silent: set[str]) -> AnyRun:
+    if isinstance(run, StoredRun):
+        return replace(run, scenarios=_marked(run.scenarios, silent))
+    compared = (replace(scenario, agents=_marked(scenario.agents, silent)) for scenario in run.scenarios)
+    return replace(run, scenarios=tuple[ComparedScenario, ...](compared))
+
+
+def _marked(scenarios: tuple[StoredEntry, ...], silent: set[str]) -> tuple[StoredEntry, ...]:
+    return tuple(
+        replace(entry, conversations=tuple(map(with_vacuous, entry.conversations)))
+        if entry.scenario.agent in silent
+        else entry
+        for entry in scenarios
+    )
+
+
+def _checked_run(document: Any, path: Path) -> AnyRun:
+    """The run that the document holds. Raises UsageError where the schema does not describe it."""
+    from jsonschema.validators import (
+        validator_for,  # takes a tenth of a second: only commands that read files pay
+    )
 
     schema = json.loads(files("agentest").joinpath("schemas/results.schema.json").read_text("utf-8"))
-    problem = next(iter(validator_for(schema)(schema).iter_errors(data)), None)
+    problem = next(iter(validator_for(schema)(schema).iter_errors(document)), None)
     if problem:
         problem = _cause(problem)
-        raise UsageError(
-            f"{path} is not a results.json or a journal of this version of Agentest: "
-            f"{problem.json_path}: {problem.message[:200]}"
-        )
-    found: dict[str, Any] = data
-    return found
+        raise _not_ours(path, f"{problem.json_path}: {problem.message[:200]}")
+    return stored_run(document)
+
+
+def _not_ours(path: Path, problem: str) -> UsageError:
+    return UsageError(f"{path} is not a results.json or a journal of this version of Agentest: {problem}")
 
 
 def _cause(problem: ValidationError) -> ValidationError:
     """What is wrong in the form that the document's mode chooses, or else the problem itself."""
     alternatives = problem.context or ()
-    other = {each.schema_path[0] for each in alternatives if list(each.path) == ["mode"]}
+    other = {each.schema_path[0] for each in alternatives if list(each.path) == [_MODE]}
     return next((each for each in alternatives if each.schema_path[0] not in other), problem)
-
-
-def _conversation(data: Mapping[str, Any]) -> Conversation:
-    failure = Failure(Blame(data["errorSource"]), data["error"]) if data["error"] is not None else None
-    open_turn = data["unfinishedTurn"]
-    unfinished = None
-    if open_turn:
-        unfinished = UnfinishedTurn(
-            open_turn["turnIndex"],
-            open_turn["userMessage"],
-            _calls(open_turn["toolCalls"]),
-            open_turn["retries"],
-            open_turn["requests"],
-        )
-    turns = tuple(_turn(turn) for turn in data["turns"])
-    ending, shortened = Ending(data["endedBy"]), data.get("shortened", False)
-    if shortened and not failure:
-        ending, failure = Ending.ERROR, Failure(Blame.INTERNAL, _SHORTENED)
-    return Conversation(
-        data["conversationId"],
-        turns,
-        ending,
-        failure,
-        unfinished,
-        shortened=shortened,
-    )
-
-
-def _turn(data: Mapping[str, Any]) -> Turn:
-    usage = data["usage"]
-    return Turn(
-        data["turnIndex"],
-        data["userMessage"],
-        data["agentMessage"],
-        _calls(data["toolCalls"]),
-        data["latencyMs"],
-        Usage(usage["promptTokens"], usage["completionTokens"], usage["cachedTokens"]),
-        data["retries"],
-        data["requests"],
-        tuple(Remark(remark["author"], remark["text"]) for remark in data.get("remarks", ())),
-    )
-
-
-def _calls(data: Sequence[Mapping[str, Any]]) -> tuple[ToolCall, ...]:
-    return tuple(
-        ToolCall(
-            call["name"],
-            call["args"],
-            call["result"],
-            call["mocked"],
-            call["turnIndex"],
-            call["invalidArguments"],
-            call["error"],
-            SeenBy(call.get("seenBy", SeenBy.CALLER)),
-        )
-        for call in data
-    )

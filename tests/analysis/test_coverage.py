@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
+from stored import to_json
 
 from agentest.analysis.coverage.measure import Coverage, Placed, Share, ToolUse, measure, worst
 from agentest.analysis.coverage.show import print_text
@@ -23,7 +24,7 @@ from agentest.results import RunResult, Status
 from agentest.run.plan import Options, Unit, make_plan
 from agentest.scenarios.definition import Scenario, scenario
 from agentest.scenarios.discovery import Discovered
-from agentest.store.document import to_json
+from agentest.store.reading import stored_run
 
 
 def place(name: str, *tags: str, **more: Any) -> Scenario:
@@ -36,7 +37,7 @@ def units(*scenarios: Scenario) -> Sequence[Unit]:
 
 
 def covered(scenarios: Sequence[Scenario], *results: RunResult, **more: Any) -> Coverage:
-    documents = {f"r{i}.json": to_json(result) for i, result in enumerate(results)}
+    documents = {f"r{i}.json": stored_run(to_json(result)) for i, result in enumerate(results)}
     return measure(units(*scenarios), 0, documents, **{"only_units": False, **more})
 
 

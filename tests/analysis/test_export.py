@@ -14,6 +14,7 @@ import builders
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from stored import to_json
 
 from agentest import scenario
 from agentest.analysis.export.evaluation_set import evaluation_set
@@ -33,7 +34,6 @@ from agentest.evalset.formats.model import (
 from agentest.results import RunResult
 from agentest.scenarios.definition import Scenario, collecting
 from agentest.scenarios.expectations import ExpectedCall
-from agentest.store.document import to_json
 from agentest.store.invocations import unwrapped
 from agentest.support.json_text import json_document
 from agentest.testing import Raw, ScriptedAgent, run_scenarios

@@ -45,10 +45,10 @@ from agentest.results import (
     Unscored,
     Verdict,
 )
-from agentest.run.totals import totals_of
 from agentest.support.terminal import clean
 from agentest.support.text import shortened
 from agentest.testing import ScriptedAgent, run_scenarios, tool_call
+from agentest.totals import totals_of
 from agentest.transcript import (
     Blame,
     Conversation,

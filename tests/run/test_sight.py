@@ -12,6 +12,7 @@ from evalset_documents import case, criteria, eval_set, invocation, response, te
 from jsonschema import validate
 from project import Project
 from pydantic import ValidationError
+from stored import read_json
 
 from agentest import scenario
 from agentest.config.agent_types import AGENT_TYPES, sight_of
@@ -19,7 +20,6 @@ from agentest.config.config import Config
 from agentest.errors import ConfigError
 from agentest.results import ReasonKind, ScenarioResult, Skipped, Status, Unscored
 from agentest.sight import SeenBy, Sight
-from agentest.store.reading import read_results
 from agentest.testing import Raw, ScriptedAgent, ScriptedModel, run_scenarios, tool_call
 
 SCHEMA = json.loads(
@@ -267,7 +267,7 @@ scenario("turn", turns=[{turn}, "Ho."], trajectory={{"expected": ["look"]}}, too
     assert "vacuous" not in held["turns"]["trajectory"]
     assert "vacuous" not in held["turn"]["trajectory"]  # it did not hold
     assert held["turn"]["perTurnTrajectory"][0]["vacuous"] is True
-    journal = read_results(project.root / ".agentest" / "journal.jsonl")
+    journal = read_json(project.root / ".agentest" / "journal.jsonl")
     by_name = {s["name"]: s["conversations"] for s in journal["scenarios"]}
     assert by_name == {s["name"]: s["conversations"] for s in project.results["scenarios"]}
 

@@ -12,13 +12,13 @@ import anyio
 from builders import conversation_result, tool_call, turn, unfinished_turn
 from hypothesis import given
 from hypothesis import strategies as st
+from stored import to_json
 
 from agentest import call, scenario
 from agentest.evaluate.evaluation import Evaluator
 from agentest.events import ConversationFinished, Event
 from agentest.results import ConversationResult, RunResult, TrajectoryResult
 from agentest.run.sources import FinishedHolder
-from agentest.store.document import to_json
 from agentest.store.reading import conversations_of, read_results
 from agentest.storing import MAX_CHARS, shortened, shortened_value, stored
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios

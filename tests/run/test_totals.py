@@ -16,7 +16,7 @@ from builders import (
 )
 
 from agentest.results import SlowTurn, Totals
-from agentest.run.totals import KEPT_SLOWEST, totals_of
+from agentest.totals import KEPT_SLOWEST, totals_of
 from agentest.transcript import TimeSpent, Usage
 
 

@@ -33,16 +33,17 @@ from builders import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from project import COMMAND, DEADLINE_S, Project, clean_environment
+from stored import read_json, to_json
 
 from agentest.errors import UsageError
 from agentest.events import ConversationFinished, Event, RunFinished
 from agentest.report.json import JsonReporter
 from agentest.report.registry import Broadcast
 from agentest.results import CaseId, ExpectedCall, Reference, RunResult, ScenarioResult
-from agentest.store.document import to_json
 from agentest.store.journal import Journal
 from agentest.store.late_file import LateFile
-from agentest.store.reading import conversations_of, read_results, scenario_entries
+from agentest.store.reading import conversations_of, read_results
+from agentest.store.runs import entries
 from agentest.support.json_text import json_document, well_formed
 from agentest.testing import ScriptedAgent
 
@@ -110,7 +111,7 @@ def test_results_from_a_journal(result: RunResult) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = tell(events(result), Path(folder))
         assert json.loads((Path(folder) / "out" / "results.json").read_bytes()) == whole
-        assert read_results(path) == whole
+        assert read_json(path) == whole
 
 
 def test_conversations_are_in_order() -> None:
@@ -123,7 +124,7 @@ def test_conversations_are_in_order() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = tell(iter([others[0], *finished[::-1], *others[1:]]), Path(folder))
         document = json.loads((path.parent / "results.json").read_bytes())
-        assert document == json.loads(json_document(to_json(result))) == read_results(path)
+        assert document == json.loads(json_document(to_json(result))) == read_json(path)
 
 
 def test_every_line_is_there_at_once(tmp_path: Path) -> None:
@@ -174,7 +175,7 @@ def test_another_run_leaves_the_file_of_this_one(tmp_path: Path) -> None:
         second.on_event(event)
     (found,) = first.conversations(scenario_result("s"))
     assert json.loads(found)["conversationId"] == "mine"
-    assert read_results(path) == json.loads(json_document(to_json(other)))
+    assert read_json(path) == json.loads(json_document(to_json(other)))
     first.close()
     second.close()
 
@@ -248,7 +249,7 @@ def test_a_disk_that_is_full_for_a_while(tmp_path: Path) -> None:
     whole = json.loads(json_document(to_json(result)))
     assert json.loads((tmp_path / "results.json").read_bytes()) == whole
     (tmp_path / "copy.jsonl").write_bytes(disk.content)
-    assert read_results(tmp_path / "copy.jsonl") == whole
+    assert read_json(tmp_path / "copy.jsonl") == whole
 
 
 def test_a_disk_that_stays_full(tmp_path: Path) -> None:
@@ -262,7 +263,7 @@ def test_a_disk_that_stays_full(tmp_path: Path) -> None:
     assert not journal.flush()
     assert json.loads((tmp_path / "results.json").read_bytes()) == json.loads(json_document(to_json(result)))
     (tmp_path / "copy.jsonl").write_bytes(disk.content)
-    assert 0 < len(read_results(tmp_path / "copy.jsonl")["scenarios"][0]["conversations"]) < 8
+    assert 0 < len(read_json(tmp_path / "copy.jsonl")["scenarios"][0]["conversations"]) < 8
 
 
 def test_what_waits_is_bounded() -> None:
@@ -387,7 +388,7 @@ def cut(tmp_path: Path) -> Callable[[RunResult, int], Path]:
 def test_a_killed_run_is_read_as_what_it_is(cut: Callable[[RunResult, int], Path]) -> None:
     """Without its end a run is interrupted and no pass; what had not finished is errored and says why."""
     held = [conversation_result("c1"), conversation_result("c2")]
-    document = read_results(cut(run_result(scenario_result("done"), scenario_result("cut", held)), 4))
+    document = read_json(cut(run_result(scenario_result("done"), scenario_result("cut", held)), 4))
     assert (document["interrupted"], document["stopped"]) == (True, "killed before its end")
     done, unfinished = document["scenarios"]
     assert (done["name"], done["status"], len(done["conversations"])) == ("done", "passed", 1)
@@ -408,13 +409,15 @@ def test_a_killed_comparison(cut: Callable[[RunResult, int], Path]) -> None:
     result = run_result(
         scenario_result("s"), scenario_result("s", agent="other"), scenario_result("t"), comparison=True
     )
-    document = read_results(cut(result, 4))
-    assert document["mode"] == "comparison"
-    assert [(e["name"], e["agent"], e["status"]) for e in scenario_entries(document)] == [
+    run = read_results(cut(result, 4))
+    assert run.head.mode == "comparison"
+    scenarios = [entry.scenario for entry in entries(run)]
+    assert [(scenario.name, scenario.agent, scenario.status) for scenario in scenarios] == [
         ("s", "booking", "passed"),
         ("s", "other", "errored"),
     ]
-    assert document["summary"]["perAgent"]["other"]["erroredScenarios"] == 1
+    assert run.head.summary.per_agent is not None
+    assert run.head.summary.per_agent["other"].errored_scenarios == 1
 
 
 @given(runs, st.data())
@@ -426,7 +429,7 @@ def test_a_journal_cut_anywhere_can_be_read(result: RunResult, data: st.DataObje
         content = path.read_bytes()
         path.write_bytes(content[: data.draw(st.integers(content.index(b"\n") + 1, len(content)))])
         held = sum(line["type"] == "conversation" for line in whole_lines(path))
-        assert sum(len(entry["conversations"]) for entry in scenario_entries(read_results(path))) == held
+        assert sum(len(entry.conversations) for entry in entries(read_results(path))) == held
 
 
 def whole_lines(path: Path) -> list[dict[str, Any]]:

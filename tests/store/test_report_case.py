@@ -7,6 +7,7 @@ from typing import Any
 
 import builders as b
 import pytest
+from stored import to_json
 
 from agentest.events import RunFinished, RunStarted, ScenarioFinished
 from agentest.report.console.reporter import make_console_reporter
@@ -22,7 +23,6 @@ from agentest.results import (
     TurnEvaluation,
     Unscored,
 )
-from agentest.store.document import to_json
 from agentest.transcript import Conversation, Turn
 
 CASE = CaseId("orders", "lookup")

@@ -34,6 +34,7 @@ from builders import (
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
+from stored import to_json
 
 from agentest.events import RunFinished, ScenarioFinished
 from agentest.report.json import JsonReporter
@@ -52,7 +53,6 @@ from agentest.results import (
     Unscored,
     Verdict,
 )
-from agentest.store.document import to_json
 from agentest.support.files import atomic_writer, write_atomically
 from agentest.support.json_text import json_document, plain, well_formed
 from agentest.transcript import Blame, Ending, TimeSpent

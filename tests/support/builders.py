@@ -28,8 +28,8 @@ from agentest.results import (
     TurnEvaluation,
     Verdict,
 )
-from agentest.run.totals import totals_of
 from agentest.sight import Sight
+from agentest.totals import totals_of
 from agentest.transcript import (
     Blame,
     Conversation,

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from agentest.errors import UsageError
 from agentest.results import Status
 from agentest.run.plan import Unit
-from agentest.store.reading import conversations_of, scenario_entries
+from agentest.store.conversations import conversation_of
+from agentest.store.reading import AnyRun
+from agentest.store.runs import entries
 from agentest.transcript import ToolCall
 
 TASK, PATH = "task:", "path:"
@@ -121,7 +122,7 @@ def worst(statuses: Iterable[Status | None]) -> Status | None:
 def measure(
     units: Sequence[Unit],
     skipped: int,
-    results: Mapping[str, Mapping[str, Any]],
+    results: Mapping[str, AnyRun],
     *,
     only_units: bool,
     agent: str | None = None,
@@ -129,28 +130,24 @@ def measure(
     """Measure planned scenarios and what results hold.
 
     Args:
-        results: results.json documents by the path from which they were read.
-        only_units: leave out results of other scenarios than these.
-        agent: leave out results of other agents.
+        results: runs by the path from which they were read.
+        only_units: ignore results of other scenarios than these.
+        agent: ignore results of other agents.
 
     Raises UsageError for a tag without a name.
     """
     by_name = {unit.scenario.name: unit for unit in units}
 
-    def wanted(name: str, of: str) -> bool:
-        return (name in by_name or not only_units) and agent in (None, of)
-
     statuses: dict[str, list[Status]] = {}
     calls: list[ToolCall] = []
     conversations = 0
-    for data in results.values():
-        for entry in scenario_entries(data):
-            if wanted(entry["name"], entry["agent"]):
-                statuses.setdefault(entry["name"], []).append(Status(entry["status"]))
-        for (name, of), held in conversations_of(data).items():
-            if wanted(name, of):
-                conversations += len(held)
-                calls += [call for conversation in held for call in conversation.tool_calls]
+    for entry in (entry for run in results.values() for entry in entries(run)):
+        scenario = entry.scenario
+        if (only_units and scenario.name not in by_name) or agent not in (None, scenario.agent):
+            continue
+        statuses.setdefault(scenario.name, []).append(scenario.status)
+        conversations += len(entry.conversations)
+        calls += [call for stored in entry.conversations for call in conversation_of(stored).tool_calls]
     placed = tuple(_placed(unit, statuses.get(name, [])) for name, unit in by_name.items())
     return Coverage(placed, skipped, _tools(units, calls), tuple(results), conversations)
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from agentest.errors import UsageError
-from agentest.store.reading import conversations_of, read_results, scenario_entries
+from agentest.store.reading import read_results, usable
+from agentest.store.runs import entries
 from agentest.support.paths import contains_any
 from agentest.support.spelling import did_you_mean
 from agentest.support.text import shortened
@@ -48,23 +48,19 @@ class Selection:
 
 def read_earlier(path: Path) -> Earlier:
     """The conversations of a results.json. Raises UsageError."""
-    data = read_results(path)
-    passed = {
-        (entry["name"], entry["agent"], found["conversationId"]): found["passed"]
-        for entry in scenario_entries(data)
-        for found in entry["conversations"]
-    }
+    run = read_results(path)
     held = tuple(
-        Held(name, agent, conversation, passed[name, agent, conversation.conversation_id])
-        for (name, agent), conversations in conversations_of(data).items()
-        for conversation in conversations
+        Held(entry.scenario.name, entry.scenario.agent, usable(stored), stored.passed)
+        for entry in entries(run)
+        for stored in entry.conversations
     )
-    return Earlier(path, _seconds(data), held)
+    return Earlier(path, _seconds(run.head.started_at), held)
 
 
-def _seconds(data: Mapping[str, Any]) -> float:
+def _seconds(time: str) -> float:
+    """Seconds since 1970; 0 where the text is no time."""
     try:
-        return datetime.fromisoformat(data["startedAt"]).timestamp()
+        return datetime.fromisoformat(time).timestamp()
     except (ValueError, OverflowError, OSError):
         return 0.0
 

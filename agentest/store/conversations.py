@@ -1,0 +1,191 @@
+"""A conversation and its evaluation: to the shape that is stored, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from agentest.results import (
+    CaseId,
+    ConversationResult,
+    LabelledFailure,
+    MetricResult,
+    TrajectoryResult,
+    TurnEvaluation,
+)
+from agentest.store.adk_case import invocations_json
+from agentest.store.shapes import (
+    CODECS,
+    StoredConversation,
+    StoredEvaluation,
+    StoredFailure,
+    StoredTime,
+    StoredTrajectory,
+    TurnScores,
+    TurnTrajectory,
+)
+from agentest.support.json_text import Json, plain
+from agentest.transcript import Conversation, Failure, TimeSpent
+from agentest.verdict import conversation_passed
+
+_GOAL_COMPLETION = "goal_completion"
+
+
+def conversation_json(
+    result: ConversationResult, case: CaseId | None, thresholds: Mapping[str, float]
+) -> Json:
+    """A conversation in JSON types.
+
+    Args:
+        case: the case of an evaluation set that the conversation's scenario is, if it is one.
+        thresholds: those of the scenario.
+    """
+    return {**CODECS.write(stored_conversation(result)), **plain(invocations_json(case, thresholds, result))}
+
+
+def stored_conversation(result: ConversationResult) -> StoredConversation:
+    """A conversation as it is stored, without ADK's part of a case."""
+    conversation, failure = result.conversation, result.conversation.failure
+    return StoredConversation(
+        conversation_id=conversation.conversation_id,
+        passed=conversation_passed(result),
+        ended_by=conversation.ending,
+        error=failure.message if failure else None,
+        error_source=failure.blame if failure else None,
+        turns=conversation.turns,
+        unfinished_turn=conversation.unfinished,
+        evaluation=_stored_evaluation(result),
+        trajectory=_stored_trajectory(result.trajectory) if result.trajectory else None,
+        per_turn_trajectory=tuple(
+            TurnTrajectory(turn_index=turn.turn_index, trajectory=_stored_trajectory(turn.trajectory))
+            for turn in result.turns
+            if turn.trajectory
+        ),
+        labelled_failures=tuple(map(_stored_failure, result.failures)),
+        time=stored_time(result.time),
+        shortened=conversation.shortened,
+    )
+
+
+def conversation_of(stored: StoredConversation) -> Conversation:
+    """What was said and done in a stored conversation."""
+    failure = None
+    if stored.error is not None and stored.error_source is not None:
+        failure = Failure(stored.error_source, stored.error)
+    return Conversation(
+        conversation_id=stored.conversation_id,
+        turns=stored.turns,
+        ending=stored.ended_by,
+        failure=failure,
+        unfinished=stored.unfinished_turn,
+        shortened=stored.shortened,
+    )
+
+
+def result_of(stored: StoredConversation) -> ConversationResult:
+    """A stored conversation with its evaluation."""
+    return ConversationResult(
+        conversation=conversation_of(stored),
+        turns=_evaluations(stored),
+        metrics=_metrics(stored.evaluation),
+        trajectory=_trajectory(stored.trajectory) if stored.trajectory else None,
+        failures=tuple(_failure(failure, stored.conversation_id) for failure in stored.labelled_failures),
+        time=stored.time.spent,
+    )
+
+
+def with_vacuous(conversation: StoredConversation) -> StoredConversation:
+    """The conversation with a mark on each trajectory that holds only because no call was seen."""
+    return replace(
+        conversation,
+        trajectory=_vacuous(conversation.trajectory) if conversation.trajectory else None,
+        per_turn_trajectory=tuple(
+            replace(turn, trajectory=_vacuous(turn.trajectory)) for turn in conversation.per_turn_trajectory
+        ),
+    )
+
+
+def _vacuous(trajectory: StoredTrajectory) -> StoredTrajectory:
+    return replace(trajectory, vacuous=True) if trajectory.without_calls else trajectory
+
+
+def stored_time(time: TimeSpent) -> StoredTime:
+    return StoredTime(spent=time, own_ms=time.own_ms)
+
+
+def _stored_evaluation(result: ConversationResult) -> StoredEvaluation:
+    metrics = dict(result.metrics)
+    return StoredEvaluation(
+        turn_evaluations=tuple(map(_scores, result.turns)),
+        goal_completion=metrics.pop(_GOAL_COMPLETION, None),
+        conversation_metrics=metrics,
+    )
+
+
+def _metrics(evaluation: StoredEvaluation) -> dict[str, MetricResult]:
+    goal = evaluation.goal_completion
+    return {**({_GOAL_COMPLETION: goal} if goal else {}), **evaluation.conversation_metrics}
+
+
+def _scores(turn: TurnEvaluation) -> TurnScores:
+    return TurnScores(turn_index=turn.turn_index, metrics=turn.metrics, checks=turn.checks)
+
+
+def _evaluations(stored: StoredConversation) -> tuple[TurnEvaluation, ...]:
+    trajectories = {turn.turn_index: _trajectory(turn.trajectory) for turn in stored.per_turn_trajectory}
+    return tuple(
+        TurnEvaluation(
+            turn_index=turn.turn_index,
+            metrics=turn.metrics,
+            trajectory=trajectories.get(turn.turn_index),
+            checks=turn.checks,
+        )
+        for turn in stored.evaluation.turn_evaluations
+    )
+
+
+def _stored_trajectory(result: TrajectoryResult) -> StoredTrajectory:
+    return StoredTrajectory(
+        matched=None if result.error else result.matched,
+        missing_calls=result.missing_calls,
+        extra_calls=result.extra_calls,
+        ordering_issues=result.ordering_issues,
+        forbidden_calls=result.forbidden_calls,
+        reason=result.reason,
+        error=result.error,
+        without_calls=result.without_calls,
+    )
+
+
+def _trajectory(stored: StoredTrajectory) -> TrajectoryResult:
+    return TrajectoryResult(
+        matched=bool(stored.matched),
+        reason=stored.reason,
+        missing_calls=stored.missing_calls,
+        extra_calls=stored.extra_calls,
+        ordering_issues=stored.ordering_issues,
+        forbidden_calls=stored.forbidden_calls,
+        error=stored.error,
+        without_calls=stored.without_calls,
+    )
+
+
+def _stored_failure(failure: LabelledFailure) -> StoredFailure:
+    return StoredFailure(
+        id=failure.id,
+        turn_index=failure.turn_index,
+        metric=failure.metric,
+        label=failure.label,
+        reason=failure.reason,
+    )
+
+
+def _failure(stored: StoredFailure, conversation_id: str) -> LabelledFailure:
+    return LabelledFailure(
+        id=stored.id,
+        conversation_id=conversation_id,
+        turn_index=stored.turn_index,
+        metric=stored.metric,
+        label=stored.label,
+        reason=stored.reason,
+    )

@@ -1,0 +1,64 @@
+"""A scenario's result: to the shape that is stored, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from agentest.results import Reason, ScenarioResult, Status, Verdict
+from agentest.store.adk_case import case_json
+from agentest.store.conversations import result_of
+from agentest.store.shapes import CODECS, AdkCase, StoredEntry, StoredScenario
+from agentest.totals import totals_of
+
+
+def stored_scenario(result: ScenarioResult) -> StoredScenario:
+    """A scenario as it is stored, without its conversations."""
+    return StoredScenario(
+        agent=result.agent,
+        name=result.name,
+        file=result.file,
+        line=result.line,
+        tags=result.tags,
+        status=result.verdict.status,
+        passed=result.verdict.passed,
+        duration_ms=result.duration_ms,
+        planned_conversations=result.planned,
+        averages=result.averages,
+        thresholds=result.thresholds,
+        skipped_metrics=result.skipped_metrics,
+        errors=result.errors,
+        failures=_messages(result.verdict.reasons),
+        warnings=result.warnings,
+        usage=result.usage,
+        adk=CODECS.read(AdkCase, case_json(result)) if result.case else None,
+    )
+
+
+def _messages(reasons: Sequence[Reason]) -> tuple[str, ...]:
+    """The messages of the failing reasons first, then those of the rest."""
+    failing_first = sorted(reasons, key=lambda reason: reason.status is not Status.FAILED)
+    return tuple(reason.message for reason in failing_first)
+
+
+def scenario_of(entry: StoredEntry) -> ScenarioResult:
+    """A stored scenario with its conversations."""
+    stored, conversations = entry.scenario, tuple(map(result_of, entry.conversations))
+    return ScenarioResult(
+        name=stored.name,
+        agent=stored.agent,
+        file=stored.file,
+        line=stored.line,
+        verdict=Verdict(stored.status),
+        conversations=conversations,
+        averages=stored.averages,
+        thresholds=stored.thresholds,
+        errors=stored.errors,
+        skipped_metrics=stored.skipped_metrics,
+        tags=stored.tags,
+        duration_ms=stored.duration_ms,
+        usage=stored.usage,
+        case=stored.adk.case if stored.adk else None,
+        totals=totals_of(conversations),
+        planned=stored.planned_conversations,
+        warnings=stored.warnings,
+    )

@@ -1,0 +1,370 @@
+"""The values of results.json and the journal, as `schemas/results.schema.json` describes them.
+
+Most are the values of `transcript` and `results` themselves. Those that a file holds in another shape have a
+dataclass here; `conversations`, `scenarios` and `runs` convert between the two. `CODECS` writes and reads all
+of them, so that no other module spells a key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from agentest.results import (
+    CaseId,
+    CheckResult,
+    ErrorGroup,
+    MetricResult,
+    ModelUsage,
+    RunResult,
+    Score,
+    Skipped,
+    Status,
+    TurnEvaluation,
+    Verdict,
+)
+from agentest.sight import Sight
+from agentest.store.codec import Codecs, Layout
+from agentest.transcript import Blame, Conversation, Ending, TimeSpent, ToolCall, Turn, UnfinishedTurn, Usage
+
+SCHEMA_VERSION = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredTime:
+    """Where the time went, and how much of it was our own."""
+
+    spent: TimeSpent
+    own_ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredTrajectory:
+    """Expected against actual tool calls. `matched` is None where that is not known."""
+
+    matched: bool | None
+    missing_calls: tuple[str, ...]
+    extra_calls: tuple[str, ...]
+    ordering_issues: tuple[str, ...]
+    forbidden_calls: tuple[str, ...]
+    reason: str
+    error: str | None = None
+    without_calls: bool = False
+    vacuous: bool = False
+    """Whether it held only because no call of the agent was seen in the whole run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnTrajectory:
+    """The trajectory of one turn."""
+
+    turn_index: int
+    trajectory: StoredTrajectory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnScores:
+    """The metrics and checks of one turn."""
+
+    turn_index: int
+    metrics: Mapping[str, MetricResult]
+    checks: tuple[CheckResult, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredEvaluation:
+    """All metrics and checks of a conversation."""
+
+    turn_evaluations: tuple[TurnScores, ...]
+    goal_completion: MetricResult | None
+    conversation_metrics: Mapping[str, MetricResult]
+    """The other metrics of the conversation as a whole."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredFailure:
+    """A labelled failure of the conversation that holds it."""
+
+    id: str
+    turn_index: int | None
+    metric: str
+    label: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdkInvocations:
+    """What ADK's own results say of a conversation with a case, in JSON types."""
+
+    eval_metric_result_per_invocation: object
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredConversation:
+    """A conversation and its evaluation."""
+
+    conversation_id: str
+    passed: bool
+    ended_by: Ending
+    error: str | None
+    error_source: Blame | None
+    turns: tuple[Turn, ...]
+    unfinished_turn: UnfinishedTurn | None
+    evaluation: StoredEvaluation
+    trajectory: StoredTrajectory | None
+    per_turn_trajectory: tuple[TurnTrajectory, ...]
+    labelled_failures: tuple[StoredFailure, ...]
+    time: StoredTime = StoredTime(spent=TimeSpent())
+    shortened: bool = False
+    adk: AdkInvocations | None = None
+    """Set for a case of an evaluation set."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdkCase:
+    """What ADK's own results say of a case: its status and its metrics are in JSON types."""
+
+    case: CaseId
+    final_eval_status: object
+    overall_eval_metric_results: object
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredScenario:
+    """One scenario with one agent, without its conversations."""
+
+    agent: str
+    name: str
+    file: str
+    line: int
+    tags: tuple[str, ...]
+    status: Status
+    passed: bool
+    duration_ms: float
+    planned_conversations: int = 0
+    averages: Mapping[str, float]
+    thresholds: Mapping[str, float]
+    skipped_metrics: Mapping[str, str]
+    errors: tuple[ErrorGroup, ...]
+    failures: tuple[str, ...]
+    """The messages of the verdict's reasons."""
+    warnings: tuple[str, ...] = ()
+    usage: Mapping[str, ModelUsage]
+    adk: AdkCase | None = None
+    """Set for a case of an evaluation set."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredEntry:
+    """A scenario with its conversations."""
+
+    scenario: StoredScenario
+    conversations: tuple[StoredConversation, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedScenario:
+    """The results of one scenario with several agents."""
+
+    name: str
+    agents: tuple[StoredEntry, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredAgent:
+    """What is known of an agent. Files of version 1 hold its name alone."""
+
+    tool_calls: Sight | None = None
+    no_call_seen: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """A run, or one agent's part of it, in numbers."""
+
+    passed: bool
+    total_scenarios: int
+    passed_scenarios: int
+    failed_scenarios: int
+    errored_scenarios: int
+    skipped_scenarios: int
+    llm_calls: int
+    agent_calls: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunUsage:
+    """What models were asked in the whole run."""
+
+    tokens: Usage
+    total_tokens: int
+    cost: float | None
+    by_role: Mapping[str, ModelUsage]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredSlowTurn:
+    """One of the slowest turns of the run."""
+
+    latency_ms: float
+    scenario: str
+    agent: str
+    conversation_id: str
+    turn_index: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """The run in numbers. `per_agent` is only there in a comparison."""
+
+    counts: Counts
+    duration_ms: float
+    usage: RunUsage
+    time: StoredTime
+    slowest_turns: tuple[StoredSlowTurn, ...]
+    warnings: tuple[str, ...] = ()
+    per_agent: Mapping[str, Counts] | None = None
+
+
+class Mode(StrEnum):
+    """Whether a run had one agent or compared several."""
+
+    SINGLE = "single"
+    COMPARISON = "comparison"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunHead:
+    """The run without its scenarios."""
+
+    schema_version: int
+    mode: Mode
+    version: str
+    started_at: str
+    interrupted: bool
+    stopped: str | None
+    models: Mapping[str, str | None]
+    agents: Mapping[str, StoredAgent]
+    summary: Summary
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredRun:
+    """The whole run with one agent."""
+
+    head: RunHead
+    scenarios: tuple[StoredEntry, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredComparison:
+    """The whole run with several agents: their results stand together by scenario."""
+
+    head: RunHead
+    scenarios: tuple[ComparedScenario, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedConversations:
+    """How many conversations of a scenario with an agent were planned."""
+
+    scenario: str
+    agent: str
+    conversations: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunLine:
+    """The first line of a journal."""
+
+    type: str = "run"
+    schema_version: int
+    version: str
+    started_at: str
+    agents: Mapping[str, StoredAgent]
+    models: Mapping[str, str | None]
+    mode: Mode
+    planned: tuple[PlannedConversations, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConversationLine:
+    """A finished conversation in a journal; `conversation` is in JSON types."""
+
+    type: str = "conversation"
+    scenario: str
+    agent: str
+    number: int
+    conversation: object
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScenarioLine:
+    """A finished scenario in a journal, without conversations; `scenario` is in JSON types."""
+
+    type: str = "scenario"
+    scenario: object
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndLine:
+    """The last line of a journal: the head of results.json, in JSON types."""
+
+    type: str = "end"
+    run: object
+
+
+def _agents(data: Any) -> Any:
+    """Agents of a file of version 1, by name."""
+    return {name: {} for name in data} if isinstance(data, list) else data
+
+
+CODECS = Codecs(
+    {
+        ToolCall: Layout(order=("name", "args", "result", "mocked", "seen_by")),
+        Turn: Layout(
+            order=(
+                "turn_index",
+                "user_message",
+                "agent_message",
+                "tool_calls",
+                "latency_ms",
+                "retries",
+                "requests",
+            )
+        ),
+        Score: Layout(left_out=("rubrics",), only_if_set=("samples",)),
+        Skipped: Layout(names={"why": "skipped"}),
+        ModelUsage: Layout(order=("calls", "retries"), flat=("tokens",), digits={"cost": 6}),
+        StoredTime: Layout(flat=("spent",)),
+        StoredTrajectory: Layout(only_if_set=("without_calls", "vacuous")),
+        TurnTrajectory: Layout(flat=("trajectory",)),
+        StoredConversation: Layout(only_if_set=("shortened",), flat=("adk",)),
+        AdkCase: Layout(flat=("case",)),
+        StoredScenario: Layout(flat=("adk",)),
+        StoredEntry: Layout(flat=("scenario",)),
+        StoredAgent: Layout(only_if_set=("no_call_seen",)),
+        RunUsage: Layout(flat=("tokens",), digits={"cost": 6}),
+        Summary: Layout(flat=("counts",), only_if_set=("per_agent",)),
+        RunHead: Layout(older={"agents": _agents}),
+        StoredRun: Layout(flat=("head",)),
+        StoredComparison: Layout(flat=("head",)),
+    }
+)
+"""The codecs of all values. Cost is rounded, as the sum depends on the order in which answers came."""
+
+NOT_STORED: Mapping[type, tuple[str, ...]] = {
+    Conversation: ("time", "session_id"),
+    Score: ("rubrics",),
+    TurnEvaluation: ("reference",),
+    Verdict: ("reasons",),
+    RunResult: ("silent",),
+}
+"""Fields of `transcript` and `results` that have their default when they are read back.
+
+Time is stored once, with the result of the conversation; rubrics and references are in ADK's part of a case;
+of reasons the messages are stored (`StoredScenario.failures`), and of silent agents the names and the
+warnings (`RunHead`).
+"""

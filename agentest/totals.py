@@ -1,0 +1,39 @@
+"""A scenario's conversations in numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from heapq import nlargest
+
+from agentest.results import ConversationResult, SlowTurn, Totals
+from agentest.transcript import TimeSpent, Turn, UnfinishedTurn, Usage
+from agentest.verdict import conversation_passed
+
+KEPT_SLOWEST = 5
+
+
+def totals_of(conversations: Sequence[ConversationResult]) -> Totals:
+    """The numbers that stay when the conversations have been let go."""
+    held = [result.conversation for result in conversations]
+    turns = [turn for conversation in held for turn in conversation.turns]
+    started: list[Turn | UnfinishedTurn] = [*turns, *(c.unfinished for c in held if c.unfinished)]
+    return Totals(
+        conversations=len(held),
+        passed=sum(map(conversation_passed, conversations)),
+        turns=len(started),
+        tool_calls=sum(len(turn.tool_calls) for turn in started),
+        agent_calls=sum(turn.requests for turn in started),
+        agent_retries=sum(turn.retries for turn in started),
+        agent_tokens=sum((turn.usage for turn in turns), Usage()),
+        slowest=_slowest(conversations),
+        time=sum((result.time for result in conversations), TimeSpent()),
+    )
+
+
+def _slowest(conversations: Sequence[ConversationResult]) -> tuple[SlowTurn, ...]:
+    turns = (
+        SlowTurn(turn.latency_ms, result.conversation.conversation_id, turn.turn_index)
+        for result in conversations
+        for turn in result.conversation.turns
+    )
+    return tuple(nlargest(KEPT_SLOWEST, turns, key=lambda turn: turn.latency_ms))

@@ -1,0 +1,23 @@
+"""Runs as the JSON that is stored of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from agentest.results import RunResult
+from agentest.store.document import document, kept_conversations
+from agentest.store.reading import read_results
+from agentest.store.shapes import CODECS
+
+
+def to_json(result: RunResult) -> dict[str, Any]:
+    """The document of a run that still has its conversations."""
+    written: dict[str, Any] = json.loads(b"".join(document(result, kept_conversations)))
+    return written
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """What was read from a results.json or a journal, written again."""
+    return CODECS.write(read_results(path))
