@@ -86,10 +86,16 @@ def _stored_evaluation(turn: TurnEvaluation) -> TurnEvaluation:
 
 
 def _stored_trajectory(result: TrajectoryResult | None) -> TrajectoryResult | None:
-    """The reason shows calls with their arguments."""
+    """The texts of a trajectory show calls with their arguments: MAX_CHARS of all texts together."""
     if result is None or len(result.reason) <= MAX_CHARS:
         return result
-    return replace(result, reason=shortened(result.reason))
+    left = MAX_CHARS
+    kept: dict[str, Any] = {}
+    for name in ("summary", "expected", "forbidden", "actual"):
+        if (text := getattr(result, name)) is not None:
+            kept[name] = shortened(text, max(left, 0))
+            left -= len(text)
+    return replace(result, **kept)
 
 
 def _is_small(value: Any) -> bool:

@@ -1,6 +1,7 @@
-"""What passing means: the only place that knows (contract, section 9).
+"""What passing means: pure functions of results, and the only place that decides.
 
-Pure functions of what was found out.
+A scenario, a conversation, a metric with a threshold, a trajectory, a check: each gets its `Status` here, and
+reporters show it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from agentest.results import (
     CheckResult,
     ConversationResult,
     Deduplication,
+    ErrorGroup,
     MetricResult,
+    MetricVerdict,
     Reason,
     ReasonKind,
     RunResult,
@@ -40,18 +43,19 @@ def averages(conversations: Sequence[ConversationResult], *, exact: bool = False
         exact: as ADK computes it, to the last digit: one run is summed up turn by turn, several are pooled.
     """
     values: dict[str, list[float]] = {}
-    for name, result in _results(conversations):
+    for name, result in _metric_results(conversations):
         if isinstance(result, Score) and not isinstance(result.value, str):
             values.setdefault(name, []).append(result.value)
     if exact and len(conversations) == 1:
-        return {name: reduce(add, found, 0.0) / len(found) for name, found in values.items()}
+        return {name: reduce(add, scores, 0.0) / len(scores) for name, scores in values.items()}
     # Exact, then rounded once: 4.2 must not miss a threshold of 4.2 by a rounding error of the sum.
-    return {name: float(mean(found)) for name, found in values.items()}
+    return {name: float(mean(scores)) for name, scores in values.items()}
 
 
 def skipped_metrics(conversations: Sequence[ConversationResult]) -> dict[str, str]:
-    """Metric → why it was skipped, for those that were, be it in one turn only."""
-    return {name: result.why for name, result in _results(conversations) if isinstance(result, Skipped)}
+    """Metric → why it was skipped, for each that was skipped, be it in one turn only."""
+    results = _metric_results(conversations)
+    return {name: result.why for name, result in results if isinstance(result, Skipped)}
 
 
 def decide(
@@ -69,7 +73,7 @@ def decide(
     """
     by_conversation = [list(_conversation_reasons(c)) for c in conversations]
     rate = thresholds.get(PASS_RATE)
-    reasons = [reason for found in by_conversation for reason in found]
+    reasons = [reason for each in by_conversation for reason in each]
     if rate is not None:
         missed = _missed_rate(by_conversation, rate)
         # With a rate, single conversations may fail; their reasons count only when too many do.
@@ -85,9 +89,60 @@ def decide(
     return Verdict(status, (*failed, *errored))
 
 
+def metric_verdicts(
+    averages: Mapping[str, float], thresholds: Mapping[str, float], *, exact: bool = False
+) -> tuple[MetricVerdict, ...]:
+    """The verdict on each metric with a threshold, by its average alone.
+
+    Args:
+        exact: compare to the last digit, as ADK does.
+    """
+    return tuple(
+        _metric_verdict(name, threshold, averages.get(name), 0.0 if exact else _TOLERANCE)
+        for name, threshold in thresholds.items()
+        if name != PASS_RATE
+    )
+
+
+def turn_verdict(name: str, threshold: float, result: MetricResult | None) -> MetricVerdict:
+    """The verdict on a metric of one invocation of a case, compared to the last digit, as ADK does."""
+    score = result.number if isinstance(result, Score) else None
+    return _metric_verdict(name, threshold, score, 0.0)
+
+
 def conversation_passed(result: ConversationResult) -> bool:
     """Whether nothing in this conversation alone speaks against it."""
     return not any(True for _ in _conversation_reasons(result))
+
+
+def conversation_status(result: ConversationResult, reasons: Sequence[Reason]) -> Status:
+    """The status of one conversation.
+
+    Args:
+        reasons: those of the scenario's verdict that name this conversation. There may be none although it
+            failed, where a pass rate lets single conversations fail.
+    """
+    if any(reason.status is Status.FAILED for reason in reasons):
+        return Status.FAILED
+    if reasons:
+        return Status.ERRORED
+    return Status.PASSED if conversation_passed(result) else Status.FAILED
+
+
+def trajectory_status(trajectory: TrajectoryResult) -> Status:
+    """Whether the calls match; errored where they could not be compared."""
+    return _status(trajectory.matched, trajectory.error)
+
+
+def check_status(check: CheckResult) -> Status:
+    """Whether the reply passed the check; errored where it could not be checked."""
+    return _status(check.passed, check.error)
+
+
+def threshold_status(metric: str, verdict: Verdict) -> Status:
+    """What the verdict on a scenario says about the threshold of a metric."""
+    about = (r.status for r in verdict.reasons if r.kind is ReasonKind.THRESHOLD and r.metric == metric)
+    return next(about, Status.PASSED)
 
 
 def run_status(result: RunResult) -> Status:
@@ -99,7 +154,18 @@ def run_status(result: RunResult) -> Status:
     return Status.PASSED
 
 
-def _results(conversations: Sequence[ConversationResult]) -> Iterator[tuple[str, MetricResult]]:
+def _status(passed: bool, error: str | None) -> Status:
+    return Status.PASSED if passed else Status.ERRORED if error else Status.FAILED
+
+
+def _metric_verdict(name: str, threshold: float, score: float | None, tolerance: float) -> MetricVerdict:
+    status = Status.ERRORED
+    if score is not None:
+        status = Status.FAILED if score < threshold - tolerance else Status.PASSED
+    return MetricVerdict(name=name, threshold=threshold, score=score, status=status)
+
+
+def _metric_results(conversations: Sequence[ConversationResult]) -> Iterator[tuple[str, MetricResult]]:
     for conversation in conversations:
         for turn in conversation.turns:
             yield from turn.metrics.items()
@@ -107,56 +173,75 @@ def _results(conversations: Sequence[ConversationResult]) -> Iterator[tuple[str,
 
 
 def _conversation_reasons(result: ConversationResult) -> Iterator[Reason]:
-    conversation = result.conversation
-    at = conversation.conversation_id
-    failure = conversation.failure
-    if failure:
-        by_agent = failure.blame is Blame.AGENT
-        yield Reason(
-            Status.FAILED if by_agent else Status.ERRORED,
-            ReasonKind.MODEL if failure.blame is Blame.MODEL else ReasonKind.CONVERSATION,
-            failure.message,
-            at,
-            conversation.unfinished.turn_index if conversation.unfinished else None,
-        )
-    if result.trajectory and not result.trajectory.matched:
-        status = _status_of(result.trajectory)
-        yield Reason(status, ReasonKind.TRAJECTORY, f"trajectory: {result.trajectory.reason}", at)
+    id = result.conversation.conversation_id
+    yield from _failure_reasons(result)
+    yield from _trajectory_reasons(result.trajectory, id)
     for turn in result.turns:
-        if turn.trajectory and not turn.trajectory.matched:
-            message = f"trajectory of the turn: {turn.trajectory.reason}"
-            status = _status_of(turn.trajectory)
-            yield Reason(status, ReasonKind.TRAJECTORY, message, at, turn.turn_index)
+        yield from _trajectory_reasons(turn.trajectory, id, turn.turn_index)
         for check in turn.checks:
             if not check.passed:
-                message = f"{check.check}: {check.reason}"
-                yield Reason(_status_of(check), ReasonKind.CHECK, message, at, turn.turn_index)
+                yield Reason(
+                    check_status(check),
+                    ReasonKind.CHECK,
+                    f"{check.check}: {check.reason}",
+                    conversation_id=id,
+                    turn_index=turn.turn_index,
+                    check=check,
+                )
 
 
-def _status_of(found: TrajectoryResult | CheckResult) -> Status:
-    """What becomes of a conversation in which something did not hold, or could not be told."""
-    return Status.ERRORED if found.error else Status.FAILED
+def _failure_reasons(result: ConversationResult) -> Iterator[Reason]:
+    conversation = result.conversation
+    if failure := conversation.failure:
+        unfinished = conversation.unfinished
+        yield Reason(
+            Status.FAILED if failure.blame is Blame.AGENT else Status.ERRORED,
+            ReasonKind.MODEL if failure.blame is Blame.MODEL else ReasonKind.CONVERSATION,
+            failure.message,
+            conversation_id=conversation.conversation_id,
+            turn_index=unfinished.turn_index if unfinished else None,
+        )
+
+
+def _trajectory_reasons(
+    trajectory: TrajectoryResult | None, conversation_id: str, turn_index: int | None = None
+) -> Iterator[Reason]:
+    if trajectory and not trajectory.matched:
+        subject = "trajectory" if turn_index is None else "trajectory of the turn"
+        yield Reason(
+            trajectory_status(trajectory),
+            ReasonKind.TRAJECTORY,
+            f"{subject}: {trajectory.reason}",
+            conversation_id=conversation_id,
+            turn_index=turn_index,
+            trajectory=trajectory,
+        )
 
 
 def _missed_rate(by_conversation: Sequence[Sequence[Reason]], rate: float) -> list[Reason]:
-    """The reason that too few conversations passed, however those had ended that could not be judged."""
+    """The reason that too few conversations passed; those that could not be judged do not count as failed."""
     total = len(by_conversation)
-    failed = sum(any(r.status is Status.FAILED for r in found) for found in by_conversation)
+    failed = sum(any(r.status is Status.FAILED for r in reasons) for reasons in by_conversation)
     if not total or (total - failed) / total >= rate - _TOLERANCE:
         return []
-    passed = sum(not found for found in by_conversation)
+    passed = sum(not reasons for reasons in by_conversation)
     message = f"{PASS_RATE}: {passed} of {total} conversations passed, the threshold is {rate:g}"
-    return [Reason(Status.FAILED, ReasonKind.PASS_RATE, message)]
+    return [
+        Reason(
+            Status.FAILED,
+            ReasonKind.PASS_RATE,
+            message,
+            metric=PASS_RATE,
+            expected=rate,
+            actual=passed / total,
+        )
+    ]
 
 
 def _error_reasons(deduplication: Deduplication, fail_on: Severity) -> Iterator[Reason]:
     for group in deduplication.groups:
         if group.severity >= fail_on:
-            message = (
-                f"error ({group.severity.label}): {group.label}, "
-                f"{_times(len(group.occurrences))}: {group.explanation}"
-            )
-            yield Reason(Status.FAILED, ReasonKind.ERROR, message)
+            yield Reason(Status.FAILED, ReasonKind.ERROR, _group_message(group), group=group)
     if deduplication.error:
         message = (
             f"errors could not be grouped, so a worse severity cannot be ruled out: {deduplication.error}"
@@ -164,35 +249,47 @@ def _error_reasons(deduplication: Deduplication, fail_on: Severity) -> Iterator[
         yield Reason(Status.ERRORED, ReasonKind.DEDUPLICATION, message)
 
 
+def _group_message(group: ErrorGroup) -> str:
+    times = _times(len(group.occurrences))
+    return f"error ({group.severity.label}): {group.label}, {times}: {group.explanation}"
+
+
 def _threshold_reasons(
     conversations: Sequence[ConversationResult], thresholds: Mapping[str, float], exact: bool
 ) -> Iterator[Reason]:
-    found = averages(conversations, exact=exact)
-    tolerance = 0.0 if exact else _TOLERANCE
     skipped = skipped_metrics(conversations)
-    for name, least in thresholds.items():
-        if name == PASS_RATE:
-            continue
-        if name in found and found[name] < least - tolerance:
-            message = f"{name}: average {found[name]:.2f} is below the threshold {least:g}"
-            yield Reason(Status.FAILED, ReasonKind.THRESHOLD, message)
-        elif name not in found or name in skipped:
-            why = f" ({skipped[name]})" if name in skipped else ""
-            message = f"{name} has a threshold of {least:g} but could not be scored{why}"
-            yield Reason(Status.ERRORED, ReasonKind.THRESHOLD, message)
+    for metric in metric_verdicts(averages(conversations, exact=exact), thresholds, exact=exact):
+        if metric.score is not None and metric.status is Status.FAILED:
+            message = f"{metric.name}: average {metric.score:.2f} is below the threshold {metric.threshold:g}"
+            yield _threshold_reason(metric, Status.FAILED, message)
+        elif metric.status is Status.ERRORED or metric.name in skipped:
+            why = f" ({skipped[metric.name]})" if metric.name in skipped else ""
+            message = f"{metric.name} has a threshold of {metric.threshold:g} but could not be scored{why}"
+            yield _threshold_reason(metric, Status.ERRORED, message)
+
+
+def _threshold_reason(metric: MetricVerdict, status: Status, message: str) -> Reason:
+    return Reason(
+        status,
+        ReasonKind.THRESHOLD,
+        message,
+        metric=metric.name,
+        expected=metric.threshold,
+        actual=metric.score,
+    )
 
 
 def _unscored_reasons(conversations: Sequence[ConversationResult]) -> Iterator[Reason]:
-    """One reason for each metric that a judge owes somewhere."""
+    """One reason for each metric that could not be scored somewhere."""
     problems: dict[str, list[str]] = {}
     asked: dict[str, int] = {}
-    for name, result in _results(conversations):
+    for name, result in _metric_results(conversations):
         asked[name] = asked.get(name, 0) + 1
         if isinstance(result, Unscored):
             problems.setdefault(name, []).append(result.error)
     for name, errors in problems.items():
         message = f"{name} could not be scored {len(errors)} of {_times(asked[name])}: {errors[0]}"
-        yield Reason(Status.ERRORED, ReasonKind.UNSCORED, message)
+        yield Reason(Status.ERRORED, ReasonKind.UNSCORED, message, metric=name)
 
 
 def _times(count: int) -> str:

@@ -72,7 +72,7 @@ FLOORS: list[dict[str, str]] = [
         "scale": "run llm store errors events results totals transcript support http",
         "testing": "run agents config llm scenarios events metrics results transcript http",
         "evalset": "run conversation evaluate llm scenarios config mocks store report errors events "
-        "metrics results transcript support",
+        "metrics results transcript verdict support",
     },
     {
         "analysis": "evalset run store report errors results transcript support",
@@ -89,7 +89,13 @@ FLOORS: list[dict[str, str]] = [
 
 ALLOWED = {room: set(others.split()) for floor in FLOORS for room, others in floor.items()}
 LEVEL = {room: level for level, floor in enumerate(FLOORS) for room in floor}
-FACES = {"__init__.py", "evalset/__init__.py", "testing/__init__.py", "config/__init__.py"}
+FACES = {
+    "__init__.py",
+    "results/__init__.py",
+    "evalset/__init__.py",
+    "testing/__init__.py",
+    "config/__init__.py",
+}
 """Public doors: they only hand names on."""
 
 

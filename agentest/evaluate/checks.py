@@ -52,12 +52,11 @@ def _checks(expect: Expect, turn: Turn) -> Iterator[CheckResult]:
         yield _json_schema(schema, reply)
     words = len(reply.split())
     for limit in expect.max_words:
-        yield CheckResult(
-            "max_words", words <= limit, f"expected at most {limit} words; the reply has {words}"
-        )
+        summary = f"expected at most {limit} words; the reply has {words}"
+        yield CheckResult(check="max_words", passed=words <= limit, summary=summary)
     for longest in expect.max_latency_ms:
-        took = f"expected a reply within {longest:g} ms; it took {turn.latency_ms:.1f} ms"
-        yield CheckResult("max_latency_ms", turn.latency_ms <= longest, took)
+        summary = f"expected a reply within {longest:g} ms; it took {turn.latency_ms:.1f} ms"
+        yield CheckResult(check="max_latency_ms", passed=turn.latency_ms <= longest, summary=summary)
 
 
 def _regex(pattern: re.Pattern[str], reply: str) -> CheckResult:
@@ -79,12 +78,14 @@ def _json_schema(schema: Mapping[str, Any], reply: str) -> CheckResult:
 
 def _untold(check: str, error: str, expected: str, reply: str) -> CheckResult:
     found = _result(check, False, expected, reply)
-    return replace(found, reason=f"could not be told: {error}; {found.reason}", error=error)
+    return replace(found, summary=f"could not be told: {error}; {found.summary}", error=error)
 
 
 def _result(check: str, passed: bool, expected: str, reply: str) -> CheckResult:
     shown = repr(reply if len(reply) <= _SHOWN_CHARS else reply[:_SHOWN_CHARS] + "…")
-    return CheckResult(check, passed, f"expected {expected}; the reply was {shown if reply else NO_TEXT}")
+    return CheckResult(
+        check=check, passed=passed, summary=f"expected {expected}", reply=shown if reply else NO_TEXT
+    )
 
 
 def _schema_problem(schema: Mapping[str, Any], reply: str) -> str | None:

@@ -114,7 +114,9 @@ class Evaluator:
         if self.blind is None or not spec.about_calls:
             return await matched_trajectory(spec, calls, turns, complete=complete)
         rest = await matched_trajectory(spec.without_calls, (), turns)
-        return rest if rest and not rest.matched else TrajectoryResult(False, self.blind, error=self.blind)
+        if rest and not rest.matched:
+            return rest
+        return TrajectoryResult(matched=False, summary=self.blind, error=self.blind)
 
     def _judged(self, level: Level) -> list[str]:
         """The built-in metrics of this level, none where the scenario gives a judge no goal to judge by."""

@@ -63,11 +63,11 @@ def match_trajectory(
         worst = _Findings.of(spec, expected and expected.told(False), banned.told(True), turns)
         if worst.problems:
             return _untold("; ".join((*(expected.untold if expected else ()), *banned.untold)), spec, calls)
-    verdict = "; ".join(found.problems) or _holds(spec, calls, turns)
     matched = not found.problems
     return TrajectoryResult(
         matched=matched,
-        reason=f"{verdict}\n{_side_by_side(spec, calls)}" if spec.about_calls else verdict,
+        summary="; ".join(found.problems) or _holds(spec, calls, turns),
+        **(_sides(spec, calls) if spec.about_calls else {}),
         missing_calls=found.missing,
         extra_calls=found.extra,
         ordering_issues=found.ordering,
@@ -77,7 +77,8 @@ def match_trajectory(
 
 
 def _untold(error: str, spec: Trajectory, calls: Sequence[ToolCall]) -> TrajectoryResult:
-    return TrajectoryResult(False, f"could not be told: {error}\n{_side_by_side(spec, calls)}", error=error)
+    summary = f"could not be told: {error}"
+    return TrajectoryResult(matched=False, summary=summary, error=error, **_sides(spec, calls))
 
 
 def call_matches(expected: ExpectedCall, made: ToolCall) -> bool:
@@ -253,14 +254,15 @@ def _holds(spec: Trajectory, calls: Sequence[ToolCall], turns: int) -> str:
     return f"{len(calls)} tool call{'' if len(calls) == 1 else 's'}, as expected{mode}"
 
 
-def _side_by_side(spec: Trajectory, calls: Sequence[ToolCall]) -> str:
-    lines = []
-    if spec.expected is not None:
-        lines.append(f"expected ({spec.match_mode}): {_list(_expected_text(e) for e in spec.expected)}")
-    if spec.forbidden:
-        lines.append(f"forbidden: {_list(_expected_text(e) for e in spec.forbidden)}")
-    lines.append(f"actual: {_list(call_text(c) for c in calls)}")
-    return "\n".join(lines)
+def _sides(spec: Trajectory, calls: Sequence[ToolCall]) -> Mapping[str, Any]:
+    """What was expected, what is forbidden and what was called, as text, for a `TrajectoryResult`."""
+    expected = spec.expected
+    return {
+        "mode": None if expected is None else spec.match_mode,
+        "expected": None if expected is None else _list(map(_expected_text, expected)),
+        "forbidden": _list(map(_expected_text, spec.forbidden)) if spec.forbidden else None,
+        "actual": _list(map(call_text, calls)),
+    }
 
 
 def _list(texts: Iterable[str]) -> str:

@@ -27,6 +27,7 @@ from agentest.run.seeing import silence
 from agentest.run.settings import Settings
 from agentest.run.stop import Stop
 from agentest.support.redact import Redactor
+from agentest.verdict import metric_verdicts
 from agentest.version import __version__
 
 
@@ -122,6 +123,9 @@ def scenario_result(unit: Unit, verdict: Verdict, **found: Any) -> ScenarioResul
         line=scenario.line,
         verdict=verdict,
         thresholds=unit.thresholds,
+        metric_verdicts=metric_verdicts(
+            found.get("averages", {}), unit.thresholds, exact=scenario.case is not None
+        ),
         tags=scenario.tags,
         case=scenario.case,
         planned=unit.planned,

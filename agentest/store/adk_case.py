@@ -1,4 +1,4 @@
-"""What google-adk's own results say of a case of an evaluation set, in its shape, beside ours."""
+"""The keys of google-adk's own results for a case of an evaluation set, which stand beside ours."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from agentest.results import (
     CaseId,
     ConversationResult,
     MetricResult,
-    RubricScore,
+    MetricVerdict,
     ScenarioResult,
     Score,
     Status,
@@ -17,6 +17,7 @@ from agentest.results import (
 )
 from agentest.store.invocations import turn_invocation
 from agentest.transcript import Turn
+from agentest.verdict import turn_verdict
 
 Json = dict[str, Any]
 _STATUS = {Status.PASSED: "PASSED", Status.FAILED: "FAILED"}
@@ -31,10 +32,7 @@ def case_json(result: ScenarioResult) -> Json:
         "evalSetId": result.case.eval_set_id,
         "evalId": result.case.eval_id,
         "finalEvalStatus": _STATUS.get(result.verdict.status, _NOT_EVALUATED),
-        "overallEvalMetricResults": [
-            _metric(name, threshold, result.averages.get(name))
-            for name, threshold in result.thresholds.items()
-        ],
+        "overallEvalMetricResults": [_metric(verdict) for verdict in result.metric_verdicts],
     }
 
 
@@ -45,11 +43,11 @@ def invocations_json(
     if case is None:
         return {}
     evaluations = {turn.turn_index: turn for turn in conversation.turns}
-    held = conversation.conversation
+    id = conversation.conversation.conversation_id
     return {
         "evalMetricResultPerInvocation": [
-            _invocation(turn, evaluations.get(turn.turn_index), held.conversation_id, thresholds)
-            for turn in held.turns
+            _invocation(turn, evaluations.get(turn.turn_index), id, thresholds)
+            for turn in conversation.conversation.turns
         ]
     }
 
@@ -58,26 +56,27 @@ def _invocation(
     turn: Turn, evaluation: TurnEvaluation | None, conversation_id: str, thresholds: Mapping[str, float]
 ) -> Json:
     reference = evaluation.reference if evaluation else None
-    found = evaluation.metrics if evaluation else {}
+    results = evaluation.metrics if evaluation else {}
     return {
         "actualInvocation": turn_invocation(turn, f"{conversation_id}-{turn.turn_index}"),
         "expectedInvocation": dict(reference.invocation) if reference else None,
         "evalMetricResults": [
-            _of_turn(name, threshold, found.get(name)) for name, threshold in thresholds.items()
+            _metric_of_turn(name, threshold, results.get(name)) for name, threshold in thresholds.items()
         ],
     }
 
 
-def _of_turn(name: str, threshold: float, found: MetricResult | None) -> Json:
-    if isinstance(found, Score) and not isinstance(found.value, str):
-        return _metric(name, threshold, float(found.value), found.rubrics)
-    return _metric(name, threshold, None)
-
-
-def _metric(name: str, threshold: float, score: float | None, rubrics: tuple[RubricScore, ...] = ()) -> Json:
-    status = _NOT_EVALUATED
-    if score is not None:
-        status = "PASSED" if score >= threshold else "FAILED"
+def _metric_of_turn(name: str, threshold: float, result: MetricResult | None) -> Json:
+    rubrics = result.rubrics if isinstance(result, Score) else ()
     scores = [{"rubricId": r.rubric_id, "score": r.score, "rationale": r.rationale} for r in rubrics]
     details = {"details": {"rubricScores": scores}} if scores else {}
-    return {"metricName": name, "threshold": threshold, "score": score, "evalStatus": status, **details}
+    return {**_metric(turn_verdict(name, threshold, result)), **details}
+
+
+def _metric(verdict: MetricVerdict) -> Json:
+    return {
+        "metricName": verdict.name,
+        "threshold": verdict.threshold,
+        "score": verdict.score,
+        "evalStatus": _STATUS.get(verdict.status, _NOT_EVALUATED),
+    }

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from agentest.results import (
     CaseId,
+    CheckResult,
     ConversationResult,
     LabelledFailure,
     MetricResult,
@@ -16,6 +17,7 @@ from agentest.results import (
 from agentest.store.adk_case import invocations_json
 from agentest.store.shapes import (
     CODECS,
+    StoredCheck,
     StoredConversation,
     StoredEvaluation,
     StoredFailure,
@@ -128,7 +130,16 @@ def _metrics(evaluation: StoredEvaluation) -> dict[str, MetricResult]:
 
 
 def _scores(turn: TurnEvaluation) -> TurnScores:
-    return TurnScores(turn_index=turn.turn_index, metrics=turn.metrics, checks=turn.checks)
+    checks = tuple(_stored_check(check) for check in turn.checks)
+    return TurnScores(turn_index=turn.turn_index, metrics=turn.metrics, checks=checks)
+
+
+def _stored_check(check: CheckResult) -> StoredCheck:
+    return StoredCheck(check=check.check, passed=check.passed, reason=check.reason, error=check.error)
+
+
+def _check(stored: StoredCheck) -> CheckResult:
+    return CheckResult(check=stored.check, passed=stored.passed, summary=stored.reason, error=stored.error)
 
 
 def _evaluations(stored: StoredConversation) -> tuple[TurnEvaluation, ...]:
@@ -138,7 +149,7 @@ def _evaluations(stored: StoredConversation) -> tuple[TurnEvaluation, ...]:
             turn_index=turn.turn_index,
             metrics=turn.metrics,
             trajectory=trajectories.get(turn.turn_index),
-            checks=turn.checks,
+            checks=tuple(map(_check, turn.checks)),
         )
         for turn in stored.evaluation.turn_evaluations
     )
@@ -160,7 +171,7 @@ def _stored_trajectory(result: TrajectoryResult) -> StoredTrajectory:
 def _trajectory(stored: StoredTrajectory) -> TrajectoryResult:
     return TrajectoryResult(
         matched=bool(stored.matched),
-        reason=stored.reason,
+        summary=stored.reason,
         missing_calls=stored.missing_calls,
         extra_calls=stored.extra_calls,
         ordering_issues=stored.ordering_issues,

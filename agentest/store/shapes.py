@@ -65,12 +65,22 @@ class TurnTrajectory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StoredCheck:
+    """A check of a reply; `reason` is its summary and the reply in one text."""
+
+    check: str
+    passed: bool
+    reason: str
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TurnScores:
     """The metrics and checks of one turn."""
 
     turn_index: int
     metrics: Mapping[str, MetricResult]
-    checks: tuple[CheckResult, ...]
+    checks: tuple[StoredCheck, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -361,6 +371,9 @@ NOT_STORED: Mapping[type, tuple[str, ...]] = {
     TurnEvaluation: ("reference",),
     Verdict: ("reasons",),
     RunResult: ("silent",),
+    # Their `reason`, which is stored, is made of these.
+    TrajectoryResult: ("mode", "expected", "forbidden", "actual"),
+    CheckResult: ("reply",),
 }
 """Fields of `transcript` and `results` that have their default when they are read back.
 

@@ -65,11 +65,12 @@ from agentest.verdict import averages, decide, skipped_metrics
 ENDPOINT = "http://127.0.0.1:8080/v1/chat/completions"
 CHECKED = ToolCall("check_availability", {"date": "2026-01-06"}, {"slots": ["09:00"]}, True, 0)
 TOO_FEW = TrajectoryResult(
-    False,
-    "expected calls are missing: create_booking\n"
-    "expected (contains): check_availability, create_booking(service='haircut', …)\n"
-    "actual: check_availability(date='2026-01-06')",
-    ("create_booking",),
+    matched=False,
+    summary="expected calls are missing: create_booking",
+    mode="contains",
+    expected="check_availability, create_booking(service='haircut', …)",
+    actual="check_availability(date='2026-01-06')",
+    missing_calls=("create_booking",),
 )
 
 
@@ -221,7 +222,9 @@ judge   4 model calls (1 asked again), 1,000 prompt + 50 completion tokens
 
 def test_a_failing_run_on_a_terminal() -> None:
     """A failing scenario shows what was expected, what came, and where; long lines hang below their label."""
-    wrong = CheckResult("contains", False, "expected 'BK-' in the reply; the reply was 'At nine?'")
+    wrong = CheckResult(
+        check="contains", passed=False, summary="expected 'BK-' in the reply", reply="'At nine?'"
+    )
     alike = [conversation(f"slot-{n}", trajectory=TOO_FEW) for n in (1, 2, 3)]
     held = [*alike, conversation("slot-4", turn(), turn(1), checks=[wrong]), conversation("slot-5")]
     ok = scenario(conversation("price-1"), name="user asks for the price", line=30)
@@ -360,8 +363,10 @@ def test_an_agent_cannot_steer_the_terminal(verbose: bool, live: bool) -> None:
     """Escapes, carriage returns, bells and bidi overrides from outside are made visible, everywhere."""
     evil = "a\x1b[2J\x1b]0;title\x07b\rc\x9bd\u202ee\x08\x00\ud800"
     call = ToolCall(evil, {evil: evil}, evil, True, 0, invalid_arguments=evil, error=evil)
-    check = CheckResult(evil, False, evil)
-    spec = TrajectoryResult(False, f"{evil}\nexpected (strict): {evil}\n{evil}")
+    check = CheckResult(check=evil, passed=False, summary=evil, reply=evil)
+    spec = TrajectoryResult(
+        matched=False, summary=evil, mode="strict", expected=f"{evil}\n{evil}", actual=evil
+    )
     metrics = {evil: Score(3, evil), "other": Unscored(evil), "third": Score(evil, evil)}
     held = conversation(
         evil,
@@ -552,7 +557,9 @@ def test_an_agent_error_shows_the_turn_without_reply() -> None:
 
 def test_different_reasons_are_not_lumped_together() -> None:
     """Conversations are alike only when everything that speaks against them is."""
-    extra = TrajectoryResult(False, "unexpected calls were made: send_email\nactual: send_email()")
+    extra = TrajectoryResult(
+        matched=False, summary="unexpected calls were made: send_email", actual="send_email()"
+    )
     held = [conversation("slot-1", trajectory=TOO_FEW), conversation("slot-2", trajectory=extra)]
     text = shown(scenario(*held))
     assert "like it" not in text

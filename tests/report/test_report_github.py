@@ -122,8 +122,8 @@ def test_errored_scenario() -> None:
 def test_failing_reasons_only() -> None:
     """What would only have errored a scenario is not told as the reason of its failure."""
     reasons = (
-        Reason(Status.FAILED, ReasonKind.CHECK, "too long", "c1"),
-        Reason(Status.FAILED, ReasonKind.CHECK, "too slow", "c2"),
+        Reason(Status.FAILED, ReasonKind.CHECK, "too long", conversation_id="c1"),
+        Reason(Status.FAILED, ReasonKind.CHECK, "too slow", conversation_id="c2"),
         Reason(Status.ERRORED, ReasonKind.MODEL, "no answer"),
     )
     [line] = lines(run_result(scenario_result(verdict=Verdict(Status.FAILED, reasons))))

@@ -86,12 +86,25 @@ def test_a_whole_conversation() -> None:
     )
     said = turn(user=long, agent=long, tool_calls=calls, remarks=(Remark("a", long),))
     held = replace(small.conversation, turns=(said,), unfinished=unfinished_turn(1, long, *calls))
-    reason = TrajectoryResult(False, long)
+    reason = TrajectoryResult(matched=False, summary=long)
     evaluations = tuple(replace(each, trajectory=reason) for each in small.turns)
     kept = stored(replace(small, conversation=held, trajectory=reason, turns=evaluations))
     assert kept.conversation.shortened
     assert str(kept).count(SAID) == 16
     assert len(str(kept)) < 17 * MAX_CHARS
+
+
+def test_a_long_trajectory() -> None:
+    """Its texts are shortened to one limit together, and each that lacks something says so."""
+    long = "x" * LONG
+    trajectory = TrajectoryResult(
+        matched=False, summary="missing", mode="strict", expected=long, forbidden=None, actual=long
+    )
+    kept = stored(replace(conversation_result(), trajectory=trajectory)).trajectory
+    assert kept is not None
+    assert (kept.summary, kept.mode, kept.forbidden) == ("missing", "strict", None)
+    assert kept.reason.count(SAID) == 2
+    assert len(kept.reason) < MAX_CHARS + 200
 
 
 def run(

@@ -35,11 +35,22 @@ from agentest.results import (
 from agentest.run.stop import Stop
 from agentest.testing import Raw, ScriptedAgent, ScriptedModel, arun_scenarios, run_scenarios
 from agentest.transcript import Blame, Conversation, Ending, Failure, Turn, UnfinishedTurn
-from agentest.verdict import averages, conversation_passed, decide, run_status, skipped_metrics
+from agentest.verdict import (
+    averages,
+    conversation_passed,
+    conversation_status,
+    decide,
+    metric_verdicts,
+    run_status,
+    skipped_metrics,
+    trajectory_status,
+    turn_verdict,
+)
 
-HELD = TrajectoryResult(True, "as expected")
-MISSED = TrajectoryResult(False, "expected calls are missing: book")
-UNTOLD = TrajectoryResult(False, "could not be told", error="no answer within 60 s")
+HELD = TrajectoryResult(matched=True, summary="as expected")
+MISSED = TrajectoryResult(matched=False, summary="expected calls are missing: book")
+UNTOLD = TrajectoryResult(matched=False, summary="could not be told", error="no answer within 60 s")
+UNCHECKED = CheckResult(check="regex", passed=False, summary="x", error="no answer")
 DOWN = Unscored("503: down")
 OFFLINE = Skipped(NO_MODEL)
 
@@ -67,7 +78,7 @@ def turn(
     **metrics: Any,
 ) -> Any:
     given = {k: v if isinstance(v, Unscored | Skipped) else Score(v, "r") for k, v in metrics.items()}
-    wrong = checks or CheckResult("contains", False, "expected 'x'")
+    wrong = checks or CheckResult(check="contains", passed=False, summary="expected 'x'")
     return TurnEvaluation(index, given, trajectory, () if ok and not checks else (wrong,))
 
 
@@ -95,7 +106,7 @@ def group(severity: Severity) -> Deduplication:
         (talk(turn(ok=False)), Status.FAILED, ReasonKind.CHECK),
         (talk(turn(), trajectory=UNTOLD), Status.ERRORED, ReasonKind.TRAJECTORY),
         (talk(turn(trajectory=UNTOLD)), Status.ERRORED, ReasonKind.TRAJECTORY),
-        (talk(turn(checks=CheckResult("regex", False, "x", "no answer"))), Status.ERRORED, ReasonKind.CHECK),
+        (talk(turn(checks=UNCHECKED)), Status.ERRORED, ReasonKind.CHECK),
         (talk(turn(), blame=Blame.MODEL), Status.ERRORED, ReasonKind.MODEL),
         (talk(turn(), blame=Blame.MOCK), Status.ERRORED, ReasonKind.CONVERSATION),
         (talk(turn(), blame=Blame.INTERNAL), Status.ERRORED, ReasonKind.CONVERSATION),
@@ -341,3 +352,62 @@ def test_an_interrupted_scenario_has_not_passed() -> None:
     [found] = result.scenarios
     assert found.verdict.status is Status.ERRORED
     assert [r.kind for r in found.verdict.reasons] == [ReasonKind.INTERRUPTED]
+
+
+def test_reasons_carry_what_they_are_about() -> None:
+    """Nobody needs to read a message back: metric, scores, group, check and trajectory are fields."""
+    groups = group(Severity.CRITICAL)
+    wrong = talk(turn(ok=False, helpfulness=2), turn(1, trajectory=MISSED, tone=DOWN))
+    verdict = decided([wrong], groups, helpfulness=4.5, goal_completion=0.5, pass_rate=1.0)
+    reasons = {(reason.kind, reason.status): reason for reason in verdict.reasons}
+    rate = reasons[ReasonKind.PASS_RATE, Status.FAILED]
+    assert (rate.metric, rate.expected, rate.actual) == ("pass_rate", 1.0, 0.0)
+    low = reasons[ReasonKind.THRESHOLD, Status.FAILED]
+    assert (low.metric, low.expected, low.actual) == ("helpfulness", 4.5, 2.0)
+    absent = reasons[ReasonKind.THRESHOLD, Status.ERRORED]
+    assert (absent.metric, absent.expected, absent.actual) == ("goal_completion", 0.5, None)
+    assert reasons[ReasonKind.UNSCORED, Status.ERRORED].metric == "tone"
+    assert reasons[ReasonKind.ERROR, Status.FAILED].group == groups.groups[0]
+    assert reasons[ReasonKind.CHECK, Status.FAILED].check == wrong.turns[0].checks[0]
+    assert reasons[ReasonKind.TRAJECTORY, Status.FAILED].trajectory is MISSED
+
+
+def test_the_status_of_a_metric() -> None:
+    """A score passes from its threshold on, within rounding errors; exactly, where ADK would compare."""
+    thresholds = {"a": 0.1 + 0.2, "b": 0.31, "c": 1.0, "pass_rate": 0.5}
+    scores = {"a": 0.3, "b": 0.3}
+    loose = {verdict.name: verdict.status for verdict in metric_verdicts(scores, thresholds)}
+    assert loose == {"a": Status.PASSED, "b": Status.FAILED, "c": Status.ERRORED}
+    exact = {verdict.name: verdict.status for verdict in metric_verdicts(scores, thresholds, exact=True)}
+    assert exact == {"a": Status.FAILED, "b": Status.FAILED, "c": Status.ERRORED}
+
+
+@pytest.mark.parametrize(
+    ("result", "score", "status"),
+    [
+        (Score(0.3, "r"), 0.3, Status.FAILED),
+        (Score(1, "r"), 1.0, Status.PASSED),
+        (Score("a label", "r"), None, Status.ERRORED),
+        (DOWN, None, Status.ERRORED),
+        (OFFLINE, None, Status.ERRORED),
+        (None, None, Status.ERRORED),
+    ],
+)
+def test_the_status_of_a_metric_in_one_turn(
+    result: MetricResult | None, score: float | None, status: Status
+) -> None:
+    """It is compared to the last digit, as ADK compares it; without a number there is nothing to compare."""
+    verdict = turn_verdict("m", 0.1 + 0.2, result)
+    assert (verdict.score, verdict.status) == (score, status)
+
+
+@pytest.mark.parametrize("trajectory", [None, HELD, MISSED, UNTOLD])
+def test_the_status_of_a_conversation(trajectory: TrajectoryResult | None) -> None:
+    """It is that of its reasons; one that a pass rate forgives has failed all the same."""
+    result = talk(turn(), trajectory=trajectory)
+    reasons = decided([result]).reasons
+    expected = trajectory_status(trajectory) if trajectory else Status.PASSED
+    assert conversation_status(result, reasons) == expected
+    if trajectory is MISSED:
+        assert decided([result], pass_rate=0.0).reasons == ()
+        assert conversation_status(result, ()) is Status.FAILED

@@ -93,7 +93,10 @@ def rich_conversation() -> Any:
     return conversation_result(
         turns=[
             turn_evaluation(
-                0, METRIC_FORMS, trajectory=MATCHED, checks=(CheckResult("contains", True, "ok"),)
+                0,
+                METRIC_FORMS,
+                trajectory=MATCHED,
+                checks=(CheckResult(check="contains", passed=True, summary="ok"),),
             )
         ],
         metrics={"goal_completion": scored(0), **METRIC_FORMS},
@@ -487,8 +490,8 @@ def test_place_is_taken(tmp_path: Path) -> None:
 
 def test_warnings_and_what_could_not_be_told() -> None:
     """A scenario's warnings are in the document, and what could not be told says why."""
-    check = CheckResult("regex", False, "could not be told", "no answer")
-    untold = TrajectoryResult(False, "could not be told", error="no answer")
+    check = CheckResult(check="regex", passed=False, summary="could not be told", error="no answer")
+    untold = TrajectoryResult(matched=False, summary="could not be told", error="no answer")
     held = conversation_result(turns=[TurnEvaluation(0, {}, untold, (check,))], trajectory=untold)
     found = scenario_result(conversations=[held], warnings=("look",))
     document = written(run_result(found, scenario_result("other")))

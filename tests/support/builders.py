@@ -41,14 +41,17 @@ from agentest.transcript import (
     UnfinishedTurn,
     Usage,
 )
-from agentest.verdict import averages, decide, skipped_metrics
+from agentest.verdict import averages, decide, metric_verdicts, skipped_metrics
 
 TIME = TimeSpent(total_ms=1000.0, agent_ms=120.5, user_ms=200.0, tools_ms=1.5, judges_ms=600.0)
 """Where the time of a conversation went; 78 ms were our own."""
-MATCHED = TrajectoryResult(True, "1 tool call, as expected (contains)")
+MATCHED = TrajectoryResult(matched=True, summary="1 tool call, as expected (contains)")
 MISSED = TrajectoryResult(
-    False,
-    "expected calls are missing: create_booking\nexpected (contains): create_booking\nactual: no calls",
+    matched=False,
+    summary="expected calls are missing: create_booking",
+    mode="contains",
+    expected="create_booking",
+    actual="no calls",
     missing_calls=("create_booking",),
 )
 
@@ -148,6 +151,7 @@ def scenario_result(
         "line": 7,
         "verdict": decide(conversations, Deduplication(tuple(errors)), thresholds or {}, fail_on),
         "averages": averages(conversations),
+        "metric_verdicts": metric_verdicts(averages(conversations), thresholds or {}, exact="case" in more),
         "skipped_metrics": skipped_metrics(conversations),
         "totals": totals_of(conversations),
         "tags": ("booking",),

@@ -20,16 +20,17 @@ from agentest.evalset.formats.criteria import Criteria
 from agentest.evalset.formats.model import EvalCase, EvalSet, Invocation
 from agentest.evalset.metrics.own import EvalStatus, actual_invocations
 from agentest.evalset.planning import eval_plan
-from agentest.results import ConversationResult, MetricResult, RunResult, ScenarioResult, Score, Status
+from agentest.results import ConversationResult, MetricVerdict, RunResult, ScenarioResult, Status
 from agentest.run.prepare import Request, prepared_for
 from agentest.transcript import Blame, Conversation, Ending, Failure
+from agentest.verdict import turn_verdict
 
 _STATUS = {Status.PASSED: EvalStatus.PASSED, Status.FAILED: EvalStatus.FAILED}
 
 
 @dataclass(frozen=True, slots=True)
 class EvalMetricResult:
-    """A metric's score, None where there is none, and what became of it."""
+    """A metric's score, None where there is none, and its status."""
 
     metric_name: str
     threshold: float
@@ -48,7 +49,7 @@ class EvalMetricResultPerInvocation:
 
 @dataclass(frozen=True, slots=True)
 class EvalCaseResult:
-    """What became of one case."""
+    """The result of one case."""
 
     eval_set_id: str
     eval_id: str
@@ -57,7 +58,7 @@ class EvalCaseResult:
     eval_metric_result_per_invocation: Sequence[EvalMetricResultPerInvocation]
     session_id: str
     scenario: ScenarioResult = field(repr=False)
-    """The case as Agentest's own results tell it, with the reasons of its verdict."""
+    """The case in Agentest's own results, with the reasons of its verdict."""
 
 
 class LocalEvalService:
@@ -130,13 +131,17 @@ def _inference(scenario: ScenarioResult, eval_set_id: str, case: EvalCase) -> In
 
 def _case_result(scenario: ScenarioResult, one: InferenceResult) -> EvalCaseResult:
     return EvalCaseResult(
-        one.eval_set_id,
-        one.eval_case_id,
-        _STATUS.get(scenario.verdict.status, EvalStatus.NOT_EVALUATED),
-        [_metric(name, least, scenario.averages.get(name)) for name, least in scenario.thresholds.items()],
-        [r for conversation in scenario.conversations for r in _invocations(scenario, conversation, one)],
-        one.session_id,
-        scenario,
+        eval_set_id=one.eval_set_id,
+        eval_id=one.eval_case_id,
+        final_eval_status=_eval_status(scenario.verdict.status),
+        overall_eval_metric_results=[_metric(verdict) for verdict in scenario.metric_verdicts],
+        eval_metric_result_per_invocation=[
+            invocation
+            for conversation in scenario.conversations
+            for invocation in _invocations(scenario, conversation, one)
+        ],
+        session_id=one.session_id,
+        scenario=scenario,
     )
 
 
@@ -145,23 +150,28 @@ def _invocations(
 ) -> list[EvalMetricResultPerInvocation]:
     expected = one.case.conversation or ()
     actual = actual_invocations(conversation.conversation)
-    found = {turn.turn_index: turn.metrics for turn in conversation.turns}
+    metrics = {turn.turn_index: turn.metrics for turn in conversation.turns}
     return [
         EvalMetricResultPerInvocation(
             invocation,
             expected[n] if n < len(expected) else None,
-            [_metric(m, least, _number(found.get(n, {}).get(m))) for m, least in scenario.thresholds.items()],
+            [
+                _metric(turn_verdict(name, threshold, metrics.get(n, {}).get(name)))
+                for name, threshold in scenario.thresholds.items()
+            ],
         )
         for n, invocation in enumerate(actual)
     ]
 
 
-def _number(found: MetricResult | None) -> float | None:
-    return float(found.value) if isinstance(found, Score) else None
+def _metric(verdict: MetricVerdict) -> EvalMetricResult:
+    return EvalMetricResult(
+        metric_name=verdict.name,
+        threshold=verdict.threshold,
+        score=verdict.score,
+        eval_status=_eval_status(verdict.status),
+    )
 
 
-def _metric(name: str, threshold: float, score: float | None) -> EvalMetricResult:
-    if score is None:
-        return EvalMetricResult(name, threshold, None, EvalStatus.NOT_EVALUATED)
-    passed = score >= threshold
-    return EvalMetricResult(name, threshold, score, EvalStatus.PASSED if passed else EvalStatus.FAILED)
+def _eval_status(status: Status) -> EvalStatus:
+    return _STATUS.get(status, EvalStatus.NOT_EVALUATED)

@@ -1,4 +1,4 @@
-"""A case of an evaluation set on the console: where it fell short, and every invocation in full."""
+"""A case of an evaluation set on the console: its scores below thresholds, and every invocation in full."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from agentest.results import (
     ConversationResult,
     ExpectedCall,
     MetricResult,
+    MetricVerdict,
     ScenarioResult,
     Score,
     Skipped,
@@ -26,6 +27,7 @@ from agentest.results import (
 from agentest.support.json_text import safe_repr
 from agentest.support.text import shortened
 from agentest.transcript import NO_TEXT, Turn, call_text
+from agentest.verdict import turn_verdict
 
 _SHOWN_SHORTFALLS = 10
 _REASON_CHARS = 600
@@ -37,8 +39,7 @@ class _Shortfall:
     """A score below its threshold. Equal for runs in which the same happened."""
 
     turn: int
-    metric: str
-    score: float
+    verdict: MetricVerdict
     reason: str
     expected: str | None
     replied: str
@@ -48,15 +49,19 @@ def shortfall_lines(result: ScenarioResult, look: Look) -> Iterator[Line]:
     """The scores below their thresholds with their reasons, those that several runs share once."""
     if result.case is None:
         return
-    found = Counter(_shortfalls(result))
-    for short, times in list(found.items())[:_SHOWN_SHORTFALLS]:
+    shortfalls = Counter(_shortfalls(result))
+    for short, times in list(shortfalls.items())[:_SHOWN_SHORTFALLS]:
         runs = f" in {times} of {len(result.conversations)} runs" if len(result.conversations) > 1 else ""
-        least = result.thresholds[short.metric]
-        head = f"turn {short.turn}: {short.metric} {short.score:.3g} (≥ {least:g}){runs}"
-        yield line(6, head, lead=(look.mark(Status.FAILED), " "))
+        yield line(6, _shortfall_text(short) + runs, lead=(look.mark(Status.FAILED), " "))
         yield from _evidence(short)
-    if len(found) > _SHOWN_SHORTFALLS:
-        yield line(6, (f"… {len(found) - _SHOWN_SHORTFALLS} more (shown by --print-detailed-results)", "dim"))
+    left_out = len(shortfalls) - _SHOWN_SHORTFALLS
+    if left_out > 0:
+        yield line(6, (f"… {left_out} more (shown by --print-detailed-results)", "dim"))
+
+
+def _shortfall_text(short: _Shortfall) -> str:
+    verdict = short.verdict
+    return f"turn {short.turn}: {verdict.name} {verdict.score:.3g} (≥ {verdict.threshold:g})"
 
 
 def _evidence(short: _Shortfall) -> Iterator[Line]:
@@ -71,18 +76,30 @@ def _shortfalls(result: ScenarioResult) -> Iterator[_Shortfall]:
     for conversation in result.conversations:
         replies = {turn.turn_index: turn.agent_message or NO_TEXT for turn in conversation.conversation.turns}
         for turn in conversation.turns:
-            for name, found in turn.metrics.items():
-                value, least = _number(found), result.thresholds.get(name)
-                if value is not None and least is not None and value < least:
-                    # A reason that is about calls shows them already.
-                    text = None if name in ABOUT_CALLS or not turn.reference else turn.reference.text
-                    yield _Shortfall(
-                        turn.turn_index, name, value, _why(found), text, replies[turn.turn_index]
-                    )
+            for verdict, metric in _below_threshold(turn, result):
+                # A reason that is about calls shows them already.
+                about_calls = verdict.name in ABOUT_CALLS
+                yield _Shortfall(
+                    turn=turn.turn_index,
+                    verdict=verdict,
+                    reason=_why(metric),
+                    expected=None if about_calls or not turn.reference else turn.reference.text,
+                    replied=replies[turn.turn_index],
+                )
+
+
+def _below_threshold(
+    turn: TurnEvaluation, result: ScenarioResult
+) -> Iterator[tuple[MetricVerdict, MetricResult]]:
+    for name, metric in turn.metrics.items():
+        if name in result.thresholds:
+            verdict = turn_verdict(name, result.thresholds[name], metric)
+            if verdict.status is Status.FAILED:
+                yield verdict, metric
 
 
 def detail_tables(result: ScenarioResult, look: Look, printer: Printer) -> Iterator[Line | Table]:
-    """Every invocation of a case: what was expected beside what happened, and the scores."""
+    """Every invocation of a case: the expected one beside the actual one, and the scores."""
     if result.case is None:
         return
     for conversation in result.conversations:
@@ -116,17 +133,18 @@ def _scores(
     printer: Printer,
 ) -> Table:
     table = _table("metric", "score", "threshold", "status", "reason", printer=printer)
-    for name, least in result.thresholds.items():
-        found = evaluation.metrics.get(name) or conversation.metrics.get(name)
-        value = _number(found)
-        status, word = Status.ERRORED, "not evaluated"
-        if value is not None:
-            status = Status.PASSED if value >= least else Status.FAILED
-            word = str(status)
-        shown = "–" if value is None else f"{value:.4g}"
-        badge: Part = (f"{look.glyphs.marks[status]} {word}", STYLES[status])
-        _row(table, printer, name, shown, f"{least:g}", badge, shortened(_why(found), _REASON_CHARS))
+    for name, threshold in result.thresholds.items():
+        metric = evaluation.metrics.get(name) or conversation.metrics.get(name)
+        verdict = turn_verdict(name, threshold, metric)
+        score = "–" if verdict.score is None else f"{verdict.score:.4g}"
+        why = shortened(_why(metric), _REASON_CHARS)
+        _row(table, printer, name, score, f"{threshold:g}", _badge(verdict.status, look), why)
     return table
+
+
+def _badge(status: Status, look: Look) -> Part:
+    word = "not evaluated" if status is Status.ERRORED else str(status)
+    return f"{look.glyphs.marks[status]} {word}", STYLES[status]
 
 
 def _table(*columns: str, printer: Printer) -> Table:
@@ -152,16 +170,12 @@ def expected_text(call: ExpectedCall) -> str:
     return f"{call.name}({', '.join(f'{key}={safe_repr(value)}' for key, value in call.args.items())})"
 
 
-def _number(found: MetricResult | None) -> float | None:
-    return float(found.value) if isinstance(found, Score) and not isinstance(found.value, str) else None
-
-
-def _why(found: MetricResult | None) -> str:
-    match found:
+def _why(result: MetricResult | None) -> str:
+    match result:
         case Score():
-            return found.reason
+            return result.reason
         case Skipped():
-            return found.why
+            return result.why
         case Unscored():
-            return found.error
+            return result.error
     return "nothing to compare with in this turn"

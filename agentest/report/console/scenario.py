@@ -1,4 +1,4 @@
-"""One finished scenario as lines for the console: a headline, and below it whatever speaks against it."""
+"""One finished scenario as lines for the console: a headline, and below it why it did not pass."""
 
 from __future__ import annotations
 
@@ -20,13 +20,11 @@ from agentest.results import (
 )
 from agentest.support.text import count, duration
 from agentest.transcript import Conversation, Ending, Turn, UnfinishedTurn
-from agentest.verdict import conversation_passed
+from agentest.verdict import conversation_status, threshold_status
 
 _SHOWN_IDS = 6
 _SHOWN_PASSED = 5
 _SHOWN_ROWS = 30
-_SIDE = re.compile(r"(expected(?: \([a-z_]+\))?|forbidden|actual): (.*)", re.DOTALL)
-_REPLY_IN_MESSAGE = "; the reply was "
 _SEVERITY_STYLES = {
     Severity.LOW: "dim",
     Severity.MEDIUM: "yellow",
@@ -36,7 +34,7 @@ _SEVERITY_STYLES = {
 
 
 def scenario_lines(result: ScenarioResult, look: Look) -> list[Line]:
-    """Everything that is said about a scenario when it is finished; details only of what did not pass."""
+    """All lines of a finished scenario; details only of what did not pass."""
     status = result.verdict.status
     if status is Status.SKIPPED:
         return [headline(result, look), *(_reason_line(r, look, 4) for r in result.verdict.reasons)]
@@ -66,7 +64,7 @@ def location(result: ScenarioResult) -> str:
 
 
 def averages_text(result: ScenarioResult) -> list[Chunk]:
-    """Each average with its threshold, coloured by what the verdict made of it."""
+    """Each average with its threshold, coloured by what the verdict says about it."""
     names = dict.fromkeys([*result.averages, *result.thresholds])
     return [_average(name, result) for name in names if name != PASS_RATE]
 
@@ -107,31 +105,16 @@ def _average(name: str, result: ScenarioResult) -> Chunk:
     least = result.thresholds.get(name)
     if least is None:
         return ((f"{name} {value}", "dim"),)
-    return f"{name} ", (value, STYLES[_threshold_status(name, result)]), (f" (≥ {least:g})", "dim")
-
-
-def _threshold_status(name: str, result: ScenarioResult) -> Status:
-    """What the verdict says about a threshold."""
-    for reason in result.verdict.reasons:
-        if reason.kind is ReasonKind.THRESHOLD and reason.message.startswith((f"{name}:", f"{name} ")):
-            return reason.status
-    return Status.PASSED
+    return f"{name} ", (value, STYLES[threshold_status(name, result.verdict)]), (f" (≥ {least:g})", "dim")
 
 
 def _general_reasons(result: ScenarioResult, look: Look) -> Iterator[Line]:
     """The reasons that belong to no single conversation; error groups are shown with their occurrences."""
-    ids = {found.conversation.conversation_id for found in result.conversations}
+    ids = {each.conversation.conversation_id for each in result.conversations}
     for reason in result.verdict.reasons:
-        of_group = any(_speaks_of(reason, group) for group in result.errors)
-        if reason.conversation_id not in ids and not of_group:
+        if reason.conversation_id not in ids and reason.group not in result.errors:
             yield _reason_line(reason, look, 4)
             yield from _more_rows(reason, 6)
-
-
-def _speaks_of(reason: Reason, group: ErrorGroup) -> bool:
-    return reason.kind is ReasonKind.ERROR and reason.message.startswith(
-        f"error ({group.severity.label}): {group.label}, "
-    )
 
 
 def _error_groups(result: ScenarioResult, look: Look) -> Iterator[Line]:
@@ -140,7 +123,7 @@ def _error_groups(result: ScenarioResult, look: Look) -> Iterator[Line]:
 
 
 def _error_group(group: ErrorGroup, result: ScenarioResult, look: Look) -> Iterator[Line]:
-    failing = any(_speaks_of(reason, group) for reason in result.verdict.reasons)
+    failing = any(reason.group == group for reason in result.verdict.reasons)
     mark: Part = look.mark(Status.FAILED) if failing else " " * len(look.glyphs.marks[Status.FAILED])
     severity = (f"{group.severity.label}: ", _SEVERITY_STYLES[group.severity])
     what = f"{group.label}, {count(len(group.occurrences), 'time')}"
@@ -170,7 +153,7 @@ def _conversations(result: ScenarioResult, look: Look) -> Iterator[Line]:
             text = f"and {count(len(ids), 'more conversation')} like it: "
             yield line(8, (text, "yellow"), _ids(ids))
     if result.case is not None and not look.verbose:
-        return  # the scores that fell short are told already, and speak of all runs
+        return  # the scores below their thresholds are shown already, for all runs
     shown = others if look.verbose else others[:_SHOWN_PASSED]
     for other in shown:
         yield from _conversation(other, [], look)
@@ -181,11 +164,11 @@ def _conversations(result: ScenarioResult, look: Look) -> Iterator[Line]:
 
 
 def _by_conversation(result: ScenarioResult) -> dict[str, list[Reason]]:
-    found: dict[str, list[Reason]] = {}
+    reasons: dict[str, list[Reason]] = {}
     for reason in result.verdict.reasons:
         if reason.conversation_id is not None:
-            found.setdefault(reason.conversation_id, []).append(reason)
-    return found
+            reasons.setdefault(reason.conversation_id, []).append(reason)
+    return reasons
 
 
 def _alike(
@@ -193,25 +176,29 @@ def _alike(
 ) -> list[list[ConversationResult]]:
     """The conversations in groups that did not pass for the same reasons; with transcripts, each alone."""
     if look.verbose:
-        return [[found] for found in conversations]
+        return [[each] for each in conversations]
     groups: dict[tuple[object, ...], list[ConversationResult]] = {}
-    for found in conversations:
-        key = tuple(_signature(reason) for reason in reasons[found.conversation.conversation_id])
-        groups.setdefault(key, []).append(found)
+    for each in conversations:
+        key = tuple(_signature(reason) for reason in reasons[each.conversation.conversation_id])
+        groups.setdefault(key, []).append(each)
     return list(groups.values())
 
 
 def _signature(reason: Reason) -> tuple[object, ...]:
     """The same for reasons that differ only in ids, numbers and what the agent happened to say."""
-    first_row = reason.message.split("\n", 1)[0].split(_REPLY_IN_MESSAGE, 1)[0]
+    first_row = _without_reply(reason).split("\n", 1)[0]
     message = re.sub(r"\d+", "#", first_row.replace(str(reason.conversation_id), "#"))
-    # An agent that breaks down does so at any turn; a check or a trajectory belongs to its own.
+    # An agent may break down at any turn; a check or a trajectory belongs to its own.
     by_turn = reason.kind in (ReasonKind.CHECK, ReasonKind.TRAJECTORY)
     return reason.status, reason.kind, message, reason.turn_index if by_turn else None
 
 
-def _conversation(found: ConversationResult, reasons: Sequence[Reason], look: Look) -> Iterator[Line]:
-    conversation = found.conversation
+def _without_reply(reason: Reason) -> str:
+    return f"{reason.check.check}: {reason.check.summary}" if reason.check else reason.message
+
+
+def _conversation(result: ConversationResult, reasons: Sequence[Reason], look: Look) -> Iterator[Line]:
+    conversation = result.conversation
     facts = " · ".join(
         (
             count(conversation.started_turns, "turn"),
@@ -219,22 +206,14 @@ def _conversation(found: ConversationResult, reasons: Sequence[Reason], look: Lo
             _ending(conversation),
         )
     )
-    mark = look.mark(_conversation_status(found, reasons))
+    mark = look.mark(conversation_status(result, reasons))
     yield Line(("    ", mark, " "), ((conversation.conversation_id,), ((facts, "dim"),)))
     yield from _reasons(conversation, reasons, look)
     if look.verbose:
-        yield from transcript_lines(found, look, 8, faults=not reasons)
+        yield from transcript_lines(result, look, 8, faults=not reasons)
     elif reasons and conversation.tool_calls:
         yield line(8, ("tool calls", "dim"))
         yield from call_lines(conversation.tool_calls, 10)
-
-
-def _conversation_status(found: ConversationResult, reasons: Sequence[Reason]) -> Status:
-    if any(reason.status is Status.FAILED for reason in reasons):
-        return Status.FAILED
-    if reasons:
-        return Status.ERRORED
-    return Status.PASSED if conversation_passed(found) else Status.FAILED
 
 
 def _ending(conversation: Conversation) -> str:
@@ -253,23 +232,21 @@ def _reasons(conversation: Conversation, reasons: Sequence[Reason], look: Look) 
     by_turn: dict[int | None, list[Reason]] = {}
     for reason in reasons:
         by_turn.setdefault(reason.turn_index, []).append(reason)
-    for index, found in by_turn.items():
-        for reason in found:
+    for index, about_turn in by_turn.items():
+        for reason in about_turn:
             yield _reason_line(reason, look, 8)
             yield from _more_rows(reason, 10)
         if not look.verbose and (turn := _turn(conversation, index, by_turn)):
-            replied = any(_REPLY_IN_MESSAGE in reason.message for reason in found)
-            where = (
-                [] if index == turn.turn_index else [line(10, (f"turn {turn.turn_index}, the last", "dim"))]
-            )
-            yield from where
+            if index != turn.turn_index:
+                yield line(10, (f"turn {turn.turn_index}, the last", "dim"))
+            replied = any(reason.check and reason.check.reply is not None for reason in about_turn)
             yield from quoted_turn(turn, 10, reply=not replied)
 
 
 def _turn(
     conversation: Conversation, index: int | None, shown: dict[int | None, list[Reason]]
 ) -> Turn | UnfinishedTurn | None:
-    """The turn that a reason speaks of; without one the last, unless that is shown anyway."""
+    """The turn that a reason is about; without one the last, unless that is shown anyway."""
     turns: list[Turn | UnfinishedTurn] = [*conversation.turns]
     if conversation.unfinished:
         turns.append(conversation.unfinished)
@@ -286,14 +263,22 @@ def _reason_line(reason: Reason, look: Look, indent: int) -> Line:
 
 
 def _more_rows(reason: Reason, indent: int) -> Iterator[Line]:
-    """The rows below the first of a message; what was expected and what came stand below each other."""
-    rows = rows_of(reason.message)[1:]
+    """The rows below the first of a message; the sides of a trajectory stand below each other."""
+    rows = list(_labelled_rows(reason))
     if len(rows) > _SHOWN_ROWS:
         yield line(indent, (f"… {count(len(rows) - _SHOWN_ROWS, 'row')} left out", "dim"))
-    sides = [_SIDE.fullmatch(row) for row in rows]
-    widest = max((len(side[1]) for side in sides if side), default=0)
-    for row, side in list(zip(rows, sides, strict=True))[-_SHOWN_ROWS:]:
-        if side:
-            yield line(indent, side[2], lead=((f"{side[1]}:".ljust(widest + 2), "dim"),))
-        else:
-            yield line(indent, row)
+    widest = max(len(label) for label, _ in rows) if rows else 0
+    for label, row in rows[-_SHOWN_ROWS:]:
+        lead = (((label + ":").ljust(widest + 2), "dim"),) if label else ()
+        yield line(indent, row, lead=lead)
+
+
+def _labelled_rows(reason: Reason) -> Iterator[tuple[str, str]]:
+    """The rows below the first, each with the label of the side that begins with it, if one does."""
+    trajectory = reason.trajectory
+    for row in rows_of(trajectory.summary if trajectory else reason.message)[1:]:
+        yield "", row
+    for label, text in trajectory.sides if trajectory else ():
+        first, *more = rows_of(text)
+        yield label, first
+        yield from (("", row) for row in more)

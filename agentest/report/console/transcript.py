@@ -1,4 +1,4 @@
-"""What was said and called in a conversation, as lines for the console: in short, and in full."""
+"""The messages and tool calls of a conversation as lines for the console: in short, and in full."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from agentest.results import (
     MetricResult,
     Score,
     Skipped,
-    Status,
     TrajectoryResult,
     TurnEvaluation,
 )
@@ -20,6 +19,7 @@ from agentest.sight import SeenBy
 from agentest.support.json_text import NotJson, json_text
 from agentest.support.text import count, duration, shortened
 from agentest.transcript import NO_TEXT, Conversation, ToolCall, Turn, UnfinishedTurn, call_text
+from agentest.verdict import check_status, trajectory_status
 
 _SHOWN_CALLS = 8
 _CALL_CHARS = 110
@@ -36,7 +36,7 @@ def quoted_turn(turn: Turn | UnfinishedTurn, indent: int, *, reply: bool = True)
 
 
 def call_lines(calls: Sequence[ToolCall], indent: int) -> Iterator[Line]:
-    """The tool calls of a conversation, one row each, with what they were answered."""
+    """The tool calls of a conversation, one row each, with their results."""
     for call in calls[:_SHOWN_CALLS]:
         made, answer = (
             shortened(call_text(call), _CALL_CHARS),
@@ -50,10 +50,10 @@ def call_lines(calls: Sequence[ToolCall], indent: int) -> Iterator[Line]:
 def transcript_lines(
     result: ConversationResult, look: Look, indent: int, *, faults: bool = True
 ) -> Iterator[Line]:
-    """The whole conversation with what was found out about each turn.
+    """The whole conversation with the evaluation of each turn.
 
     Args:
-        faults: also what did not hold; False where that is told already.
+        faults: also what did not pass; False where that is shown already.
     """
     conversation = result.conversation
     evaluations = {turn.turn_index: turn for turn in result.turns}
@@ -72,7 +72,7 @@ def transcript_lines(
 
 
 def value_text(value: Any) -> str:
-    """A tool's answer as it was sent."""
+    """A tool's result as it was sent."""
     if isinstance(value, str):
         return value
     try:
@@ -103,7 +103,7 @@ def _calls_in_full(calls: Sequence[ToolCall], indent: int) -> Iterator[Line]:
 
 
 def _remarks(call: ToolCall) -> list[Part]:
-    """What was odd about a call."""
+    """What was unusual about a call."""
     remarks = [f"invalid arguments: {call.invalid_arguments}"] if call.invalid_arguments else []
     if call.error:
         remarks.append(call.error if not call.mocked else f"the mock raised: {call.error}")
@@ -140,7 +140,7 @@ def _metrics(metrics: Mapping[str, MetricResult], indent: int) -> Iterator[Line]
 
 
 def _check(check: CheckResult, look: Look, indent: int) -> Line:
-    mark = look.mark(_status(check.passed, check.error))
+    mark = look.mark(check_status(check))
     return line(indent, f"{check.check}: {check.reason}", lead=(mark, " "))
 
 
@@ -148,9 +148,5 @@ def _trajectory(result: TrajectoryResult | None, look: Look, indent: int, faults
     if result is None or not (result.matched or faults):
         return
     first, *more = rows_of(f"trajectory: {result.reason}")
-    yield line(indent, first, lead=(look.mark(_status(result.matched, result.error)), " "))
+    yield line(indent, first, lead=(look.mark(trajectory_status(result)), " "))
     yield from labelled(indent + 2, "", more)
-
-
-def _status(holds: bool, error: str | None) -> Status:
-    return Status.PASSED if holds else Status.ERRORED if error else Status.FAILED

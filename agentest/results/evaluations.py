@@ -1,0 +1,207 @@
+"""What evaluation says about a conversation: scores, trajectories, checks, and failures by their causes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+
+from agentest.transcript import Conversation, TimeSpent
+
+NO_MODEL = "no model configured"
+
+
+class Severity(IntEnum):
+    """How bad a deduplicated error is; compares by badness."""
+
+    LOW = 0
+    MEDIUM = 1
+    HIGH = 2
+    CRITICAL = 3
+
+    @property
+    def label(self) -> str:
+        return self.name.lower()
+
+    @classmethod
+    def of(cls, label: str) -> Severity:
+        return cls[label.upper()]
+
+
+@dataclass(frozen=True, slots=True)
+class RubricScore:
+    """The judges' answer to one rubric: 1 yes, 0 no, None where they gave no valid answer."""
+
+    rubric_id: str
+    score: float | None
+    rationale: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """A metric's value: a number, or a label for a qualitative metric.
+
+    `samples` keeps every answer of the judge where it was asked more than once (`judge.samples`).
+    """
+
+    value: float | str
+    reason: str
+    samples: tuple[float | str, ...] = ()
+    rubrics: tuple[RubricScore, ...] = ()
+    """The answers that the value is the mean of, for a metric that asks several rubrics."""
+
+    @property
+    def number(self) -> float | None:
+        """The value, unless it is a label."""
+        return None if isinstance(self.value, str) else float(self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Unscored:
+    """The metric should have a value and has none: its judge or its code failed."""
+
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """The metric was not evaluated here, and why."""
+
+    why: str
+
+
+MetricResult = Score | Unscored | Skipped
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrajectoryResult:
+    """Expected against actual tool calls. `…_calls` are names of tools; the sides are whole calls as text."""
+
+    matched: bool
+    summary: str
+    """What does not match, or that all of it does."""
+    mode: str | None = None
+    expected: str | None = None
+    forbidden: str | None = None
+    actual: str | None = None
+    missing_calls: tuple[str, ...] = ()
+    extra_calls: tuple[str, ...] = ()
+    ordering_issues: tuple[str, ...] = ()
+    forbidden_calls: tuple[str, ...] = ()
+    error: str | None = None
+    """Why the calls could not be compared: then they are not `matched`."""
+    without_calls: bool = False
+    """Whether it matched without any call: that shows nothing if no call of the agent was ever seen."""
+
+    @property
+    def sides(self) -> tuple[tuple[str, str], ...]:
+        """Label and text of each side that the trajectory compares, in the order in which they are shown."""
+        sides = (
+            (f"expected ({self.mode})", self.expected),
+            ("forbidden", self.forbidden),
+            ("actual", self.actual),
+        )
+        return tuple((label, text) for label, text in sides if text is not None)
+
+    @property
+    def reason(self) -> str:
+        """The summary, and below it the sides in full."""
+        return "\n".join((self.summary, *(f"{label}: {text}" for label, text in self.sides)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckResult:
+    """The result of one deterministic `expect` check of a reply."""
+
+    check: str
+    passed: bool
+    summary: str
+    """What was expected of the reply."""
+    reply: str | None = None
+    """The reply as it is shown; None where the summary says what matters of it."""
+    error: str | None = None
+    """Why the reply could not be checked: then it has not `passed`."""
+
+    @property
+    def reason(self) -> str:
+        """What was expected, and what the reply was."""
+        return self.summary if self.reply is None else f"{self.summary}; the reply was {self.reply}"
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedCall:
+    """A call that an evaluation set expects; `args` is None where the set gives no arguments."""
+
+    name: str
+    args: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """What an evaluation set expects of a turn. None stands for what the set does not say."""
+
+    text: str | None
+    tool_calls: tuple[ExpectedCall, ...] | None
+    invocation: Mapping[str, Any]
+    """The invocation in ADK's JSON form, camelCase."""
+
+
+@dataclass(frozen=True, slots=True)
+class CaseId:
+    """Which case of which evaluation set a scenario is."""
+
+    eval_set_id: str
+    eval_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class TurnEvaluation:
+    turn_index: int
+    metrics: Mapping[str, MetricResult] = field(default_factory=dict)
+    trajectory: TrajectoryResult | None = None
+    checks: tuple[CheckResult, ...] = ()
+    reference: Reference | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledFailure:
+    """A label other than `no failure`, with the id that deduplication refers to."""
+
+    id: str
+    conversation_id: str
+    turn_index: int | None
+    metric: str
+    label: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationResult:
+    """A conversation with all its evaluations."""
+
+    conversation: Conversation
+    turns: tuple[TurnEvaluation, ...] = ()
+    metrics: Mapping[str, MetricResult] = field(default_factory=dict)
+    """Metrics of the conversation as a whole, `goal_completion` among them."""
+    trajectory: TrajectoryResult | None = None
+    failures: tuple[LabelledFailure, ...] = ()
+    time: TimeSpent = field(default_factory=TimeSpent)
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorGroup:
+    """Failures with one root cause. `occurrences` are failure ids, each in exactly one group."""
+
+    label: str
+    severity: Severity
+    occurrences: tuple[str, ...]
+    explanation: str
+
+
+@dataclass(frozen=True, slots=True)
+class Deduplication:
+    """Groups of a scenario's failures; `error` says why the model could not group them."""
+
+    groups: tuple[ErrorGroup, ...] = ()
+    error: str | None = None

@@ -1,0 +1,160 @@
+"""The results of scenarios and of the whole run, with what they took in time, calls and tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from heapq import nlargest
+
+from agentest.results.evaluations import CaseId, ConversationResult, ErrorGroup
+from agentest.results.verdicts import MetricVerdict, Status, Verdict
+from agentest.sight import Sight
+from agentest.transcript import TimeSpent, Usage
+
+ROLES = ("user", "judge", "dedup")
+"""What models are used for, in the order in which they are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelUsage:
+    """Calls to models and the tokens they reported; `retries` are requests that had to be repeated.
+
+    `cost` is in USD; None where the price of a model that was asked is not known.
+    """
+
+    calls: int = 0
+    tokens: Usage = field(default_factory=Usage)
+    retries: int = 0
+    cost: float | None = 0.0
+
+    def __add__(self, other: ModelUsage) -> ModelUsage:
+        return ModelUsage(
+            self.calls + other.calls,
+            self.tokens + other.tokens,
+            self.retries + other.retries,
+            None if self.cost is None or other.cost is None else self.cost + other.cost,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SlowTurn:
+    """A turn for which the agent took long."""
+
+    latency_ms: float
+    conversation_id: str
+    turn_index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """A scenario's conversations in numbers, which stay when the conversations themselves are dropped."""
+
+    conversations: int = 0
+    passed: int = 0
+    turns: int = 0
+    """Started ones, closed or not."""
+    tool_calls: int = 0
+    agent_calls: int = 0
+    """Requests to the agent, retries included."""
+    agent_retries: int = 0
+    agent_tokens: Usage = field(default_factory=Usage)
+    slowest: tuple[SlowTurn, ...] = ()
+    """The slowest turns, the slowest first."""
+    time: TimeSpent = field(default_factory=TimeSpent)
+
+
+@dataclass(frozen=True, slots=True)
+class ScenarioResult:
+    """One scenario against one agent. A file that did not load is one too: errored, without conversations.
+
+    `conversations` may have been dropped when the scenario was finished; `totals` stay.
+    """
+
+    name: str
+    agent: str
+    file: str
+    """Relative to the working directory where possible, with forward slashes."""
+    line: int
+    verdict: Verdict
+    conversations: Sequence[ConversationResult] = ()
+    averages: Mapping[str, float] = field(default_factory=dict)
+    thresholds: Mapping[str, float] = field(default_factory=dict)
+    metric_verdicts: tuple[MetricVerdict, ...] = ()
+    """One for each metric with a threshold."""
+    errors: tuple[ErrorGroup, ...] = ()
+    skipped_metrics: Mapping[str, str] = field(default_factory=dict)
+    tags: tuple[str, ...] = ()
+    duration_ms: float = 0.0
+    usage: Mapping[str, ModelUsage] = field(default_factory=dict)
+    """By role: user, judge, dedup."""
+    case: CaseId | None = None
+    """Set for a case of an evaluation set."""
+    totals: Totals = field(default_factory=Totals)
+    planned: int = 0
+    """How many conversations the plan had."""
+    warnings: tuple[str, ...] = ()
+    """What the user should look at even if the scenario passed: mocks that do not take the agent's calls."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunWarning:
+    """A warning about the whole run, whatever its verdict, and the scenario to look at first."""
+
+    message: str
+    agent: str
+    file: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """The whole run."""
+
+    scenarios: tuple[ScenarioResult, ...]
+    agents: tuple[str, ...]
+    comparison: bool
+    started_at: str
+    """ISO 8601, UTC."""
+    duration_ms: float
+    version: str
+    models: Mapping[str, str | None] = field(default_factory=dict)
+    interrupted: bool = False
+    stopped: str | None = None
+    """Why the run ended early: interrupted, --fail-fast, a budget."""
+    sights: Mapping[str, Sight] = field(default_factory=dict)
+    """How the tool calls of each agent become visible."""
+    silent: tuple[RunWarning, ...] = ()
+    """One for each agent without a single visible tool call, although its scenarios are about calls."""
+
+    def with_status(self, status: Status) -> tuple[ScenarioResult, ...]:
+        return tuple(s for s in self.scenarios if s.verdict.status is status)
+
+    @property
+    def usage(self) -> ModelUsage:
+        return sum((u for s in self.scenarios for u in s.usage.values()), ModelUsage())
+
+    @property
+    def usage_by_role(self) -> dict[str, ModelUsage]:
+        usage: dict[str, ModelUsage] = {}
+        for scenario in self.scenarios:
+            for role, used in scenario.usage.items():
+                usage[role] = usage.get(role, ModelUsage()) + used
+        return {role: usage[role] for role in ROLES if role in usage}
+
+    @property
+    def agent_calls(self) -> int:
+        return sum(scenario.totals.agent_calls for scenario in self.scenarios)
+
+    @property
+    def conversations(self) -> int:
+        """How many conversations took place."""
+        return sum(scenario.totals.conversations for scenario in self.scenarios)
+
+    @property
+    def time(self) -> TimeSpent:
+        return sum((scenario.totals.time for scenario in self.scenarios), TimeSpent())
+
+    def slowest_turns(self, count: int) -> list[tuple[ScenarioResult, SlowTurn]]:
+        """The turns for which agents took longest, the slowest first; at most five of each scenario."""
+        turns = ((scenario, turn) for scenario in self.scenarios for turn in scenario.totals.slowest)
+        return nlargest(count, turns, key=lambda each: each[1].latency_ms)

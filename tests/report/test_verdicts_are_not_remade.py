@@ -1,0 +1,76 @@
+"""Reporters and stores show verdicts: they neither compare scores with thresholds nor read messages back."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent.parent / "agentest"
+ROOMS = ("report", "store", "evalset/api")
+SCORES = {"threshold", "thresholds", "least", "score", "scores", "average", "averages"}
+TEXTS = {"message", "reason", "summary"}
+PARSERS = {
+    "startswith", "endswith", "removeprefix", "removesuffix", "partition", "rpartition", "find", "index",
+    "match", "fullmatch", "search", "findall", "finditer",
+}  # fmt: skip
+
+
+def modules() -> list[Path]:
+    return [path for room in ROOMS for path in sorted((PACKAGE / room).rglob("*.py"))]
+
+
+def names(node: ast.AST) -> set[str]:
+    """All variables and attributes in an expression."""
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)} | {
+        n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute)
+    }
+
+
+def faults(source: str) -> list[str]:
+    """The expressions that decide what only `verdict` may decide."""
+    return [ast.unparse(node) for node in ast.walk(ast.parse(source)) if _decides(node)]
+
+
+def _decides(node: ast.AST) -> bool:
+    match node:
+        case ast.Compare():
+            return _compares_scores(node) or _looks_into_a_message(node)
+        case ast.Call(func=ast.Attribute(attr=method)):
+            return method in PARSERS and bool(names(node) & TEXTS)
+    return False
+
+
+def _compares_scores(node: ast.Compare) -> bool:
+    ordered = any(isinstance(op, ast.Lt | ast.LtE | ast.Gt | ast.GtE) for op in node.ops)
+    return ordered and bool(names(node) & SCORES)
+
+
+def _looks_into_a_message(node: ast.Compare) -> bool:
+    sides = zip(node.ops, node.comparators, strict=True)
+    within = [side for op, side in sides if isinstance(op, ast.In | ast.NotIn)]
+    return any(isinstance(side, ast.Attribute) and side.attr in TEXTS for side in within)
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: path.relative_to(PACKAGE).as_posix())
+def test_no_module_decides_by_itself(path: Path) -> None:
+    """Whether something passed comes from `verdict`; what a reason is about stands in its fields."""
+    assert faults(path.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "score >= threshold",
+        "value < result.thresholds[name]",
+        "result.averages[name] > 1",
+        "reason.message.startswith('error')",
+        "'; the reply was ' in reason.message",
+        "SIDE.fullmatch(reason.message)",
+        "reason.message.partition(':')",
+    ],
+)
+def test_each_way_to_decide_is_noticed(source: str) -> None:
+    """Comparisons with thresholds and searches in messages are faults, in every spelling that there was."""
+    assert faults(source) == [source]
