@@ -22,6 +22,7 @@ from agentest.results import (
     Score,
     Skipped,
     Status,
+    TrajectoryResult,
     TurnEvaluation,
     Verdict,
 )

@@ -15,7 +15,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agentest.results import (
-    CheckResult,
     ConversationResult,
     ErrorGroup,
     ModelUsage,
@@ -73,7 +72,7 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
         Remark,
         TimeSpent,
         Score,
-        CheckResult,
+        shapes.StoredCheck,
         ErrorGroup,
         shapes.RunUsage,
         shapes.StoredTrajectory,
@@ -123,7 +122,7 @@ DESCRIBED = {
     "tokens": Usage,
     "roleUsage": ModelUsage,
     "runUsage": shapes.RunUsage,
-    "check": CheckResult,
+    "check": shapes.StoredCheck,
     "errorGroup": ErrorGroup,
     "evaluation": shapes.StoredEvaluation,
     "turnEvaluation": shapes.TurnScores,
