@@ -10,39 +10,27 @@ from functools import partial
 from pathlib import Path
 
 from agentest.events import Event, RunFinished, ScenarioFinished
+from agentest.report import github_selection as select
+from agentest.report.github_annotations import annotation_lines, repository_path
 from agentest.results import (
     ConversationResult,
     ErrorGroup,
     Reason,
-    ReasonKind,
     RunResult,
     RunWarning,
     ScenarioResult,
-    Severity,
     Status,
 )
 from agentest.support.json_text import plain, well_formed
-from agentest.support.terminal import clean, in_command
+from agentest.support.terminal import clean
 from agentest.transcript import NO_TEXT, Conversation, ToolCall, call_text
 from agentest.verdict import conversation_passed, run_status
 
 SUMMARY_LIMIT = 1024 * 1024
 """Bytes that GitHub takes as the summary of one step; it refuses a larger one whole."""
 
-_LEVELS = {
-    Severity.CRITICAL: "error",
-    Severity.HIGH: "error",
-    Severity.MEDIUM: "warning",
-    Severity.LOW: "notice",
-}
-_VIOLATIONS = (ReasonKind.THRESHOLD, ReasonKind.PASS_RATE)
-_UNDONE = (Status.FAILED, Status.ERRORED)
-_WORST_FIRST = (Status.FAILED, Status.ERRORED, Status.PASSED, Status.SKIPPED)
 _ICONS = {Status.PASSED: "✅", Status.FAILED: "❌", Status.ERRORED: "⚠️", Status.SKIPPED: "⏭️"}
 
-_MESSAGE_ESCAPES = {"%": "%25", "\r": "%0D", "\n": "%0A"}
-_IN_MESSAGE = str.maketrans(_MESSAGE_ESCAPES)
-_IN_PROPERTY = str.maketrans({**_MESSAGE_ESCAPES, ":": "%3A", ",": "%2C"})
 _IN_MARKDOWN = str.maketrans({c: f"&#{ord(c)};" for c in "&<>|`*[]\\~$"})
 
 _MAX_CELL_CHARS = 500
@@ -88,54 +76,6 @@ class GitHubReporter:
         return repository_path(file, self._root, self._workspace)
 
 
-def repository_path(file: str, root: Path, workspace: Path | None) -> str:
-    """The file's path from the root of its repository, with forward slashes; absolute if it is in none."""
-    path = (root / file).resolve()
-    for base in _bases(path, root, workspace):
-        if path.is_relative_to(base):
-            return path.relative_to(base).as_posix()
-    return path.as_posix()
-
-
-def _bases(path: Path, root: Path, workspace: Path | None) -> Iterator[Path]:
-    """Where the repository may begin. In a worktree or submodule, `.git` is a file."""
-    yield from (parent for parent in path.parents if (parent / ".git").exists())
-    if workspace:
-        yield workspace.resolve()
-    yield root.resolve()
-
-
-def annotation(level: str, file: str, line: int, title: str, message: str) -> str:
-    """One workflow command, on one line whatever the texts hold; they hold no command of their own."""
-    where = f"file={_property(file)},line={max(line, 1)},title={_property(title)}"
-    return f"::{level} {where}::{in_command(message).translate(_IN_MESSAGE)}"
-
-
-def _property(text: str) -> str:
-    return in_command(text).translate(_IN_PROPERTY)
-
-
-def annotation_lines(result: RunResult, locate: Callable[[str], str]) -> Iterator[str]:
-    """All annotations of a run; those of scenarios first, as GitHub shows only so many."""
-    named = partial(_label, several=len(result.agents) > 1)
-    undone = [s for s in result.scenarios if s.verdict.status in _UNDONE]
-    for scenario in sorted(undone, key=_badness):
-        title = f"{named(scenario)} {scenario.verdict.status}"
-        yield annotation("error", locate(scenario.file), scenario.line, title, _reasons(scenario))
-    for scenario, group in _errors(result):
-        title = f"{group.severity.label} error: {group.label}"
-        message = f"{named(scenario)}: {group.explanation} ({', '.join(group.occurrences)})"
-        yield annotation(_LEVELS[group.severity], locate(scenario.file), scenario.line, title, message)
-    for scenario, reason in _violations(result):
-        title = f"{named(scenario)}: threshold"
-        yield annotation("warning", locate(scenario.file), scenario.line, title, reason.message)
-    for scenario, warning in _warnings(result):
-        title = f"{named(scenario)}: warning"
-        yield annotation("warning", locate(scenario.file), scenario.line, title, warning)
-    for found in result.silent:
-        yield annotation("warning", locate(found.file), found.line, "no tool call was seen", found.message)
-
-
 @dataclass(frozen=True, slots=True)
 class Story:
     """The transcript of a conversation that did not pass."""
@@ -152,7 +92,7 @@ class Transcripts:
 
     def __init__(self) -> None:
         self._stories: dict[tuple[str, str, str], list[Story]] = {}
-        self._room = dict.fromkeys(_UNDONE, SUMMARY_LIMIT)
+        self._room = dict.fromkeys(select.UNDONE, SUMMARY_LIMIT)
         self.left_out = 0
 
     def add(self, scenario: ScenarioResult) -> None:
@@ -235,13 +175,13 @@ def _size(text: str) -> int:
 
 def _sections(result: RunResult, transcripts: Transcripts) -> Iterator[_Section]:
     several = len(result.agents) > 1
-    scenarios = sorted(result.scenarios, key=_badness)
+    scenarios = sorted(result.scenarios, key=select.badness)
     yield _Section("scenarios", _table_head(several), [partial(_row, s, several) for s in scenarios])
-    errors = sorted(_errors(result), key=lambda found: -found[1].severity)
+    errors = sorted(select.errors(result), key=lambda found: -found[1].severity)
     yield _Section("errors", _ERRORS_HEAD, [partial(_error_row, s, e, several) for s, e in errors])
-    violations = [partial(_violation, s, r, several) for s, r in _violations(result)]
+    violations = [partial(_violation, s, r, several) for s, r in select.violations(result)]
     yield _Section("threshold violations", "\n### Threshold violations\n\n", violations)
-    warnings = [partial(_warning, s, text, several) for s, text in _warnings(result)]
+    warnings = [partial(_warning, s, text, several) for s, text in select.warnings(result)]
     warnings += [partial(_run_warning, warning) for warning in result.silent]
     yield _Section("warnings", "\n### Warnings\n\n", warnings)
     told = [partial(_details, s, story, several) for s in scenarios for story in transcripts.of(s)]
@@ -249,7 +189,7 @@ def _sections(result: RunResult, transcripts: Transcripts) -> Iterator[_Section]
 
 
 def _headline(result: RunResult) -> str:
-    counts = ((len(result.with_status(status)), status) for status in _WORST_FIRST)
+    counts = ((len(result.with_status(status)), status) for status in select.WORST_FIRST)
     found = ", ".join(f"{count} {status}" for count, status in counts if count) or "no scenario ran"
     icon = _ICONS[run_status(result)]
     interrupted = "\n**Interrupted: only what had finished is here.**\n" if result.interrupted else ""
@@ -286,7 +226,7 @@ _ERRORS_HEAD = (
 
 
 def _error_row(scenario: ScenarioResult, group: ErrorGroup, several: bool) -> str:
-    label = _inline(_label(scenario, several))
+    label = _inline(select.label(scenario, several))
     times = str(len(group.occurrences))
     return _table_row([group.severity.label, _inline(group.label), label, times, _inline(group.explanation)])
 
@@ -296,11 +236,11 @@ def _table_row(cells: Iterable[str]) -> str:
 
 
 def _violation(scenario: ScenarioResult, reason: Reason, several: bool) -> str:
-    return f"- {_inline(_label(scenario, several))}: {_inline(reason.message)}\n"
+    return f"- {_inline(select.label(scenario, several))}: {_inline(reason.message)}\n"
 
 
 def _warning(scenario: ScenarioResult, text: str, several: bool) -> str:
-    return f"- {_inline(_label(scenario, several))}: {_inline(text)}\n"
+    return f"- {_inline(select.label(scenario, several))}: {_inline(text)}\n"
 
 
 def _run_warning(warning: RunWarning) -> str:
@@ -308,7 +248,7 @@ def _run_warning(warning: RunWarning) -> str:
 
 
 def _details(scenario: ScenarioResult, story: Story, several: bool) -> str:
-    title = f"{_label(scenario, several)}: {story.conversation_id}"
+    title = f"{select.label(scenario, several)}: {story.conversation_id}"
     # Without the blank lines, a blank line of the transcript would end the HTML block and start Markdown.
     return (
         f"<details>\n<summary>{_inline(title)}</summary>\n\n"
@@ -375,46 +315,9 @@ def _seconds(milliseconds: float) -> str:
     return f"{milliseconds / 1000:.1f} s"
 
 
-def _label(scenario: ScenarioResult, several: bool) -> str:
-    # A file that did not load belongs to no agent.
-    return f"{scenario.name} ({scenario.agent})" if several and scenario.agent else scenario.name
-
-
-def _badness(scenario: ScenarioResult) -> int:
-    return _WORST_FIRST.index(scenario.verdict.status)
-
-
-def _reasons(scenario: ScenarioResult) -> str:
-    """The reasons that made the scenario what it is, one after the other."""
-    status = scenario.verdict.status
-    texts = [
-        f"{r.conversation_id}: {r.message}" if r.conversation_id else r.message
-        for r in scenario.verdict.reasons
-        if r.status is status
-    ]
-    return "\n".join(texts) or str(status)
-
-
-def _errors(result: RunResult) -> Iterator[tuple[ScenarioResult, ErrorGroup]]:
-    return ((scenario, group) for scenario in result.scenarios for group in scenario.errors)
-
-
-def _violations(result: RunResult) -> Iterator[tuple[ScenarioResult, Reason]]:
-    return (
-        (scenario, reason)
-        for scenario in result.scenarios
-        for reason in scenario.verdict.reasons
-        if reason.kind in _VIOLATIONS
-    )
-
-
-def _warnings(result: RunResult) -> Iterator[tuple[ScenarioResult, str]]:
-    return ((scenario, text) for scenario in result.scenarios for text in scenario.warnings)
-
-
 def _to_show(scenario: ScenarioResult) -> Iterator[ConversationResult]:
     """Conversations to look at where a scenario did not pass: those that failed or hold a failure."""
-    if scenario.verdict.status in _UNDONE:
+    if scenario.verdict.status in select.UNDONE:
         for conversation in scenario.conversations:
             if conversation.failures or not conversation_passed(conversation):
                 yield conversation

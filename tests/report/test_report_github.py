@@ -39,11 +39,9 @@ from agentest.report.github import (
     SUMMARY_LIMIT,
     GitHubReporter,
     Transcripts,
-    annotation,
-    annotation_lines,
     append_summary,
-    repository_path,
 )
+from agentest.report.github_annotations import annotation, annotation_lines, repository_path
 from agentest.results import Reason, ReasonKind, RunResult, Severity, Status, Verdict
 from agentest.support.terminal import clean, in_command
 from agentest.transcript import Blame

@@ -1,0 +1,37 @@
+"""The parts of a run's result that the report for GitHub shows, in its annotations and in its summary."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from agentest.results import ErrorGroup, Reason, ReasonKind, RunResult, ScenarioResult, Status
+
+UNDONE = (Status.FAILED, Status.ERRORED)
+WORST_FIRST = (Status.FAILED, Status.ERRORED, Status.PASSED, Status.SKIPPED)
+_VIOLATIONS = (ReasonKind.THRESHOLD, ReasonKind.PASS_RATE)
+
+
+def label(scenario: ScenarioResult, several: bool) -> str:
+    # A file that did not load belongs to no agent.
+    return f"{scenario.name} ({scenario.agent})" if several and scenario.agent else scenario.name
+
+
+def badness(scenario: ScenarioResult) -> int:
+    return WORST_FIRST.index(scenario.verdict.status)
+
+
+def errors(result: RunResult) -> Iterator[tuple[ScenarioResult, ErrorGroup]]:
+    return ((scenario, group) for scenario in result.scenarios for group in scenario.errors)
+
+
+def violations(result: RunResult) -> Iterator[tuple[ScenarioResult, Reason]]:
+    return (
+        (scenario, reason)
+        for scenario in result.scenarios
+        for reason in scenario.verdict.reasons
+        if reason.kind in _VIOLATIONS
+    )
+
+
+def warnings(result: RunResult) -> Iterator[tuple[ScenarioResult, str]]:
+    return ((scenario, text) for scenario in result.scenarios for text in scenario.warnings)
