@@ -1,1 +1,1 @@
-"""Reporters: they listen to the events of a run and tell somebody. They format and never compute."""
+"""Reporters: they receive the events of a run and show them. They format, and never decide what passed."""

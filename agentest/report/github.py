@@ -96,19 +96,19 @@ class Transcripts:
         self.left_out = 0
 
     def add(self, scenario: ScenarioResult) -> None:
-        """Write what the scenario's conversations have to tell; they may be let go afterwards."""
+        """Write the transcripts of the scenario, whose conversations may be dropped afterwards."""
         status = scenario.verdict.status
-        for found in _to_show(scenario):
+        for conversation in _to_show(scenario):
             if self._room[status] <= 0:
                 self.left_out += 1
                 continue
-            text = well_formed(_capped(_story(scenario, found)))
+            text = well_formed(_capped(_story(scenario, conversation)))
             self._room[status] -= _size(text)
             stories = self._stories.setdefault(_key(scenario), [])
-            stories.append(Story(found.conversation.conversation_id, text))
+            stories.append(Story(conversation.conversation.conversation_id, text))
 
     def of(self, scenario: ScenarioResult) -> Sequence[Story]:
-        """What is told of the scenario."""
+        """The transcripts of the scenario."""
         return self._stories.get(_key(scenario), ())
 
 
@@ -177,24 +177,24 @@ def _sections(result: RunResult, transcripts: Transcripts) -> Iterator[_Section]
     several = len(result.agents) > 1
     scenarios = sorted(result.scenarios, key=select.badness)
     yield _Section("scenarios", _table_head(several), [partial(_row, s, several) for s in scenarios])
-    errors = sorted(select.errors(result), key=lambda found: -found[1].severity)
+    errors = sorted(select.errors(result), key=lambda error: -error[1].severity)
     yield _Section("errors", _ERRORS_HEAD, [partial(_error_row, s, e, several) for s, e in errors])
     violations = [partial(_violation, s, r, several) for s, r in select.violations(result)]
     yield _Section("threshold violations", "\n### Threshold violations\n\n", violations)
     warnings = [partial(_warning, s, text, several) for s, text in select.warnings(result)]
     warnings += [partial(_run_warning, warning) for warning in result.silent]
     yield _Section("warnings", "\n### Warnings\n\n", warnings)
-    told = [partial(_details, s, story, several) for s in scenarios for story in transcripts.of(s)]
-    yield _Section("transcripts", "\n### Transcripts of failures\n\n", told, transcripts.left_out)
+    stories = [partial(_details, s, story, several) for s in scenarios for story in transcripts.of(s)]
+    yield _Section("transcripts", "\n### Transcripts of failures\n\n", stories, transcripts.left_out)
 
 
 def _headline(result: RunResult) -> str:
     counts = ((len(result.with_status(status)), status) for status in select.WORST_FIRST)
-    found = ", ".join(f"{count} {status}" for count, status in counts if count) or "no scenario ran"
+    outcome = ", ".join(f"{count} {status}" for count, status in counts if count) or "no scenario ran"
     icon = _ICONS[run_status(result)]
     interrupted = "\n**Interrupted: only what had finished is here.**\n" if result.interrupted else ""
     return (
-        f"## {icon} Agentest: {found}\n{interrupted}\nIn {_seconds(result.duration_ms)}.{_models(result)}\n"
+        f"## {icon} Agentest: {outcome}\n{interrupted}\nIn {_seconds(result.duration_ms)}.{_models(result)}\n"
     )
 
 

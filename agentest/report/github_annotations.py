@@ -65,8 +65,8 @@ def annotation_lines(result: RunResult, locate: Callable[[str], str]) -> Iterato
     for scenario, warning in select.warnings(result):
         title = f"{named(scenario)}: warning"
         yield annotation("warning", locate(scenario.file), scenario.line, title, warning)
-    for found in result.silent:
-        yield annotation("warning", locate(found.file), found.line, "no tool call was seen", found.message)
+    for silent in result.silent:
+        yield annotation("warning", locate(silent.file), silent.line, "no tool call was seen", silent.message)
 
 
 def _reasons(scenario: ScenarioResult) -> str:

@@ -99,21 +99,21 @@ def _skipped_metrics(result: RunResult) -> Iterator[Line]:
     names: dict[str, list[str]] = {}
     for scenario in result.scenarios:
         for name, why in scenario.skipped_metrics.items():
-            found = names.setdefault(why, [])
-            if name not in found:
-                found.append(name)
-    for why, found in names.items():
-        yield line(0, (f"{why} ({', '.join(found)})", "yellow"), lead=(("Metrics skipped: ", "yellow"),))
+            metrics = names.setdefault(why, [])
+            if name not in metrics:
+                metrics.append(name)
+    for why, metrics in names.items():
+        yield line(0, (f"{why} ({', '.join(metrics)})", "yellow"), lead=(("Metrics skipped: ", "yellow"),))
     if names:
         yield BLANK
 
 
 def _slowest(result: RunResult, look: Look) -> Iterator[Line]:
-    found = result.slowest_turns(_SLOWEST)
-    if len(found) < 2:
+    slowest = result.slowest_turns(_SLOWEST)
+    if len(slowest) < 2:
         return
     yield line(0, ("Slowest agent turns", "bold"))
-    for scenario, turn in found:
+    for scenario, turn in slowest:
         where = (
             f"turn {turn.turn_index}",
             turn.conversation_id,
