@@ -1,4 +1,4 @@
-"""The turn loop: one conversation between a user and an agent (contract, section 5)."""
+"""The turn loop: one conversation between a user and an agent."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from agentest.agents.port import (
     TurnContext,
     well_formed_reply,
 )
+from agentest.conversation.failures import failure_of
 from agentest.conversation.sessions import new_session_id
 from agentest.conversation.users import User
-from agentest.errors import AgentError, AgentestError, HeldUp, MockError, ModelError
+from agentest.errors import AgentError, AgentestError, MockError
 from agentest.messages import AgentMessage, Message, ToolRequest, ToolResult, UserText
 from agentest.mocks.resolver import MockResolver
 from agentest.scenarios.definition import Session
 from agentest.support.json_text import copied, well_formed
 from agentest.transcript import (
-    Blame,
     Conversation,
     Ending,
     Failure,
@@ -39,7 +39,7 @@ from agentest.transcript import (
 MAX_TOOL_ROUNDS = 50
 
 OnTurn = Callable[[tuple[Turn, ...]], None]
-"""Told of every closed turn, with those before it."""
+"""Receives every closed turn, with those before it."""
 
 
 @dataclass(slots=True)
@@ -82,7 +82,7 @@ class _Progress:
 
 
 class TurnLoop:
-    """One conversation under way. `run` holds it; whatever ends it early becomes part of the transcript."""
+    """One conversation under way. Whatever ends it early becomes part of the transcript."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class TurnLoop:
         on_turn: OnTurn = lambda _: None,
         redact: Callable[[str], str] = str,
     ) -> None:
-        """`session_id` (default: that of `session`, else a new one) is what the agent is told."""
+        """`session_id` (default: that of `session`, else a new one) is the one that the agent receives."""
         self._id = conversation_id
         self._scenario = scenario
         self._agent = agent
@@ -116,12 +116,12 @@ class TurnLoop:
         self._waited: dict[str, float] = {"agent": 0.0, "user": 0.0, "tools": 0.0}
 
     async def run(self) -> Conversation:
-        """Hold the conversation to its end. Never raises but for cancellation."""
+        """Lead the conversation to its end. Never raises but for cancellation."""
         try:
             ending = await self._talk()
             return self._finished(ending)
         except Exception as error:  # noqa: BLE001 - the boundary of the stage: every error becomes a record
-            failure = Failure(_blame(error), self._redact(_message(error)))
+            failure = failure_of(error, self._redact)
         current = self._current
         unfinished = current.unfinished(self._mocks.calls_of(current.turn_index)) if current else None
         return self._finished(Ending.ERROR, failure, unfinished)
@@ -245,20 +245,3 @@ def _with_ids(requests: Sequence[ToolRequest], turn: _Progress) -> tuple[ToolReq
         request if request.id else replace(request, id=f"call_{turn.turn_index}_{turn.requests}_{i}")
         for i, request in enumerate(requests)
     )
-
-
-def _blame(error: Exception) -> Blame:
-    if isinstance(error, ModelError):
-        return Blame.MODEL
-    if isinstance(error, MockError):
-        return Blame.MOCK
-    if isinstance(error, HeldUp):
-        return Blame.INTERNAL
-    # AgentError, and an AgentestError that a mock raised to say that the agent went too far.
-    return Blame.AGENT if isinstance(error, AgentestError) else Blame.INTERNAL
-
-
-def _message(error: Exception) -> str:
-    if isinstance(error, AgentestError):
-        return str(error) or type(error).__name__
-    return f"internal error: {type(error).__name__}: {error}"

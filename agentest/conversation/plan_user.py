@@ -110,7 +110,7 @@ def _ends(stop_signal: str, message: str) -> bool:
 
 
 def plan_messages(plan: ConversationPlan, turns: Sequence[Turn]) -> list[Message]:
-    """What the model is told before it writes the message after these turns."""
+    """The prompt from which the model writes the message after these turns."""
     if plan.instructions:
         values = {
             "stop_signal": plan.stop_signal,

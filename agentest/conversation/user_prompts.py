@@ -1,4 +1,4 @@
-"""What the model that plays the user is told."""
+"""The prompts of the model that plays the user."""
 
 from __future__ import annotations
 

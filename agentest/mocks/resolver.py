@@ -1,4 +1,4 @@
-"""Answering an agent's tool calls in one conversation (contract, section 4)."""
+"""Answering an agent's tool calls in one conversation."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class MockResolver:
         except BaseException as error:
             if ends_the_run(error):
                 raise
-            # A mock that raises is a tool that fails (contract, section 4).
+            # A mock that raises is a tool that fails.
             message = words_of(error) or type(error).__name__
             shown = self._redact(message)
             self._finish(call, {"error": shown}, error=shown)

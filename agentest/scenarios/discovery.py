@@ -39,7 +39,7 @@ class Discovered:
     """Folders with a configuration of their own, which have scenario files."""
 
     def redacted(self, redact: Callable[[str], str]) -> Discovered:
-        """The same with secrets hidden in what is told of broken files."""
+        """The same with secrets hidden in the messages about broken files."""
         broken = tuple(replace(file, message=redact(file.message)) for file in self.broken)
         return replace(self, broken=broken)
 

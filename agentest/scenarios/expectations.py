@@ -1,4 +1,4 @@
-"""What must hold: expected tool calls (contract, section 7) and checks of a reply (section 3).
+"""What must hold: expected tool calls and checks of a reply.
 
 Frozen values, parsed from what a scenario file says. Parsing raises ValueError whose message begins with the
 key that is wrong.
