@@ -2,6 +2,7 @@
 
     from agentest import scenario, sequence, call
 
+The types that annotations in mocks, metrics, handlers and tests need are here too.
 The names are loaded when they are first used, so that `agentest --help` costs next to nothing.
 """
 
@@ -12,25 +13,105 @@ from typing import TYPE_CHECKING, Any
 from agentest.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from agentest.agents.port import TurnContext as TurnContext
     from agentest.config.config import Config as Config
     from agentest.errors import AgentestError as AgentestError
+    from agentest.errors import ConfigError as ConfigError
+    from agentest.errors import ModelError as ModelError
+    from agentest.errors import ScenarioError as ScenarioError
+    from agentest.errors import UsageError as UsageError
     from agentest.evaluate.custom import ConversationMetric as ConversationMetric
+    from agentest.evaluate.custom import Metric as Metric
+    from agentest.evaluate.custom import MetricModel as MetricModel
     from agentest.evaluate.custom import QualitativeMetric as QualitativeMetric
     from agentest.evaluate.custom import QuantitativeMetric as QuantitativeMetric
+    from agentest.evaluate.inputs import ConversationInput as ConversationInput
+    from agentest.evaluate.inputs import TurnInput as TurnInput
+    from agentest.mocks.binding import MockSequence as MockSequence
+    from agentest.mocks.resolver import MockContext as MockContext
+    from agentest.results import CheckResult as CheckResult
+    from agentest.results import ConversationResult as ConversationResult
+    from agentest.results import ErrorGroup as ErrorGroup
+    from agentest.results import LabelledFailure as LabelledFailure
+    from agentest.results import ModelUsage as ModelUsage
+    from agentest.results import Reason as Reason
+    from agentest.results import ReasonKind as ReasonKind
+    from agentest.results import RunResult as RunResult
+    from agentest.results import ScenarioResult as ScenarioResult
     from agentest.results import Score as Score
+    from agentest.results import Severity as Severity
+    from agentest.results import Skipped as Skipped
+    from agentest.results import SlowTurn as SlowTurn
+    from agentest.results import Status as Status
+    from agentest.results import Totals as Totals
+    from agentest.results import TrajectoryResult as TrajectoryResult
+    from agentest.results import TurnEvaluation as TurnEvaluation
+    from agentest.results import Unscored as Unscored
+    from agentest.results import Verdict as Verdict
     from agentest.scenarios.definition import Scenario as Scenario
+    from agentest.scenarios.definition import ScriptedTurn as ScriptedTurn
+    from agentest.scenarios.definition import Session as Session
     from agentest.scenarios.definition import call as call
     from agentest.scenarios.definition import scenario as scenario
     from agentest.scenarios.definition import sequence as sequence
+    from agentest.scenarios.expectations import ExpectedCall as ExpectedCall
+    from agentest.scenarios.expectations import Trajectory as Trajectory
+    from agentest.transcript import Conversation as Conversation
+    from agentest.transcript import Ending as Ending
+    from agentest.transcript import Failure as Failure
+    from agentest.transcript import TimeSpent as TimeSpent
+    from agentest.transcript import ToolCall as ToolCall
+    from agentest.transcript import Turn as Turn
+    from agentest.transcript import Usage as Usage
 
 _HOME = {
     "AgentestError": "agentest.errors",
+    "CheckResult": "agentest.results",
     "Config": "agentest.config.config",
+    "ConfigError": "agentest.errors",
+    "Conversation": "agentest.transcript",
+    "ConversationInput": "agentest.evaluate.inputs",
     "ConversationMetric": "agentest.evaluate.custom",
+    "ConversationResult": "agentest.results",
+    "Ending": "agentest.transcript",
+    "ErrorGroup": "agentest.results",
+    "ExpectedCall": "agentest.scenarios.expectations",
+    "Failure": "agentest.transcript",
+    "LabelledFailure": "agentest.results",
+    "Metric": "agentest.evaluate.custom",
+    "MetricModel": "agentest.evaluate.custom",
+    "MockContext": "agentest.mocks.resolver",
+    "MockSequence": "agentest.mocks.binding",
+    "ModelError": "agentest.errors",
+    "ModelUsage": "agentest.results",
     "QualitativeMetric": "agentest.evaluate.custom",
     "QuantitativeMetric": "agentest.evaluate.custom",
+    "Reason": "agentest.results",
+    "ReasonKind": "agentest.results",
+    "RunResult": "agentest.results",
     "Scenario": "agentest.scenarios.definition",
+    "ScenarioError": "agentest.errors",
+    "ScenarioResult": "agentest.results",
     "Score": "agentest.results",
+    "ScriptedTurn": "agentest.scenarios.definition",
+    "Session": "agentest.scenarios.definition",
+    "Severity": "agentest.results",
+    "Skipped": "agentest.results",
+    "SlowTurn": "agentest.results",
+    "Status": "agentest.results",
+    "TimeSpent": "agentest.transcript",
+    "ToolCall": "agentest.transcript",
+    "Totals": "agentest.results",
+    "Trajectory": "agentest.scenarios.expectations",
+    "TrajectoryResult": "agentest.results",
+    "Turn": "agentest.transcript",
+    "TurnContext": "agentest.agents.port",
+    "TurnEvaluation": "agentest.results",
+    "TurnInput": "agentest.evaluate.inputs",
+    "Unscored": "agentest.results",
+    "Usage": "agentest.transcript",
+    "UsageError": "agentest.errors",
+    "Verdict": "agentest.results",
     "call": "agentest.scenarios.definition",
     "scenario": "agentest.scenarios.definition",
     "sequence": "agentest.scenarios.definition",

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from agentest.evalset.formats.model import Rubric as Rubric
     from agentest.evalset.formats.model import RubricContent as RubricContent
     from agentest.evalset.formats.model import SessionInput as SessionInput
+    from agentest.evalset.formats.personas import UserBehavior as UserBehavior
+    from agentest.evalset.formats.personas import UserPersona as UserPersona
     from agentest.evalset.metrics.own import EvalMetric as EvalMetric
     from agentest.evalset.metrics.own import EvalStatus as EvalStatus
     from agentest.evalset.metrics.own import EvaluationResult as EvaluationResult
@@ -70,6 +72,8 @@ _HOME = {
     "Rubric": "formats.model",
     "RubricContent": "formats.model",
     "SessionInput": "formats.model",
+    "UserBehavior": "formats.personas",
+    "UserPersona": "formats.personas",
 }
 __all__ = sorted(_HOME)
 

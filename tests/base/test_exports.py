@@ -1,0 +1,91 @@
+"""What a user must name in an annotation can be imported from where the documentation says."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import typing
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from typing import Any
+
+import pytest
+
+PUBLIC = {
+    door: {
+        name: value
+        for name in getattr(import_module(door), "__all__", None) or vars(import_module(door))
+        if not name.startswith("_") and not inspect.ismodule(value := getattr(import_module(door), name))
+    }
+    for door in ("agentest", "agentest.testing", "agentest.evalset")
+}
+EXPORTED = {id(value) for names in PUBLIC.values() for value in names.values()}
+WRITTEN_BY_AGENTEST = {"MetricModel.__init__", "BoundFunction.__init__"}
+"""What Agentest makes and users only receive."""
+
+
+def functions(value: Any) -> Iterator[Callable[..., Any]]:
+    """A function, or the methods of a class that are written out."""
+    if inspect.isfunction(value):
+        yield value
+    elif inspect.isclass(value) and value.__module__.startswith("agentest"):
+        for name, member in list(vars(value).items()):
+            generated = name == "__init__" and dataclasses.is_dataclass(value)
+            function = getattr(member, "__func__", None) or getattr(member, "fget", None) or member
+            if inspect.isfunction(function) and not generated and (name == "__init__" or name[0] != "_"):
+                yield function
+
+
+def classes(hint: Any) -> Iterator[type]:
+    """Agentest's own classes in a type."""
+    if isinstance(hint, type) and hint.__module__.startswith("agentest"):
+        yield hint
+    for part in typing.get_args(hint):
+        for each in part if isinstance(part, list) else [part]:
+            yield from classes(each)
+
+
+@pytest.mark.parametrize("door", PUBLIC)
+def test_types_of_public_signatures_are_exported(door: str) -> None:
+    """Every class of ours in the signature of a public function or method is itself public."""
+    missing = {
+        f"{function.__qualname__}: {cls.__module__}.{cls.__name__}"
+        for value in PUBLIC[door].values()
+        for function in functions(value)
+        if function.__qualname__ not in WRITTEN_BY_AGENTEST
+        for hint in typing.get_type_hints(function).values()
+        for cls in classes(hint)
+        if id(cls) not in EXPORTED
+    }
+    assert not missing
+
+
+def test_a_name_means_one_thing() -> None:
+    """A name that several of the public modules export is the same thing in each."""
+    meanings: dict[str, set[int]] = {}
+    for names in PUBLIC.values():
+        for name, value in names.items():
+            meanings.setdefault(name, set()).add(id(value))
+    assert {name for name, ids in meanings.items() if len(ids) > 1} <= {"annotations"}
+
+
+NAMED_IN_CODE = [
+    "ConversationInput",
+    "ConversationResult",
+    "ExpectedCall",
+    "MetricModel",
+    "MockContext",
+    "RunResult",
+    "ScenarioResult",
+    "ToolCall",
+    "Turn",
+    "TurnContext",
+    "TurnInput",
+    "Verdict",
+]
+
+
+@pytest.mark.parametrize("name", NAMED_IN_CODE)
+def test_types_that_handlers_metrics_and_tests_name(name: str) -> None:
+    """What a mock, a metric, an agent's handler and a test receive is public under its own name."""
+    assert PUBLIC["agentest"][name].__name__ == name
