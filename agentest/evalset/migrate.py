@@ -7,7 +7,8 @@ from pathlib import Path
 
 from agentest.errors import UsageError
 from agentest.evalset.formats.model import eval_set_json
-from agentest.evalset.formats.reading import SUFFIXES, Form, ReadSet, read_eval_set, read_session
+from agentest.evalset.formats.reading import Form, ReadSet, read_eval_set, read_session
+from agentest.evalset.formats.targets import SUFFIXES
 from agentest.support.files import write_atomically
 
 

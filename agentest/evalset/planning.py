@@ -22,12 +22,11 @@ from agentest.evalset.formats.criteria import DEFAULT, Criteria, Criterion, pars
 from agentest.evalset.formats.reading import (
     Form,
     ReadSet,
-    find_eval_sets,
-    parse_target,
     read_eval_set,
     read_session,
     select,
 )
+from agentest.evalset.formats.targets import find_eval_sets, parse_target
 from agentest.evalset.metrics.own import Code, load_code
 from agentest.mocks.binding import Mock
 from agentest.run.plan import Plan, Unit, agents_under_test, with_sight, with_slugs

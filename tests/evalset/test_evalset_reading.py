@@ -28,12 +28,11 @@ from agentest.evalset.formats.model import (
 from agentest.evalset.formats.reading import (
     Form,
     ReadSet,
-    find_eval_sets,
-    parse_target,
     read_eval_set,
     read_session,
     select,
 )
+from agentest.evalset.formats.targets import find_eval_sets, parse_target
 from agentest.evalset.migrate import migrate
 
 TURN = {"user_content": {"parts": [{"text": "Where is parcel 7?"}]}}

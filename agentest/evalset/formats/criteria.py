@@ -113,7 +113,7 @@ def _keys(section: type[BaseModel], given: Any) -> Any:
     return named
 
 
-class _Section(BaseModel):
+class _CriteriaObject(BaseModel):
     """An object of the file. Strict: a text or a boolean is not a number."""
 
     model_config = ConfigDict(strict=True)
@@ -124,7 +124,7 @@ class _Section(BaseModel):
         return _keys(cls, given)
 
 
-class _JudgeOptions(_Section):
+class _JudgeOptions(_CriteriaObject):
     model_config = ConfigDict(extra="forbid")
 
     judge_model: str | None = None
@@ -158,7 +158,7 @@ class _CustomCriterion(BaseModel):
     threshold: float
 
 
-class _BuiltinCriterion(_Section):
+class _BuiltinCriterion(_CriteriaObject):
     threshold: float
     match_type: Annotated[MatchType, BeforeValidator(_match_type)] = MatchType.EXACT
     ignore_args: bool = False
@@ -184,29 +184,29 @@ class _BuiltinCriterion(_Section):
         )
 
 
-class _Interval(_Section):
+class _Interval(_CriteriaObject):
     min_value: float
     max_value: float
     open_at_min: bool = False
     open_at_max: bool = False
 
 
-class _ValueInfo(_Section):
+class _ValueInfo(_CriteriaObject):
     interval: _Interval | None = None
 
 
-class _MetricInfo(_Section):
+class _MetricInfo(_CriteriaObject):
     metric_name: str | None = None
     description: str | None = None
     metric_value_info: _ValueInfo = _ValueInfo()
     requires_threshold: bool = True
 
 
-class _CodeConfig(_Section):
+class _CodeConfig(_CriteriaObject):
     name: Annotated[str, Field(min_length=1)]
 
 
-class _CustomMetric(_Section):
+class _CustomMetric(_CriteriaObject):
     code_config: _CodeConfig
     metric_info: _MetricInfo | None = None
     description: str = ""
@@ -228,7 +228,7 @@ def _has_placeholders(template: str) -> str:
     return template
 
 
-class _UserSimulator(_Section):
+class _UserSimulator(_CriteriaObject):
     type: Literal["llm_backed"] | None = None
     model: str | None = None
     model_configuration: dict[str, Any] | None = None
@@ -240,7 +240,7 @@ class _UserSimulator(_Section):
         return UserSimulator(self.model, self.max_allowed_invocations, self.custom_instructions or "")
 
 
-class _File(_Section):
+class _File(_CriteriaObject):
     criteria: dict[str, Any] = {}
     custom_metrics: dict[str, Any] | None = None
     user_simulator_config: _UserSimulator | None = None

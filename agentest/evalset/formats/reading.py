@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 
 from agentest.errors import UsageError
+from agentest.evalset.formats.json_file import parse_json, read_bytes
 from agentest.evalset.formats.legacy import (
     DataSet,
     InitialSession,
@@ -32,10 +32,8 @@ from agentest.evalset.formats.legacy import (
 )
 from agentest.evalset.formats.model import EVAL_SET, EvalCase, EvalSet, SessionInput, finite
 from agentest.evalset.formats.problems import Names, Problem, line_texts, problems, shown
+from agentest.evalset.formats.targets import set_name
 from agentest.support.spelling import nearest, snake_case
-
-SUFFIXES = (".test.json", ".evalset.json")
-"""How the names of evaluation sets end."""
 
 MAX_PROBLEMS = 5
 """How many problems of one file an error tells."""
@@ -43,9 +41,7 @@ MAX_PROBLEMS = 5
 MAX_IDS = 20
 """How many ids of cases an error lists."""
 
-_BOM = b"\xef\xbb\xbf"
 _LIST = re.compile(rb"\s*\[")
-_DRIVE = re.compile(r"[A-Za-z]:[\\/]")
 _TEXT = rb'"\s*:\s*"((?:[^"\\]|\\.)*)"'
 
 
@@ -137,7 +133,7 @@ def read_eval_set(path: Path, initial_session: Mapping[str, Any] | None = None) 
             google-adk takes it for legacy files alone and stops at an EvalSet; here it is for every form.
     """
     session = _session(initial_session, "initial session") if initial_session else None
-    text = _read_bytes(path)
+    text = read_bytes(path)
     read = _read_eval_set(path, text) or _read_any_form(path, text)
     found = list(_problems_of_set(read.eval_set))
     if found:
@@ -148,43 +144,11 @@ def read_eval_set(path: Path, initial_session: Mapping[str, Any] | None = None) 
 
 def read_session(path: Path) -> Mapping[str, Any]:
     """An initial session file: `{app_name?, user_id?, state?}`. Raises UsageError."""
-    given = _parse(path, _read_bytes(path))
+    given = parse_json(path, read_bytes(path))
     if not isinstance(given, dict):
         raise UsageError(f"{path}: is {shown(given)}, expected an object: {{app_name, user_id, state}}")
     _session(given, str(path))
     return given
-
-
-def find_eval_sets(folder: Path) -> list[Path]:
-    """The evaluation sets below a folder, in the order of their paths. Raises UsageError when none."""
-    if not folder.is_dir():
-        raise UsageError(f"{folder}: is not a folder")
-    found = sorted(
-        Path(parent, name)
-        for parent, _, names in os.walk(folder)
-        for name in names
-        if name.endswith(SUFFIXES)
-    )
-    if not found:
-        raise UsageError(f"{folder}: no evaluation sets in it; their names end in {' or '.join(SUFFIXES)}")
-    return found
-
-
-def parse_target(text: str, root: Path = Path()) -> tuple[str, tuple[str, ...]]:
-    """A file or folder, and which cases are wanted (none: all): `orders.test.json:lookup,cancel`.
-
-    A path below `root` that exists as it stands is never split. Raises UsageError where no case follows
-    the colon.
-    """
-    splits = [(text, None), *_splits(text)]
-    there = [split for split in splits if split[0] and _exists(root / split[0])]
-    path, wanted = next(iter(there), splits[1] if len(splits) > 1 else splits[0])
-    if wanted is None:
-        return path, ()
-    cases = tuple(dict.fromkeys(name.strip() for name in wanted.split(",") if name.strip()))
-    if not cases:
-        raise UsageError(f"{text}: no case after the colon; write {path}:case1,case2 or {path}")
-    return path, cases
 
 
 def select(read: ReadSet, cases: Sequence[str]) -> ReadSet:
@@ -198,73 +162,12 @@ def select(read: ReadSet, cases: Sequence[str]) -> ReadSet:
     return replace(read, eval_set=replace(read.eval_set, eval_cases=chosen))
 
 
-def set_name(path: Path) -> str:
-    """What a set without a name is called: its file's name without the suffix."""
-    for suffix in (*SUFFIXES, ".json"):
-        if path.name.endswith(suffix) and path.name != suffix:
-            return path.name.removesuffix(suffix)
-    return path.name
-
-
 def _no_such_case(name: str, known: Sequence[str]) -> str:
     close = nearest(name, known)
     hint = f"; did you mean `{close}`?" if close else "."
     listed = ", ".join(f"`{one}`" for one in known[:MAX_IDS])
     more = f" and {len(known) - MAX_IDS} more" if len(known) > MAX_IDS else ""
     return f"there is no case `{name}`{hint} Its cases: {listed}{more}"
-
-
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except OSError:  # such as a name that is too long for a file: it is a list of cases
-        return False
-
-
-def _splits(text: str) -> Iterator[tuple[str, str]]:
-    """Every way to split at a colon, the longest path first; a Windows drive's colon is none."""
-    first = 2 if _DRIVE.match(text) else 1
-    for place in range(len(text) - 1, first - 1, -1):
-        if text[place] == ":":
-            yield text[:place], text[place + 1 :]
-
-
-def _read_bytes(path: Path) -> bytes:
-    try:
-        text = path.read_bytes()
-    except FileNotFoundError:
-        raise UsageError(f"{path}: does not exist") from None
-    except IsADirectoryError:
-        raise UsageError(f"{path}: is a folder, expected a JSON file") from None
-    except (OSError, ValueError) as error:  # ValueError: a null character in the path
-        raise UsageError(f"{path}: cannot be read: {error}") from None
-    return text.removeprefix(_BOM)
-
-
-def _parse(path: Path, text: bytes) -> Any:
-    """The document. Raises UsageError with line and column where it is not JSON."""
-    try:
-        text.decode()
-    except UnicodeDecodeError as error:
-        line = text.count(b"\n", 0, error.start) + 1
-        raise UsageError(f"{path}:{line}: is not UTF-8 text ({error.reason} at byte {error.start})") from None
-    try:
-        return from_json(text, allow_inf_nan=False)
-    except ValueError as error:
-        raise UsageError(_not_json(path, text, str(error))) from None
-
-
-def _not_json(path: Path, text: bytes, said: str) -> str:
-    reason, _, place = said.partition(" at line ")
-    line, _, column = place.partition(" column ")
-    if not (line.isdigit() and column.isdigit()):
-        return f"{path}: is not JSON: {said}"
-    if not text.strip():
-        return f"{path}: is empty, expected an evaluation set in JSON"
-    if "recursion" in reason:
-        reason = "the document is nested too deeply"
-    rest = text.split(b"\n")[int(line) - 1][max(int(column) - 1, 0) :][:30].decode(errors="replace").strip()
-    return f"{path}:{line}: is not JSON: {reason} (line {line}, column {column})" + (rest and f": {rest}")
 
 
 def _read_eval_set(path: Path, text: bytes) -> ReadSet | None:
@@ -292,7 +195,7 @@ def _validated(path: Path, text: bytes) -> tuple[_Shape, Any, tuple[str, ...]]:
 
     Raises UsageError.
     """
-    document = _with_set(_parse(path, text), set_name(path))
+    document = _with_set(parse_json(path, text), set_name(path))
     shape, extras = _shape(path, document), tuple[str, ...]()
     if shape.form is Form.LEGACY:
         document, extras = without_extras(document)

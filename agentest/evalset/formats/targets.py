@@ -1,0 +1,70 @@
+"""Which files and cases of evaluation sets are wanted."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from agentest.errors import UsageError
+
+SUFFIXES = (".test.json", ".evalset.json")
+"""How the names of evaluation sets end."""
+
+_DRIVE = re.compile(r"[A-Za-z]:[\\/]")
+
+
+def find_eval_sets(folder: Path) -> list[Path]:
+    """The evaluation sets below a folder, in the order of their paths. Raises UsageError when none."""
+    if not folder.is_dir():
+        raise UsageError(f"{folder}: is not a folder")
+    found = sorted(
+        Path(parent, name)
+        for parent, _, names in os.walk(folder)
+        for name in names
+        if name.endswith(SUFFIXES)
+    )
+    if not found:
+        raise UsageError(f"{folder}: no evaluation sets in it; their names end in {' or '.join(SUFFIXES)}")
+    return found
+
+
+def parse_target(text: str, root: Path = Path()) -> tuple[str, tuple[str, ...]]:
+    """A file or folder, and which cases are wanted (none: all): `orders.test.json:lookup,cancel`.
+
+    A path below `root` that exists as it stands is never split. Raises UsageError where no case follows
+    the colon.
+    """
+    splits = [(text, None), *_splits(text)]
+    there = [split for split in splits if split[0] and _exists(root / split[0])]
+    path, wanted = next(iter(there), splits[1] if len(splits) > 1 else splits[0])
+    if wanted is None:
+        return path, ()
+    cases = tuple(dict.fromkeys(name.strip() for name in wanted.split(",") if name.strip()))
+    if not cases:
+        raise UsageError(f"{text}: no case after the colon; write {path}:case1,case2 or {path}")
+    return path, cases
+
+
+def set_name(path: Path) -> str:
+    """What a set without a name is called: its file's name without the suffix."""
+    for suffix in (*SUFFIXES, ".json"):
+        if path.name.endswith(suffix) and path.name != suffix:
+            return path.name.removesuffix(suffix)
+    return path.name
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # such as a name that is too long for a file: it is a list of cases
+        return False
+
+
+def _splits(text: str) -> Iterator[tuple[str, str]]:
+    """Every way to split at a colon, the longest path first; a Windows drive's colon is none."""
+    first = 2 if _DRIVE.match(text) else 1
+    for place in range(len(text) - 1, first - 1, -1):
+        if text[place] == ":":
+            yield text[:place], text[place + 1 :]
