@@ -37,7 +37,7 @@ Pending = dict[tuple[str, ...], Asking]
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluator:
+class ScenarioEvaluator:
     """What a scenario's conversations are evaluated by. Holds nothing of any conversation."""
 
     scenario: Scenario
@@ -229,7 +229,7 @@ class OngoingEvaluation:
     alone; the result says so.
     """
 
-    def __init__(self, evaluator: Evaluator, number: int) -> None:
+    def __init__(self, evaluator: ScenarioEvaluator, number: int) -> None:
         self._evaluator = evaluator
         self._number = number
         self._turns: dict[int, TurnEvaluation] = {}

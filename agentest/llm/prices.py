@@ -41,7 +41,7 @@ class Price:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class PricedModel:
     """A line of the table."""
 
     provider: str
@@ -53,7 +53,7 @@ def price_of(model: str) -> Price | None:
     return find_price(_installed_table(), model)
 
 
-def find_price(table: Mapping[str, Entry], model: str) -> Price | None:
+def find_price(table: Mapping[str, PricedModel], model: str) -> Price | None:
     """The price under a model's name, or under its name without the provider if it is that provider's."""
     if entry := table.get(model):
         return entry.price
@@ -62,7 +62,7 @@ def find_price(table: Mapping[str, Entry], model: str) -> Price | None:
     return entry.price if entry and _is_of(entry, provider) else None
 
 
-def _is_of(entry: Entry, provider: str) -> bool:
+def _is_of(entry: PricedModel, provider: str) -> bool:
     return (
         entry.provider == provider
         or entry.provider.startswith(f"{provider}-")
@@ -71,7 +71,7 @@ def _is_of(entry: Entry, provider: str) -> bool:
 
 
 @cache
-def _installed_table() -> Mapping[str, Entry]:
+def _installed_table() -> Mapping[str, PricedModel]:
     try:
         spec = find_spec("litellm")
     except (ImportError, ValueError):
@@ -80,7 +80,7 @@ def _installed_table() -> Mapping[str, Entry]:
     return next((read_table(Path(folder, _TABLE)) for folder in folders), {})
 
 
-def read_table(path: Path) -> Mapping[str, Entry]:
+def read_table(path: Path) -> Mapping[str, PricedModel]:
     """The entries that have token prices; none where the file is missing or broken."""
     try:
         raw = json.loads(path.read_bytes())
@@ -92,7 +92,7 @@ def read_table(path: Path) -> Mapping[str, Entry]:
     return {name: entry for name, entry in entries.items() if entry}
 
 
-def _entry(raw: Any) -> Entry | None:
+def _entry(raw: Any) -> PricedModel | None:
     if not isinstance(raw, dict):
         return None
     prompt, completion = _usd(raw.get("input_cost_per_token")), _usd(raw.get("output_cost_per_token"))
@@ -100,7 +100,7 @@ def _entry(raw: Any) -> Entry | None:
         return None
     cached = _usd(raw.get("cache_read_input_token_cost"))
     price = Price(prompt, completion, prompt if cached is None else cached)
-    return Entry(str(raw.get("litellm_provider")), price)
+    return PricedModel(str(raw.get("litellm_provider")), price)
 
 
 def _usd(value: Any) -> float | None:

@@ -16,7 +16,7 @@ from anyio.abc import TaskGroup
 
 from agentest.evaluate.custom import Metric
 from agentest.evaluate.dedup import deduplicate, group_by_label
-from agentest.evaluate.evaluation import Evaluator, OngoingEvaluation
+from agentest.evaluate.evaluation import OngoingEvaluation, ScenarioEvaluator
 from agentest.evaluate.judge import Judge
 from agentest.events import (
     ConversationFinished,
@@ -207,8 +207,8 @@ class _Units:
         kept = self._settings.keep_conversations
         self._results[scope] = result if kept else replace(result, conversations=())
 
-    def _evaluator(self, unit: Unit) -> Evaluator:
-        return Evaluator(
+    def _evaluator(self, unit: Unit) -> ScenarioEvaluator:
+        return ScenarioEvaluator(
             unit.scenario,
             unit.scope,
             unit.metrics,

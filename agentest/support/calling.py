@@ -51,7 +51,7 @@ def words_of(error: BaseException) -> str:
         return ""
 
 
-class _Worker:
+class _FunctionThread:
     """A thread that calls one function after another.
 
     It is a daemon: a function that hangs must not keep the program from ending.
@@ -73,17 +73,17 @@ class _Worker:
 
 
 _MAX_IDLE = 32
-_idle: list[_Worker] = []
+_idle: list[_FunctionThread] = []
 """Threads that wait for a function. One whose function hangs is never among them: nobody waits for it."""
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_idle.clear)  # threads do not live on in a fork
 
 
-def _worker() -> _Worker:
+def _worker() -> _FunctionThread:
     try:
         return _idle.pop()
     except IndexError:
-        return _Worker()
+        return _FunctionThread()
 
 
 async def in_thread(function: Callable[..., Any], *args: Any) -> Any:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from stored import to_json
 
 from agentest import call, scenario
-from agentest.evaluate.evaluation import Evaluator
+from agentest.evaluate.evaluation import ScenarioEvaluator
 from agentest.events import ConversationFinished, Event
 from agentest.results import ConversationResult, RunResult, TrajectoryResult
 from agentest.run.sources import FinishedHolder
@@ -191,5 +191,5 @@ def test_a_finished_conversation_that_was_shortened_is_not_evaluated() -> None:
     assert anyio.run(go) is held
     assert told == []
     made = scenario("s", turns=["Hi"], trajectory={"expected": ["find"]})
-    assert anyio.run(Evaluator(made, "s").trajectory, held) is None
-    assert anyio.run(Evaluator(made, "s").trajectory, replace(held, shortened=False)) is not None
+    assert anyio.run(ScenarioEvaluator(made, "s").trajectory, held) is None
+    assert anyio.run(ScenarioEvaluator(made, "s").trajectory, replace(held, shortened=False)) is not None

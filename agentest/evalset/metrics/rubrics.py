@@ -8,7 +8,7 @@ from functools import cache
 from math import fsum
 from typing import ClassVar, Literal, Self
 
-from pydantic import BaseModel, model_validator
+from pydantic import BaseModel, create_model, model_validator
 
 from agentest.errors import UsageError
 from agentest.evalset.formats.criteria import Criterion
@@ -106,11 +106,9 @@ class RubricAnswers(BaseModel):
 @cache
 def rubric_answers(count: int) -> type[RubricAnswers]:
     """The shape of the answers to so many properties."""
-
-    class Answers(RubricAnswers):
-        asked: ClassVar[int] = count
-
-    return Answers
+    answers = create_model("Answers", __base__=RubricAnswers, __doc__=None)
+    answers.asked = count
+    return answers
 
 
 @dataclass(frozen=True, slots=True)
