@@ -27,10 +27,10 @@ from agentest.evalset.metrics.own import Code
 from agentest.mocks.binding import Mock, RecordedAnswer
 from agentest.results import (
     CaseId,
-    ExpectedCall,
     Reason,
     ReasonKind,
     Reference,
+    ReferenceCall,
     ScenarioResult,
     Status,
     Verdict,
@@ -200,7 +200,7 @@ def _turn(invocation: Invocation, number: int) -> ScriptedTurn:
 def reference(invocation: Invocation) -> Reference:
     """What the invocation expects of the agent."""
     response, data = invocation.final_response, invocation.intermediate_data
-    calls = tuple(ExpectedCall(call.name or "", call.args) for call in tool_calls(data))
+    calls = tuple(ReferenceCall(call.name or "", call.args) for call in tool_calls(data))
     return Reference(
         None if response is None else text_of(response),
         None if data is None else calls,

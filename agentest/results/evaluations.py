@@ -130,7 +130,7 @@ class CheckResult:
 
 
 @dataclass(frozen=True, slots=True)
-class ExpectedCall:
+class ReferenceCall:
     """A call that an evaluation set expects; `args` is None where the set gives no arguments."""
 
     name: str
@@ -142,7 +142,7 @@ class Reference:
     """What an evaluation set expects of a turn. None stands for what the set does not say."""
 
     text: str | None
-    tool_calls: tuple[ExpectedCall, ...] | None
+    tool_calls: tuple[ReferenceCall, ...] | None
     invocation: Mapping[str, Any]
     """The invocation in ADK's JSON form, camelCase."""
 

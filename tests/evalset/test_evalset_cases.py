@@ -19,7 +19,7 @@ from agentest.evalset.formats.model import EVAL_CASE, EVAL_SET, EvalCase
 from agentest.evalset.formats.reading import Form, ReadSet
 from agentest.evalset.planning import eval_plan
 from agentest.mocks.binding import RecordedAnswer
-from agentest.results import CaseId, ExpectedCall, ScenarioResult, Status
+from agentest.results import CaseId, ReferenceCall, ScenarioResult, Status
 from agentest.run.plan import Unit
 from agentest.scenarios.definition import Session
 from agentest.testing import ScriptedAgent
@@ -66,7 +66,7 @@ def test_a_case_is_a_scripted_scenario_with_references() -> None:
     assert first.user_message == "Where is it?"
     assert first.reference is not None
     assert first.reference.text == "Here."
-    assert first.reference.tool_calls == (ExpectedCall("look", {"id": 1}), ExpectedCall("any", None))
+    assert first.reference.tool_calls == (ReferenceCall("look", {"id": 1}), ReferenceCall("any", None))
     assert first.reference.invocation["finalResponse"]["parts"] == [{"text": "Here."}]
     assert second.reference is not None
     assert (second.reference.text, second.reference.tool_calls) == (None, None)

@@ -39,7 +39,7 @@ from agentest.errors import UsageError
 from agentest.events import ConversationFinished, Event, RunFinished
 from agentest.report.json import JsonReporter
 from agentest.report.registry import Broadcast
-from agentest.results import CaseId, ExpectedCall, Reference, RunResult, ScenarioResult
+from agentest.results import CaseId, Reference, ReferenceCall, RunResult, ScenarioResult
 from agentest.store.journal import Journal
 from agentest.store.late_file import LateFile
 from agentest.store.reading import conversations_of, read_results
@@ -56,7 +56,7 @@ texts = st.text(st.characters(categories=["L", "M", "N", "P", "S", "Z", "C", "Cs
 def scenarios(draw: st.DrawFn) -> ScenarioResult:
     """A scenario with any texts, maybe a case of an evaluation set, with some conversations."""
     text, case = draw(texts), draw(st.none() | st.builds(CaseId, texts, texts))
-    reference = Reference(text, (ExpectedCall(text, {text: text}),), {"userContent": {"parts": [text]}})
+    reference = Reference(text, (ReferenceCall(text, {text: text}),), {"userContent": {"parts": [text]}})
     held = [
         conversation_result(
             f"c{n}",

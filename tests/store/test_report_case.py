@@ -13,9 +13,9 @@ from agentest.events import RunFinished, RunStarted, ScenarioFinished
 from agentest.report.console.reporter import make_console_reporter
 from agentest.results import (
     CaseId,
-    ExpectedCall,
     MetricResult,
     Reference,
+    ReferenceCall,
     RubricScore,
     ScenarioResult,
     Score,
@@ -28,7 +28,7 @@ from agentest.transcript import Conversation, Turn
 CASE = CaseId("orders", "lookup")
 INVOCATION = {"userContent": {"role": "user", "parts": [{"text": "Is Tuesday free?"}]}}
 REFERENCE = Reference(
-    "Yes, it is.", (ExpectedCall("look", {"day": "Tue"}), ExpectedCall("any", None)), INVOCATION
+    "Yes, it is.", (ReferenceCall("look", {"day": "Tue"}), ReferenceCall("any", None)), INVOCATION
 )
 
 
@@ -163,7 +163,7 @@ def test_details_of_long_texts_are_folded() -> None:
 
 def test_details_steer_no_terminal() -> None:
     """Escapes in references, arguments and reasons are shown, not obeyed."""
-    reference = Reference("\x1b[2Jgone", (ExpectedCall("t\x1b[0m", {"a": "\u202e"}),), {})
+    reference = Reference("\x1b[2Jgone", (ReferenceCall("t\x1b[0m", {"a": "\u202e"}),), {})
     metrics: dict[str, MetricResult] = {"match": Score(0, "[red]why\x1b[1m[/red]")}
     text = shown(result(evaluated({0: metrics}, reference), thresholds={"match": 1}), detailed=True)
     assert "\x1b" not in text

@@ -14,9 +14,9 @@ from agentest.metrics import ABOUT_CALLS
 from agentest.report.console.text import BLANK, STYLES, Line, Look, Part, Printer, labelled, line, rows_of
 from agentest.results import (
     ConversationResult,
-    ExpectedCall,
     MetricResult,
     MetricVerdict,
+    ReferenceCall,
     ScenarioResult,
     Score,
     Skipped,
@@ -163,7 +163,7 @@ def _cell(part: Part, printer: Printer) -> Text:
     return Text("\n").join(printer.text([(row, style)]) for row in rows_of(words))
 
 
-def expected_text(call: ExpectedCall) -> str:
+def expected_text(call: ReferenceCall) -> str:
     """An expected call as it is shown: without arguments where none are expected of it."""
     if call.args is None:
         return call.name
