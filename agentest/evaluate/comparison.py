@@ -1,4 +1,4 @@
-"""Comparing an expected value with an actual one (contract, section 7)."""
+"""Comparing an expected value with an actual one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Grouping a scenario's failures by root cause, without ever losing one (contract, section 8)."""
+"""Grouping a scenario's failures by root cause, without ever losing one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Everything that is found out about one turn and one conversation."""
+"""Evaluating one turn and one conversation: metrics, trajectories, checks and graders."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Pending = dict[tuple[str, ...], Asking]
 
 @dataclass(frozen=True, slots=True)
 class ScenarioEvaluator:
-    """What a scenario's conversations are evaluated by. Holds nothing of any conversation."""
+    """Evaluates the conversations of a scenario. It has no state of any conversation."""
 
     scenario: Scenario
     scope: str
@@ -78,23 +78,23 @@ class ScenarioEvaluator:
         return await self._gather(self._conversation_metrics(conversation, number))
 
     async def grade(self, conversation: Conversation, number: int) -> Mapping[str, Graded]:
-        """What the graders of an evaluation set's case say of a finished conversation. Never raises."""
+        """The scores by the graders of an evaluation set's case. Never raises."""
         if conversation.failure or not conversation.turns:
             return {}
-        found: dict[str, Graded] = {}
+        grades: dict[str, Graded] = {}
         model = self.judge.model if self.judge else None
 
         async def grade(grader: Grader) -> None:
             key = CallKey("judge", self.scope, number, metric=grader.name)
-            found[grader.name] = await graded(grader, conversation, model, key, self.redact)
+            grades[grader.name] = await graded(grader, conversation, model, key, self.redact)
 
         async with anyio.create_task_group() as tasks:
             for grader in self.graders:
                 if self.blind and grader.name in ABOUT_CALLS:
-                    found[grader.name] = Graded(whole=Unscored(self.blind))
+                    grades[grader.name] = Graded(whole=Unscored(self.blind))
                 else:
                     tasks.start_soon(grade, grader)
-        return {grader.name: found[grader.name] for grader in self.graders}
+        return {grader.name: grades[grader.name] for grader in self.graders}
 
     async def trajectory(self, conversation: Conversation) -> TrajectoryResult | None:
         """The scenario's own trajectory against the whole conversation."""
@@ -125,7 +125,7 @@ class ScenarioEvaluator:
     def _turn_metrics(self, turns: Sequence[Turn], conversation: int) -> Pending:
         turn = turns[-1]
         key = CallKey("judge", self.scope, conversation, turn.turn_index)
-        given = TurnInput(
+        turn_input = TurnInput(
             goal=self.scenario.goal,
             profile=self.scenario.profile,
             knowledge=self.scenario.knowledge,
@@ -137,10 +137,10 @@ class ScenarioEvaluator:
         )
         calls_known = turn.tool_calls and not self.blind
         names = [name for name in self._judged(Level.TURN) if calls_known or name not in ABOUT_CALLS]
-        pending = self._built_in(names, turn_context(given) if self.judge and names else "", key)
+        pending = self._built_in(names, turn_context(turn_input) if self.judge and names else "", key)
         for metric in self.custom:
             if not isinstance(metric, ConversationMetric):
-                pending[metric.name,] = self._custom(metric, given, key)
+                pending[metric.name,] = self._custom(metric, turn_input, key)
         return pending | self._unseen_calls()
 
     def _unseen_calls(self) -> Pending:
@@ -155,14 +155,17 @@ class ScenarioEvaluator:
         if conversation.failure or not conversation.turns:
             return {}
         key = CallKey("judge", self.scope, number)
-        given = ConversationInput(
-            self.scenario.goal, self.scenario.profile, self.scenario.knowledge, conversation.turns
+        whole = ConversationInput(
+            goal=self.scenario.goal,
+            profile=self.scenario.profile,
+            knowledge=self.scenario.knowledge,
+            turns=conversation.turns,
         )
         names = self._judged(Level.CONVERSATION)
-        pending = self._built_in(names, conversation_context(given) if self.judge and names else "", key)
+        pending = self._built_in(names, conversation_context(whole) if self.judge and names else "", key)
         for metric in self.custom:
             if isinstance(metric, ConversationMetric):
-                pending[metric.name,] = self._custom(metric, given, key)
+                pending[metric.name,] = self._custom(metric, whole, key)
         return pending
 
     def _built_in(self, names: Sequence[str], context: str, key: CallKey) -> Pending:
@@ -184,31 +187,33 @@ class ScenarioEvaluator:
         rest = [name for name in names if not pending or name not in joint]
         return pending | {(name,): alone(name) for name in rest}
 
-    def _custom(self, metric: Metric, given: TurnInput | ConversationInput, key: CallKey) -> Asking:
+    def _custom(self, metric: Metric, metric_input: TurnInput | ConversationInput, key: CallKey) -> Asking:
         model = self.judge.model if self.judge else None
 
         async def ask() -> Mapping[str, MetricResult]:
             own = replace(key, metric=metric.name)
-            return {metric.name: await evaluate_metric(metric, given, model, own)}
+            return {metric.name: await evaluate_metric(metric, metric_input, model, own)}
 
         return ask
 
     async def _gather(self, pending: Pending) -> dict[str, MetricResult]:
         """All metrics at once, in the order in which they were asked for."""
-        found: dict[str, MetricResult] = {}
+        results: dict[str, MetricResult] = {}
 
         async def ask(asking: Asking) -> None:
             for name, result in (await asking()).items():
-                found[name] = Unscored(self.redact(result.error)) if isinstance(result, Unscored) else result
+                results[name] = (
+                    Unscored(self.redact(result.error)) if isinstance(result, Unscored) else result
+                )
 
         async with anyio.create_task_group() as tasks:
             for asking in pending.values():
                 tasks.start_soon(ask, asking)
-        return {name: found[name] for names in pending for name in names}
+        return {name: results[name] for names in pending for name in names}
 
 
 def with_grades(turn: TurnEvaluation, grades: Mapping[str, Graded]) -> TurnEvaluation:
-    """The turn's evaluation with what the graders say of it."""
+    """The turn's evaluation with the scores that the graders gave it."""
     own = {
         name: grade.turns[turn.turn_index] for name, grade in grades.items() if turn.turn_index in grade.turns
     }
@@ -225,7 +230,7 @@ def _answering(result: Mapping[str, MetricResult]) -> Asking:
 class OngoingEvaluation:
     """Evaluates one conversation while it goes on: each turn when it closes, the whole at the end.
 
-    What goes wrong in evaluating (not in a judge: that is a value) ends this conversation's evaluation
+    An error in evaluating (not in a judge: that is a value) ends this conversation's evaluation
     alone; the result says so.
     """
 
@@ -255,7 +260,7 @@ class OngoingEvaluation:
             self._note(error)
 
     def result(self, conversation: Conversation) -> ConversationResult:
-        """What was found out, once everything has been added."""
+        """The result, once everything has been added."""
         if self._problem and not conversation.failure:
             conversation = replace(conversation, failure=Failure(Blame.INTERNAL, self._problem))
         turns = tuple(with_grades(self._turns[index], self._grades) for index in sorted(self._turns))
@@ -271,7 +276,7 @@ class OngoingEvaluation:
 
 def labelled_failures(conversation_id: str, turns: Sequence[TurnEvaluation]) -> tuple[LabelledFailure, ...]:
     """Every label other than `no failure`, with its id."""
-    found = [
+    failures = [
         (turn.turn_index, name, result)
         for turn in turns
         for name, result in turn.metrics.items()
@@ -279,7 +284,12 @@ def labelled_failures(conversation_id: str, turns: Sequence[TurnEvaluation]) -> 
     ]
     return tuple(
         LabelledFailure(
-            f"{conversation_id}-F{n}", conversation_id, turn, name, str(result.value), result.reason
+            id=f"{conversation_id}-F{n}",
+            conversation_id=conversation_id,
+            turn_index=turn,
+            metric=name,
+            label=str(result.value),
+            reason=result.reason,
         )
-        for n, (turn, name, result) in enumerate(found, start=1)
+        for n, (turn, name, result) in enumerate(failures, start=1)
     )

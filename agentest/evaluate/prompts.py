@@ -1,4 +1,4 @@
-"""What the judges are asked.
+"""The prompts of the judges.
 
 A turn's judges share one long beginning, byte for byte (instructions, then the turn as data), and each ends
 with its own question: providers charge little for a beginning that they have seen before. Everything that
@@ -68,22 +68,22 @@ def block(name: str, text: str, turn: int | None = None) -> str:
     return f'<data name="{name}"{at}>\n{escaped(shortened(text))}\n</data>'
 
 
-def turn_context(given: TurnInput) -> str:
+def turn_context(turn: TurnInput) -> str:
     """The shared beginning of all judges of a turn."""
     parts = [
-        *_setting(given.goal, given.profile, given.knowledge),
+        *_setting(turn.goal, turn.profile, turn.knowledge),
         "The conversation before the turn to judge:",
-        *_turns(given.history),
+        *_turns(turn.history),
         "The turn to judge:",
-        *_exchange(given.turn_index, given.user_message, given.tool_calls, given.agent_message),
+        *_exchange(turn.turn_index, turn.user_message, turn.tool_calls, turn.agent_message),
     ]
     return "\n\n".join(parts)
 
 
-def conversation_context(given: ConversationInput) -> str:
+def conversation_context(conversation: ConversationInput) -> str:
     """The shared beginning of all judges of a conversation."""
-    parts = _setting(given.goal, given.profile, given.knowledge)
-    return "\n\n".join([*parts, "The whole conversation:", *_turns(given.turns)])
+    parts = _setting(conversation.goal, conversation.profile, conversation.knowledge)
+    return "\n\n".join([*parts, "The whole conversation:", *_turns(conversation.turns)])
 
 
 def judge_messages(context: str, question: str) -> list[Message]:
