@@ -125,9 +125,9 @@ def applicable(case: EvalCase, criteria: Criteria) -> tuple[Criterion, ...]:
         "tool_trajectory_avg_score": any(turn.intermediate_data is not None for turn in turns),
         "response_match_score": any(turn.final_response is not None for turn in turns),
     }
-    found = tuple(criterion for criterion in criteria.criteria if has.get(criterion.metric, True))
-    if found:
-        return found
+    kept = tuple(criterion for criterion in criteria.criteria if has.get(criterion.metric, True))
+    if kept:
+        return kept
     raise NothingToEvaluate(
         "not evaluated: the default criteria compare with expected tool calls and responses, and the case "
         "has neither; name criteria in a test_config.json beside the file, or with --config-file-path"

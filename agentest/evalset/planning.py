@@ -119,18 +119,18 @@ def _read(asked: EvalRequest) -> list[ReadSet]:
 
 def _wanted(targets: Sequence[str]) -> dict[Path, dict[str, None]]:
     """File → the cases that are wanted of it (none: all); a file that is named twice is read once."""
-    found: dict[Path, tuple[Path, dict[str, None]]] = {}
+    files: dict[Path, tuple[Path, dict[str, None]]] = {}
     for target in targets:
         given, cases = parse_target(target)
         path = Path(given)
         if path.is_dir() and cases:
             raise UsageError(f"{target}: {given} is a folder, and only a file's cases can be named")
         for file in find_eval_sets(path) if path.is_dir() else [path]:
-            first, before = found.get(file.resolve(), (file, dict.fromkeys(cases)))
+            first, before = files.get(file.resolve(), (file, dict.fromkeys(cases)))
             # Wanted as a whole once, it is wanted as a whole.
             all_of_it = not before or not cases
-            found[file.resolve()] = first, {} if all_of_it else before | dict.fromkeys(cases)
-    return dict(found.values())
+            files[file.resolve()] = first, {} if all_of_it else before | dict.fromkeys(cases)
+    return dict(files.values())
 
 
 def case_sets(

@@ -119,8 +119,8 @@ async def evaluate_metric(
         return Skipped(NO_MODEL) if llm.refused else Unscored(f"{type(error).__name__}: {words_of(error)}")
 
 
-def _score(metric: Metric, found: Any) -> Score:
-    value, reason = _value_and_reason(found)
+def _score(metric: Metric, returned: Any) -> Score:
+    value, reason = _value_and_reason(returned)
     reason = "" if reason is None else str(reason)
     if isinstance(metric, QualitativeMetric):
         if not isinstance(value, str) or not value.strip():
@@ -133,11 +133,11 @@ def _score(metric: Metric, found: Any) -> Score:
     return Score(value if isinstance(value, int | float) else float(value), reason)
 
 
-def _value_and_reason(found: Any) -> tuple[Any, Any]:
-    if isinstance(found, Score):
-        return found.value, found.reason
-    if isinstance(found, Mapping):
-        return found.get("value"), found.get("reason")
-    if isinstance(found, tuple) and len(found) == 2:
-        return found[0], found[1]
-    return found, None
+def _value_and_reason(returned: Any) -> tuple[Any, Any]:
+    if isinstance(returned, Score):
+        return returned.value, returned.reason
+    if isinstance(returned, Mapping):
+        return returned.get("value"), returned.get("reason")
+    if isinstance(returned, tuple) and len(returned) == 2:
+        return returned[0], returned[1]
+    return returned, None

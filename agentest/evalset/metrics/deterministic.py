@@ -146,10 +146,10 @@ class ResponseMatch(_ByReference):
     def _score(self, turn: Turn, expected: Invocation) -> MetricResult | None:
         if expected.final_response is None:
             return None
-        found = rouge1(turn.agent_message, text_of(expected.final_response))
+        overlap = rouge1(turn.agent_message, text_of(expected.final_response))
         return Score(
-            found.f,
-            f"words in common: {found.shared} of {found.expected} expected and {found.actual} answered",
+            overlap.f,
+            f"words in common: {overlap.shared} of {overlap.expected} expected and {overlap.actual} answered",
         )
 
     def _nothing(self) -> str:

@@ -92,7 +92,7 @@ class HallucinationsV1(TurnJudge):
         remarks = turn.remarks if self.criterion.evaluate_intermediate_nl_responses else ()
         said = [(remark.text, "a remark on the way to its reply") for remark in remarks]
         said.append((turn.agent_message, "its reply"))
-        return [_Statement(found, source) for text, source in said if (found := sentences(text))]
+        return [_Statement(split, source) for text, source in said if (split := sentences(text))]
 
     async def _score(self, turn: Turn, conversation: Conversation, panel: Panel) -> MetricResult | None:
         statements = self._statements(turn)
@@ -106,8 +106,8 @@ class HallucinationsV1(TurnJudge):
             shape = sentence_labels(len(statement.sentences))
             return _share(statement.sentences, await panel.ask(messages, shape, turn.turn_index, nth))
 
-        found = await concurrently(judged, range(len(statements)))
-        return _mean(found, panel.samples * len(statements))
+        results = await concurrently(judged, range(len(statements)))
+        return _mean(results, panel.samples * len(statements))
 
 
 def _share(said: Sequence[str], sampled: Sampled[SentenceLabels]) -> Score | Unscored:
@@ -133,12 +133,12 @@ def _problem(sentence: str, labels: Sequence[SentenceLabel]) -> str:
     return f"{against.label}: “{shown}” ({against.reason})"
 
 
-def _mean(found: Sequence[Score | Unscored], asked: int) -> Score | Unscored:
+def _mean(results: Sequence[Score | Unscored], asked: int) -> Score | Unscored:
     """One result for a turn's statements: the mean of their values, if all have one."""
-    for result in found:
+    for result in results:
         if isinstance(result, Unscored):
             return result
-    scores = [result for result in found if isinstance(result, Score)]
+    scores = [result for result in results if isinstance(result, Score)]
     value = fsum(float(score.value) for score in scores) / len(scores)
     reason = "; ".join(score.reason for score in scores if score.reason)
     samples = tuple(sample for score in scores for sample in score.samples)

@@ -53,7 +53,7 @@ class PerInvocationResult:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationResult:
-    """What an evaluator found out. Without results by invocation, the overall score counts as the case's."""
+    """The result of an evaluator. Without results by invocation, the overall score counts as the case's."""
 
     overall_score: float | None = None
     overall_eval_status: EvalStatus = EvalStatus.NOT_EVALUATED
@@ -129,12 +129,12 @@ class CustomGrader(CriterionGrader):
         del model, key  # such code has ways of its own
         actual, limit = actual_invocations(conversation), TimeLimit(_TIMEOUT_S)
         try:
-            found = await result_of(self._evaluate, actual, limit=limit)
+            evaluation = await result_of(self._evaluate, actual, limit=limit)
         except TimeoutError:
             if limit.expired:
                 raise TimeoutError(f"the evaluator gave no result within {_TIMEOUT_S:g} s") from None
             raise
-        return _graded(found, len(actual), self.criterion.threshold)
+        return _graded(evaluation, len(actual), self.criterion.threshold)
 
     def _evaluate(self, actual: list[Invocation]) -> Any:
         told = self.case.conversation
@@ -167,14 +167,14 @@ def _call(function: Callable[..., Any], *args: object) -> Any:
     return function(*args[: len(positional)])
 
 
-def _graded(found: Any, invocations: int, threshold: float) -> Graded:
+def _graded(evaluation: Any, invocations: int, threshold: float) -> Graded:
     """Reads our EvaluationResult, or ADK's own, which has the same attributes.
 
     Raises TypeError or ValueError for what is no result, or one that contradicts the threshold.
     """
-    if not hasattr(found, "overall_score"):
-        raise TypeError(f"expected an EvaluationResult, but the evaluator gave {safe_repr(found)}")
-    results = list(getattr(found, "per_invocation_results", None) or ())
+    if not hasattr(evaluation, "overall_score"):
+        raise TypeError(f"expected an EvaluationResult, but the evaluator gave {safe_repr(evaluation)}")
+    results = list(getattr(evaluation, "per_invocation_results", None) or ())
     if results and len(results) != invocations:
         raise ValueError(f"the evaluator gave {len(results)} results for {invocations} invocations")
     turns: dict[int, MetricResult] = {
@@ -184,10 +184,12 @@ def _graded(found: Any, invocations: int, threshold: float) -> Graded:
         told = [(r.score, getattr(r, "eval_status", None)) for r in results if r.score is not None]
         _check_direction(told, threshold)
         return Graded(turns)
-    if found.overall_score is None:
+    if evaluation.overall_score is None:
         return Graded(whole=Skipped("the evaluator gave no score"))
-    whole = _score(found.overall_score)
-    _check_direction([(found.overall_score, getattr(found, "overall_eval_status", None))], threshold)
+    whole = _score(evaluation.overall_score)
+    _check_direction(
+        [(evaluation.overall_score, getattr(evaluation, "overall_eval_status", None))], threshold
+    )
     return Graded(whole=whole)
 
 
@@ -218,19 +220,19 @@ def load_code(name: str, path: str, root: Path) -> Code:
     """The evaluator or function at an import path, `pkg.mod.name` or `pkg.mod:name`. Raises ConfigError."""
     module, _, attribute = path.rpartition("." if ":" not in path else ":")
     try:
-        found = import_object(f"{module}:{attribute}", root)
+        code = import_object(f"{module}:{attribute}", root)
     except ValueError as error:
         raise ConfigError(f"custom_metrics.{name}: {error}") from None
-    return check_code(name, found)
+    return check_code(name, code)
 
 
-def check_code(name: str, found: Any) -> Code:
+def check_code(name: str, code: Any) -> Code:
     """The class or function, if it can grade. Raises ConfigError."""
-    if isinstance(found, type) and not issubclass(found, Evaluator):
+    if isinstance(code, type) and not issubclass(code, Evaluator):
         raise ConfigError(
-            f"custom_metrics.{name}: {found.__name__} is no Evaluator; subclass agentest.evalset.Evaluator"
+            f"custom_metrics.{name}: {code.__name__} is no Evaluator; subclass agentest.evalset.Evaluator"
         )
-    if not callable(found) and not isinstance(found, Evaluator):
-        raise ConfigError(f"custom_metrics.{name}: {found!r} is neither a function nor an Evaluator")
-    code: Code = found
-    return code
+    if not callable(code) and not isinstance(code, Evaluator):
+        raise ConfigError(f"custom_metrics.{name}: {code!r} is neither a function nor an Evaluator")
+    checked: Code = code
+    return checked

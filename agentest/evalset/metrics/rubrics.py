@@ -141,7 +141,7 @@ def _combined(rubrics: tuple[Rubric, ...], sampled: Sampled[RubricAnswers], aske
     if not sampled.answers:
         return Unscored(sampled.problem)
     scores = tuple(
-        _rubric_score(rubric.rubric_id, [found for a in sampled.answers if (found := a.of(number))])
+        _rubric_score(rubric.rubric_id, [answer for a in sampled.answers if (answer := a.of(number))])
         for number, rubric in enumerate(rubrics, start=1)
     )
     unanswered = [repr(s.rubric_id) for s in scores if s.score is None]

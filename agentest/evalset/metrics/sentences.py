@@ -36,14 +36,14 @@ _BEFORE_NUMBERS = frozenset(
 
 def sentences(text: str) -> tuple[str, ...]:
     """The text's sentences in order: what has a letter or a digit. A text of pictograms alone is one."""
-    found = [
+    result = [
         sentence.strip()
         for chunk, whole in _chunks(text)
         for sentence in ([chunk] if whole else _split(chunk))
         if any(map(str.isalnum, sentence))
     ]
     pictogram = any(unicodedata.category(char) == "So" for char in text)
-    return tuple(found) if found or not pictogram else (text.strip(),)
+    return tuple(result) if result or not pictogram else (text.strip(),)
 
 
 def _chunks(text: str) -> Iterator[tuple[str, bool]]:

@@ -52,7 +52,7 @@ def _intermediate_texts(invocation: Invocation) -> list[str]:
     if data is None:
         return []
     if isinstance(data, InvocationEvents):
-        found = [text_of(event.content) for event in data.invocation_events]
+        texts = [text_of(event.content) for event in data.invocation_events]
     else:
-        found = ["\n".join(p.text for p in parts if p.text) for _, parts in data.intermediate_responses]
-    return [text for text in found if text]
+        texts = ["\n".join(p.text for p in parts if p.text) for _, parts in data.intermediate_responses]
+    return [text for text in texts if text]
