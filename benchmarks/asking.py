@@ -15,7 +15,7 @@ import anyio
 from agentest.config.config import Config
 from agentest.evaluate.judge import ScaleAnswer
 from agentest.evaluate.prompts import judge_messages, question
-from agentest.llm.open import Terms, open_models
+from agentest.llm.open import ModelTerms, open_models
 from agentest.llm.port import CallKey, Model
 from agentest.llm.providers import resolve
 
@@ -33,7 +33,7 @@ async def cpu_ms(path: str, port: int, calls: int, in_flight: int) -> float:
     config = Config.model_validate(
         {"agent": {"endpoint": "http://localhost"}, "provider_options": options, **PATHS[path]}
     )
-    async with open_models(None, resolve(config, config.judge, {}), Terms()) as models:
+    async with open_models(None, resolve(config, config.judge, {}), ModelTerms()) as models:
         assert models.judge
         await _ask(models.judge, _WARM_UP_CALLS, in_flight)
         before = process_time()

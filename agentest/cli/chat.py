@@ -12,9 +12,10 @@ import anyio
 from agentest.conversation.users import Said
 from agentest.errors import ExitCode, UsageError
 from agentest.llm.open import Models
+from agentest.run.agents import open_agents
 from agentest.run.plan import Unit
 from agentest.run.prepare import Prepared
-from agentest.run.session import live_holder, open_agents
+from agentest.run.sources import live_conversations
 from agentest.support.calling import in_thread
 from agentest.support.terminal import clean_rows, say
 from agentest.transcript import NO_TEXT, Conversation, Ending, Turn, call_text
@@ -68,8 +69,8 @@ async def _chat(prepared: Prepared, unit: Unit, read_line: ReadLine, write: Writ
             async with AsyncExitStack() as stack:
                 agents = await open_agents(prepared, stack, tasks, note)
                 write(_introduction(unit))
-                holder = live_holder(prepared, agents, Models(), lambda *_: Person(read_line, write))
-                conversation = await holder.hold(
+                source = live_conversations(prepared, agents, Models(), lambda *_: Person(read_line, write))
+                conversation = await source.converse(
                     unit, 1, f"{unit.slug}-chat", lambda turns: write(_shown(turns[-1]))
                 )
         except UsageError as error:  # kept: a task group would wrap it

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from agentest.cli.run import run_once
+from agentest.cli.run import JudgedRun, run_once
 from agentest.errors import ExitCode, UsageError
 from agentest.results import Reason, ReasonKind, ScenarioResult, Status, Verdict
 from agentest.run.plan import Plan, Unit
@@ -80,4 +80,4 @@ def judge_again(prepared: Prepared, path: Path) -> ExitCode:
     plan, finished = for_finished(prepared.plan, conversations, planned_of(earlier))
     if not finished:
         raise UsageError(f"{path} holds no conversation of the selected scenarios")
-    return run_once(replace(prepared, plan=plan), finished=finished)
+    return run_once(replace(prepared, plan=plan), JudgedRun(finished))

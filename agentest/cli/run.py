@@ -1,4 +1,4 @@
-"""`agentest run` from what the command line asks for to the exit status."""
+"""`agentest run` from the prepared run to the exit status."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import gc
 import os
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from agentest.errors import ConfigError, ExitCode
 from agentest.results import RunResult, Status
+from agentest.run.outputs import output_dir
 from agentest.run.prepare import Prepared
 from agentest.support.locking import Taken, locked
 from agentest.support.paths import shown_path
@@ -24,49 +26,94 @@ if TYPE_CHECKING:  # imported when a run really begins
     from agentest.events import Emit
     from agentest.report.registry import Broadcast
     from agentest.run.session import Outcome
+    from agentest.run.sources import SourceFactory
     from agentest.store.journal import Journal
-from agentest.run.outputs import output_dir
 
-JOURNAL = "journal.jsonl"
-"""Where finished conversations are kept, in `output_dir`."""
+_CONSOLE_REPORTERS = frozenset({"console", "github-actions"})
 
 
-_READ_AT_ONCE = frozenset({"console", "github-actions"})
+class RunKind(Protocol):
+    """What kind of run this is: where its conversations come from, and where it writes."""
+
+    @property
+    def results(self) -> str:
+        """The file of the results, in `output_dir`."""
+        ...
+
+    @property
+    def journal(self) -> str:
+        """The file that keeps finished conversations, in `output_dir`."""
+        ...
+
+    def processes(self, prepared: Prepared) -> int:
+        """Over how many processes the run is spread."""
+        ...
+
+    def source(self) -> SourceFactory: ...
 
 
-JUDGED = "judged.json"
-"""What `agentest judge` writes beside results.json."""
+@dataclass(frozen=True, slots=True)
+class LiveRun:
+    """Conversations with the agents, now."""
+
+    results: str = "results.json"
+    journal: str = "journal.jsonl"
+
+    def processes(self, prepared: Prepared) -> int:
+        wanted = prepared.request.options.workers
+        if wanted == 1:
+            return 1
+        from agentest.scale.shares import worker_count
+
+        return worker_count(prepared, wanted)
+
+    def source(self) -> SourceFactory:
+        from agentest.run.sources import LiveAgents
+
+        return LiveAgents()
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedRun:
+    """Conversations of an earlier run, judged again; written beside its results."""
+
+    conversations: Mapping[str, Sequence[Conversation]]
+    """By scope of the unit."""
+    results: str = "judged.json"
+    journal: str = "judged.jsonl"
+
+    def processes(self, prepared: Prepared) -> int:
+        del prepared  # the models do the work
+        return 1
+
+    def source(self) -> SourceFactory:
+        from agentest.run.sources import EarlierRun
+
+        return EarlierRun(self.conversations)
+
+
+LIVE = LiveRun()
 
 
 def run_once(
-    prepared: Prepared,
-    environ: MutableMapping[str, str] = os.environ,
-    finished: Mapping[str, Sequence[Conversation]] | None = None,
+    prepared: Prepared, kind: RunKind = LIVE, environ: MutableMapping[str, str] = os.environ
 ) -> ExitCode:
-    """Run what was prepared and tell the reporters. Raises UsageError when nothing could be run.
-
-    Args:
-        finished: conversations of an earlier run by scope, to be judged again instead of held.
-    """
-    results = output_dir(prepared) / ("results.json" if finished is None else JUDGED)
+    """Run what was prepared, with its reporters. Raises UsageError when nothing could be run."""
+    results = output_dir(prepared) / kind.results
     with ExitStack() as stack:
-        journal = _open_journal(prepared, results, JOURNAL if finished is None else JUDGED + "l", stack)
-        return _run(prepared, environ, finished, results, journal)
+        journal = _open_journal(prepared, results, kind.journal, stack)
+        return _run(prepared, kind, environ, results, journal)
 
 
 def _run(
-    prepared: Prepared,
-    environ: Mapping[str, str],
-    finished: Mapping[str, Sequence[Conversation]] | None,
-    results: Path,
-    journal: Journal | None,
+    prepared: Prepared, kind: RunKind, environ: Mapping[str, str], results: Path, journal: Journal | None
 ) -> ExitCode:
     from agentest.report.notes import NotesReporter
     from agentest.report.registry import Broadcast, make_reporters
     from agentest.run.file_descriptors import fitted
 
-    count = _processes(prepared) if finished is None else 1
-    prepared = fitted(prepared, count)
+    processes = kind.processes(prepared)
+    prepared = fitted(prepared, processes)
     request = prepared.request
     reporters = make_reporters(
         prepared.reporters,
@@ -77,18 +124,18 @@ def _run(
         detailed=request.detailed,
         journal=journal,
     )
-    note_down = partial(_note, prepared)
-    broadcast = Broadcast([*reporters, NotesReporter()], note_down)
-    for note in prepared.notes:
-        note_down(note)
-    outcome = _executed(prepared, broadcast, finished, count, partial(_last_words, journal))
+    note = partial(_note, prepared)
+    broadcast = Broadcast([*reporters, NotesReporter()], note)
+    for text in prepared.notes:
+        note(text)
+    outcome = _executed(prepared, broadcast, kind.source(), processes, partial(_last_words, journal))
     broadcast.finish()
-    for note in (
+    for text in (
         *outcome.notes,
         *_not_kept(journal),
         *_in_a_line(outcome.result, prepared, broadcast, results),
     ):
-        note_down(note)
+        note(text)
     if outcome.result is None or outcome.interrupted:
         return ExitCode.INTERRUPTED
     code = exit_code(outcome.result)
@@ -100,29 +147,29 @@ def _run(
 def _in_a_line(
     result: RunResult | None, prepared: Prepared, broadcast: Broadcast, results: Path
 ) -> Iterator[str]:
-    """What became of the run, where no reporter of those that are read at once tells it."""
+    """The outcome of the run in a line, unless a reporter has written it to the console."""
     if result is None:
         return
     skipped = len(result.with_status(Status.SKIPPED))
     if skipped and skipped == len(result.scenarios):
         which = "the only scenario is" if skipped == 1 else f"all {skipped} scenarios are"
         yield f"nothing ran: {which} skipped"
-    if not _READ_AT_ONCE & (set(prepared.reporters) - broadcast.failed):
+    if not _CONSOLE_REPORTERS & (set(prepared.reporters) - broadcast.failed):
         counts = [(len(result.with_status(status)), status) for status in Status]
-        told = ", ".join(f"{count} {status}" for count, status in counts if count) or "no scenarios"
+        summary = ", ".join(f"{count} {status}" for count, status in counts if count) or "no scenarios"
         written = "json" in prepared.reporters and "json" not in broadcast.failed
         where = f"; {shown_path(results, Path.cwd())}" if written else ""
-        yield f"{'interrupted' if result.interrupted else run_status(result)}: {told}{where}"
+        yield f"{'interrupted' if result.interrupted else run_status(result)}: {summary}{where}"
 
 
 def _not_kept(journal: Journal | None) -> Iterator[str]:
-    """What the journal has not, now that the run is over."""
+    """What the journal lacks at the end of the run."""
     if journal and journal.held and not journal.flush():
         yield f"{journal.path} is not complete: there was no room for all of it"
 
 
 def _last_words(journal: Journal | None) -> str:
-    """What is left of a run that is ended without its reports."""
+    """What the user should know when a run ends without its reports."""
     if journal is None or not journal.held:
         return ""
     path = shown_path(journal.path, Path.cwd())
@@ -131,38 +178,27 @@ def _last_words(journal: Journal | None) -> str:
     return in_log(clean(words)) + "\n"
 
 
-def _processes(prepared: Prepared) -> int:
-    """How many processes the run is spread over."""
-    wanted = prepared.request.options.workers
-    if wanted == 1:
-        return 1
-    from agentest.scale.shares import worker_count
-
-    return worker_count(prepared, wanted)
-
-
 def _executed(
     prepared: Prepared,
     emit: Emit,
-    finished: Mapping[str, Sequence[Conversation]] | None,
+    source: SourceFactory,
     processes: int,
     last_words: Callable[[], str],
 ) -> Outcome:
     """The run, in so many processes."""
     import anyio
 
-    from agentest.run.session import execute
+    from agentest.run.run import Mode, execute
 
     _calm_collector()
     # Transcripts are shown with the scenario.
-    verbose = prepared.request.verbose
-    here = partial(execute, prepared, emit, finished, keep_conversations=verbose, last_words=last_words)
+    mode = Mode(source=source, keep_conversations=prepared.request.verbose)
     if processes == 1:
-        return anyio.run(here)
-    from agentest.scale.pool import crew
+        return anyio.run(execute, prepared, emit, mode, last_words)
+    from agentest.scale.pool import worker_pool
 
-    with crew(prepared, processes) as workers:
-        return anyio.run(partial(here, crew=workers))
+    with worker_pool(prepared, processes) as pool:
+        return anyio.run(execute, prepared, emit, replace(mode, engine=pool), last_words)
 
 
 def _calm_collector() -> None:
@@ -202,12 +238,12 @@ def _make_way_for(results: Path, stack: ExitStack) -> str | None:
 
 
 def _note(prepared: Prepared, note: str) -> None:
-    """Tell the user, at once."""
+    """Write a note to the user, at once."""
     tell(f"agentest: {prepared.loaded.redact(note)}")
 
 
 def exit_code(result: RunResult) -> ExitCode:
-    """The exit status of a run (contract, section 9)."""
+    """The exit status of a run."""
     if result.interrupted:
         return ExitCode.INTERRUPTED
     statuses = {

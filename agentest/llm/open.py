@@ -1,4 +1,4 @@
-"""From resolved specifications to models that can be asked."""
+"""Opens models from their resolved specifications."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Models:
 
 
 @dataclass(frozen=True, slots=True)
-class Tape:
+class Recordings:
     """Recorded answers, and what this run does with them."""
 
     mode: Mode
@@ -37,23 +37,25 @@ class Tape:
 
 
 @dataclass(slots=True)
-class Terms:
-    """On what terms the models of a run are asked."""
+class ModelTerms:
+    """Limits, budget, recordings and ledger that all models of a run share."""
 
     max_concurrency: int = DEFAULT_CONCURRENCY
     """Requests under way at once, for a model whose settings name no number."""
     budget: Budget | None = None
-    tape: Tape | None = None
+    recordings: Recordings | None = None
     announce: Callable[[str], None] = lambda _: None
-    """Is told at once what the user should know while it lasts: that a model is waited for."""
+    """Receives what the user should know at once: that the run waits for a model."""
     ledger: MeasuringLedger = field(default_factory=MeasuringLedger)
 
 
 @asynccontextmanager
-async def open_models(user: ModelSpec | None, judge: ModelSpec | None, terms: Terms) -> AsyncIterator[Models]:
+async def open_models(
+    user: ModelSpec | None, judge: ModelSpec | None, terms: ModelTerms
+) -> AsyncIterator[Models]:
     """Open the models of the two roles; the same one for both where they are specified alike.
 
-    Raises ConfigError for a provider that nobody knows.
+    Raises ConfigError for an unknown provider.
     """
     async with AsyncExitStack() as stack:
         opener = _Opener(terms, stack)
@@ -65,24 +67,24 @@ async def open_models(user: ModelSpec | None, judge: ModelSpec | None, terms: Te
 
 
 class _Opener:
-    """Opens models. Roles that ask the same model on the same terms share its limits."""
+    """Opens models. Roles of the same model with the same settings share its limits."""
 
-    def __init__(self, terms: Terms, stack: AsyncExitStack) -> None:
+    def __init__(self, terms: ModelTerms, stack: AsyncExitStack) -> None:
         self._terms = terms
         self._stack = stack
         self._limiters: dict[tuple[object, ...], Limiter] = {}
         self._circuits: dict[tuple[object, ...], Circuit] = {}
 
     async def answers(self, spec: ModelSpec) -> Answers:
-        tape, ledger = self._terms.tape, self._terms.ledger
-        if tape is None:
+        recordings, ledger = self._terms.recordings, self._terms.ledger
+        if recordings is None:
             return await self._live(spec)
-        if tape.mode is Mode.REPLAY:
-            return Replay(tape.cassettes, ledger, spec.name, parameters(spec))
-        recorder = Recorder(await self._live(spec), tape.cassettes, ledger)
-        if tape.mode is Mode.RECORD:
+        if recordings.mode is Mode.REPLAY:
+            return Replay(recordings.cassettes, ledger, spec.name, parameters(spec))
+        recorder = Recorder(await self._live(spec), recordings.cassettes, ledger)
+        if recordings.mode is Mode.RECORD:
             return recorder
-        return Replay(tape.cassettes, ledger, spec.name, parameters(spec), recorder)
+        return Replay(recordings.cassettes, ledger, spec.name, parameters(spec), recorder)
 
     async def _live(self, spec: ModelSpec) -> LiveAnswers:
         limiter, circuit = self._limits(spec)
@@ -115,5 +117,5 @@ class _Opener:
 
 
 def scripted(chat: ChatModel, ledger: Ledger, patience: Patience) -> Model:
-    """A model that is no endpoint's: for tests."""
+    """A model without an endpoint: for tests."""
     return StructuredModel(LiveAnswers(chat, ledger, Limiter(4 * DEFAULT_CONCURRENCY), patience=patience))

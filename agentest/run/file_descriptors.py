@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from agentest.llm.providers import ModelSpec
-from agentest.run.prepare import Prepared
-from agentest.run.session import MODEL_CALLS_PER_CONVERSATION, concurrency
+from agentest.run.prepare import MODEL_CALLS_PER_CONVERSATION, Prepared
 
 RESERVE = 32
 """What a process needs besides connections: streams, reports, the event loop, the agent's server."""
@@ -37,7 +36,7 @@ def fitted(prepared: Prepared, processes: int = 1, allow: Callable[[int], int] =
         processes: among how many it is divided.
         allow: takes how many file descriptors a process needs, gives how many it may have.
     """
-    conversations = min(concurrency(prepared), sum(unit.conversations for unit in prepared.plan.units))
+    conversations = min(prepared.concurrency, sum(unit.conversations for unit in prepared.plan.units))
     calls = _calls(prepared, conversations)
     needed = RESERVE + -(-(conversations + calls) // processes)
     allowed = allow(needed)

@@ -1,4 +1,4 @@
-"""What is told before a run's first scenario and after its last."""
+"""What a run reports before its first scenario and after its last."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from agentest.events import (
     RunStarted,
     ScenarioFinished,
 )
-from agentest.llm.open import Models
 from agentest.results import (
     Reason,
     ReasonKind,
@@ -24,20 +23,19 @@ from agentest.results import (
 )
 from agentest.run.plan import Plan, Unit, endpoint
 from agentest.run.seeing import silence
-from agentest.run.settings import Settings
 from agentest.run.stop import Stop
 from agentest.support.redact import Redactor
 from agentest.verdict import metric_verdicts
 from agentest.version import __version__
 
 
-class RunOrder:
-    """The frame around a run's units: what is told before the first and after the last."""
+class Frame:
+    """Reports the start and the end of a run, and makes the run's result."""
 
     def __init__(
         self,
         plan: Plan,
-        settings: Settings,
+        concurrency: int,
         models: Mapping[str, str | None],
         emit: Emit,
         stop: Stop,
@@ -45,27 +43,26 @@ class RunOrder:
     ) -> None:
         self._plan = plan
         self._redact = redact
-        self._settings = settings
+        self._concurrency = concurrency
         self._models = models
         self._emit = emit
         self._stop = stop
         self._sights = {name: sight_of(agent) for name, agent in plan.agents.items()}
-        self._began = 0.0
+        self._start = 0.0
         self._started_at = ""
 
-    def begin(self) -> None:
-        """Tell that the run begins, and of what is not run at all."""
-        self._began, self._started_at = perf_counter(), datetime.now(UTC).isoformat(timespec="milliseconds")
+    def report_start(self) -> None:
+        """Report that the run begins, and every scenario that will not run."""
+        self._start, self._started_at = perf_counter(), datetime.now(UTC).isoformat(timespec="milliseconds")
         agents = {name: self._redact(endpoint(agent)) for name, agent in self._plan.agents.items()}
-        conversations = sum(unit.conversations for unit in self._plan.units)
         self._emit(
             RunStarted(
                 version=__version__,
                 started_at=self._started_at,
                 agents=agents,
                 scenarios=len(self._plan.entries),
-                conversations=conversations,
-                concurrency=self._settings.concurrency,
+                conversations=sum(unit.conversations for unit in self._plan.units),
+                concurrency=self._concurrency,
                 models=self._models,
                 comparison=self._plan.comparison,
                 planned=tuple((unit.scenario.name, unit.agent, unit.planned) for unit in self._plan.units),
@@ -76,8 +73,12 @@ class RunOrder:
             if isinstance(entry, ScenarioResult):
                 self._emit(ScenarioFinished(entry))
 
-    def conclude(self, results: Mapping[str, ScenarioResult]) -> RunResult:
-        """The whole run from its units' results, by scope; units without one were never begun."""
+    def report_end(self, results: Mapping[str, ScenarioResult]) -> RunResult:
+        """Report and return the result of the run.
+
+        Args:
+            results: by scope of the unit; a unit without one never began.
+        """
         scenarios = tuple(
             entry if isinstance(entry, ScenarioResult) else results.get(entry.scope) or self._unbegun(entry)
             for entry in self._plan.entries
@@ -87,7 +88,7 @@ class RunOrder:
             agents=tuple(self._plan.agents),
             comparison=self._plan.comparison,
             started_at=self._started_at,
-            duration_ms=(perf_counter() - self._began) * 1000,
+            duration_ms=(perf_counter() - self._start) * 1000,
             version=__version__,
             models=self._models,
             interrupted=self._stop.interrupted,
@@ -105,16 +106,8 @@ class RunOrder:
         return result
 
 
-def model_names(models: Models) -> dict[str, str | None]:
-    """Role → model; None is offline."""
-    return {
-        "user": models.user.name if models.user else None,
-        "judge": models.judge.name if models.judge else None,
-    }
-
-
-def scenario_result(unit: Unit, verdict: Verdict, **found: Any) -> ScenarioResult:
-    """A unit's result: what it was, and what was found out."""
+def scenario_result(unit: Unit, verdict: Verdict, **values: Any) -> ScenarioResult:
+    """A unit's result: what was planned, its verdict, and the further values of the result."""
     scenario = unit.scenario
     return ScenarioResult(
         name=scenario.name,
@@ -124,15 +117,16 @@ def scenario_result(unit: Unit, verdict: Verdict, **found: Any) -> ScenarioResul
         verdict=verdict,
         thresholds=unit.thresholds,
         metric_verdicts=metric_verdicts(
-            found.get("averages", {}), unit.thresholds, exact=scenario.case is not None
+            values.get("averages", {}), unit.thresholds, exact=scenario.case is not None
         ),
         tags=scenario.tags,
         case=scenario.case,
         planned=unit.planned,
-        **found,
+        **values,
     )
 
 
 def stop_reason(stop: Stop, finished: int, unit: Unit) -> Reason:
+    """Why a unit has not run to its end."""
     done = f"after {finished} of {unit.conversations} conversations"
     return Reason(stop.status, ReasonKind.INTERRUPTED, f"{stop.reason}: {done}")

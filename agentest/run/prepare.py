@@ -1,4 +1,4 @@
-"""A run before it begins: everything that can be checked without talking to anybody."""
+"""The first steps of a run: configure, discover, plan. They talk to no agent and no model."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:  # needed only where a model is configured
     from agentest.llm.providers import ModelSpec
 
 MODEL_VARIABLE = "AGENTEST_MODEL"
+MODEL_CALLS_PER_CONVERSATION = 10
+"""How many model calls of one conversation may be under way at once, unless settings say less."""
 _SHOWN = 5
 
 
@@ -37,7 +39,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A run before it begins: all that can be checked without talking to anybody has been checked."""
+    """A run that is ready to begin: all that can be checked without an agent or a model has been checked."""
 
     request: Request
     loaded: LoadedConfig
@@ -50,22 +52,45 @@ class Prepared:
     files: frozenset[Path] = frozenset()
     """The scenario files and everything of the user's that they imported."""
 
+    @property
+    def concurrency(self) -> int:
+        """Conversations under way at once."""
+        return self.request.options.concurrency or self.loaded.config.concurrency
+
+    @property
+    def model_names(self) -> dict[str, str | None]:
+        """Role → model; None is offline."""
+        specs = {"user": self.user, "judge": self.judge}
+        return {role: spec.name if spec else None for role, spec in specs.items()}
+
 
 def prepare(request: Request, environ: MutableMapping[str, str] = os.environ) -> Prepared:
     """Load configuration and scenarios and plan the run. Raises UsageError."""
-    options = request.options
+    loaded = configure(request, environ)
+    discovered = discover_scenarios(request, loaded)
+    plan = make_plan(loaded.config, discovered, request.options, request.root)
+    _check_not_empty(plan, discovered, request, loaded)
+    return prepared_for(request, loaded, plan, _notes(discovered), environ, discovered.files)
+
+
+def configure(request: Request, environ: MutableMapping[str, str] = os.environ) -> LoadedConfig:
+    """The configuration, checked; of the request, what names parts of it. Raises ConfigError."""
     loaded = load(request.config or find(request.root), environ)
-    config = loaded.config
     check_reporters(request.reporters)
-    found = discover(request.root, config.include, config.exclude, options.files, loaded.path)
-    found = found.redacted(loaded.redact)
-    plan = make_plan(config, found, options, request.root)
-    _check_anything(plan, found, request, loaded)
-    notes = [
-        *(f"{file} defines no scenario: it never calls scenario(…)" for file in found.empty),
-        *_about_other_runs(found.left_out),
-    ]
-    return prepared_for(request, loaded, plan, notes, environ, found.files)
+    return loaded
+
+
+def discover_scenarios(request: Request, loaded: LoadedConfig) -> Discovered:
+    """The scenarios of all files that the configuration includes, without secrets. Raises UsageError."""
+    config = loaded.config
+    discovered = discover(request.root, config.include, config.exclude, request.options.files, loaded.path)
+    return discovered.redacted(loaded.redact)
+
+
+def _notes(discovered: Discovered) -> Iterator[str]:
+    """What the user should know of files that hold no scenario, and of folders that were left out."""
+    yield from (f"{file} defines no scenario: it never calls scenario(…)" for file in discovered.empty)
+    yield from _about_other_runs(discovered.left_out)
 
 
 def _about_other_runs(folders: Sequence[str]) -> Iterator[str]:
@@ -99,16 +124,25 @@ def prepared_for(
     scopes = [unit.scope for unit in plan.units]
     user, judge = _model_specs(loaded, request.options, folder, scopes, environ)
     reporters = request.reporters or tuple(loaded.config.reporters)
-    return Prepared(request, loaded, plan, reporters, user, judge, tuple(notes), files)
+    return Prepared(
+        request=request,
+        loaded=loaded,
+        plan=plan,
+        reporters=reporters,
+        user=user,
+        judge=judge,
+        notes=tuple(notes),
+        files=files,
+    )
 
 
-def _check_anything(plan: Plan, found: Discovered, request: Request, loaded: LoadedConfig) -> None:
+def _check_not_empty(plan: Plan, discovered: Discovered, request: Request, loaded: LoadedConfig) -> None:
     if plan.entries:
         return
     if request.options.filtered:
         from agentest.run.unmatched import why_nothing
 
-        raise UsageError(why_nothing(found, request.options, request.root, loaded))
+        raise UsageError(why_nothing(discovered, request.options, request.root, loaded))
     raise UsageError(
         f"no scenario found: no file below {request.root} that matches {', '.join(loaded.config.include)} "
         "(`include`) calls scenario(…)"
@@ -146,7 +180,7 @@ def _model_specs(
 
 
 def _named_specs(config: Config, override: str | None) -> tuple[ModelSpec | None, ModelSpec | None]:
-    """The models by name alone: who asks nobody needs no key."""
+    """The models by name alone: a run that asks no model needs no key."""
     from agentest.llm.providers import model_name, recorded
 
     user = model_name(config, config.user, override)
@@ -162,13 +196,13 @@ def _recorded_specs(
     from agentest.llm.recording.cassette import CassetteError, recorded_models
 
     try:
-        on_tape = recorded_models(folder, scopes)
+        recorded_names = recorded_models(folder, scopes)
     except CassetteError as error:
         raise ConfigError(f"--replay: {error}") from None
-    if not on_tape:
+    if not recorded_names:
         raise ConfigError(f"--replay: nothing is recorded in {folder}; record it with agentest run --record")
-    user = model_name(config, config.user, override) or on_tape.get("user")
-    judge = model_name(config, config.judge, override) or on_tape.get("judge")
+    user = model_name(config, config.user, override) or recorded_names.get("user")
+    judge = model_name(config, config.judge, override) or recorded_names.get("judge")
     return (
         recorded(user, config.user) if user else None,
         recorded(judge, config.judge) if judge else None,
@@ -176,5 +210,5 @@ def _recorded_specs(
 
 
 def cassette_folder(config: Config, options: Options, root: Path) -> Path:
-    """Where recorded answers are."""
+    """Where recorded answers are kept."""
     return root / (options.cassettes or config.cassettes or f"{config.output_dir}/cassettes")

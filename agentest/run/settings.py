@@ -1,12 +1,12 @@
-"""How a run is run."""
+"""How a run is run, from the configuration and the command line's options."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from agentest.results import (
-    Severity,
-)
+from agentest.config.config import Config
+from agentest.results import Severity
+from agentest.run.plan import Options
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,10 +14,24 @@ class Settings:
     """How a run is run."""
 
     concurrency: int = 20
+    """Conversations under way at once."""
     debounce_s: float = 0.0
     fail_on: Severity = Severity.CRITICAL
     samples: int = 1
     batch: bool = False
     fail_fast: bool = False
     keep_conversations: bool = True
-    """Whether results hold their conversations after they have been told of."""
+    """Whether results keep their conversations after these have been reported."""
+
+
+def settings_of(config: Config, options: Options, *, keep_conversations: bool = True) -> Settings:
+    """The settings of a configuration; options come first."""
+    return Settings(
+        concurrency=options.concurrency or config.concurrency,
+        debounce_s=config.debounce_ms / 1000,
+        fail_on=config.severity,
+        samples=config.judge.samples,
+        batch=config.judge.batch,
+        fail_fast=options.fail_fast,
+        keep_conversations=keep_conversations,
+    )

@@ -1,37 +1,81 @@
-"""Where a run's conversations come from: held with the agent now, or finished in an earlier run."""
+"""Where a run's conversations come from: talks with the agents now, or an earlier run.
+
+A new origin is one implementation of `SourceFactory` and one of `ConversationSource`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, Protocol
+
+from anyio.abc import TaskGroup
 
 from agentest.agents.port import Agent
 from agentest.conversation.loop import OnTurn, TurnLoop
 from agentest.conversation.plan_user import PlanUser
 from agentest.conversation.users import OfflineUser, ScriptedUser, SimulatedUser, User
+from agentest.llm.open import Models
 from agentest.llm.port import Model
 from agentest.mocks.resolver import MockResolver
+from agentest.run.agents import open_agents
 from agentest.run.plan import Unit
+from agentest.run.prepare import Prepared
+from agentest.run.session import Session
 from agentest.support.redact import Redactor
 from agentest.transcript import Conversation
 
 PickUser = Callable[[Unit, int], User]
-_LEAST_MOCK_S = 30.0
-"""For which a mock may take its time, however short the agent's is: it is not the agent that waits for it."""
+_MIN_MOCK_TIMEOUT_S = 30.0
+"""The least time a mock may take, however short the agent's timeout is: the agent does not wait for it."""
 
 
-class Holder(Protocol):
-    """Holds a unit's conversations."""
+class ConversationSource(Protocol):
+    """Gives the conversations of a unit."""
 
-    async def hold(self, unit: Unit, number: int, conversation_id: str, on_turn: OnTurn) -> Conversation:
-        """The conversation of this number (from 1). `on_turn` is told of every turn when it closes."""
+    async def converse(self, unit: Unit, number: int, conversation_id: str, on_turn: OnTurn) -> Conversation:
+        """The conversation of this number (from 1). `on_turn` receives the closed turns when one closes."""
+        ...
+
+
+MakeSource = Callable[[Models], ConversationSource]
+"""Makes the source, when the models are open: one of them may play the user."""
+
+
+class SourceFactory(Protocol):
+    """An origin of conversations, before anything is open."""
+
+    async def open(self, session: Session, opened: AsyncExitStack, tasks: TaskGroup) -> MakeSource:
+        """Open what the conversations need; `opened` closes it. Raises UsageError."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class LiveHolder:
-    """Holds conversations with the agents, now."""
+class LiveAgents:
+    """Conversations with the agents of the plan, now."""
+
+    async def open(self, session: Session, opened: AsyncExitStack, tasks: TaskGroup) -> MakeSource:
+        agents = await open_agents(session.prepared, opened, tasks, session.on_note)
+        return partial(live_conversations, session.prepared, agents)
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierRun:
+    """Conversations that an earlier run finished, to be judged again."""
+
+    conversations: Mapping[str, Sequence[Conversation]]
+    """Scope of a unit → its conversations."""
+
+    async def open(self, session: Session, opened: AsyncExitStack, tasks: TaskGroup) -> MakeSource:
+        del session, opened, tasks  # there is nothing to open
+        return lambda _: FinishedConversations(self.conversations)
+
+
+@dataclass(frozen=True, slots=True)
+class LiveConversations:
+    """Talks with the agents, now."""
 
     agents: Mapping[str, Agent]
     user_model: Model | None = None
@@ -39,31 +83,32 @@ class LiveHolder:
     request_timeout_s: float = 30.0
     redact: Redactor = Redactor()  # noqa: RUF009 - it holds nothing that could change
     pick_user: PickUser | None = None
-    """Who talks to the agent, in place of the scenario's own user."""
+    """Chooses who talks to the agent, in place of the scenario's own user."""
 
-    async def hold(self, unit: Unit, number: int, conversation_id: str, on_turn: OnTurn) -> Conversation:
-        scenario = unit.scenario
-        mocks = MockResolver(
-            scenario.tools,
-            scenario=scenario.name,
-            conversation_id=conversation_id,
-            unmocked_tools=self.unmocked_tools,
-            recorded=scenario.recorded,
-            timeout_s=max(_LEAST_MOCK_S, self.request_timeout_s),
-            redact=self.redact,
-        )
+    async def converse(self, unit: Unit, number: int, conversation_id: str, on_turn: OnTurn) -> Conversation:
         loop = TurnLoop(
             conversation_id,
-            scenario.name,
+            unit.scenario.name,
             self.agents[unit.agent],
             (self.pick_user or self._user)(unit, number),
-            mocks,
+            self._mocks(unit, conversation_id),
             max_turns=unit.max_turns,
-            session=scenario.session,
+            session=unit.scenario.session,
             on_turn=on_turn,
             redact=self.redact.error,
         )
         return await loop.run()
+
+    def _mocks(self, unit: Unit, conversation_id: str) -> MockResolver:
+        return MockResolver(
+            unit.scenario.tools,
+            scenario=unit.scenario.name,
+            conversation_id=conversation_id,
+            unmocked_tools=self.unmocked_tools,
+            recorded=unit.scenario.recorded,
+            timeout_s=max(_MIN_MOCK_TIMEOUT_S, self.request_timeout_s),
+            redact=self.redact,
+        )
 
     def _user(self, unit: Unit, number: int) -> User:
         if unit.scenario.scripted:
@@ -75,17 +120,32 @@ class LiveHolder:
         return SimulatedUser(self.user_model, unit.scenario, unit.scope, number)
 
 
+def live_conversations(
+    prepared: Prepared, agents: Mapping[str, Agent], models: Models, pick_user: PickUser | None = None
+) -> LiveConversations:
+    """The source of live conversations with open agents and models, as configured."""
+    config = prepared.loaded.config
+    return LiveConversations(
+        agents=agents,
+        user_model=models.user,
+        unmocked_tools=config.unmocked_tools,
+        request_timeout_s=config.request_timeout_ms / 1000,
+        redact=prepared.loaded.redact,
+        pick_user=pick_user,
+    )
+
+
 @dataclass(frozen=True, slots=True)
-class FinishedHolder:
-    """Gives the conversations of an earlier run, turn by turn, to be judged again. Talks to nobody."""
+class FinishedConversations:
+    """Replays the conversations of an earlier run, turn by turn, without any agent."""
 
     conversations: Mapping[str, Sequence[Conversation]]
     """Scope of a unit → its conversations."""
 
-    async def hold(self, unit: Unit, number: int, conversation_id: str, on_turn: OnTurn) -> Conversation:
+    async def converse(self, unit: Unit, number: int, conversation_id: str, on_turn: OnTurn) -> Conversation:
         del conversation_id  # it has one
         conversation = self.conversations[unit.scope][number - 1]
-        # What lacks its end cannot be judged: a check might hold, or fail, for that alone.
+        # One without its end cannot be judged: a check might hold, or fail, for that alone.
         closed_turns = 0 if conversation.shortened else len(conversation.turns)
         for closed in range(1, closed_turns + 1):
             on_turn(conversation.turns[:closed])

@@ -6,16 +6,14 @@ from collections.abc import Callable
 
 import anyio
 
-from agentest.results import (
-    Status,
-)
+from agentest.results import Status
 
 
 class Stop:
-    """Stops a run before its end; the first reason counts. What had finished is kept.
+    """Stops a run before its end; the first reason counts. Finished conversations are kept.
 
     Args:
-        on_stop: is told once, when the first reason is given.
+        on_stop: is called once, with the first reason.
     """
 
     def __init__(self, on_stop: Callable[[Stop], None] = lambda _: None) -> None:
@@ -26,7 +24,7 @@ class Stop:
         self.interrupted = False
 
     def __call__(self, reason: str, status: Status = Status.ERRORED, *, interrupted: bool = False) -> None:
-        """Stop, for this reason; `status` is what becomes of the scenarios that had not finished."""
+        """Stop, for this reason; scenarios that had not finished get `status`."""
         first = self.reason is None
         if first:
             self.reason, self.status, self.interrupted = reason, status, interrupted

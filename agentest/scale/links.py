@@ -1,8 +1,8 @@
-"""Messages between the processes of a run: each end of a socket pair hears what the other one sends.
+"""Messages between the processes of a run: each end of a socket pair receives what the other one sends.
 
-Sending never blocks, so that two ends that both have much to say cannot wait for each other. What is the
-user's own (arguments of a Python agent, values of mocks) travels as JSON: reading a message neither needs nor
-runs anybody else's code.
+Sending never blocks, so that two ends that both send much cannot wait for each other. The user's own values
+(arguments of a Python agent, values of mocks) travel as JSON: reading a message neither needs nor runs the
+user's code.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ _LENGTH_BYTES = 8
 
 
 class Link(asyncio.Protocol):
-    """One end. Messages are heard in the order in which they were sent.
+    """One end. Messages arrive in the order in which they were sent.
 
     Args:
-        hear: is called with every message of the other end.
-        lost: is called once, when the other end is closed and everything was heard; not after `close`.
+        on_message: receives every message of the other end.
+        on_disconnect: is called once, when the other end is closed and all its messages have arrived; not
+            after `close`.
     """
 
-    def __init__(self, hear: Callable[[Any], None], lost: Callable[[], None]) -> None:
-        self._hear = hear
-        self._lost = lost
+    def __init__(self, on_message: Callable[[Any], None], on_disconnect: Callable[[], None]) -> None:
+        self._on_message = on_message
+        self._on_disconnect = on_disconnect
         self._outgoing: list[object] = []
         self._buffer = bytearray()
         self._transport: asyncio.WriteTransport
@@ -44,16 +45,18 @@ class Link(asyncio.Protocol):
         self._closed = anyio.Event()
 
     @classmethod
-    async def over(cls, end: socket.socket, hear: Callable[[Any], None], lost: Callable[[], None]) -> Self:
+    async def over(
+        cls, end: socket.socket, on_message: Callable[[Any], None], on_disconnect: Callable[[], None]
+    ) -> Self:
         """A link over one end of a socket pair, which it closes with itself."""
         loop = asyncio.get_running_loop()
-        _, link = await loop.create_unix_connection(lambda: cls(hear, lost), sock=end)
+        _, link = await loop.create_unix_connection(lambda: cls(on_message, on_disconnect), sock=end)
         return link
 
     def send(self, message: object) -> None:
         """Send a message, with all others of this moment: one by one they cost several times as much.
 
-        It is lost where the other end is closed.
+        The message is lost if the other end is closed.
         """
         if not self._outgoing:
             asyncio.get_running_loop().call_soon(self._flush)
@@ -66,11 +69,11 @@ class Link(asyncio.Protocol):
         self._outgoing.clear()
 
     async def drained(self) -> None:
-        """Wait until most of what was sent has been taken."""
+        """Wait until the other end has read most of what was sent."""
         await self._may_write.wait()
 
     async def close(self) -> None:
-        """Close this end when everything has been taken."""
+        """Close this end when the other end has read everything."""
         self._closing = True
         self._flush()
         self._transport.close()
@@ -84,7 +87,7 @@ class Link(asyncio.Protocol):
         self._closed.set()
         if not self._closing:
             self._closing = True
-            self._lost()
+            self._on_disconnect()
 
     def pause_writing(self) -> None:
         self._may_write = anyio.Event()
@@ -94,20 +97,20 @@ class Link(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
-        start, held = 0, len(self._buffer)
-        while held - start >= _LENGTH_BYTES:
+        start, received = 0, len(self._buffer)
+        while received - start >= _LENGTH_BYTES:
             body = start + _LENGTH_BYTES
             end = body + int.from_bytes(self._buffer[start:body])
-            if end > held:
+            if end > received:
                 break
             for message in pickle.loads(self._buffer[body:end]):
-                self._hear(message)
+                self._on_message(message)
             start = end
         del self._buffer[:start]
 
 
 def packed(value: object) -> bytes:
-    """A value of ours as bytes, for `pickle.loads`. What is the user's in it is JSON afterwards.
+    """A value of ours as bytes, for `pickle.loads`. Values of the user in it become JSON.
 
     Raises what the user's own classes raise where they are shown as text.
     """
@@ -124,7 +127,7 @@ class _Packer(pickle.Pickler):
             rest = (value.invalid_arguments, value.error, value.seen_by)
             return _tool_call, (_as_json([value.args, value.result]), *about, *rest)
         named = value if isinstance(value, type | FunctionType) else kind
-        ours = named.__module__.partition(".")[0] in (__package__, "copyreg")
+        ours = named.__module__.partition(".")[0] in ("agentest", "copyreg")
         return NotImplemented if ours else (_from_json, (_as_json(value),))
 
 
@@ -136,6 +139,6 @@ def _from_json(text: str) -> Any:
     return json.loads(text)
 
 
-def _tool_call(given: str, name: str, *rest: Any) -> ToolCall:
-    args, result = json.loads(given)
+def _tool_call(values: str, name: str, *rest: Any) -> ToolCall:
+    args, result = json.loads(values)
     return ToolCall(name, args, result, *rest)

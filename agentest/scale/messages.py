@@ -1,4 +1,4 @@
-"""What a worker process and the run say to each other."""
+"""The messages between a run and its worker processes."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ class Ready:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class CannotStart:
     """From a worker: it cannot begin, and what the user has to change."""
 
     problem: str
 
 
 @dataclass(frozen=True, slots=True)
-class Take:
+class UnitRequest:
     """From a worker: it has a place for another unit."""
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
-    """To a worker: the unit of this scope is its own; None: there is none left."""
+class UnitAssignment:
+    """To a worker: it runs the unit of this scope; None: there is none left."""
 
     scope: str | None
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """From a worker: a conversation was held and judged."""
+class ConversationDone:
+    """From a worker: a conversation has finished and is evaluated."""
 
     name: str
     agent: str
     number: int
     result: bytes
-    """Packed: it is only looked at where something went wrong."""
+    """Packed: it is only read where something went wrong."""
     json: bytes
 
 
@@ -51,8 +51,8 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
-class StopNow:
-    """To a worker, or from one: why the run ends before its end."""
+class StopRun:
+    """To a worker, or from one: why the run ends early."""
 
     reason: str
     status: Status
@@ -61,16 +61,16 @@ class StopNow:
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """From a worker: nothing is left to do for it."""
+    """From a worker: all of its units have finished."""
 
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """To a worker: all have come to their end, so that recordings may replace older ones."""
+    """To a worker: all workers have finished, so that recordings may replace older ones."""
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class Closed:
     """From a worker: everything is closed."""
 
 

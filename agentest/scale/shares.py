@@ -1,4 +1,4 @@
-"""How many workers a run has, and what each gets of every limit."""
+"""How many workers a run has, and the share of every limit that each gets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 
 from agentest.llm.providers import ModelSpec
 from agentest.run.prepare import Prepared
-from agentest.run.session import concurrency
 
 AUTO = "auto"
 
@@ -19,7 +18,7 @@ _CGROUP_CPU = Path("/sys/fs/cgroup/cpu.max")
 def worker_count(prepared: Prepared, wanted: int | str) -> int:
     """How many workers to start: no more than there are units, places and calls to divide among them."""
     count = cores() if wanted == AUTO else int(wanted)
-    limits = [len(prepared.plan.units), concurrency(prepared)]
+    limits = [len(prepared.plan.units), prepared.concurrency]
     for spec in (prepared.user, prepared.judge):
         if spec:
             limits += [
@@ -40,7 +39,7 @@ def cores(quota: Path = _CGROUP_CPU) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """One worker's part of what is divided."""
+    """One worker's share of every limit."""
 
     index: int
     count: int
@@ -53,8 +52,8 @@ class Share:
 
 
 def part_of(prepared: Prepared, share: Share) -> Prepared:
-    """What was prepared, with the share of every limit."""
-    options = replace(prepared.request.options, concurrency=share.of(concurrency(prepared)))
+    """The prepared run with one worker's share of every limit."""
+    options = replace(prepared.request.options, concurrency=share.of(prepared.concurrency))
     return replace(
         prepared,
         request=replace(prepared.request, options=options),

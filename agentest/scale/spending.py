@@ -1,4 +1,4 @@
-"""What all workers have spent so far, in memory that they share."""
+"""What all workers together have spent, in shared memory."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from agentest.llm.budget import Spending
 
 
 class SharedSpending(Spending):
-    """What all workers have spent so far, each in a cell of its own in memory that they share.
+    """What all workers together have spent, each in a cell of its own in shared memory.
 
-    Claims are made under a lock that the system gives back when its holder is killed.
+    A claim takes a file lock, which the system releases when the process that has it is killed.
     """
 
     def __init__(self, index: int, cells: SharedCells) -> None:
@@ -42,7 +42,7 @@ class SharedSpending(Spending):
 
 
 class SharedCells:
-    """Numbers in memory that forked processes share, until it is closed."""
+    """One number of calls and one cost for each forked process, in shared memory."""
 
     def __init__(self, count: int) -> None:
         memory = memoryview(mmap(-1, 16 * count))

@@ -10,18 +10,20 @@ import anyio
 
 from agentest.agents.open import make_agents
 from agentest.config.config import Config
-from agentest.events import Event
+from agentest.events import Emit, Event
 from agentest.http.client import open_client
 from agentest.http.guard import AddressGuard
 from agentest.llm.live import Patience
 from agentest.llm.open import Models, scripted
 from agentest.llm.port import ChatModel, Ledger
 from agentest.results import RunResult
-from agentest.run.plan import Options, make_plan
-from agentest.run.runner import Ports, run
+from agentest.run.connections import Connections
+from agentest.run.frame import Frame
+from agentest.run.plan import Options, Plan, make_plan
+from agentest.run.runner import PacedUnits, run_units
 from agentest.run.seeing import check_mocks
-from agentest.run.settings import Settings
-from agentest.run.sources import LiveHolder
+from agentest.run.settings import Settings, settings_of
+from agentest.run.sources import LiveConversations
 from agentest.run.stop import Stop
 from agentest.scenarios.definition import Scenario
 from agentest.scenarios.discovery import Discovered
@@ -31,7 +33,7 @@ AgentLike = ScriptedAgent | str | Callable[..., Any] | Mapping[str, Any]
 
 
 def _ignore(_: Event) -> None:
-    """Nobody listens."""
+    """Ignore an event."""
 
 
 def run_scenarios(
@@ -43,7 +45,7 @@ def run_scenarios(
     on_event: Callable[[Event], object] = _ignore,
     **config: Any,
 ) -> RunResult:
-    """Run scenarios in this process and return what was found out; see `arun_scenarios`."""
+    """Run scenarios in this process and return their results; see `arun_scenarios`."""
 
     async def go() -> RunResult:
         return await arun_scenarios(
@@ -63,12 +65,12 @@ async def arun_scenarios(
     stop: Stop | None = None,
     **config: Any,
 ) -> RunResult:
-    """Run scenarios and return what was found out.
+    """Run scenarios and return their results.
 
     Args:
-        agent: a ScriptedAgent, an endpoint, a handler function, or what a configuration says of an agent.
+        agent: a ScriptedAgent, an endpoint, a handler function, or the `agent` section of a configuration.
         model: plays the user and judges; None runs offline.
-        on_event: is told of every event of the run.
+        on_event: receives every event of the run.
         stop: calling it stops the run.
         config: further keys of the configuration.
 
@@ -84,18 +86,32 @@ async def arun_scenarios(
         clients = make_agents(plan.agents, client, checked.request_timeout_ms / 1000, concurrency, Path.cwd())
         models = Models()
         if model is not None:
-            asked = scripted(model, ledger, Patience(retries=checked.judge.retries))
-            models = Models(asked, asked)
-        settings = Settings(
-            concurrency=concurrency,
-            debounce_s=checked.debounce_ms / 1000,
-            fail_on=checked.severity,
-            samples=checked.judge.samples,
-            batch=checked.judge.batch,
-            fail_fast=options.fail_fast,
+            opened = scripted(model, ledger, Patience(retries=checked.judge.retries))
+            models = Models(opened, opened)
+        source = LiveConversations(
+            agents=clients,
+            user_model=models.user,
+            unmocked_tools=checked.unmocked_tools,
+            request_timeout_s=checked.request_timeout_ms / 1000,
         )
-        holder = LiveHolder(clients, models.user, checked.unmocked_tools, checked.request_timeout_ms / 1000)
-        return await run(plan, settings, Ports(holder, models, ledger), on_event, stop)
+        connections = Connections(source=source, models=models, ledger=ledger)
+        return await _run(plan, settings_of(checked, options), connections, on_event, stop or Stop())
+
+
+async def _run(plan: Plan, settings: Settings, connections: Connections, emit: Emit, stop: Stop) -> RunResult:
+    models = {"user": connections.models.user, "judge": connections.models.judge}
+    frame = Frame(
+        plan=plan,
+        concurrency=settings.concurrency,
+        models={role: model.name if model else None for role, model in models.items()},
+        emit=emit,
+        stop=stop,
+        redact=connections.redact,
+    )
+    frame.report_start()
+    units = PacedUnits(plan.units, settings.debounce_s)
+    results = await run_units(units, plan.custom, settings, connections, emit, stop)
+    return frame.report_end(results)
 
 
 def _agent_config(agent: AgentLike) -> Mapping[str, Any]:

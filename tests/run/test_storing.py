@@ -18,7 +18,7 @@ from agentest import call, scenario
 from agentest.evaluate.evaluation import ScenarioEvaluator
 from agentest.events import ConversationFinished, Event
 from agentest.results import ConversationResult, RunResult, TrajectoryResult
-from agentest.run.sources import FinishedHolder
+from agentest.run.sources import FinishedConversations
 from agentest.store.reading import conversations_of, read_results
 from agentest.storing import MAX_CHARS, shortened, shortened_value, stored
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios
@@ -186,7 +186,7 @@ def test_a_finished_conversation_that_was_shortened_is_not_evaluated() -> None:
     told: list[Any] = []
 
     async def go() -> Any:
-        return await FinishedHolder({"s": [held]}).hold(unit, 1, "", told.append)  # type: ignore[arg-type]
+        return await FinishedConversations({"s": [held]}).converse(unit, 1, "", told.append)  # type: ignore[arg-type]
 
     assert anyio.run(go) is held
     assert told == []

@@ -100,7 +100,7 @@ async def laddered(adapter: Any) -> dict[str, Any]:
     """A whole question with everything above the adapter, through `open_models`."""
     from agentest.config.config import Config
     from agentest.evaluate.judge import ScaleAnswer
-    from agentest.llm.open import Terms, open_models
+    from agentest.llm.open import ModelTerms, open_models
     from agentest.llm.port import CallKey
     from agentest.llm.providers import resolve
 
@@ -118,7 +118,7 @@ async def laddered(adapter: Any) -> dict[str, Any]:
                 "provider_options": options,
             }
         )
-        spec, terms = resolve(config, config.judge, {}), Terms(4)
+        spec, terms = resolve(config, config.judge, {}), ModelTerms(4)
         async with open_models(None, spec, terms) as models:
             assert models.judge is not None
             asked = [{"role": "user", "content": "How was it?"}]
@@ -133,7 +133,7 @@ async def laddered(adapter: Any) -> dict[str, Any]:
 async def unknown(adapter: Any) -> dict[str, Any]:
     """What becomes of a provider that does not exist, and of all that do."""
     from agentest.errors import ConfigError
-    from agentest.llm.open import Terms, open_models
+    from agentest.llm.open import ModelTerms, open_models
     from agentest.llm.providers import ModelSpec
 
     litellm, refused = await adapter.load(), []
@@ -144,7 +144,7 @@ async def unknown(adapter: Any) -> dict[str, Any]:
             refused.append(name)
     told = ""
     try:
-        async with open_models(None, ModelSpec("opnai/gpt-5", "opnai/gpt-5"), Terms(4)):
+        async with open_models(None, ModelSpec("opnai/gpt-5", "opnai/gpt-5"), ModelTerms(4)):
             pass
     except ConfigError as error:
         told = str(error)

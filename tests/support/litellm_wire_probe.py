@@ -57,7 +57,7 @@ async def asked(
     from agentest.errors import ModelError
     from agentest.evaluate.judge import ScaleAnswer
     from agentest.evaluate.prompts import judge_messages
-    from agentest.llm.open import Terms, open_models
+    from agentest.llm.open import ModelTerms, open_models
     from agentest.llm.port import CallKey
     from agentest.llm.providers import resolve
 
@@ -71,7 +71,7 @@ async def asked(
                 "judge": {"temperature": 0, **judge},
             }
         )
-        spec, terms, told = resolve(config, config.judge, {}), Terms(), []
+        spec, terms, told = resolve(config, config.judge, {}), ModelTerms(), []
         began = perf_counter()
         async with open_models(None, spec, terms) as models:
             assert models.judge is not None

@@ -25,7 +25,8 @@ from agentest.events import Emit
 from agentest.mocks.binding import Mock
 from agentest.results import RunResult
 from agentest.run.prepare import Prepared
-from agentest.run.session import execute
+from agentest.run.run import Mode, execute
+from agentest.run.sources import EarlierRun, LiveAgents
 from agentest.scenarios.definition import parse_tools
 from agentest.support.json_text import safe_repr
 from agentest.support.spelling import snake_keys
@@ -135,7 +136,9 @@ async def run_result(
 ) -> RunResult:
     """Run what was prepared. Notes become warnings. Raises UsageError, and KeyboardInterrupt after Ctrl-C."""
     warn(prepared.notes)
-    outcome = await execute(prepared, emit, finished)
+    outcome = await execute(
+        prepared, emit, Mode(source=LiveAgents() if finished is None else EarlierRun(finished))
+    )
     warn(map(prepared.loaded.redact, outcome.notes))
     if outcome.result is None or outcome.interrupted:
         raise KeyboardInterrupt

@@ -1,0 +1,45 @@
+"""The agents of a plan, opened: their servers started, all of them reachable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+
+from anyio.abc import TaskGroup
+
+from agentest.agents.open import check_reachable, make_agents
+from agentest.agents.port import Agent
+from agentest.agents.server.process import running_server
+from agentest.config.agents import Server
+from agentest.http.client import Client, open_client
+from agentest.http.guard import AddressGuard
+from agentest.run.prepare import Prepared
+from agentest.run.seeing import check_mocks
+
+
+async def open_agents(
+    prepared: Prepared, stack: AsyncExitStack, tasks: TaskGroup, on_note: Callable[[str], None]
+) -> dict[str, Agent]:
+    """The agents of the plan, their servers started, all reachable. The stack closes them.
+
+    Raises UsageError, also where mocks would not reach an agent's tools.
+    """
+    check_mocks(prepared.plan)
+    client = await stack.enter_async_context(open_client(AddressGuard()))
+    servers: list[Server] = []
+    for agent in prepared.plan.agents.values():
+        # Agents that differ only in what they are sent live on one server.
+        if agent.server and agent.server not in servers:
+            servers.append(agent.server)
+            redact = prepared.loaded.redact
+            server = running_server(agent.server, prepared.request.root, client, tasks, redact, on_note)
+            await stack.enter_async_context(server)
+    for name, agent in prepared.plan.agents.items():
+        await check_reachable(name, agent, client)
+    return connected_agents(prepared, client)
+
+
+def connected_agents(prepared: Prepared, client: Client) -> dict[str, Agent]:
+    """The agents of the plan, which are known to be reachable."""
+    timeout_s = prepared.loaded.config.request_timeout_ms / 1000
+    return make_agents(prepared.plan.agents, client, timeout_s, prepared.concurrency, prepared.request.root)

@@ -1,0 +1,121 @@
+"""What the units of a run talk to: the conversation source, and models with limits, budget and recordings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, field
+
+from agentest.errors import ConfigError
+from agentest.events import Noted
+from agentest.llm.budget import Budget, Spending
+from agentest.llm.open import Models, ModelTerms, Recordings
+from agentest.llm.open import open_models as open_llm
+from agentest.llm.port import Ledger
+from agentest.llm.recording.cassette import CassetteError, Cassettes, Mode
+from agentest.run.plan import Plan
+from agentest.run.prepare import MODEL_CALLS_PER_CONVERSATION, Prepared, cassette_folder
+from agentest.run.session import Session
+from agentest.run.sources import ConversationSource
+from agentest.run.stop import Stop
+from agentest.support.redact import Redactor
+
+_MIN_MODEL_CALLS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Connections:
+    """Everything outside the program that the units of a run talk to; tests pass in their own."""
+
+    source: ConversationSource
+    models: Models = field(default_factory=Models)
+    ledger: Ledger = field(default_factory=Ledger)
+    redact: Redactor = field(default_factory=Redactor)
+
+
+async def open_models(
+    session: Session, recordings: Recordings | None, stack: AsyncExitStack, spending: Spending | None = None
+) -> tuple[Models, Ledger]:
+    """The models of a run, ready to answer, and the ledger of their calls. The stack closes them.
+
+    Args:
+        spending: what the whole run has spent, where this process runs only a part of it.
+
+    Raises UsageError.
+    """
+    prepared = session.prepared
+    terms = _model_terms(session, recordings, spending)
+    if not (prepared.user or prepared.judge):
+        return Models(), terms.ledger
+    stack.callback(_close_recordings, recordings, session.stop)
+    models = await stack.enter_async_context(open_llm(prepared.user, prepared.judge, terms))
+    return models, terms.ledger
+
+
+def _model_terms(session: Session, recordings: Recordings | None, spending: Spending | None) -> ModelTerms:
+    prepared = session.prepared
+    options = prepared.request.options
+
+    def announce(text: str) -> None:
+        session.emit(Noted(prepared.loaded.redact(text)))
+
+    budget = None
+    if options.max_cost is not None or options.max_llm_calls is not None:
+        budget = Budget(options.max_cost, options.max_llm_calls, _stopping(session), spending)
+    return ModelTerms(
+        max_concurrency=max(_MIN_MODEL_CALLS, MODEL_CALLS_PER_CONVERSATION * prepared.concurrency),
+        budget=budget,
+        recordings=recordings,
+        announce=announce,
+    )
+
+
+def _stopping(session: Session) -> Callable[[str], None]:
+    """What stops the run for a reason that the user also reads in a note."""
+
+    def stop(reason: str) -> None:
+        session.on_note(reason)
+        session.stop(reason)
+
+    return stop
+
+
+def open_recordings(session: Session) -> Recordings | None:
+    """The recorded answers of this run. One that cannot be written stops it."""
+    stop = _stopping(session)
+    return recordings_of(session.prepared, lambda error: stop(str(error)))
+
+
+def recordings_of(
+    prepared: Prepared, on_failure: Callable[[CassetteError], None] = lambda _: None
+) -> Recordings | None:
+    """Recorded answers of what was prepared; None where nothing is recorded or replayed."""
+    options, config = prepared.request.options, prepared.loaded.config
+    if options.tape is None:
+        return None
+    models = {"user": prepared.user, "judge": prepared.judge}
+    cassettes = Cassettes(
+        cassette_folder(config, options, prepared.request.root),
+        Mode(options.tape),
+        prepared.loaded.redact,
+        names={unit.scope: unit.scenario.name for unit in prepared.plan.units},
+        models={role: spec.name for role, spec in models.items() if spec},
+        on_failure=on_failure,
+    )
+    return Recordings(Mode(options.tape), cassettes)
+
+
+def check_recordings(recordings: Recordings | None, plan: Plan) -> None:
+    """Raise ConfigError for a damaged recording."""
+    if recordings is None:
+        return
+    try:
+        recordings.cassettes.check(unit.scope for unit in plan.units)
+    except CassetteError as error:
+        raise ConfigError(str(error)) from None
+
+
+def _close_recordings(recordings: Recordings | None, stop: Stop) -> None:
+    if recordings:
+        with suppress(CassetteError):  # its `on_failure` has reported it
+            recordings.cassettes.close(finished=stop.reason is None)

@@ -1,0 +1,94 @@
+"""A run as its steps: open, converse, evaluate, decide, report, close.
+
+`prepare` has taken the steps before: configure, discover, plan. Imported when a run really begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+
+import anyio
+from anyio.abc import TaskGroup
+
+from agentest.errors import UsageError
+from agentest.events import Emit
+from agentest.run.engines import Engine, InProcess, RunUnits
+from agentest.run.frame import Frame
+from agentest.run.prepare import Prepared
+from agentest.run.session import Outcome, Session
+from agentest.run.settings import settings_of
+from agentest.run.signals import handled_signals
+from agentest.run.sources import LiveAgents, SourceFactory
+from agentest.run.stop import Stop
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """Where the conversations of a run come from, what runs its units, and what is kept of it."""
+
+    source: SourceFactory = field(default_factory=LiveAgents)
+    engine: Engine = field(default_factory=InProcess)
+    keep_conversations: bool = True
+    """Whether the result keeps conversations that have been reported."""
+
+
+async def execute(
+    prepared: Prepared, emit: Emit, mode: Mode | None = None, last_words: Callable[[], str] = str
+) -> Outcome:
+    """Run what was prepared, and stop at a signal. Raises UsageError when the run cannot begin.
+
+    Args:
+        last_words: makes what is written when a second signal ends the process at once.
+    """
+    mode = mode or Mode()
+    outcome, stop, starting = Outcome(), Stop(), anyio.CancelScope()
+    options, config = prepared.request.options, prepared.loaded.config
+    settings = settings_of(config, options, keep_conversations=mode.keep_conversations)
+    session = Session(
+        prepared=prepared, settings=settings, emit=emit, stop=stop, on_note=outcome.notes.append
+    )
+    problem: UsageError | None = None
+
+    def interrupt() -> None:
+        starting.cancel()
+        stop.interrupt()
+
+    with handled_signals(interrupt, last_words) as signals:
+        async with anyio.create_task_group() as tasks:
+            try:
+                await _run(session, mode, outcome, starting, tasks)
+            except UsageError as error:  # kept: a task group would wrap it
+                problem = error
+            tasks.cancel_scope.cancel()
+        outcome.interrupted = bool(signals)
+        outcome.incomplete = stop.reason is not None and not (outcome.result and outcome.result.stopped)
+    if problem and not outcome.interrupted:  # what a signal broke off is no mistake of the user's
+        raise type(problem)(prepared.loaded.redact(str(problem)))
+    return outcome
+
+
+async def _run(
+    session: Session, mode: Mode, outcome: Outcome, starting: anyio.CancelScope, tasks: TaskGroup
+) -> None:
+    """The steps of a run. What was opened is closed when the block ends, the last first."""
+    prepared = session.prepared
+    frame = Frame(
+        plan=prepared.plan,
+        concurrency=prepared.concurrency,
+        models=prepared.model_names,
+        emit=session.emit,
+        stop=session.stop,
+        redact=prepared.loaded.redact,
+    )
+    async with AsyncExitStack() as opened:
+        converse_evaluate_and_decide: RunUnits | None = None
+        with starting:  # a signal ends it
+            make_source = await mode.source.open(session, opened, tasks)
+            engine = mode.engine.open(session, make_source)
+            converse_evaluate_and_decide = await opened.enter_async_context(engine)
+        if converse_evaluate_and_decide:
+            frame.report_start()
+            results = await converse_evaluate_and_decide()
+            outcome.result = frame.report_end(results)

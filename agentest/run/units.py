@@ -1,0 +1,144 @@
+"""One scenario against one agent: how its conversations are evaluated, and how its verdict is decided."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from time import perf_counter
+
+from agentest.evaluate.custom import Metric
+from agentest.evaluate.dedup import deduplicate, group_by_label
+from agentest.evaluate.evaluation import OngoingEvaluation, ScenarioEvaluator
+from agentest.evaluate.judge import Judge
+from agentest.metrics import PASS_RATE
+from agentest.results import (
+    ConversationResult,
+    Deduplication,
+    Reason,
+    ReasonKind,
+    ScenarioResult,
+    Status,
+    Verdict,
+)
+from agentest.run.connections import Connections
+from agentest.run.frame import scenario_result, stop_reason
+from agentest.run.plan import Unit
+from agentest.run.settings import Settings
+from agentest.run.stop import Stop
+from agentest.run.totals import warnings_of
+from agentest.sight import Sight, ways_to_see
+from agentest.totals import totals_of
+from agentest.verdict import averages, decide, skipped_metrics
+
+
+@dataclass(slots=True)
+class UnitProgress:
+    """What a unit has come to so far; a run that is stopped makes its result from it."""
+
+    unit: Unit
+    start: float = 0.0
+    results: dict[int, ConversationResult] = field(default_factory=dict)
+    """Number → result, of the conversations that have finished."""
+
+    @property
+    def ordered(self) -> tuple[ConversationResult, ...]:
+        """The results in the order of their conversations."""
+        return tuple(self.results[number] for number in sorted(self.results))
+
+
+class UnitEvaluation:
+    """Evaluates the conversations of units."""
+
+    def __init__(self, custom: Sequence[Metric], settings: Settings, connections: Connections) -> None:
+        self._custom = custom
+        self._redact = connections.redact
+        model = connections.models.judge
+        self._judge = Judge(model, settings.samples, settings.batch) if model else None
+
+    @property
+    def asks_judge(self) -> bool:
+        """Whether a model judges."""
+        return self._judge is not None
+
+    def begin(self, unit: Unit, number: int) -> OngoingEvaluation:
+        """The evaluation of one conversation, to which its turns are added as they close."""
+        evaluator = ScenarioEvaluator(
+            scenario=unit.scenario,
+            scope=unit.scope,
+            metrics=unit.metrics,
+            custom=self._custom,
+            graders=unit.graders,
+            judge=self._judge,
+            redact=self._redact.error,
+            blind=ways_to_see(unit.agent) if unit.sight is Sight.UNSEEN else None,
+            metrics_named=unit.metrics_named,
+        )
+        return OngoingEvaluation(evaluator, number)
+
+
+class UnitDecision:
+    """Decides whether units have passed."""
+
+    def __init__(self, settings: Settings, connections: Connections) -> None:
+        self._fail_on = settings.fail_on
+        self._judge = connections.models.judge
+        self._ledger = connections.ledger
+        self._redact = connections.redact
+
+    async def decide(self, progress: UnitProgress) -> ScenarioResult:
+        """The result of a unit whose conversations have all finished."""
+        return self._result(progress, await self._deduplicate(progress), _missing(progress.unit))
+
+    def decide_early(self, progress: UnitProgress, stop: Stop) -> ScenarioResult:
+        """The result of a unit that a stop has ended, from the conversations that had finished."""
+        # Groups would cost another call to the model: the failures keep their labels, at medium severity.
+        failures = [failure for result in progress.results.values() for failure in result.failures]
+        reason = stop_reason(stop, len(progress.results), progress.unit)
+        return self._result(progress, group_by_label(failures), reason)
+
+    async def _deduplicate(self, progress: UnitProgress) -> Deduplication:
+        unit = progress.unit
+        failures = [failure for result in progress.ordered for failure in result.failures]
+        groups = await deduplicate(failures, unit.scenario.name, unit.scenario.goal, self._judge, unit.scope)
+        return replace(groups, error=self._redact.error(groups.error)) if groups.error else groups
+
+    def _result(
+        self, progress: UnitProgress, deduplication: Deduplication, stopped: Reason | None
+    ) -> ScenarioResult:
+        unit, conversations = progress.unit, progress.ordered
+        thresholds = _thresholds_of_a_part(unit.thresholds) if stopped else unit.thresholds
+        exact = unit.scenario.case is not None
+        verdict = decide(conversations, deduplication, thresholds, self._fail_on, exact=exact)
+        return scenario_result(
+            unit,
+            _cut_short(verdict, stopped) if stopped else verdict,
+            conversations=conversations,
+            averages=averages(conversations, exact=exact),
+            errors=deduplication.groups,
+            skipped_metrics=skipped_metrics(conversations),
+            duration_ms=(perf_counter() - progress.start) * 1000,
+            usage=self._ledger.of(unit.scope),
+            totals=totals_of(conversations),
+            warnings=tuple(map(self._redact.error, warnings_of(conversations))),
+        )
+
+
+def _missing(unit: Unit) -> Reason | None:
+    """Why the unit cannot pass: an earlier run ended before all of its conversations."""
+    if unit.conversations >= unit.planned:
+        return None
+    message = f"of {unit.planned} conversations the earlier run held {unit.conversations}"
+    return Reason(Status.ERRORED, ReasonKind.INTERRUPTED, message)
+
+
+def _thresholds_of_a_part(thresholds: Mapping[str, float]) -> dict[str, float]:
+    """No thresholds for a part of a scenario, as the rest might have met them; nor does one failed
+    conversation decide where some may fail."""
+    return {PASS_RATE: 0.0} if PASS_RATE in thresholds else {}
+
+
+def _cut_short(verdict: Verdict, stopped: Reason) -> Verdict:
+    """The verdict on a part of a scenario: it may have failed already, but it cannot have passed."""
+    status = Status.FAILED if verdict.status is Status.FAILED else stopped.status
+    kept = tuple(r for r in verdict.reasons if r.kind is not ReasonKind.INTERRUPTED)
+    return Verdict(status, (*kept, stopped))
