@@ -145,6 +145,16 @@ def test_the_table_goes_downward() -> None:
             assert LEVEL[other] < LEVEL[room], f"{room} may import {other}"
 
 
+def test_a_run_knows_no_reporter() -> None:
+    """Reporters and files are handed to a run: no room that `run` reaches is `report` or `store`."""
+    reached, rest = set(), {"run"}
+    while rest:
+        room = rest.pop()
+        reached.add(room)
+        rest |= ALLOWED[room] - reached
+    assert not reached & {"report", "store"}
+
+
 def test_the_table_allows_no_more_than_is_used() -> None:
     """What nobody imports is not allowed either: the table is what the code is."""
     used: dict[str, set[str]] = {room: set() for room in ALLOWED}

@@ -22,7 +22,7 @@ from agentest.run.sources import FinishedConversations
 from agentest.store.reading import conversations_of, read_results
 from agentest.storing import MAX_CHARS, shortened, shortened_value, stored
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios
-from agentest.testing import run as fakes
+from agentest.testing import agent as fakes
 from agentest.transcript import Remark
 
 LONG = 2 * MAX_CHARS
