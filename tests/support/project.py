@@ -13,6 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fork_server import Forked, forkable
+
 COMMAND = [sys.executable, "-m", "agentest"]
 DEADLINE_S = 60
 _DROPPED = ("AGENTEST_", "GITHUB_", "OPENAI_", "ANTHROPIC_", "CI", "NO_COLOR", "FORCE_COLOR")
@@ -50,27 +52,33 @@ class Project:
         return self.agentest("run", *arguments, env=env)
 
     def agentest(
-        self, *arguments: str, env: dict[str, str] | None = None
+        self, *arguments: str, env: dict[str, str] | None = None, typed: str = ""
     ) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*COMMAND, *arguments],
-            cwd=self.root,
-            env=clean_environment(env),
-            capture_output=True,
-            text=True,
-            timeout=DEADLINE_S,
-            stdin=subprocess.DEVNULL,
-        )
+        """A command to its end; `typed` is its standard input."""
+        process = self._popen(list(arguments), env, subprocess.PIPE if typed else subprocess.DEVNULL)
+        with process:
+            try:
+                out, err = process.communicate(typed or None, timeout=DEADLINE_S)
+            except BaseException:
+                process.kill()
+                raise
+        return subprocess.CompletedProcess([*COMMAND, *arguments], process.returncode, out, err)
 
     def start(self, *arguments: str, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
         """`agentest run`, still going on."""
+        return self._popen(["run", *arguments], env, subprocess.DEVNULL)
+
+    def _popen(self, arguments: list[str], extra: dict[str, str] | None, stdin: int) -> subprocess.Popen[str]:
+        env = clean_environment(extra)
+        if forkable(env):
+            return Forked(arguments, cwd=self.root, env=env, stdin=stdin)
         return subprocess.Popen(
-            [*COMMAND, "run", *arguments],
+            [*COMMAND, *arguments],
             cwd=self.root,
-            env=clean_environment(env),
+            env=env,
+            stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            stdin=subprocess.DEVNULL,
             text=True,
         )
 
