@@ -33,9 +33,10 @@ def lint(session: nox.Session) -> None:
 
 @nox.session
 def types(session: nox.Session) -> None:
-    """mypy, strict."""
+    """mypy, strict, for the package and for the code in the documentation."""
     _install(session, "lint", "test")
     session.run("mypy")
+    session.run("pytest", "tests/test_docs.py", "-k", "typed")
 
 
 @nox.session

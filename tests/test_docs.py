@@ -28,7 +28,7 @@ PAGES = [
     *sorted((ROOT / "docs").glob("*.md")),
 ]
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
-_LINK = re.compile(r"\]\(([^)#\s]+)\)")
+_LINK = re.compile(r"\]\(([^)#\s]*)(#[^)\s]+)?\)")
 
 
 def blocks(*languages: str) -> list[Any]:
@@ -52,6 +52,18 @@ def test_python_blocks_run(code: str) -> None:
         exec(compile(code, "<documentation>", "exec", dont_inherit=True), names)
     if "config" in names:
         Config.model_validate(names["config"])
+
+
+def test_python_blocks_are_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What users copy passes mypy, strict: every function says what it takes and gives."""
+    mypy = pytest.importorskip("mypy.api", reason="mypy is in the groups lint and dev")
+    files = []
+    for number, block in enumerate(blocks("python")):
+        files.append(tmp_path / f"block_{number}.py")
+        files[-1].write_text(f"# {block.id}\n{block.values[0]}", encoding="utf-8")
+    monkeypatch.chdir(ROOT)  # where mypy's configuration and what it remembers of earlier runs are
+    out, err, status = mypy.run(["--no-error-summary", *map(str, files)])
+    assert status == 0, out + err
 
 
 @pytest.mark.parametrize("text", blocks("yaml"))
@@ -94,10 +106,18 @@ def test_blocks_have_a_language_that_is_checked() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_links_lead_somewhere(page: Path) -> None:
-    """Every relative link leads to a file of the repository."""
-    for target in _LINK.findall(page.read_text(encoding="utf-8")):
+    """Every relative link leads to a file of the repository, and to a heading that is there."""
+    for target, anchor in _LINK.findall(page.read_text(encoding="utf-8")):
         if not target.startswith(("http://", "https://")):
-            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+            path = page.parent / target if target else page
+            assert path.exists(), f"{page.name} links to {target}"
+            assert not anchor or anchor in anchors(path), f"{page.name} links to {target}{anchor}"
+
+
+def anchors(page: Path) -> set[str]:
+    """The headings of a page as GitHub makes links of them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.M)
+    return {"#" + re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
 
 
 def test_every_option_of_run_is_documented() -> None:
@@ -116,3 +136,12 @@ def test_every_key_of_the_configuration_is_documented() -> None:
     text = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
     for key in Config.model_fields:
         assert f"`{key}`" in text, key
+
+
+def test_the_map_names_what_is_there() -> None:
+    """Every file and folder that ARCHITECTURE.md names exists; NAME stands for what will be added."""
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    for name in re.findall(r"`((?:agentest|tests|docs)/[\w./-]+|\w+\.md)`", text):
+        assert "NAME" in name or (ROOT / name).exists(), name
+    for room in re.findall(r"^(\w+)(/?)  ", text, re.M):
+        assert (ROOT / "agentest" / room[0]).is_dir() if room[1] else "".join(room), room
