@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 import pytest
-from project import COMMAND, DEADLINE_S, answers, clean_environment, free_port, wait_until
+from project import DEADLINE_S, Project, answers, free_port, wait_until
 
 ROOT = Path(__file__).parent.parent
 AGENTS = ROOT / "examples" / "booking_agent"
@@ -52,14 +52,7 @@ def test_the_agents_behave_alike(command: list[str]) -> None:
 
 
 def agentest(*arguments: str, command: str = "run") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*COMMAND, command, *arguments],
-        cwd=ROOT,
-        env=clean_environment(),
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-    )
+    return Project(ROOT).agentest(command, *arguments)
 
 
 def at_port(tmp_path: Path, config: str, port: int) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from jsonschema import validate
 from model_server import ModelServer, completion
-from project import COMMAND, DEADLINE_S, Project, clean_environment
+from project import Project
 
 from agentest.testing import ScriptedAgent, tool_call
 
@@ -16,15 +16,7 @@ SCHEMA = Path(__file__).parent.parent.parent / "agentest" / "schemas" / "results
 
 
 def chat(project: Project, typed: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*COMMAND, "chat", *arguments],
-        cwd=project.root,
-        env=clean_environment(),
-        input=typed,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-    )
+    return project.agentest("chat", *arguments, typed=typed)
 
 
 def test_a_person_talks_through_the_mocks(project: Project) -> None:

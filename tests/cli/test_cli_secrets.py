@@ -13,7 +13,7 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 from model_server import ModelServer, completion
-from project import COMMAND, DEADLINE_S, Project, clean_environment, free_port
+from project import Project, free_port
 
 from agentest.testing import Raw, ScriptedAgent, tool_call
 
@@ -235,15 +235,7 @@ def test_chat(project: Project, tmp_path: Path) -> None:
     project.scenario('scenario("s", goal="g")')
     with ScriptedAgent([Raw("\n".join(SPELLINGS).encode(), status=403)]) as agent:
         project.config(with_secrets(agent.endpoint))
-        done = subprocess.run(
-            [*COMMAND, "chat"],
-            cwd=project.root,
-            env=clean_environment(ENVIRONMENT),
-            input="hello\n",
-            capture_output=True,
-            text=True,
-            timeout=DEADLINE_S,
-        )
+        done = project.agentest("chat", env=ENVIRONMENT, typed="hello\n")
     assert done.returncode == 1
     assert "[redacted]" in done.stdout
     assert found_in(everything(project, done)) == []

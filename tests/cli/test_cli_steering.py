@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from project import COMMAND, DEADLINE_S, Project, clean_environment, free_port
+from project import Project, free_port
 from runner_commands import commands
 from test_terminal import STEERING
 
@@ -138,15 +138,7 @@ def test_chat(project: Project, agent: ScriptedAgent) -> None:
     """Nor does what an agent says in a chat, where it cannot pass for the person either."""
     write_scenarios(project)
     project.config(agent.endpoint)
-    done = subprocess.run(
-        [*COMMAND, "chat", "--scenario", "calls"],
-        cwd=project.root,
-        env=clean_environment(GITHUB),
-        input="hello\ncall\nunknown\n",
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-    )
+    done = project.agentest("chat", "--scenario", "calls", env=GITHUB, typed="hello\ncall\nunknown\n")
     assert "\n       ##\\[stop-commands]quiet" in harmless(done)
 
 

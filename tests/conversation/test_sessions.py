@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from project import COMMAND, DEADLINE_S, Project, clean_environment
+from project import Project
 
 from agentest.conversation.sessions import new_session_id
 
@@ -63,13 +62,5 @@ def test_transcripts_name_the_session(project: Project) -> None:
 
 def test_a_person_has_a_session_too(project: Project) -> None:
     """`agentest chat` tells the agent an id of its own."""
-    said = subprocess.run(
-        [*COMMAND, "chat", "--scenario", "one"],
-        cwd=project.root,
-        env=clean_environment(),
-        input="Hi.\n/quit\n",
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-    )
+    said = project.agentest("chat", "--scenario", "one", typed="Hi.\n/quit\n")
     assert re.search(r"agent  agentest-one-chat-[0-9a-f]{16}\n", said.stdout), said

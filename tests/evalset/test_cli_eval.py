@@ -13,7 +13,7 @@ import pytest
 from evalset_documents import case, criteria, eval_set, invocation, response, simulated, text, use
 from jsonschema import validate
 from model_server import ModelServer, Received, completion
-from project import COMMAND, DEADLINE_S, Project, clean_environment, interrupt
+from project import DEADLINE_S, Project, interrupt
 
 from agentest.evalset.formats.model import EVAL_SET
 from agentest.testing import Raw, ScriptedAgent, tool_call
@@ -510,14 +510,7 @@ def test_an_interrupted_evaluation_keeps_what_had_finished(project: Project) -> 
     written(project, PRICE, case("slow", invocation("wait", "x")))
     with ScriptedAgent(slow) as agent:
         project.config(agent.endpoint)
-        process = subprocess.Popen(
-            [*COMMAND, "eval", "orders.test.json"],
-            cwd=project.root,
-            env=clean_environment(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        process = project.start("orders.test.json", command="eval")
         assert hanging.wait(DEADLINE_S)
         assert process.stdout is not None
         while "price" not in process.stdout.readline():

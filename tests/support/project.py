@@ -64,9 +64,11 @@ class Project:
                 raise
         return subprocess.CompletedProcess([*COMMAND, *arguments], process.returncode, out, err)
 
-    def start(self, *arguments: str, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
-        """`agentest run`, still going on."""
-        return self._popen(["run", *arguments], env, subprocess.DEVNULL)
+    def start(
+        self, *arguments: str, command: str = "run", env: dict[str, str] | None = None
+    ) -> subprocess.Popen[str]:
+        """A command, still going on."""
+        return self._popen([command, *arguments], env, subprocess.DEVNULL)
 
     def _popen(self, arguments: list[str], extra: dict[str, str] | None, stdin: int) -> subprocess.Popen[str]:
         env = clean_environment(extra)
