@@ -18,7 +18,7 @@ from typing import Any
 
 _NOT_THE_USERS = tuple(
     str(folder) + os.sep
-    for folder in (Path(__file__).parent, sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
+    for folder in (Path(__file__).parents[1], sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
 )
 _MAX_TRACEBACK_LINES = 30
 
