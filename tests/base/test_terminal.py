@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rich import box
 from rich.console import Console
 from rich.table import Table
-from runner_commands import commands
+from runner_commands import STEERING, commands
 
 import agentest
 from agentest.errors import OutputError
@@ -24,9 +24,6 @@ from agentest.report.console.text import Line, Printer
 from agentest.support.terminal import Output, clean, clean_rows, disarmed, on_github, source, without_colours
 
 GITHUB = {"GITHUB_ACTIONS": "true"}
-STEERING = re.compile(
-    "[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\U000e0000-\U000e007f]"
-)
 PIECES = (
     *(
         "::",

@@ -197,7 +197,7 @@ def test_damaged_results(project: Project) -> None:
 
 READ_ALL = """
 import contextlib, io, json, sys
-from agentest.cli import main
+from agentest.cli.main import main
 
 told = {}
 for name in sys.argv[1:]:

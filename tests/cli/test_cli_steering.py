@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 from project import Project, free_port
-from runner_commands import commands
-from test_terminal import STEERING
+from runner_commands import STEERING, commands
 
 from agentest.testing import Raw, ScriptedAgent, tool_call
 

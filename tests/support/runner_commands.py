@@ -25,6 +25,10 @@ NAMES = {
     ),
     *("notice", "remove-matcher", "save-state", "set-env", "set-output", "stop-commands", "warning", "x"),
 }
+STEERING = re.compile(
+    "[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\U000e0000-\U000e007f]"
+)
+"""What steers a terminal, or hides from whoever reads it."""
 _IGNORED = ("Cc", "Cf", "Cn", "Cs", "Me", "Mn")
 _IN_DATA = (("%0D", "\r"), ("%0A", "\n"), ("%25", "%"))
 _IN_PROPERTY = (("%0D", "\r"), ("%0A", "\n"), ("%3A", ":"), ("%2C", ","), ("%25", "%"))
