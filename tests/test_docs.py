@@ -25,6 +25,7 @@ PAGES = [
     ROOT / "README.md",
     ROOT / "ARCHITECTURE.md",
     ROOT / "CHANGELOG.md",
+    ROOT / "CONTRIBUTING.md",
     *sorted((ROOT / "docs").glob("*.md")),
 ]
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
