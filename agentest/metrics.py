@@ -37,7 +37,7 @@ class Kind(StrEnum):
     """One of a fixed set of labels; has no average and no threshold."""
 
 
-class Level(StrEnum):
+class MetricLevel(StrEnum):
     """What a metric scores."""
 
     TURN = "turn"
@@ -74,7 +74,7 @@ class MetricDefinition:
 
     name: str
     kind: Kind
-    level: Level = Level.TURN
+    level: MetricLevel = MetricLevel.TURN
     thresholds: Range | None
     adk: bool = False
     judged: bool = True
@@ -215,7 +215,7 @@ _BUILTIN = (
     MetricDefinition(
         name="goal_completion",
         kind=Kind.BINARY,
-        level=Level.CONVERSATION,
+        level=MetricLevel.CONVERSATION,
         thresholds=(0.0, 1.0),
         question=(
             "Question: was the user's goal reached by the end of the conversation? Judge by what was done "

@@ -15,7 +15,7 @@ from agentest.evaluate.judge import Judge
 from agentest.evaluate.prompts import conversation_context, turn_context
 from agentest.evaluate.trajectory import matched_trajectory
 from agentest.llm.port import CallKey
-from agentest.metrics import ABOUT_CALLS, BUILTIN, NO_FAILURE, Kind, Level
+from agentest.metrics import ABOUT_CALLS, BUILTIN, NO_FAILURE, Kind, MetricLevel
 from agentest.results import (
     NO_MODEL,
     ConversationResult,
@@ -118,7 +118,7 @@ class ScenarioEvaluator:
             return rest
         return TrajectoryResult(matched=False, summary=self.blind, error=self.blind)
 
-    def _judged(self, level: Level) -> list[str]:
+    def _judged(self, level: MetricLevel) -> list[str]:
         """The built-in metrics of this level, none where the scenario gives a judge no goal to judge by."""
         return [name for name in self.metrics if self.scenario.goal and BUILTIN[name].level is level]
 
@@ -136,7 +136,7 @@ class ScenarioEvaluator:
             turn_index=turn.turn_index,
         )
         calls_known = turn.tool_calls and not self.blind
-        names = [name for name in self._judged(Level.TURN) if calls_known or name not in ABOUT_CALLS]
+        names = [name for name in self._judged(MetricLevel.TURN) if calls_known or name not in ABOUT_CALLS]
         pending = self._built_in(names, turn_context(turn_input) if self.judge and names else "", key)
         for metric in self.custom:
             if not isinstance(metric, ConversationMetric):
@@ -148,7 +148,7 @@ class ScenarioEvaluator:
         if not self.blind or not self.judge:
             return {}
         result = Unscored(self.blind) if self.metrics_named else Skipped(self.blind)
-        names = [name for name in self._judged(Level.TURN) if name in ABOUT_CALLS]
+        names = [name for name in self._judged(MetricLevel.TURN) if name in ABOUT_CALLS]
         return {(name,): _answering({name: result}) for name in names}
 
     def _conversation_metrics(self, conversation: Conversation, number: int) -> Pending:
@@ -161,7 +161,7 @@ class ScenarioEvaluator:
             knowledge=self.scenario.knowledge,
             turns=conversation.turns,
         )
-        names = self._judged(Level.CONVERSATION)
+        names = self._judged(MetricLevel.CONVERSATION)
         pending = self._built_in(names, conversation_context(whole) if self.judge and names else "", key)
         for metric in self.custom:
             if isinstance(metric, ConversationMetric):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from agentest.metrics import BUILTIN, Kind, Level
+from agentest.metrics import BUILTIN, Kind, MetricLevel
 from agentest.run.plan import Unit
 
 
@@ -38,7 +38,7 @@ def _of(unit: Unit, user: bool, judge: bool, samples: int, batch: bool) -> Estim
     scenario = unit.scenario
     turns = len(scenario.turns) or unit.max_turns
     judged = unit.metrics if judge and scenario.goal else ()
-    of_turns = [metric for metric in judged if BUILTIN[metric].level is Level.TURN]
+    of_turns = [metric for metric in judged if BUILTIN[metric].level is MetricLevel.TURN]
     per_conversation = turns * _questions(of_turns, batch) + len(judged) - len(of_turns)
     return Estimate(
         scenario.name,
