@@ -131,7 +131,7 @@ def test_no_dotenv_is_read(tmp_path: Path, mode: dict[str, str]) -> None:
     (tmp_path / "deep" / "down").mkdir(parents=True)
     # Without a file as its main module, what litellm uses looks from the working folder upwards.
     program = (
-        "import os, anyio; from agentest.llm import litellm_adapter; anyio.run(litellm_adapter.load);"
+        "import os, anyio; from agentest.llm.adapters import litellm_adapter as ours; anyio.run(ours.load);"
         "print([os.environ.get(name) for name in ('STRAY_SECRET', 'LITELLM_MODE')])"
     )
     told = run("-c", program, cwd=tmp_path / "deep" / "down", env=mode)
