@@ -146,33 +146,35 @@ def _scenario(case: EvalCase, chosen: CaseSet, name: str, line: int) -> Scenario
     )
     if case.conversation is not None:
         return replace(scenario, turns=_turns(case.conversation))
-    given = case.conversation_scenario
-    assert given is not None, "a case has a conversation or a scenario"
+    conversation_scenario = case.conversation_scenario
+    assert conversation_scenario is not None, "a case has a conversation or a scenario"
     return replace(
         scenario,
         # An offline user says the goal and then what it knows: the plan, sentence by sentence.
-        goal=given.starting_prompt,
-        knowledge=tuple(_SENTENCE_END.split(given.conversation_plan.strip())),
-        plan=_plan(given, chosen.criteria),
+        goal=conversation_scenario.starting_prompt,
+        knowledge=tuple(_SENTENCE_END.split(conversation_scenario.conversation_plan.strip())),
+        plan=_plan(conversation_scenario, chosen.criteria),
     )
 
 
-def _plan(given: ConversationScenario, criteria: Criteria) -> ConversationPlan:
+def _plan(scenario: ConversationScenario, criteria: Criteria) -> ConversationPlan:
     """What leads the simulated user. Raises ConfigError for instructions that cannot be filled in."""
     instructions, persona, stop_signal = (
         criteria.user.custom_instructions,
-        given.user_persona,
+        scenario.user_persona,
         _stop_signal(criteria),
     )
     if instructions:
         check_instructions(instructions, persona=persona is not None)
     who = persona_text(persona, stop_signal) if persona else ""
-    return ConversationPlan(given.starting_prompt, given.conversation_plan, who, instructions, stop_signal)
+    return ConversationPlan(
+        scenario.starting_prompt, scenario.conversation_plan, who, instructions, stop_signal
+    )
 
 
 def _session(case: EvalCase) -> Session | None:
-    given = case.session_input
-    return Session(given.app_name, given.user_id, given.state, given.session_id) if given else None
+    session = case.session_input
+    return Session(session.app_name, session.user_id, session.state, session.session_id) if session else None
 
 
 def _stop_signal(criteria: Criteria) -> str:

@@ -121,10 +121,10 @@ def _wanted(targets: Sequence[str]) -> dict[Path, dict[str, None]]:
     """File → the cases that are wanted of it (none: all); a file that is named twice is read once."""
     files: dict[Path, tuple[Path, dict[str, None]]] = {}
     for target in targets:
-        given, cases = parse_target(target)
-        path = Path(given)
+        path_text, cases = parse_target(target)
+        path = Path(path_text)
         if path.is_dir() and cases:
-            raise UsageError(f"{target}: {given} is a folder, and only a file's cases can be named")
+            raise UsageError(f"{target}: {path_text} is a folder, and only a file's cases can be named")
         for file in find_eval_sets(path) if path.is_dir() else [path]:
             first, before = files.get(file.resolve(), (file, dict.fromkeys(cases)))
             # Wanted as a whole once, it is wanted as a whole.
@@ -158,11 +158,11 @@ def case_sets(
 
 
 def load_evaluators(
-    criteria: Criteria, root: Path, given: Mapping[str, Code] = MappingProxyType({})
+    criteria: Criteria, root: Path, codes: Mapping[str, Code] = MappingProxyType({})
 ) -> dict[str, Code]:
-    """The code of the criteria's custom metrics, but for those that are given. Raises ConfigError."""
-    own = {n: load_code(n, metric.path, root) for n, metric in criteria.custom.items() if n not in given}
-    return {**own, **given}
+    """The code of the criteria's custom metrics, but for those in `codes`. Raises ConfigError."""
+    own = {n: load_code(n, metric.path, root) for n, metric in criteria.custom.items() if n not in codes}
+    return {**own, **codes}
 
 
 def held_to(

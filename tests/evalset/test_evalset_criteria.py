@@ -45,10 +45,10 @@ def refusal(data: Any) -> str:
 
 def test_numbers_and_objects() -> None:
     """A criterion is a threshold, or an object with a threshold and options."""
-    assert one("response_match_score", 1) == Criterion("response_match_score", 1.0, given={"threshold": 1})
+    assert one("response_match_score", 1) == Criterion("response_match_score", 1.0, written={"threshold": 1})
     written = {"threshold": 0.5, "match_type": "IN_ORDER", "ignore_args": True}
     assert one(TRAJECTORY, written) == Criterion(
-        TRAJECTORY, 0.5, MatchType.IN_ORDER, ignore_args=True, given=written
+        TRAJECTORY, 0.5, MatchType.IN_ORDER, ignore_args=True, written=written
     )
 
 
@@ -84,7 +84,7 @@ def test_every_option_in_either_spelling() -> None:
             evaluate_intermediate_nl_responses=True,
             include_intermediate_responses_in_final=True,
             stop_signal="STOP",
-            given=written,
+            written=written,
         )
 
 
@@ -220,7 +220,7 @@ def test_repeated_rubric_ids() -> None:
 def test_keys_that_nobody_knows_are_kept() -> None:
     """A key that no option looks like is ignored, as google-adk does, and kept for whoever knows it."""
     written = {"threshold": 1.0, "description": "strict", "type": "x", "reason": "y", "note": None}
-    assert one(TRAJECTORY, written) == Criterion(TRAJECTORY, 1.0, given=written)
+    assert one(TRAJECTORY, written) == Criterion(TRAJECTORY, 1.0, written=written)
 
 
 def test_custom_metrics() -> None:
@@ -229,7 +229,7 @@ def test_custom_metrics() -> None:
     metric = {"codeConfig": {"name": "pkg.mod.fn"}, "metricInfo": info, "description": "Tone"}
     written = {"threshold": -3, "match_typ": "own", "match_type": "fuzzy"}
     found = parse({"criteria": {"m": written}, "customMetrics": {"m": metric}})
-    assert found.criteria == (Criterion("m", -3.0, given=written),)
+    assert found.criteria == (Criterion("m", -3.0, written=written),)
     assert found.custom == {
         "m": CustomMetric(
             "pkg.mod.fn",

@@ -33,7 +33,7 @@ from agentest.run.prepare import Prepared, Request, prepared_for
 from agentest.support.terminal import clean, in_log
 
 _SHOWN = 20
-"""How many cases a failure tells of."""
+"""How many cases a failure lists."""
 
 
 class EvaluationFailed(AgentestError, AssertionError):
@@ -116,26 +116,26 @@ def _check_runs(num_runs: int) -> None:
         raise UsageError(f"num_runs: expected a whole number of at least 1, found {num_runs!r}")
 
 
-def _path(given: str | Path | None) -> Path | None:
-    return None if given is None else Path.cwd() / given
+def _path(path: str | Path | None) -> Path | None:
+    return None if path is None else Path.cwd() / path
 
 
 async def _evaluated(prepared: Prepared) -> None:
-    """Run, tell the reporters, and raise EvaluationFailed unless everything passed."""
-    told = [name for name in prepared.reporters if name != "console" or prepared.request.detailed]
+    """Run, report, and raise EvaluationFailed unless everything passed."""
+    names = [name for name in prepared.reporters if name != "console" or prepared.request.detailed]
     results = output_dir(prepared) / "results.json"
     reporters = make_reporters(
-        told, prepared.request.root, results, os.environ, verbose=False, detailed=prepared.request.detailed
+        names, prepared.request.root, results, os.environ, verbose=False, detailed=prepared.request.detailed
     )
     broadcast = Broadcast([*reporters, NotesReporter()])
     result = await run_result(prepared, broadcast)
     warn(broadcast.problems)
     short = [scenario for scenario in result.scenarios if not scenario.verdict.passed]
     if short:
-        raise EvaluationFailed(_told(short, len(result.scenarios)), result)
+        raise EvaluationFailed(_failure_text(short, len(result.scenarios)), result)
 
 
-def _told(short: Sequence[ScenarioResult], of: int) -> str:
+def _failure_text(short: Sequence[ScenarioResult], of: int) -> str:
     """What the console says of the cases that did not pass."""
     rows = [clean(line.plain) for scenario in short[:_SHOWN] for line in scenario_lines(scenario, Look())]
     more = [f"… {len(short) - _SHOWN} more"] if len(short) > _SHOWN else []

@@ -42,21 +42,21 @@ T = TypeVar("T")
 _FILE_KEYS = ("criteria", "custom_metrics", "user_simulator_config")
 
 
-def as_eval_set(given: EvalSet | Mapping[str, Any]) -> EvalSet:
+def as_eval_set(value: EvalSet | Mapping[str, Any]) -> EvalSet:
     """An evaluation set from its JSON form. Raises UsageError."""
-    if isinstance(given, EvalSet):
-        return given
+    if isinstance(value, EvalSet):
+        return value
     names = Names("eval_cases", case_id="eval_id", invocations="conversation", line="eval_id")
-    return validated(EVAL_SET, EvalSet, given, names)
+    return validated(EVAL_SET, EvalSet, value, names)
 
 
-def validated(adapter: TypeAdapter[T], shape: type[T], given: Any, names: Names) -> T:
-    """The value of a JSON document. Raises UsageError, which tells up to five problems."""
+def validated(adapter: TypeAdapter[T], shape: type[T], document: Any, names: Names) -> T:
+    """The value of a JSON document. Raises UsageError, which lists up to five problems."""
     try:
-        return adapter.validate_python(given)
+        return adapter.validate_python(document)
     except ValidationError as error:
-        found = islice(problems(error, given, shape, names), MAX_PROBLEMS)
-        raise UsageError("\n".join(problem.message for problem in found)) from None
+        first_problems = islice(problems(error, document, shape, names), MAX_PROBLEMS)
+        raise UsageError("\n".join(problem.message for problem in first_problems)) from None
 
 
 def read_set(eval_set: EvalSet, path: Path | None = None) -> ReadSet:

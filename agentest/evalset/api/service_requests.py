@@ -55,12 +55,12 @@ class EvaluateRequest:
     evaluators: Evaluators = ()
 
 
-def inference_request(given: InferenceRequest | Mapping[str, Any]) -> InferenceRequest:
+def inference_request(request: InferenceRequest | Mapping[str, Any]) -> InferenceRequest:
     """A request as a value. Raises UsageError."""
-    if isinstance(given, InferenceRequest):
-        return given
+    if isinstance(request, InferenceRequest):
+        return request
     known = ("app_name", "eval_set", "eval_set_id", "eval_cases", "eval_case_ids", "inference_config")
-    keys = _keys(given, known, "the request")
+    keys = _keys(request, known, "the request")
     ids = tuple(_list(keys, "eval_case_ids"))
     if "eval_set" in keys:
         return InferenceRequest(as_eval_set(keys["eval_set"]), ids)
@@ -68,11 +68,11 @@ def inference_request(given: InferenceRequest | Mapping[str, Any]) -> InferenceR
     return InferenceRequest(EvalSet(str(keys.get("eval_set_id") or "eval-set"), cases), ids)
 
 
-def evaluate_request(given: EvaluateRequest | Mapping[str, Any]) -> EvaluateRequest:
+def evaluate_request(request: EvaluateRequest | Mapping[str, Any]) -> EvaluateRequest:
     """A request as a value. Raises UsageError."""
-    if isinstance(given, EvaluateRequest):
-        return given
-    keys = _keys(given, ("inference_results", "evaluate_config", "criteria", "evaluators"), "the request")
+    if isinstance(request, EvaluateRequest):
+        return request
+    keys = _keys(request, ("inference_results", "evaluate_config", "criteria", "evaluators"), "the request")
     if "inference_results" not in keys or not keys.keys() & {"criteria", "evaluate_config"}:
         raise UsageError("the request needs inference_results, and criteria or evaluate_config")
     criteria = keys.get("criteria")
@@ -86,24 +86,24 @@ def evaluate_request(given: EvaluateRequest | Mapping[str, Any]) -> EvaluateRequ
     return EvaluateRequest(results, criteria, keys.get("evaluators") or ())
 
 
-def _keys(given: Any, known: tuple[str, ...], what: str) -> dict[str, Any]:
-    if not isinstance(given, Mapping):
-        raise UsageError(f"{what}: expected a mapping, found {safe_repr(given)}")
+def _keys(value: Any, known: tuple[str, ...], what: str) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise UsageError(f"{what}: expected a mapping, found {safe_repr(value)}")
     try:
-        found = snake_keys(given, known)
+        keys = snake_keys(value, known)
     except ValueError as error:
         raise UsageError(f"{what}: {error}") from None
-    for key in found:
+    for key in keys:
         if key not in known:
             raise UsageError(f"{what}: unknown key {key!r}; {did_you_mean(str(key), known)}")
-    return found
+    return keys
 
 
 def _list(keys: Mapping[str, Any], name: str) -> Sequence[Any]:
-    found = keys.get(name, ())
-    if isinstance(found, Iterable) and not isinstance(found, str | bytes | Mapping):
-        return tuple(found)
-    raise UsageError(f"{name}: expected a list, found {safe_repr(found)}")
+    items = keys.get(name, ())
+    if isinstance(items, Iterable) and not isinstance(items, str | bytes | Mapping):
+        return tuple(items)
+    raise UsageError(f"{name}: expected a list, found {safe_repr(items)}")
 
 
 def _cases(item: Any) -> Sequence[EvalCase]:

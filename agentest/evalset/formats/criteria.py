@@ -61,7 +61,7 @@ class Criterion:
     evaluate_intermediate_nl_responses: bool = False
     include_intermediate_responses_in_final: bool = False
     stop_signal: str = STOP_SIGNAL
-    given: Mapping[str, Any] = field(default_factory=dict)
+    written: Mapping[str, Any] = field(default_factory=dict)
     """The criterion as it was written, for custom evaluators; `{"threshold": …}` where it was a number."""
 
 
@@ -101,11 +101,11 @@ DEFAULT = Criteria(
 )
 
 
-def _keys(section: type[BaseModel], given: Any) -> Any:
+def _keys(section: type[BaseModel], values: Any) -> Any:
     """Keys of either spelling as the section's own. Others are ignored, unless they look misspelled."""
-    if not isinstance(given, Mapping):
-        return given
-    named = snake_keys(given, section.model_fields)
+    if not isinstance(values, Mapping):
+        return values
+    named = snake_keys(values, section.model_fields)
     for key in (key for key in named if key not in section.model_fields):
         meant = difflib.get_close_matches(snake_case(str(key)), section.model_fields, n=1, cutoff=0.6)
         if meant:
@@ -120,8 +120,8 @@ class _CriteriaObject(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _either_spelling(cls, given: Any) -> Any:
-        return _keys(cls, given)
+    def _either_spelling(cls, values: Any) -> Any:
+        return _keys(cls, values)
 
 
 class _JudgeOptions(_CriteriaObject):
@@ -133,11 +133,11 @@ class _JudgeOptions(_CriteriaObject):
     parallelism_limit: Annotated[int, Field(ge=1)] | None = None
 
 
-def _match_type(given: object) -> MatchType:
+def _match_type(value: object) -> MatchType:
     names = list(MatchType)
-    if isinstance(given, int) and not isinstance(given, bool) and 0 <= given < len(names):
-        return names[given]
-    name = re.sub("[- ]", "_", given.strip().upper()) if isinstance(given, str) else ""
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(names):
+        return names[value]
+    name = re.sub("[- ]", "_", value.strip().upper()) if isinstance(value, str) else ""
     if name in MatchType.__members__:
         return MatchType[name]
     raise ValueError("must be " + ", ".join(f"{name.value} or {n}" for n, name in enumerate(names)))
@@ -168,7 +168,7 @@ class _BuiltinCriterion(_CriteriaObject):
     include_intermediate_responses_in_final: bool = False
     stop_signal: Annotated[str, Field(min_length=1)] = STOP_SIGNAL
 
-    def value(self, metric: str, threshold: float, given: Mapping[str, Any]) -> Criterion:
+    def value(self, metric: str, threshold: float, written: Mapping[str, Any]) -> Criterion:
         return Criterion(
             metric=metric,
             threshold=threshold,
@@ -180,7 +180,7 @@ class _BuiltinCriterion(_CriteriaObject):
             evaluate_intermediate_nl_responses=self.evaluate_intermediate_nl_responses,
             include_intermediate_responses_in_final=self.include_intermediate_responses_in_final,
             stop_signal=self.stop_signal,
-            given=given,
+            written=written,
         )
 
 
@@ -265,11 +265,11 @@ def parse_criteria(data: Mapping[str, Any], source: str) -> Criteria:
     """
     file = _checked(_File, {"criteria": data} if _is_bare(data) else data, source)
     custom = {
-        name: _checked(_CustomMetric, given, source, "custom_metrics", name)
-        for name, given in (file.custom_metrics or {}).items()
+        name: _checked(_CustomMetric, metric, source, "custom_metrics", name)
+        for name, metric in (file.custom_metrics or {}).items()
     }
     return Criteria(
-        tuple(_criterion(name, given, custom, source) for name, given in file.criteria.items()),
+        tuple(_criterion(name, criterion, custom, source) for name, criterion in file.criteria.items()),
         {name: metric.value() for name, metric in custom.items()},
         (file.user_simulator_config or _UserSimulator()).value(),
     )
@@ -286,17 +286,17 @@ def _like_criterion(value: object) -> bool:
     return isinstance(value, int | float) or (isinstance(value, Mapping) and "threshold" in value)
 
 
-def _criterion(metric: str, given: Any, custom: Mapping[str, _CustomMetric], source: str) -> Criterion:
-    written = {"threshold": given} if isinstance(given, str | int | float | None) else given
+def _criterion(metric: str, value: Any, custom: Mapping[str, _CustomMetric], source: str) -> Criterion:
+    written = {"threshold": value} if isinstance(value, str | int | float | None) else value
     if metric in custom:
         base = _checked(_CustomCriterion, written, source, "criteria", metric)
         threshold = _within(base.threshold, custom[metric].bounds(), metric, source)
-        return Criterion(metric, threshold, given=written)
+        return Criterion(metric, threshold, written=written)
     if metric not in ADK_METRICS:
         raise UsageError(f"{source}: criteria: {_unknown_metric(metric, custom)}")
-    found = _checked(_BuiltinCriterion, written, source, "criteria", metric)
-    threshold = _within(found.threshold, ADK_METRICS[metric].thresholds or _UNBOUNDED, metric, source)
-    return found.value(metric, threshold, written)
+    criterion = _checked(_BuiltinCriterion, written, source, "criteria", metric)
+    threshold = _within(criterion.threshold, ADK_METRICS[metric].thresholds or _UNBOUNDED, metric, source)
+    return criterion.value(metric, threshold, written)
 
 
 def _unknown_metric(metric: str, custom: Mapping[str, Any]) -> str:
@@ -334,9 +334,9 @@ def _checked(section: type[_S], data: object, source: str, *at: str) -> _S:
     names = (snake_case(part) if isinstance(part, str) else str(part) for part in first["loc"])
     path = ".".join([*at, *names])
     message = _MESSAGES.get(first["type"]) or first["msg"].replace("Input should", "must")
-    found = _shortened(safe_repr(first["input"]))
+    value = _shortened(safe_repr(first["input"]))
     raise UsageError(
-        f"{source}: {path + ': ' if path else ''}{message.removeprefix('Value error, ')}; found {found}"
+        f"{source}: {path + ': ' if path else ''}{message.removeprefix('Value error, ')}; found {value}"
     )
 
 

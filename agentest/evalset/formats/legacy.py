@@ -1,4 +1,4 @@
-"""The other forms of evaluation sets, and how each becomes an EvalSet.
+"""The other forms of evaluation sets, and how each is converted to an EvalSet.
 
     legacy, with cases     [{name, data: [turn], initial_session?}]
     legacy, bare           [turn]: the whole file is one conversation
@@ -155,14 +155,14 @@ def without_extras(entries: Sequence[Any]) -> tuple[list[Any], tuple[str, ...]]:
     """
     extras: dict[str, None] = {}
 
-    def known(given: Any, parts: Mapping[str, Any]) -> Any:
+    def known(node: Any, parts: Mapping[str, Any]) -> Any:
         """`parts`: the known keys, each with those of the objects in its list; None where any may follow."""
-        if isinstance(given, list):
-            return [known(one, parts) for one in given]
-        if not isinstance(given, Mapping):
-            return given
+        if isinstance(node, list):
+            return [known(one, parts) for one in node]
+        if not isinstance(node, Mapping):
+            return node
         kept = {}
-        for key, value in given.items():
+        for key, value in node.items():
             name = snake_case(str(key))
             if name in parts:
                 kept[key] = known(value, parts[name]) if parts[name] else value
@@ -186,52 +186,52 @@ def from_legacy_turns(turns: Sequence[LegacyTurn], name: str) -> EvalSet:
     return EvalSet(name, cases, name)
 
 
-def from_data(given: DataSet, name: str) -> EvalSet:
-    cases = tuple(_case(case.name, [_data_invocation(case)]) for case in given.data)
-    return EvalSet(given.name or name, cases, given.name or name, given.description)
+def from_data(data_set: DataSet, name: str) -> EvalSet:
+    cases = tuple(_case(case.name, [_data_invocation(case)]) for case in data_set.data)
+    return EvalSet(data_set.name or name, cases, data_set.name or name, data_set.description)
 
 
-def from_scenarios(given: Scenarios, name: str) -> EvalSet:
+def from_scenarios(document: Scenarios, name: str) -> EvalSet:
     cases = (
         EvalCase(f"scenario-{number}", conversation_scenario=scenario)
-        for number, scenario in enumerate(given.scenarios, 1)
+        for number, scenario in enumerate(document.scenarios, 1)
     )
     return EvalSet(name, tuple(cases), name)
 
 
-def session_input(given: InitialSession | None) -> SessionInput | None:
+def session_input(session: InitialSession | None) -> SessionInput | None:
     """The session of a case; None where nothing at all is given, as in ADK."""
-    if given is None or given == InitialSession():
+    if session is None or session == InitialSession():
         return None
-    return SessionInput(given.app_name, given.user_id, given.state, given.session_id)
+    return SessionInput(session.app_name, session.user_id, session.state, session.session_id)
 
 
-def data_criteria(given: DataSet) -> Mapping[str, Any] | None:
+def data_criteria(data_set: DataSet) -> Mapping[str, Any] | None:
     """What the file asks for, as the content of a `test_config.json`; None where it says nothing.
 
     A reference answer is not a text to repeat: unless the file names `response_match_score`, it is held to
     be contained in the response or to mean the same (`reference_answer_match`).
     """
-    criteria = {metric: _criterion(metric, given) for metric in _metrics(given)}
-    return {"criteria": criteria} if criteria or given.metrics is not None else None
+    criteria = {metric: _criterion(metric, data_set) for metric in _metrics(data_set)}
+    return {"criteria": criteria} if criteria or data_set.metrics is not None else None
 
 
-def _metrics(given: DataSet) -> list[str]:
-    named = [*(given.metrics or ()), *(given.thresholds or ())]
-    if given.metrics is None and not given.thresholds:
-        named += ["tool_trajectory_avg_score"] * any(c.expected_tool_calls is not None for c in given.data)
-    if given.rubric and not any(metric.startswith(RUBRIC_PREFIX) for metric in named):
+def _metrics(data_set: DataSet) -> list[str]:
+    named = [*(data_set.metrics or ()), *(data_set.thresholds or ())]
+    if data_set.metrics is None and not data_set.thresholds:
+        named += ["tool_trajectory_avg_score"] * any(c.expected_tool_calls is not None for c in data_set.data)
+    if data_set.rubric and not any(metric.startswith(RUBRIC_PREFIX) for metric in named):
         named.append(RUBRIC_METRIC)
-    if "response_match_score" not in named and any(case.reference_answer for case in given.data):
+    if "response_match_score" not in named and any(case.reference_answer for case in data_set.data):
         named.append("reference_answer_match")
     return list(dict.fromkeys(named))
 
 
-def _criterion(metric: str, given: DataSet) -> float | dict[str, Any]:
-    threshold = (given.thresholds or {}).get(metric, THRESHOLDS.get(metric, DEFAULT_THRESHOLD))
-    if not given.rubric or not metric.startswith(RUBRIC_PREFIX):
+def _criterion(metric: str, data_set: DataSet) -> float | dict[str, Any]:
+    threshold = (data_set.thresholds or {}).get(metric, THRESHOLDS.get(metric, DEFAULT_THRESHOLD))
+    if not data_set.rubric or not metric.startswith(RUBRIC_PREFIX):
         return threshold
-    rubric = {"rubric_id": "rubric", "rubric_content": {"text_property": given.rubric}}
+    rubric = {"rubric_id": "rubric", "rubric_content": {"text_property": data_set.rubric}}
     return {"threshold": threshold, "rubrics": [rubric]}
 
 
@@ -242,8 +242,8 @@ def _legacy_case(case: LegacyCase) -> EvalCase:
 
 def _case(name: str, conversation: list[_Object], session: SessionInput | None = None) -> EvalCase:
     # From one document, not value by value: ten thousand cases are then read in half the time.
-    given = {"eval_id": name, "conversation": conversation, "session_input": session}
-    return EVAL_CASE.validate_python(given)
+    document = {"eval_id": name, "conversation": conversation, "session_input": session}
+    return EVAL_CASE.validate_python(document)
 
 
 def _legacy_invocation(turn: LegacyTurn, number: int) -> _Object:

@@ -212,12 +212,12 @@ def eval_set_json(eval_set: EvalSet) -> bytes:
     Nulls that stand in arguments, responses and states are kept. Reading it again gives the same set.
     Raises ValueError for what JSON cannot hold: Infinity and NaN, half of a surrogate pair.
     """
-    found = EVAL_SET.dump_json(eval_set, indent=2, by_alias=False, exclude_none=True) + b"\n"
-    if not finite(found):
+    document = EVAL_SET.dump_json(eval_set, indent=2, by_alias=False, exclude_none=True) + b"\n"
+    if not finite(document):
         raise ValueError(
             f"the set {eval_set.eval_set_id!r} holds Infinity or NaN, which JSON has no form for"
         )
-    return found
+    return document
 
 
 def finite(document: bytes) -> bool:
@@ -232,9 +232,9 @@ def finite(document: bytes) -> bool:
 
 
 def invocation_json(invocation: Invocation) -> dict[str, Any]:
-    """An invocation as results tell of it: camelCase, without what is not given."""
-    found: dict[str, Any] = _INVOCATION.dump_python(invocation, mode="json", by_alias=True, exclude_none=True)
-    return found
+    """An invocation as results hold it: camelCase, without what is not given."""
+    value: dict[str, Any] = _INVOCATION.dump_python(invocation, mode="json", by_alias=True, exclude_none=True)
+    return value
 
 
 def content(text: str, role: str) -> Content:

@@ -181,8 +181,8 @@ _CASUAL = UserBehavior(
 )
 
 PERSONAS: Mapping[str, UserPersona] = {
-    found.id: found
-    for found in (
+    persona.id: persona
+    for persona in (
         UserPersona(
             "EXPERT",
             "An expert knows exactly what they want and takes the assistant for a tool that should do it "
@@ -212,13 +212,13 @@ PERSONAS: Mapping[str, UserPersona] = {
 """By the names that files use; upper case counts."""
 
 
-def persona(given: object) -> object:
-    """A persona from its name; anything else as it is. Raises ValueError for a name that nobody has."""
-    if not isinstance(given, str):
-        return given
-    if given not in PERSONAS:
-        raise ValueError(f"there is no persona {given!r}; {did_you_mean(given, PERSONAS)}")
-    return PERSONAS[given]
+def persona(value: object) -> object:
+    """A persona from its name; anything else as it is. Raises ValueError for an unknown name."""
+    if not isinstance(value, str):
+        return value
+    if value not in PERSONAS:
+        raise ValueError(f"there is no persona {value!r}; {did_you_mean(value, PERSONAS)}")
+    return PERSONAS[value]
 
 
 def persona_text(persona: UserPersona, stop_signal: str = "</finished>") -> str:

@@ -1,4 +1,4 @@
-"""What is wrong in an evaluation set, told by case, invocation and key in the file's own spelling."""
+"""What is wrong in an evaluation set, located by case, invocation and key in the file's own spelling."""
 
 from __future__ import annotations
 
@@ -77,9 +77,9 @@ def shown(value: object) -> str:
     return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 1] + "…"
 
 
-def get(given: Mapping[str, Any], key: str) -> Any:
+def get(values: Mapping[str, Any], key: str) -> Any:
     """The value of a key in either spelling; None where it is not given."""
-    return given.get(key, given.get(to_camel(key)))
+    return values.get(key, values.get(to_camel(key)))
 
 
 def _problem(
@@ -95,10 +95,10 @@ def _split(location: Location, document: Any, names: Names) -> tuple[int | None,
     rest, value, heads = location, document, []
     case: int | None = None
     for key, word, id_key in ((names.cases, names.word, names.case_id), _invocation(names)):
-        found = _step(rest, key)
-        if found is None or word == "":
+        step = _step(rest, key)
+        if step is None or word == "":
             break
-        index, after = found
+        index, after = step
         value = _at(value, rest[: len(rest) - len(after)])
         rest = after
         heads.append(f"{word} {_called(value, id_key, index)}")
@@ -140,16 +140,16 @@ def _message(
         pair = _path(rest[:-1] if kind == "missing" else rest)
         return f"{pair} is {shown(detail['input'])}, expected a pair: [author, [parts]]"
     if kind == "value_error":
-        return _told_by_a_check(rest, detail)
+        return _check_message(rest, detail)
     expected = _EXPECTED.get(kind)
     where = _path(rest) if rest else "it"
     wanted = f"expected {expected}" if expected else detail["msg"]
     return f"{where} is {shown(detail['input'])}, {wanted}"
 
 
-def _told_by_a_check(rest: Location, detail: ErrorDetails) -> str:
-    said = str(detail["ctx"]["error"])
-    return f"{_path(rest)}: {said}" if rest else f"{said}; it has {', '.join(map(str, detail['input']))}"
+def _check_message(rest: Location, detail: ErrorDetails) -> str:
+    text = str(detail["ctx"]["error"])
+    return f"{_path(rest)}: {text}" if rest else f"{text}; it has {', '.join(map(str, detail['input']))}"
 
 
 def _unknown_key(location: Location, rest: Location, document: Any, valid: Mapping[str, set[str]]) -> str:
@@ -233,17 +233,17 @@ def _without_tags(location: Location) -> Location:
 
 def _valid_keys(shape: type) -> dict[str, set[str]]:
     """For every key under which objects stand, the keys that those may have; "" is the file itself."""
-    found: dict[str, set[str]] = {}
-    _collect("", shape, found)
-    return found
+    keys: dict[str, set[str]] = {}
+    _collect("", shape, keys)
+    return keys
 
 
-def _collect(key: str, shape: type, found: dict[str, set[str]]) -> None:
+def _collect(key: str, shape: type, keys: dict[str, set[str]]) -> None:
     hints = get_type_hints(shape)
     for field in fields(shape):
-        found.setdefault(key, set()).update(_spellings(shape, field.name))
+        keys.setdefault(key, set()).update(_spellings(shape, field.name))
         for part in _shapes_in(hints[field.name]):
-            _collect(field.name, part, found)
+            _collect(field.name, part, keys)
 
 
 def _spellings(shape: type, name: str) -> list[str]:

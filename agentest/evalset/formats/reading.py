@@ -36,7 +36,7 @@ from agentest.evalset.formats.targets import set_name
 from agentest.support.spelling import nearest, snake_case
 
 MAX_PROBLEMS = 5
-"""How many problems of one file an error tells."""
+"""How many problems of one file an error lists."""
 
 MAX_IDS = 20
 """How many ids of cases an error lists."""
@@ -91,7 +91,7 @@ _EVAL_SET = _Shape(
     EVAL_SET,
     EvalSet,
     Names("eval_cases", case_id="eval_id", invocations="conversation", line="eval_id"),
-    lambda given, _: given,
+    lambda eval_set, _: eval_set,
 )
 _LEGACY_CASES = _Shape(
     Form.LEGACY,
@@ -126,7 +126,7 @@ _SESSION = TypeAdapter(InitialSession)
 
 
 def read_eval_set(path: Path, initial_session: Mapping[str, Any] | None = None) -> ReadSet:
-    """Read a file of any form. Raises UsageError, which tells up to five problems of the file.
+    """Read a file of any form. Raises UsageError, which lists up to five problems of the file.
 
     Args:
         initial_session: `{app_name?, user_id?, state?}`, the session of cases that have none of their own.
@@ -135,20 +135,20 @@ def read_eval_set(path: Path, initial_session: Mapping[str, Any] | None = None) 
     session = _session(initial_session, "initial session") if initial_session else None
     text = read_bytes(path)
     read = _read_eval_set(path, text) or _read_any_form(path, text)
-    found = list(_problems_of_set(read.eval_set))
-    if found:
+    set_problems = list(_problems_of_set(read.eval_set))
+    if set_problems:
         lines = [read.lines[case.eval_id] for case in read.eval_set.eval_cases]
-        raise UsageError(_told(path, found, len(found), lines))
+        raise UsageError(_problem_text(path, set_problems, len(set_problems), lines))
     return _with_session(read, session) if session else read
 
 
 def read_session(path: Path) -> Mapping[str, Any]:
     """An initial session file: `{app_name?, user_id?, state?}`. Raises UsageError."""
-    given = parse_json(path, read_bytes(path))
-    if not isinstance(given, dict):
-        raise UsageError(f"{path}: is {shown(given)}, expected an object: {{app_name, user_id, state}}")
-    _session(given, str(path))
-    return given
+    session = parse_json(path, read_bytes(path))
+    if not isinstance(session, dict):
+        raise UsageError(f"{path}: is {shown(session)}, expected an object: {{app_name, user_id, state}}")
+    _session(session, str(path))
+    return session
 
 
 def select(read: ReadSet, cases: Sequence[str]) -> ReadSet:
@@ -182,11 +182,11 @@ def _read_eval_set(path: Path, text: bytes) -> ReadSet | None:
 
 
 def _read_any_form(path: Path, text: bytes) -> ReadSet:
-    shape, given, extras = _validated(path, text)
-    eval_set = shape.convert(given, set_name(path))
+    shape, document, extras = _validated(path, text)
+    eval_set = shape.convert(document, set_name(path))
     warnings = _legacy_warnings(path, extras) if shape.form is Form.LEGACY else ()
     return ReadSet(
-        eval_set, path, shape.form, _case_lines(text, eval_set, shape), shape.criteria(given), warnings
+        eval_set, path, shape.form, _case_lines(text, eval_set, shape), shape.criteria(document), warnings
     )
 
 
@@ -203,8 +203,8 @@ def _validated(path: Path, text: bytes) -> tuple[_Shape, Any, tuple[str, ...]]:
         return shape, shape.adapter.validate_python(document), extras
     except ValidationError as error:
         lines = _lines(text, line_texts(document, shape.names), shape.names.line)
-        found = problems(error, document, shape.type, shape.names)
-        raise UsageError(_told(path, found, error.error_count(), lines)) from None
+        file_problems = problems(error, document, shape.type, shape.names)
+        raise UsageError(_problem_text(path, file_problems, error.error_count(), lines)) from None
 
 
 def _with_set(document: Any, name: str) -> Any:
@@ -241,12 +241,12 @@ def _shape(path: Path, document: Any) -> _Shape:
         if "eval_set_id" in keys:
             return _EVAL_SET
     raise UsageError(
-        f"{path}: is no evaluation set: {_found(document)}, expected an object with `eval_cases`, `data` or "
-        "`scenarios`, or a list of legacy cases"
+        f"{path}: is no evaluation set: {_description(document)}, expected an object with `eval_cases`, "
+        "`data` or `scenarios`, or a list of legacy cases"
     )
 
 
-def _found(document: Any) -> str:
+def _description(document: Any) -> str:
     if not isinstance(document, dict):
         return f"found {shown(document)}"
     return "found the keys " + ", ".join(f"`{key}`" for key in [*document][:MAX_IDS]) if document else "empty"
@@ -257,20 +257,20 @@ def _problems_of_set(eval_set: EvalSet) -> Iterator[Problem]:
     if not eval_set.eval_cases:
         yield Problem(None, "has no cases")
     times = Counter(case.eval_id for case in eval_set.eval_cases)
-    told: set[str] = set()
+    reported: set[str] = set()
     for index, case in enumerate(eval_set.eval_cases):
-        if times[case.eval_id] > 1 and case.eval_id not in told:
-            told.add(case.eval_id)
+        if times[case.eval_id] > 1 and case.eval_id not in reported:
+            reported.add(case.eval_id)
             yield Problem(index, f"case `{case.eval_id}`: {times[case.eval_id]} cases have this id")
         if case.conversation == ():
             yield Problem(index, f"case `{case.eval_id}`: its conversation has no invocations")
 
 
-def _told(path: Path, found: Iterable[Problem], count: int, lines: Sequence[int]) -> str:
+def _problem_text(path: Path, entries: Iterable[Problem], count: int, lines: Sequence[int]) -> str:
     """The first of `count` problems, a line each; `lines`: where each case stands."""
-    told = [f"{path}{_line(problem, lines)}: {problem.message}" for problem in islice(found, MAX_PROBLEMS)]
+    first = [f"{path}{_line(entry, lines)}: {entry.message}" for entry in islice(entries, MAX_PROBLEMS)]
     more = [f"{path}: and {count - MAX_PROBLEMS} more problems"] if count > MAX_PROBLEMS else []
-    return "\n".join([*told, *more])
+    return "\n".join([*first, *more])
 
 
 def _line(problem: Problem, lines: Sequence[int]) -> str:
@@ -299,25 +299,25 @@ def _lines(text: bytes, wanted: Sequence[str], key: str) -> list[int]:
 
 def _lines_by_value(text: bytes, key: str) -> dict[str, list[int]]:
     """Every text that stands under the key in the file, in either spelling, and on which lines."""
-    found: defaultdict[str, list[int]] = defaultdict(list)
+    lines: defaultdict[str, list[int]] = defaultdict(list)
     line, seen = 1, 0
     first, _, rest = key.encode().partition(b"_")
     spellings = b"(?:_" + rest + b"|" + rest.title() + b")" if rest else b""
     for match in re.finditer(b'"' + first + spellings + _TEXT, text):
         line += text.count(b"\n", seen, match.start())
         seen = match.start()
-        found[from_json(b'"' + match[1] + b'"')].append(line)
-    return found
+        lines[from_json(b'"' + match[1] + b'"')].append(line)
+    return lines
 
 
-def _session(given: Mapping[str, Any], where: str) -> SessionInput | None:
+def _session(data: Mapping[str, Any], where: str) -> SessionInput | None:
     """The session that a file or a caller gives. Raises UsageError."""
     try:
-        read = _SESSION.validate_python(given)
+        read = _SESSION.validate_python(data)
     except ValidationError as error:
-        found = problems(error, given, InitialSession, Names())
-        raise UsageError(_told(Path(where), found, error.error_count(), ())) from None
-    if given and not _keys(given) & {"app_name", "user_id", "state", "session_id"}:
+        session_problems = problems(error, data, InitialSession, Names())
+        raise UsageError(_problem_text(Path(where), session_problems, error.error_count(), ())) from None
+    if data and not _keys(data) & {"app_name", "user_id", "state", "session_id"}:
         raise UsageError(
             f"{where}: has none of `app_name`, `user_id`, `state`, `session_id`; "
             "what the session holds goes under `state`"

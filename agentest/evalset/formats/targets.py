@@ -19,15 +19,15 @@ def find_eval_sets(folder: Path) -> list[Path]:
     """The evaluation sets below a folder, in the order of their paths. Raises UsageError when none."""
     if not folder.is_dir():
         raise UsageError(f"{folder}: is not a folder")
-    found = sorted(
+    files = sorted(
         Path(parent, name)
         for parent, _, names in os.walk(folder)
         for name in names
         if name.endswith(SUFFIXES)
     )
-    if not found:
+    if not files:
         raise UsageError(f"{folder}: no evaluation sets in it; their names end in {' or '.join(SUFFIXES)}")
-    return found
+    return files
 
 
 def parse_target(text: str, root: Path = Path()) -> tuple[str, tuple[str, ...]]:

@@ -81,7 +81,7 @@ class MetricInfo:
 
 @dataclass(frozen=True, slots=True)
 class EvalMetric:
-    """A metric as a function of the user's own is told of it.
+    """The metric that a function of the user's own receives.
 
     The threshold is the criterion's: google-adk gives such functions no other.
     """
@@ -137,14 +137,14 @@ class CustomGrader(CriterionGrader):
         return _graded(evaluation, len(actual), self.criterion.threshold)
 
     def _evaluate(self, actual: list[Invocation]) -> Any:
-        told = self.case.conversation
-        expected = None if told is None else deepcopy(list(told[: len(actual)]))  # it belongs to all runs
+        turns = self.case.conversation
+        expected = None if turns is None else deepcopy(list(turns[: len(actual)]))  # it belongs to all runs
         scenario = self.case.conversation_scenario
         if isinstance(self.code, Evaluator | type):
             evaluator = self.code(self.criterion.threshold) if isinstance(self.code, type) else self.code
             return _call(evaluator.evaluate_invocations, actual, expected, scenario)
-        given = SimpleNamespace(**deepcopy(dict(self.criterion.given)))
-        metric = EvalMetric(self.criterion.metric, None, given)
+        criterion = SimpleNamespace(**deepcopy(dict(self.criterion.written)))
+        metric = EvalMetric(self.criterion.metric, None, criterion)
         return _call(self.code, metric, actual, expected, scenario)
 
 
@@ -181,8 +181,8 @@ def _graded(evaluation: Any, invocations: int, threshold: float) -> Graded:
         index: _score(result.score) for index, result in enumerate(results) if result.score is not None
     }
     if turns:
-        told = [(r.score, getattr(r, "eval_status", None)) for r in results if r.score is not None]
-        _check_direction(told, threshold)
+        statuses = [(r.score, getattr(r, "eval_status", None)) for r in results if r.score is not None]
+        _check_direction(statuses, threshold)
         return Graded(turns)
     if evaluation.overall_score is None:
         return Graded(whole=Skipped("the evaluator gave no score"))
@@ -193,13 +193,13 @@ def _graded(evaluation: Any, invocations: int, threshold: float) -> Graded:
     return Graded(whole=whole)
 
 
-def _check_direction(told: Sequence[tuple[float, Any]], threshold: float) -> None:
-    """Raises ValueError when every status that was told says the opposite of its score: less is better.
+def _check_direction(statuses: Sequence[tuple[float, Any]], threshold: float) -> None:
+    """Raises ValueError when every status says the opposite of its score: less is better.
 
     google-adk then turns the comparison round. Here a score passes from its threshold on, always, so that
     such a metric would pass where it should fail.
     """
-    names = [(score, getattr(status, "name", None)) for score, status in told if score != threshold]
+    names = [(score, getattr(status, "name", None)) for score, status in statuses if score != threshold]
     known = [(score, name == "PASSED") for score, name in names if name in ("PASSED", "FAILED")]
     if known and all((score > threshold) != passed for score, passed in known):
         score, passed = known[0]

@@ -137,7 +137,7 @@ Give 1 if it is valid, 0 if it is not."""
 
 def turn_messages(goal: str, before: Sequence[Turn], turn: Turn, reply: str, question: str) -> list[Message]:
     """The messages to a judge of one turn. `reply` is what counts as the turn's reply."""
-    given = TurnInput(
+    turn_input = TurnInput(
         goal=goal,
         profile="",
         knowledge=(),
@@ -147,7 +147,7 @@ def turn_messages(goal: str, before: Sequence[Turn], turn: Turn, reply: str, que
         history=tuple(before),
         turn_index=turn.turn_index,
     )
-    return judge_messages(turn_context(given), question)
+    return judge_messages(turn_context(turn_input), question)
 
 
 def match_question(reference: str) -> str:

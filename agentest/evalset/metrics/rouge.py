@@ -83,7 +83,7 @@ _IS_MARK = _IsMark()
 
 
 class _Spaced(dict[int, str]):
-    """What a character becomes, so that white space is what separates words. Filled as characters are met."""
+    """Code point → text, so that white space is what separates words. Filled as characters are met."""
 
     def __missing__(self, code: int) -> str:
         self[code] = _spaced(code)

@@ -28,13 +28,13 @@ def effective_rubrics(case: EvalCase, criterion: Criterion, turn_index: int) -> 
     Empty where none applies. Raises UsageError for an id that is given twice.
     """
     invocation = invocation_at(case, turn_index)
-    given = (
+    by_owner = (
         ("the criterion", criterion.rubrics),
         ("the case", _of_type(case.rubrics, criterion)),
         ("the invocation", _of_type(invocation.rubrics if invocation else None, criterion)),
     )
     owners: dict[str, str] = {}
-    for owner, rubrics in given:
+    for owner, rubrics in by_owner:
         for rubric in rubrics:
             if rubric.rubric_id in owners:
                 where = _place(case, criterion, turn_index)
@@ -45,7 +45,7 @@ def effective_rubrics(case: EvalCase, criterion: Criterion, turn_index: int) -> 
                     "give each rubric an id of its own"
                 )
             owners[rubric.rubric_id] = owner
-    return tuple(rubric for _, rubrics in given for rubric in rubrics)
+    return tuple(rubric for _, rubrics in by_owner for rubric in rubrics)
 
 
 def check_rubrics(case: EvalCase, criterion: Criterion) -> None:
