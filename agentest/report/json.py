@@ -13,7 +13,7 @@ class JsonReporter:
     """Writes `results.json` when the run is over.
 
     Args:
-        conversations: where they are found; `Journal.conversations` where results let them go.
+        conversations: reads those of a scenario; `Journal.conversations` where results let them go.
     """
 
     name = "json"

@@ -76,7 +76,7 @@ class Broadcast:
     `finish` where it failed for a reason that may pass.
 
     Args:
-        warn: is told at once of what went wrong.
+        warn: receives a message at once where a reporter failed.
     """
 
     def __init__(self, reporters: Sequence[Reporter], warn: Callable[[str], object] = lambda _: None) -> None:
@@ -98,7 +98,7 @@ class Broadcast:
                     and isinstance(event, RunFinished)
                     and getattr(reporter, "repeats", False)
                 ):
-                    self._warn(f"reporter {reporter.name} failed: {_told(error)}; it will be tried again")
+                    self._warn(f"reporter {reporter.name} failed: {_message(error)}; it will be tried again")
                     self._again.append((reporter, event))
                 else:
                     self._fail(reporter, error)
@@ -121,7 +121,7 @@ class Broadcast:
 
     def _fail(self, reporter: Reporter, error: Exception) -> None:
         self.failed.add(reporter.name)
-        self.problems.append(f"reporter {reporter.name} failed: {_told(error)}")
+        self.problems.append(f"reporter {reporter.name} failed: {_message(error)}")
         self._warn(self.problems[-1])
 
 
@@ -130,5 +130,5 @@ def _may_pass(error: Exception) -> bool:
     return isinstance(error, OSError) and error.errno in _PASSING
 
 
-def _told(error: Exception) -> str:
+def _message(error: Exception) -> str:
     return str(error) if isinstance(error, OutputError) else f"{type(error).__name__}: {error}"

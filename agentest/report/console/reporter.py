@@ -65,7 +65,7 @@ def open_console(environ: Mapping[str, str], stream: TextIO, *, live: bool = Fal
 
 
 class ConsoleReporter:
-    """Tells a run on a console.
+    """Shows a run on a console.
 
     Args:
         live: show progress that moves; by default on a terminal.

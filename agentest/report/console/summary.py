@@ -17,7 +17,7 @@ from agentest.transcript import Usage
 from agentest.verdict import run_status
 
 _SLOWEST = 3
-_TOLD_SHARE = 0.005
+_SHOWN_SHARE = 0.005
 _ORDER = (Status.FAILED, Status.ERRORED, Status.PASSED, Status.SKIPPED)
 
 
@@ -90,7 +90,7 @@ def _models(models: Mapping[str, str | None]) -> Iterator[Part]:
     if not roles:
         yield "offline (no model): LLM metrics are skipped", "yellow"
         return
-    yield ", ".join(f"{model} ({', '.join(found)})" for model, found in roles.items())
+    yield ", ".join(f"{model} ({', '.join(names)})" for model, names in roles.items())
     if "judge" in models and not models["judge"]:
         yield "; no judge: LLM metrics are skipped", "yellow"
 
@@ -136,7 +136,7 @@ def _waiting(result: RunResult) -> Iterator[Line]:
         ("judges", time.judges_ms),
         ("Agentest itself", time.own_ms),
     )
-    shown = [f"{who} {ms / time.total_ms:.0%}" for who, ms in parts if ms / time.total_ms >= _TOLD_SHARE]
+    shown = [f"{who} {ms / time.total_ms:.0%}" for who, ms in parts if ms / time.total_ms >= _SHOWN_SHARE]
     each = duration(time.total_ms / result.conversations)
     yield line(0, f"{each} a conversation: {', '.join(shown)}", lead=(("Time spent  ", "bold"),))
     yield BLANK
@@ -168,9 +168,9 @@ def _cost(cost: float | None) -> Iterator[str]:
 
 def _agent_calls(result: RunResult) -> Iterator[str]:
     totals = [scenario.totals for scenario in result.scenarios]
-    retries = sum(found.agent_retries for found in totals)
+    retries = sum(each.agent_retries for each in totals)
     yield count(result.agent_calls, "call") + (f" ({count(retries, 'retry', 'retries')})" if retries else "")
-    yield from _tokens(sum((found.agent_tokens for found in totals), Usage()))
+    yield from _tokens(sum((each.agent_tokens for each in totals), Usage()))
 
 
 def _tokens(usage: Usage) -> Iterator[str]:
@@ -186,11 +186,11 @@ def _warnings(result: RunResult) -> Iterator[Line]:
 
 
 def _recap(result: RunResult, look: Look) -> Iterator[Line]:
-    found = [*result.with_status(Status.FAILED), *result.with_status(Status.ERRORED)]
-    if not found:
+    not_passed = [*result.with_status(Status.FAILED), *result.with_status(Status.ERRORED)]
+    if not not_passed:
         return
     yield line(0, ("Not passed", "bold"))
-    for scenario in found:
+    for scenario in not_passed:
         status = scenario.verdict.status
         agent: tuple[Chunk, ...] = (((f"[{scenario.agent}]", "magenta"),),) if look.several_agents else ()
         lead: Chunk = ("  ", (look.glyphs.badge(status), STYLES[status]), "  ")
