@@ -165,13 +165,13 @@ class Codec(Generic[T]):
     @property
     def keys(self) -> dict[str, bool]:
         """Every key that is written, and whether it always is."""
-        found: dict[str, bool] = {}
+        keys: dict[str, bool] = {}
         for member in self._members:
             if isinstance(member, _FlatMember):
-                found |= member.codec.keys
+                keys |= member.codec.keys
             else:
-                found[member.key] = member.unwritten is MISSING
-        return found
+                keys[member.key] = member.unwritten is MISSING
+        return keys
 
     def key(self, name: str) -> str:
         """The key of a field."""

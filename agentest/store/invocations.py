@@ -27,7 +27,7 @@ def _content(text: str, role: str) -> dict[str, Any]:
 
 
 def _call(call: ToolCall, n: int) -> dict[str, Any]:
-    # What the agent sent in place of arguments has no form in ADK: told under a key of its own.
+    # What the agent sent in place of arguments has no form in ADK: it has a key of its own.
     args = dict(call.args) if isinstance(call.args, Mapping) else {"invalid_arguments": call.args}
     return {"id": f"call-{n}", "name": call.name, "args": args}
 
@@ -48,10 +48,10 @@ def unwrapped(response: Mapping[str, Any]) -> Any:
     return response["result"] if _is_wrapping(response) else response
 
 
-def _is_wrapping(found: Mapping[str, Any]) -> bool:
+def _is_wrapping(value: Mapping[str, Any]) -> bool:
     """Whether an object may stand for a result that is none. An object under `result` is a tool's own, unless
     it would be taken for such a one itself."""
-    if found.keys() != {"result"}:
+    if value.keys() != {"result"}:
         return False
-    inner = found["result"]
+    inner = value["result"]
     return not isinstance(inner, Mapping) or _is_wrapping(inner)

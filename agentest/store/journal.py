@@ -36,7 +36,7 @@ _AFTER_HEAD = b"null}"
 class Journal:
     """Writes the journal, and finds conversations in it until it is closed.
 
-    What cannot be written, as the disk is full, waits in memory and is found there.
+    What cannot be written, as the disk is full, waits in memory and is read from there.
 
     Args:
         warn: receives a message as soon as that happens, and another when it is over.
@@ -88,7 +88,7 @@ class Journal:
             yield self._file.read(start, length)
 
     def close(self) -> None:
-        """Close the file. Conversations are not found any more."""
+        """Close the file. Conversations cannot be read any more."""
         self._file.close()
 
     def _begin(self, event: RunStarted) -> None:

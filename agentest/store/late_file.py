@@ -40,8 +40,9 @@ class LateFile:
     end of the file, without a newline.
 
     Args:
-        warn: is told at once when something cannot be written, and when all of it has been written after all.
-        most_waiting: bytes that may wait in memory; what comes beyond that is lost, which is told as well.
+        warn: receives a message at once when something cannot be written, when all of it has been, and when
+            lines are lost.
+        most_waiting: bytes that may wait in memory; what comes beyond that is lost.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class LateFile:
         """Where the next line will begin."""
         self._late = False
         self.lost = 0
-        """Lines that nobody will find."""
+        """How many lines were never written and never will be."""
 
     def add(self, line: bytes) -> int | None:
         """Write a line, now or later; where it begins, or None where it is lost."""
@@ -111,7 +112,7 @@ class LateFile:
         raise OSError(f"{self._path} has no line at {start}")
 
     def close(self) -> None:
-        """Close the file. Nothing is found any more."""
+        """Close the file. Its lines cannot be read any more."""
         self._closed = True
         self._waiting.clear()
         if self._file is not None:
