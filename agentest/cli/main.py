@@ -215,7 +215,7 @@ def export(results: Path, output: Path | None, force: bool, **given: Any) -> int
             Output(sys.stdout).write_bytes(source(exported.content.decode()))
         else:
             write(exported, output, force=force)
-            say(f"{output}: {exported.told}")
+            say(f"{output}: {exported.summary}")
         return ExitCode.PASSED
 
     return _ended(go)

@@ -80,12 +80,12 @@ class Coverage:
     @property
     def cells(self) -> dict[tuple[str, str], tuple[Placed, ...]]:
         """The scenarios of every task and path; () for a gap."""
-        found: dict[tuple[str, str], list[Placed]] = {(t, p): [] for t in self.tasks for p in self.paths}
+        cells: dict[tuple[str, str], list[Placed]] = {(t, p): [] for t in self.tasks for p in self.paths}
         for scenario in self.scenarios:
             for task in scenario.tasks:
                 for path in scenario.paths:
-                    found[task, path].append(scenario)
-        return {cell: tuple(scenarios) for cell, scenarios in found.items()}
+                    cells[task, path].append(scenario)
+        return {cell: tuple(scenarios) for cell, scenarios in cells.items()}
 
     @property
     def gaps(self) -> dict[str, tuple[str, ...]]:
@@ -104,7 +104,7 @@ class Coverage:
     def cells_share(self) -> Share | None:
         """Cells that have a scenario; None where no scenario is placed."""
         cells = self.cells
-        return Share(sum(bool(found) for found in cells.values()), len(cells)) if cells else None
+        return Share(sum(bool(scenarios) for scenarios in cells.values()), len(cells)) if cells else None
 
     @property
     def tools_share(self) -> Share | None:
@@ -183,5 +183,5 @@ def _tools(units: Iterable[Unit], calls: Sequence[ToolCall]) -> tuple[ToolUse, .
 
 def _failed(call: ToolCall) -> bool:
     """Whether the agent saw the call fail: an exception, wrong arguments, an answer with an `error`."""
-    told = call.result.get("error") if isinstance(call.result, Mapping) else None
-    return bool(call.error or call.invalid_arguments or told)
+    error = call.result.get("error") if isinstance(call.result, Mapping) else None
+    return bool(call.error or call.invalid_arguments or error)

@@ -105,8 +105,8 @@ def _matrix_lines(coverage: Coverage, printer: Printer) -> Iterator[Line]:
 
 def _legend(printer: Printer) -> str:
     marks = printer.glyphs.marks
-    told = [f"{marks[status]} {status}" for status in (Status.PASSED, Status.FAILED, Status.ERRORED)]
-    return f"passed/scenarios: {', '.join(told)}, ? not in the results, – none"
+    meanings = [f"{marks[status]} {status}" for status in (Status.PASSED, Status.FAILED, Status.ERRORED)]
+    return f"passed/scenarios: {', '.join(meanings)}, ? not in the results, – none"
 
 
 def _share(share: Share, noun: str, verb: str, verbs: str) -> tuple[Part, ...]:
@@ -169,11 +169,11 @@ def as_json(coverage: Coverage) -> str:
             {
                 "task": task,
                 "path": path,
-                "scenarios": [{"name": s.name, "status": s.status and s.status.value} for s in found],
+                "scenarios": [{"name": s.name, "status": s.status and s.status.value} for s in scenarios],
             }
-            for (task, path), found in cells
+            for (task, path), scenarios in cells
         ],
-        "gaps": [{"task": task, "path": path} for (task, path), found in cells if not found],
+        "gaps": [{"task": task, "path": path} for (task, path), scenarios in cells if not scenarios],
         "untagged": [{"name": s.name, "where": s.where} for s in coverage.outside],
         "skipped": coverage.skipped,
         "tools": [{"name": t.name, "called": t.called, "failed": t.failed} for t in coverage.tools],

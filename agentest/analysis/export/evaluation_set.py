@@ -35,5 +35,5 @@ def _case(held: Held, created: float) -> EvalCase:
     )
 
 
-def _invocation(told: dict[str, Any], created: float) -> Invocation:
-    return _INVOCATION.validate_python({**told, "creationTimestamp": created})
+def _invocation(data: dict[str, Any], created: float) -> Invocation:
+    return _INVOCATION.validate_python({**data, "creationTimestamp": created})

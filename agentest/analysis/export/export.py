@@ -19,7 +19,7 @@ class Exported:
     """A file's content, what is in it in words, and what the user should know about it."""
 
     content: bytes
-    told: str
+    summary: str
     notes: tuple[str, ...]
 
 

@@ -31,7 +31,7 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class Brackets:
     """Items between brackets: a list, a dict or a call."""
 
     opening: str
@@ -41,13 +41,13 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A part of a group; `lead` is what stands before it: a dict's key, an argument's name."""
+    """A part between brackets; `lead` is what stands before it: a dict's key, an argument's name."""
 
     node: Node
     lead: str = ""
 
 
-Node = str | Text | Group
+Node = str | Text | Brackets
 """An atom is a str: a number, None, an empty list."""
 
 
@@ -68,14 +68,14 @@ def mapping(items: Iterator[tuple[str, Node]] | Sequence[tuple[str, Node]]) -> N
 
 
 def bracketed(opening: str, items: Iterator[Item] | Sequence[Item], closing: str) -> Node:
-    """A group, or an atom where nothing is in it."""
-    found = tuple(items)
-    return Group(opening, found, closing) if found else opening + closing
+    """Brackets, or an atom where nothing is in them."""
+    contents = tuple(items)
+    return Brackets(opening, contents, closing) if contents else opening + closing
 
 
-def opened(group: Group) -> str:
-    """The group's source at the margin, one item a line."""
-    return "\n".join(_open(group, 0, "", ""))
+def opened(brackets: Brackets) -> str:
+    """The source of the brackets at the margin, one item a line."""
+    return "\n".join(_open(brackets, 0, "", ""))
 
 
 def literal(text: str) -> str:
@@ -86,7 +86,7 @@ def literal(text: str) -> str:
 
 def _body(text: str) -> str:
     """The text with everything but quotes escaped; repr knows which characters cannot be seen."""
-    return _SPECIAL.sub(lambda found: repr(found[0])[1:-1], text)
+    return _SPECIAL.sub(lambda match: repr(match[0])[1:-1], text)
 
 
 def _number(value: float) -> str:
@@ -99,7 +99,7 @@ def _lines(item: Item, indent: int, tail: str) -> Iterator[str]:
     """The item at this indentation, with what stands after it."""
     flat = _flat(item.node)
     fits = indent + _columns(item.lead + flat + tail) <= _WIDTH
-    if isinstance(item.node, Group) and not fits:
+    if isinstance(item.node, Brackets) and not fits:
         yield from _open(item.node, indent, item.lead, tail)
     elif isinstance(item.node, Text) and not fits:
         yield from _text(item.node.value, indent, item.lead, tail)
@@ -107,11 +107,11 @@ def _lines(item: Item, indent: int, tail: str) -> Iterator[str]:
         yield " " * indent + item.lead + flat + tail
 
 
-def _open(group: Group, indent: int, lead: str, tail: str) -> Iterator[str]:
-    yield " " * indent + lead + group.opening
-    for item in group.items:
+def _open(brackets: Brackets, indent: int, lead: str, tail: str) -> Iterator[str]:
+    yield " " * indent + lead + brackets.opening
+    for item in brackets.items:
         yield from _lines(item, indent + _INDENT, ",")
-    yield " " * indent + group.closing + tail
+    yield " " * indent + brackets.closing + tail
 
 
 def _text(value: str, indent: int, lead: str, tail: str) -> Iterator[str]:
@@ -144,8 +144,8 @@ def _pieces(text: str, width: int) -> Iterator[str]:
 
 def _words(text: str, width: int) -> Iterator[str]:
     """The words with the space after them; single characters of a word that is wider than this."""
-    for found in _WORD.finditer(text):
-        word = found[0]
+    for match in _WORD.finditer(text):
+        word = match[0]
         yield from (word,) if _most_columns(word) <= width else word
 
 

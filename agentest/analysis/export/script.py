@@ -6,7 +6,7 @@ import json
 import keyword
 from collections.abc import Iterator, Mapping, Sequence
 
-from agentest.analysis.export.literals import Group, Item, Node, Text, bracketed, mapping, node, opened
+from agentest.analysis.export.literals import Brackets, Item, Node, Text, bracketed, mapping, node, opened
 from agentest.analysis.export.selection import Held
 from agentest.transcript import Conversation, ToolCall
 
@@ -19,10 +19,10 @@ def script(held: Sequence[Held]) -> str:
 
     Its users say the same, its tools answer the same, call by call, and the agent must make the same calls.
     """
-    groups = [_scenario(each) for each in held]
-    used = {name for group in groups for name in _called(group)}
+    scenarios = [_scenario(each) for each in held]
+    used = {name for each in scenarios for name in _called(each)}
     imports = "from agentest import " + ", ".join(name for name in _NAMES if name in used)
-    return "\n\n".join([_ABOUT, imports, *(opened(group) for group in groups)]) + "\n"
+    return "\n\n".join([_ABOUT, imports, *(opened(each) for each in scenarios)]) + "\n"
 
 
 def nameless(conversation: Conversation) -> bool:
@@ -30,7 +30,7 @@ def nameless(conversation: Conversation) -> bool:
     return any(not call.name.strip() for call in conversation.tool_calls)
 
 
-def _scenario(held: Held) -> Group:
+def _scenario(held: Held) -> Brackets:
     conversation = held.conversation
     calls = conversation.tool_calls
     turns = [turn.user_message for turn in conversation.turns]
@@ -43,7 +43,7 @@ def _scenario(held: Held) -> Group:
         Item(mapping([("match_mode", Text("strict")), ("expected", expected)]), "trajectory="),
         Item(node(["exported"]), "tags="),
     ]
-    return Group("scenario(", tuple(items), ")")
+    return Brackets("scenario(", tuple(items), ")")
 
 
 def _expected(call: ToolCall) -> Node:
@@ -93,8 +93,8 @@ def _answer(call: ToolCall) -> tuple[bool, str]:
     return _raised(call), json.dumps(call.result)  # as text, for which 1, 1.0 and True are not the same
 
 
-def _called(group: Group) -> Iterator[str]:
-    yield group.opening.removesuffix("(")
-    for item in group.items:
-        if isinstance(item.node, Group):
+def _called(brackets: Brackets) -> Iterator[str]:
+    yield brackets.opening.removesuffix("(")
+    for item in brackets.items:
+        if isinstance(item.node, Brackets):
             yield from _called(item.node)

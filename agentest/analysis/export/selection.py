@@ -120,12 +120,12 @@ def unfinished(conversation: Conversation) -> str | None:
 
 
 def _left_out(chosen: Sequence[Held], limit: int) -> list[str]:
-    told = [
+    notes = [
         f"left out {held.conversation.conversation_id}, which did not finish: {shortened(why)}"
         for held in chosen
         if (why := unfinished(held.conversation))
     ]
-    return told if len(told) <= limit else [*told[:limit], f"left out {len(told) - limit} more"]
+    return notes if len(notes) <= limit else [*notes[:limit], f"left out {len(notes) - limit} more"]
 
 
 def _not_passed(finished: Sequence[Held]) -> list[str]:
