@@ -91,10 +91,10 @@ def load(path: Path, environ: MutableMapping[str, str] = os.environ) -> LoadedCo
 
 def _read_dotenv(path: Path, environ: MutableMapping[str, str]) -> None:
     try:
-        found = dotenv_values(path)
+        variables = dotenv_values(path)
     except (UnicodeDecodeError, OSError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from None
-    for name, value in found.items():
+    for name, value in variables.items():
         if value is not None:
             environ.setdefault(name, value)
 
@@ -140,8 +140,8 @@ def _read_yaml(path: Path) -> tuple[Any, dict[Path_, int]]:
     except RecursionError:
         raise ConfigError(f"{path}: {_TOO_DEEP}") from None
     if node is None or not isinstance(data, dict):
-        found = "is empty" if data is None else f"holds a {type(data).__name__}"
-        raise ConfigError(f"{path}: {found}, expected keys and values, at least `agent`")
+        problem = "is empty" if data is None else f"holds a {type(data).__name__}"
+        raise ConfigError(f"{path}: {problem}, expected keys and values, at least `agent`")
     lines: dict[Path_, int] = {}
     try:
         _note_lines(node, (), lines, path)
@@ -181,7 +181,7 @@ def _interpolate(value: Any, environ: Mapping[str, str], used: dict[str, str], a
     if isinstance(value, str):
         return _fill(value, environ, used, at)
     if isinstance(value, Section):
-        value = _given(value)
+        value = _set_values(value)
     if isinstance(value, Mapping):
         return {k: _interpolate(v, environ, used, (*at, k)) for k, v in value.items()}
     if isinstance(value, list | tuple):
@@ -189,8 +189,8 @@ def _interpolate(value: Any, environ: Mapping[str, str], used: dict[str, str], a
     return value
 
 
-def _given(section: Section) -> dict[str, Any]:
-    """What a Python configuration gave a section. Its `type` makes an agent of `compare` a whole one."""
+def _set_values(section: Section) -> dict[str, Any]:
+    """What a Python configuration sets in a section. `type` makes an agent of `compare` whole."""
     names = {*section.model_fields_set, *({"type"} & type(section).model_fields.keys())}
     return {name: getattr(section, name) for name in type(section).model_fields if name in names}
 

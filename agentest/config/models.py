@@ -73,7 +73,7 @@ class JudgeSettings(ModelSettings):
     batch: bool = False
     """Ask for all 1–5 metrics of a turn in one call."""
     cache: bool = True
-    """Mark the part that a turn's judges share for providers that cache prompts only when told to."""
+    """Mark the part that a turn's judges share, for providers that cache prompts only on request."""
 
     @field_validator("samples")
     @classmethod

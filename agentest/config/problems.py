@@ -39,7 +39,7 @@ def describe(error: ValidationError, path: Path, lines: dict[Path_, int], redact
 
 
 def _problem(details: Any, at: Path_, redact: Redactor) -> str:
-    kind, found = details["type"], details["input"]
+    kind, value = details["type"], details["input"]
     if kind == "extra_forbidden":
         return _unknown_key(details["loc"])
     if kind == "union_tag_invalid":
@@ -48,16 +48,16 @@ def _problem(details: Any, at: Path_, redact: Redactor) -> str:
     if kind == "missing":
         return "the key is missing"
     message = _OURS.sub("", details["msg"].removeprefix("Value error, "))
-    shown = _shown(found, at, redact)
+    shown = _shown(value, at, redact)
     if kind == "value_error" or shown is None:
         return redact(message)
     return f"found {shown}; {message[0].lower()}{message[1:]}"
 
 
-def _shown(found: Any, at: Path_, redact: Redactor) -> str | None:
-    if isinstance(found, str | int | float | bool) or found is None:
-        secret = found is not None and any(looks_secret(str(part)) for part in at)
-        return HIDDEN if secret else redact.error(repr(found))
+def _shown(value: Any, at: Path_, redact: Redactor) -> str | None:
+    if isinstance(value, str | int | float | bool) or value is None:
+        secret = value is not None and any(looks_secret(str(part)) for part in at)
+        return HIDDEN if secret else redact.error(repr(value))
     return None
 
 
@@ -75,7 +75,7 @@ def _place_of(details: Any) -> Path_:
 
 
 def _unknown_key(loc: Path_) -> str:
-    """What is valid where an unknown key was found; `loc` as pydantic tells it, with the type of an agent."""
+    """The message for an unknown key and what is valid there; `loc` is pydantic's, with an agent's type."""
     key, section = str(loc[-1]), _section_at(loc[:-1])
     hint = did_you_mean(key, section.model_fields)
     if issubclass(section, AnyAgent) and snake_case(key) in agent_keys():
