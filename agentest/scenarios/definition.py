@@ -110,10 +110,10 @@ _registry: ContextVar[list[Scenario] | None] = ContextVar("agentest_registry", d
 @contextmanager
 def collecting() -> Iterator[list[Scenario]]:
     """Collect the scenarios that are defined meanwhile, in this context alone."""
-    found: list[Scenario] = []
-    token = _registry.set(found)
+    scenarios: list[Scenario] = []
+    token = _registry.set(scenarios)
     try:
-        yield found
+        yield scenarios
     finally:
         _registry.reset(token)
 
@@ -177,12 +177,12 @@ def scenario(
     Raises:
         ScenarioError: with file, line, scenario and option.
     """
-    given = {key: value for key, value in locals().items() if key != "camel_case" and value is not None}
-    given.setdefault("name", name)
+    options = {key: value for key, value in locals().items() if key != "camel_case" and value is not None}
+    options.setdefault("name", name)
     frame = sys._getframe(1)
     file, line = str(Path(frame.f_code.co_filename).resolve()), frame.f_lineno
     try:
-        made = _make({**given, **_camel_options(camel_case, given)}, file, line)
+        made = _make({**options, **_camel_options(camel_case, options)}, file, line)
     except ValueError as error:
         raise ScenarioError(f"{file}:{line}: scenario {name!r}: {error}") from None
     registry = _registry.get()
@@ -194,12 +194,12 @@ def scenario(
 _OPTIONS = tuple(scenario.__kwdefaults__ or ())
 
 
-def _camel_options(extra: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def _camel_options(extra: Mapping[str, Any], named: Mapping[str, Any]) -> dict[str, Any]:
     options = snake_keys(extra, _OPTIONS)
     for key in options:
         if key not in _OPTIONS:
             raise ValueError(f"unknown option `{key}`; {did_you_mean(key, _OPTIONS)}")
-        if key in given:
+        if key in named:
             raise ValueError(f"`{key}` is given twice, in both spellings")
     return options
 
@@ -257,10 +257,10 @@ def _positive(value: Any, key: str) -> int | None:
     return value
 
 
-def _knowledge(given: Any) -> tuple[str, ...]:
-    if isinstance(given, str) or not isinstance(given, Sequence):
-        raise ValueError(f"knowledge: expected a list of texts, found {given!r}")
-    return tuple(_knowledge_item(item, f"knowledge[{i}]") for i, item in enumerate(given))
+def _knowledge(facts: Any) -> tuple[str, ...]:
+    if isinstance(facts, str) or not isinstance(facts, Sequence):
+        raise ValueError(f"knowledge: expected a list of texts, found {facts!r}")
+    return tuple(_knowledge_item(item, f"knowledge[{i}]") for i, item in enumerate(facts))
 
 
 def _knowledge_item(item: Any, key: str) -> str:
@@ -272,12 +272,12 @@ def _knowledge_item(item: Any, key: str) -> str:
 PLACEHOLDERS = ("profile", "goal", "knowledge")
 
 
-def _template(given: Any) -> str | None:
-    if given is None:
+def _template(template: Any) -> str | None:
+    if template is None:
         return None
     from agentest.support.templates import placeholders
 
-    text = _required_text(given, "user_prompt_template")
+    text = _required_text(template, "user_prompt_template")
     for name in placeholders(text):
         if name not in PLACEHOLDERS:
             raise ValueError(
@@ -287,14 +287,14 @@ def _template(given: Any) -> str | None:
     return text
 
 
-def _turns(given: Any) -> tuple[ScriptedTurn, ...]:
-    if given is None:
+def _turns(turns: Any) -> tuple[ScriptedTurn, ...]:
+    if turns is None:
         return ()
-    if isinstance(given, str) or not isinstance(given, Sequence):
-        raise ValueError(f"turns: expected a list of user messages, found {given!r}")
-    if not given:
+    if isinstance(turns, str) or not isinstance(turns, Sequence):
+        raise ValueError(f"turns: expected a list of user messages, found {turns!r}")
+    if not turns:
         raise ValueError("turns: is empty; give at least one user message")
-    return tuple(_turn(item, f"turns[{i}]") for i, item in enumerate(given))
+    return tuple(_turn(item, f"turns[{i}]") for i, item in enumerate(turns))
 
 
 def _turn(item: Any, key: str) -> ScriptedTurn:
@@ -311,15 +311,15 @@ def _turn(item: Any, key: str) -> ScriptedTurn:
 
 
 def _trajectory(options: Mapping[str, Any], prefix: str = "") -> Trajectory | None:
-    given = {name: options[name] for name in ("trajectory", "assertions") if options.get(name) is not None}
-    if len(given) > 1:
+    values = {name: options[name] for name in ("trajectory", "assertions") if options.get(name) is not None}
+    if len(values) > 1:
         raise ValueError(f"{prefix}trajectory: is given twice, as `trajectory` and as `assertions`")
-    if "assertions" in given:
-        inner = known_keys(given["assertions"], ("tool_calls",), f"{prefix}assertions")
+    if "assertions" in values:
+        inner = known_keys(values["assertions"], ("tool_calls",), f"{prefix}assertions")
         if "tool_calls" not in inner:
             raise ValueError(f"{prefix}assertions.tool_calls: is missing")
         return parse_trajectory(inner["tool_calls"], f"{prefix}assertions.tool_calls")
-    return parse_trajectory(given["trajectory"], f"{prefix}trajectory") if given else None
+    return parse_trajectory(values["trajectory"], f"{prefix}trajectory") if values else None
 
 
 def parse_tools(options: Mapping[str, Any]) -> dict[str, Mock]:
@@ -335,63 +335,63 @@ def parse_tools(options: Mapping[str, Any]) -> dict[str, Mock]:
     return {_required_text(name, "tools"): _mock(mock, f"tools[{name!r}]") for name, mock in tools.items()}
 
 
-def _mock(given: Any, key: str) -> Mock:
+def _mock(mock: Any, key: str) -> Mock:
     """A mock with its functions' signatures read and its plain values known to be JSON."""
-    if isinstance(given, MockSequence):
-        return MockSequence(tuple(_step(step, f"{key}, step {i}") for i, step in enumerate(given.steps)))
-    if _is_exception(given):
-        raise ValueError(f"{key}: is an exception; write sequence({given!r}) to have it raised")
-    return _step(given, key)
+    if isinstance(mock, MockSequence):
+        return MockSequence(tuple(_step(step, f"{key}, step {i}") for i, step in enumerate(mock.steps)))
+    if _is_exception(mock):
+        raise ValueError(f"{key}: is an exception; write sequence({mock!r}) to have it raised")
+    return _step(mock, key)
 
 
-def _step(given: Any, key: str) -> Any:
-    if _is_exception(given):
-        return given
-    if callable(given):
+def _step(step: Any, key: str) -> Any:
+    if _is_exception(step):
+        return step
+    if callable(step):
         try:
-            return bind(given)
+            return bind(step)
         except (TypeError, ValueError) as error:
             raise ValueError(
                 f"{key}: the function cannot be called with a tool's arguments: {error}"
             ) from None
     try:
-        json_text(given)
+        json_text(step)
     except NotJson as error:
         raise ValueError(f"{key}: the answer is not JSON-serialisable: {error}") from None
-    return given
+    return step
 
 
-def _is_exception(given: Any) -> bool:
-    return isinstance(given, BaseException) or (isinstance(given, type) and issubclass(given, BaseException))
+def _is_exception(value: Any) -> bool:
+    return isinstance(value, BaseException) or (isinstance(value, type) and issubclass(value, BaseException))
 
 
-def _thresholds(given: Any) -> dict[str, float]:
-    if not isinstance(given, Mapping):
-        raise ValueError(f"thresholds: expected a dict from metric to number, found {given!r}")
+def _thresholds(thresholds: Any) -> dict[str, float]:
+    if not isinstance(thresholds, Mapping):
+        raise ValueError(f"thresholds: expected a dict from metric to number, found {thresholds!r}")
     try:
-        return normal_thresholds(given)
+        return normal_thresholds(thresholds)
     except ValueError as error:
         raise ValueError(f"thresholds: {error}") from None
 
 
-def _metrics(given: Any) -> tuple[str, ...] | None:
-    if given is None:
+def _metrics(names: Any) -> tuple[str, ...] | None:
+    if names is None:
         return None
-    if isinstance(given, str) or not isinstance(given, Sequence):
-        raise ValueError(f"metrics: expected a list of metric names, found {given!r}")
-    return tuple(metric_name(_required_text(name, "metrics")) for name in given)
+    if isinstance(names, str) or not isinstance(names, Sequence):
+        raise ValueError(f"metrics: expected a list of metric names, found {names!r}")
+    return tuple(metric_name(_required_text(name, "metrics")) for name in names)
 
 
-def _tags(given: Any) -> tuple[str, ...]:
-    if isinstance(given, str) or not isinstance(given, Sequence):
-        raise ValueError(f"tags: expected a list of texts, found {given!r}")
-    return tuple(_required_text(tag, "tags") for tag in given)
+def _tags(tags: Any) -> tuple[str, ...]:
+    if isinstance(tags, str) or not isinstance(tags, Sequence):
+        raise ValueError(f"tags: expected a list of texts, found {tags!r}")
+    return tuple(_required_text(tag, "tags") for tag in tags)
 
 
-def _skip(given: Any) -> str | None:
-    if given is None or given is False:
+def _skip(skip: Any) -> str | None:
+    if skip is None or skip is False:
         return None
-    return "skip=True" if given is True else _required_text(given, "skip")
+    return "skip=True" if skip is True else _required_text(skip, "skip")
 
 
 __all__ = ["BoundFunction", "Scenario", "ScriptedTurn", "call", "collecting", "scenario", "sequence"]

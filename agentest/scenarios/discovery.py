@@ -81,9 +81,9 @@ def discover(
 
 
 def _load(path: Path, imports: Imports) -> list[Scenario]:
-    with collecting() as found:
+    with collecting() as scenarios:
         imports.import_file(path)
-    return found
+    return scenarios
 
 
 def _broken(error: BaseException, path: Path) -> BrokenFile:
@@ -130,7 +130,7 @@ def search(
     """
     wanted, unwanted = patterns(include), patterns(exclude)
     covered = [pattern[:-2] for pattern in unwanted if pattern[-2:] == EVERYTHING]
-    found: list[Path] = []
+    paths: list[Path] = []
     left_out: dict[Path, None] = {}
     for folder, folders, names in os.walk(root):
         at = Path(folder).relative_to(root).parts
@@ -141,8 +141,8 @@ def search(
         if files and (other := another_run(Path(folder), root, config, wanted)):
             left_out[other] = None
         else:
-            found += [Path(folder, name) for name in files]
-    return Searched(tuple(sorted(found)), tuple(sorted(left_out)))
+            paths += [Path(folder, name) for name in files]
+    return Searched(tuple(sorted(paths)), tuple(sorted(left_out)))
 
 
 def _is_scenario(
@@ -175,5 +175,5 @@ def matches(
     if not path.is_relative_to(root) or path.suffix != ".py":
         return False
     parts = path.relative_to(root).parts
-    found = _is_scenario(parts, patterns(include), patterns(exclude))
-    return found and another_run(path.parent, root, config, patterns(include)) is None
+    included = _is_scenario(parts, patterns(include), patterns(exclude))
+    return included and another_run(path.parent, root, config, patterns(include)) is None

@@ -78,11 +78,11 @@ class Expect:
     max_latency_ms: tuple[float, ...] = ()
 
 
-def parse_trajectory(given: Any, key: str = "trajectory") -> Trajectory:
+def parse_trajectory(value: Any, key: str = "trajectory") -> Trajectory:
     """A trajectory from the dict of a scenario file."""
-    if isinstance(given, Trajectory):
-        return given
-    options = known_keys(given, _names(Trajectory), key)
+    if isinstance(value, Trajectory):
+        return value
+    options = known_keys(value, _names(Trajectory), key)
     if not options:
         raise ValueError(f"{key}: is empty, so it would check nothing")
     mode: Any = options.get("match_mode", "strict")
@@ -102,11 +102,11 @@ def parse_trajectory(given: Any, key: str = "trajectory") -> Trajectory:
     )
 
 
-def parse_expect(given: Any, key: str = "expect") -> Expect:
+def parse_expect(value: Any, key: str = "expect") -> Expect:
     """The checks of a turn from the dict of a scenario file."""
-    if isinstance(given, Expect):
-        return given
-    options = known_keys(given, _names(Expect), key)
+    if isinstance(value, Expect):
+        return value
+    options = known_keys(value, _names(Expect), key)
     made = Expect(
         _texts(options.get("contains", []), f"{key}.contains"),
         _texts(options.get("not_contains", []), f"{key}.not_contains"),
@@ -120,12 +120,12 @@ def parse_expect(given: Any, key: str = "expect") -> Expect:
     return made
 
 
-def known_keys(given: Any, valid: tuple[str, ...], key: str) -> dict[str, Any]:
+def known_keys(value: Any, valid: tuple[str, ...], key: str) -> dict[str, Any]:
     """The dict with its keys in snake_case. Raises ValueError for another type or an unknown key."""
-    if not isinstance(given, Mapping):
-        raise ValueError(f"{key}: expected a dict, found a {type(given).__name__}")
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{key}: expected a dict, found a {type(value).__name__}")
     try:
-        options = snake_keys(given, valid)
+        options = snake_keys(value, valid)
     except ValueError as error:
         raise ValueError(f"{key}: {error}") from None
     for name in options:
@@ -142,22 +142,22 @@ def _list(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
-def _calls(given: Any, key: str) -> tuple[ExpectedCall, ...]:
-    if not isinstance(given, list | tuple):
-        raise ValueError(f"{key}: expected a list of tool calls, found a {type(given).__name__}")
-    return tuple(_call(item, f"{key}[{i}]") for i, item in enumerate(given))
+def _calls(calls: Any, key: str) -> tuple[ExpectedCall, ...]:
+    if not isinstance(calls, list | tuple):
+        raise ValueError(f"{key}: expected a list of tool calls, found a {type(calls).__name__}")
+    return tuple(_call(item, f"{key}[{i}]") for i, item in enumerate(calls))
 
 
-def _call(given: Any, key: str) -> ExpectedCall:
-    if isinstance(given, ExpectedCall):
-        return given
-    if isinstance(given, str):
-        if not given:
+def _call(value: Any, key: str) -> ExpectedCall:
+    if isinstance(value, ExpectedCall):
+        return value
+    if isinstance(value, str):
+        if not value:
             raise ValueError(f"{key}: the name of the tool is empty")
-        return ExpectedCall(given)
-    if not isinstance(given, Mapping):
-        raise ValueError(f"{key}: expected a tool name, call(…) or a dict, found a {type(given).__name__}")
-    options = known_keys(given, _names(ExpectedCall), key)
+        return ExpectedCall(value)
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{key}: expected a tool name, call(…) or a dict, found a {type(value).__name__}")
+    options = known_keys(value, _names(ExpectedCall), key)
     name, args, mode = options.get("name"), options.get("args"), options.get("arg_match_mode", "partial")
     if not isinstance(name, str) or not name:
         raise ValueError(f"{key}.name: the name of the tool is missing")
@@ -168,8 +168,8 @@ def _call(given: Any, key: str) -> ExpectedCall:
     return ExpectedCall(name, args, mode)
 
 
-def _one_of(found: Any, valid: tuple[str, ...]) -> str:
-    return did_you_mean(str(found), valid)
+def _one_of(value: Any, valid: tuple[str, ...]) -> str:
+    return did_you_mean(str(value), valid)
 
 
 def _count(value: Any, key: str) -> int | None:
