@@ -108,8 +108,8 @@ class MockResolver:
             recorded = self._finish(call, self._as_recorded(name, args))
             return recorded, isinstance(recorded, str)
         try:
-            given = await self._answer(name, dict(args), turn_index)
-            result = self._as_sent(name, given)
+            value = await self._answer(name, dict(args), turn_index)
+            result = self._as_sent(name, value)
         except InvalidArguments as error:
             answer = {"error": f"invalid arguments: {error}"}
             return self._finish(call, answer, invalid_arguments=str(error)), False
@@ -124,7 +124,7 @@ class MockResolver:
             shown = self._redact(message)
             self._finish(call, {"error": shown}, error=shown)
             return {"error": message}, False
-        return self._finish(call, result), isinstance(given, str)
+        return self._finish(call, result), isinstance(value, str)
 
     def _begin(self, name: str, args: Any, turn_index: int) -> int:
         """Record a call before its answer, which may never come. Returns its place in the record."""
