@@ -44,7 +44,7 @@ def ends_the_run(error: BaseException) -> bool:
 
 
 def words_of(error: BaseException) -> str:
-    """What an error says. It is a stranger's: one that cannot tell says nothing."""
+    """An error's message. Its code may be anybody's: where that fails, the message is empty."""
     try:
         return str(error)
     except BaseException:  # noqa: BLE001 - whatever its code raises
@@ -152,7 +152,7 @@ def _thrown(running: Any, error: BaseException) -> Any:
 
 
 async def result_of(function: Callable[..., Any], *args: Any, limit: TimeLimit) -> Any:
-    """What a function gives, be it plain or async: a plain one is called in a thread, as it may block.
+    """What a function returns, be it plain or async: a plain one is called in a thread, as it may block.
 
     Only some are called at once: there may be very many, and threads that compute hold up everything. Raises
     whatever the function raises, and TimeoutError.
@@ -163,9 +163,9 @@ async def result_of(function: Callable[..., Any], *args: Any, limit: TimeLimit) 
     leave = await _place()
     try:
         with limit:
-            found = await in_thread(function, *args)
+            result = await in_thread(function, *args)
             leave()
-            return await found if inspect.isawaitable(found) else found
+            return await result if inspect.isawaitable(result) else result
     finally:
         leave()
 

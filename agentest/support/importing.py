@@ -107,10 +107,10 @@ class Imports:
     def _own_names(self, folder: Path) -> frozenset[str]:
         """What may be the names of modules and packages in a folder."""
         if folder not in self._names:
-            found: list[Path] = []
+            paths: list[Path] = []
             with suppress(OSError):
-                found += folder.iterdir()
-            self._names[folder] = frozenset(path.name.removesuffix(".py") for path in found)
+                paths += folder.iterdir()
+            self._names[folder] = frozenset(path.name.removesuffix(".py") for path in paths)
         return self._names[folder]
 
 
@@ -150,16 +150,16 @@ def import_object(reference: str, root: Path) -> Any:
         raise ValueError(f"{reference!r} is not an import path of the form pkg.module:Name")
     try:
         with Imports().importable(root):
-            found: Any = importlib.import_module(module_path)
+            target: Any = importlib.import_module(module_path)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # the user's module may raise anything, sys.exit() too
         raise ValueError(f"importing {module_path!r} failed: {type(error).__name__}: {error}") from error
     for part in attribute.split("."):
-        if not hasattr(found, part):
+        if not hasattr(target, part):
             raise ValueError(f"module {module_path!r} has no {attribute!r}")
-        found = getattr(found, part)
-    return found
+        target = getattr(target, part)
+    return target
 
 
 def imported_files() -> frozenset[Path]:

@@ -20,7 +20,7 @@ def hear() -> None:
 
 
 def heard() -> bool:
-    """Whether Ctrl-C was pressed outside of a run, which hears it by itself."""
+    """Whether Ctrl-C was pressed outside of a run, which handles it by itself."""
     return bool(_heard)
 
 

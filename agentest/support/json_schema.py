@@ -54,9 +54,9 @@ def check_references(schema: Mapping[str, Any]) -> None:
         waiting += [(sub, resolver.in_subresource(sub)) for sub in resource.subresources()]
         if isinstance(contents, Mapping):
             for ref in (contents[word] for word in ("$ref", "$dynamicRef") if word in contents):
-                found = _looked_up(ref, resolver)
-                draft_of(schema).check_schema(found.contents)  # it may stand where no schema is looked for
-                waiting.append((draft.create_resource(found.contents), found.resolver))
+                resolved = _looked_up(ref, resolver)
+                draft_of(schema).check_schema(resolved.contents)  # it may stand where no schema is looked for
+                waiting.append((draft.create_resource(resolved.contents), resolved.resolver))
 
 
 def _looked_up(ref: Any, resolver: Any) -> Any:

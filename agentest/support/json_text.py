@@ -117,7 +117,7 @@ def safe_repr(value: Any) -> str:
     """The value's repr; its type's name where it has none or is nested too deeply for one."""
     try:
         return repr(value)
-    except Exception:  # noqa: BLE001 - the value is a stranger's, and this only tells about a result
+    except Exception:  # noqa: BLE001 - the value is a stranger's, and this only describes a result
         return f"<{type(value).__name__}>"
 
 

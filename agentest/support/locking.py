@@ -66,7 +66,7 @@ def _lock(end: int, path: Path) -> None:
         fcntl.flock(end, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         if error.errno in _TAKEN:
-            raise Taken(_told(path)) from None
+            raise Taken(_message(path)) from None
 
 
 def _is_in_place(end: int, path: Path) -> bool:
@@ -77,11 +77,11 @@ def _is_in_place(end: int, path: Path) -> bool:
         return False
 
 
-def _told(path: Path) -> str:
+def _message(path: Path) -> str:
     holder = ""
     with suppress(OSError, ValueError, KeyError, TypeError):
-        found = json.loads(path.read_bytes())
-        holder = f": process {int(found['process'])}, started at {found['startedAt']}"
+        record = json.loads(path.read_bytes())
+        holder = f": process {int(record['process'])}, started at {record['startedAt']}"
     return f"another run writes to {path.parent.absolute()}{holder}"
 
 

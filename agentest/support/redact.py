@@ -143,7 +143,7 @@ class Redactor:
             text = spelt.sub(HIDDEN, text) if spelt else text.replace(secret, HIDDEN)
         for pattern in _PATTERNS:
             text = pattern.sub(_hidden, text)
-        return _QUERY.sub(lambda found: _hidden(found) if _opens(found["name"]) else found[0], text)
+        return _QUERY.sub(lambda match: _hidden(match) if _opens(match["name"]) else match[0], text)
 
     def error(self, text: str) -> str:
         """An error text ready to be shown: without secrets, at most 500 characters.

@@ -15,14 +15,14 @@ def snake_case(key: str) -> str:
     return _HUMP.sub("_", key).lower()
 
 
-def snake_keys(given: Mapping[Any, Any], valid: Iterable[str]) -> dict[Any, Any]:
+def snake_keys(mapping: Mapping[Any, Any], valid: Iterable[str]) -> dict[Any, Any]:
     """The mapping with every key that is a valid one in another spelling renamed; others as they are.
 
     Raises ValueError when a key is given in both spellings.
     """
     names = frozenset(valid)
     renamed: dict[Any, Any] = {}
-    for key, value in given.items():
+    for key, value in mapping.items():
         name = snake_case(key) if isinstance(key, str) and key not in names else key
         name = name if name in names else key
         if name in renamed:

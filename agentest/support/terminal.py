@@ -50,7 +50,7 @@ _COLOURS = re.compile(r"\x1b\[[0-9;:]*+m")
 
 def clean(text: str) -> str:
     """The text in one row, with everything that could steer a terminal, or end the row, made visible."""
-    return _STEERING.sub(lambda found: _escaped(found[0]), text.replace("\t", "    "))
+    return _STEERING.sub(lambda match: _escaped(match[0]), text.replace("\t", "    "))
 
 
 def clean_rows(text: str) -> str:
@@ -75,13 +75,13 @@ def disarmed(text: str) -> str:
 
 def source(text: str) -> str:
     """JSON of the same meaning, or Python, without commands and what steers: both stand in its texts only."""
-    seen = _STEERING.sub(lambda found: found[0] if found[0] == "\n" else _in_json(found[0]), text)
+    seen = _STEERING.sub(lambda match: match[0] if match[0] == "\n" else _in_json(match[0]), text)
     return _ANYWHERE.sub(r"\1\\u0023\2[", seen)
 
 
 def in_command(text: str) -> str:
     """A part of a workflow command of ours. Line breaks stay: commands have escapes of their own for them."""
-    seen = _STEERING.sub(lambda found: found[0] if found[0] in "\r\n" else clean(found[0]), text)
+    seen = _STEERING.sub(lambda match: match[0] if match[0] in "\r\n" else clean(match[0]), text)
     return _ANYWHERE.sub(_DISARMED, seen)
 
 
@@ -122,7 +122,7 @@ def say(text: str, *, end: str = "\n", environ: Mapping[str, str] = os.environ) 
 
 
 def tell(text: str, *, environ: Mapping[str, str] = os.environ) -> None:
-    """Write rows to standard error; where that cannot be written to, there is nobody left to tell."""
+    """Write rows to standard error; where that cannot be written to, they are lost."""
     with suppress(OutputError):
         _send(Output(sys.stderr, environ), clean_rows(text) + "\n")
 
