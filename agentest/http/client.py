@@ -49,9 +49,9 @@ class _GuardedResolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
-        found = await self._resolver.resolve(host, port, family)
-        self._guard.check(host, [result["host"] for result in found])
-        return found
+        results = await self._resolver.resolve(host, port, family)
+        self._guard.check(host, [result["host"] for result in results])
+        return results
 
     async def close(self) -> None:
         await self._resolver.close()
@@ -92,7 +92,7 @@ class _Sender:
         )
 
     def _checked(self, url: httpx.URL) -> tuple[str, Headers]:
-        """The URL as it is asked for, and the header that says who asks.
+        """The URL as it is requested, and the header with its credentials.
 
         aiohttp is not shown a user in a URL: beside a header Authorization it refuses one.
         """
@@ -106,13 +106,13 @@ class _Sender:
 
     async def connect(self, host: str, port: int) -> None:
         """Connect and hang up. The name is resolved once: what is checked is what is connected to."""
-        found = await self._addresses(host, port)
-        (await start_connection(found, happy_eyeballs_delay=_NEXT_ADDRESS_S, interleave=1)).close()
+        addresses = await self._addresses(host, port)
+        (await start_connection(addresses, happy_eyeballs_delay=_NEXT_ADDRESS_S, interleave=1)).close()
 
     async def _addresses(self, host: str, port: int) -> list[AddrInfoType]:
         if literal(host) is None:
-            found = await self._resolver.resolve(host, port, socket.AF_UNSPEC)
-            return [_info(result) for result in found]
+            results = await self._resolver.resolve(host, port, socket.AF_UNSPEC)
+            return [_info(result) for result in results]
         if self._guard:
             self._guard.check_literal(host)
         loop = asyncio.get_running_loop()

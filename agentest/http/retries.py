@@ -71,7 +71,7 @@ def was_refused(error: BaseException) -> bool:
     return isinstance(chain[-1], ConnectionError)
 
 
-def found_nobody(error: BaseException) -> bool:
+def could_not_connect(error: BaseException) -> bool:
     """Whether no connection could be made: refused, out of reach, or a name that does not resolve."""
     return any(isinstance(e, aiohttp.ClientConnectorError) for e in _causes(error))
 

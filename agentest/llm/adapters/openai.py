@@ -14,7 +14,7 @@ from pydantic_core import PydanticSerializationError, to_json
 from agentest.errors import ModelUnavailable
 from agentest.http.bodies import BodyTooLarge
 from agentest.http.client import Client, DirectResponse, Headers
-from agentest.http.retries import CONNECTION_ERRORS, describe, found_nobody, retry_after
+from agentest.http.retries import CONNECTION_ERRORS, could_not_connect, describe, retry_after
 from agentest.http.unpacking import CODINGS
 from agentest.llm.limits import hold_from_headers
 from agentest.llm.port import ChatReply, ChatRequest, Level, RequestRefused, TransientError, joined
@@ -85,7 +85,7 @@ class OpenAIChatModel:
         except BodyTooLarge as error:
             raise ModelUnavailable(f"{self._url}: {describe(error)}") from None
         except CONNECTION_ERRORS as error:
-            raise TransientError(f"{self._url}: {describe(error)}", sure=found_nobody(error)) from None
+            raise TransientError(f"{self._url}: {describe(error)}", sure=could_not_connect(error)) from None
 
     def _leave_out(self, sent: Mapping[str, Any], body: str) -> bool:
         """Drop or rename the parameter that a refusal names; False when it names none that was sent.
