@@ -182,9 +182,9 @@ class HttpSender:
         status = response.status_code
         if 300 <= status < 400:
             return _points_elsewhere(response)
-        found = hint(status, self._place)
+        advice = hint(status, self._place)
         shown = readable(await _beginning(response)) or "(empty body)"
-        return f"{response.url} answered {status}{f' ({found})' if found else ''}: {shown}"
+        return f"{response.url} answered {status}{f' ({advice})' if advice else ''}: {shown}"
 
 
 def _redirected(url: str, headers: Headers, response: DirectResponse) -> tuple[str, Headers]:

@@ -27,7 +27,7 @@ class AgentReply:
     latency_ms: float = 0.0
     retries: int = 0
     observed: tuple[ToolCall, ...] = ()
-    """Calls that the agent has made and answered itself, where its protocol tells of them."""
+    """Calls that the agent has made and answered itself, where its protocol reports them."""
     remarks: tuple[Remark, ...] = ()
     """What it said on the way to the text."""
 

@@ -174,10 +174,10 @@ def _check(session: Any, url: str, place: _Place, state: dict[str, Any]) -> None
     """Raise NoReply where the session is not the one that was asked for: both forms answer 200 to either."""
     if not isinstance(session, dict) or session.get("id") != place.session_id:
         raise NoReply(f"{url}: no session {place.session_id!r} was created, but: {shown(session)}")
-    found = session.get("state") or {}
+    returned = session.get("state") or {}
     asked = {key: value for key, value in state.items() if not key.startswith(_LOST_PREFIX)}
-    if not isinstance(found, dict) or any(found.get(key) != value for key, value in asked.items()):
+    if not isinstance(returned, dict) or any(returned.get(key) != value for key, value in asked.items()):
         raise NoReply(
-            f"{url}: the session's state is not what was asked for: found {shown(found)}, expected "
+            f"{url}: the session's state is not what was asked for: found {shown(returned)}, expected "
             f"{shown(asked)}. Is this the address of `adk api_server`?"
         )

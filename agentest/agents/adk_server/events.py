@@ -26,7 +26,7 @@ Part = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What the events tell. `problem` says why there is no reply. `text` may be None without one, too."""
+    """What the events contain. `problem` says why there is no reply. `text` may be None without one, too."""
 
     text: str | None
     calls: tuple[ToolCall, ...]
@@ -81,20 +81,20 @@ def _streamed(data: str) -> Any:
         raise AgentError(f"an event of the agent's stream is not JSON: {shown(data)!r}") from None
 
 
-def read_run(given: Sequence[Any], turn_index: int, streamed: bool = False) -> Run:
-    """What the events of one run tell. Raises AgentError for what are no events of ADK's.
+def read_run(items: Sequence[Any], turn_index: int, streamed: bool = False) -> Run:
+    """What the events of one run contain. Raises AgentError for what are no events of ADK's.
 
     A run without text is a reply where the agent called a tool. Where the events were `streamed` its end
     must not be a call without a response: a stream may be cut between two events.
     """
-    events = [event for item in given if (event := _event(item)) is not None]
+    events = [event for item in items if (event := _event(item)) is not None]
     calls = _calls([part for event in events for part in event.parts], turn_index)
     last = _final(events)
     problem, text = None, None
     if last:
         problem, text = last.error, None if last.error else last.text or _in_place_of_text(last.parts)
     elif not calls or (streamed and _calls_at_its_end(events)):
-        problem = f"no final response among the {len(given)} events of the agent"
+        problem = f"no final response among the {len(items)} events of the agent"
     if not problem and not text and not calls:
         problem = "the final response of the agent is empty"
     return Run(
@@ -121,24 +121,24 @@ def _final(events: Sequence[_Event]) -> _Event | None:
     return chosen
 
 
-def _event(given: Any) -> _Event | None:
+def _event(item: Any) -> _Event | None:
     """The event; None for a piece of a later one, and for what the user has said."""
-    if not isinstance(given, Mapping):
-        raise AgentError(f"an event of the agent is not a JSON object: {shown(given)}")
-    author = given.get("author") or _UNNAMED
+    if not isinstance(item, Mapping):
+        raise AgentError(f"an event of the agent is not a JSON object: {shown(item)}")
+    author = item.get("author") or _UNNAMED
     if not isinstance(author, str):
         raise AgentError(f"the `author` of an event of the agent is not a text: {shown(author)}")
-    error = _error(given)
-    if author.lower() == _USER or (given.get("partial") is True and not error):
+    error = _error(item)
+    if author.lower() == _USER or (item.get("partial") is True and not error):
         return None
-    parts = _parts(given)
-    return _Event(author, parts, error is not None or _is_final(given, parts), _usage(given), error)
+    parts = _parts(item)
+    return _Event(author, parts, error is not None or _is_final(item, parts), _usage(item), error)
 
 
 def _error(event: Mapping[str, Any]) -> str | None:
-    found = [event.get(key) for key in ("errorCode", "errorMessage", "error")]
-    told = [shown(value) for value in found if value]
-    return f"the agent reports an error: {': '.join(told)}" if told else None
+    values = [event.get(key) for key in ("errorCode", "errorMessage", "error")]
+    problems = [shown(value) for value in values if value]
+    return f"the agent reports an error: {': '.join(problems)}" if problems else None
 
 
 def _is_final(event: Mapping[str, Any], parts: Sequence[Part]) -> bool:
@@ -200,14 +200,14 @@ def _calls(parts: Sequence[Part], turn_index: int) -> tuple[ToolCall, ...]:
 
 
 def _functions(parts: Sequence[Part], kind: str) -> list[Mapping[str, Any]]:
-    found = [part[kind] for part in parts if part.get(kind) is not None]
-    for function in found:
+    functions = [part[kind] for part in parts if part.get(kind) is not None]
+    for function in functions:
         name = function.get("name") if isinstance(function, Mapping) else None
         if not isinstance(name, str) or not name:
             raise AgentError(f"a `{kind}` of the agent has no name: {shown(function)}")
         if not isinstance(function.get("id") or "", str):
             raise AgentError(f"the `id` of a `{kind}` of the agent is not a text: {shown(function)}")
-    return found
+    return functions
 
 
 def _usage(event: Mapping[str, Any]) -> Usage:

@@ -51,7 +51,7 @@ async def running_server(
     does not end when it is asked to is killed.
 
     Raises ServerError with the tail of its output when it dies or does not get ready in time. `on_note` is
-    told when it was running before, and when it dies while the run goes on.
+    called when it was running before, and when it dies while the run goes on.
     """
     if await _problem(config.ready, client) is None:
         if config.reuse:
@@ -111,7 +111,7 @@ class _Running:
         self._output.close()
 
     async def watch(self, redact: Callable[[str], str], on_death: Callable[[str], None]) -> None:
-        """Tell of its end, unless we ended it."""
+        """Report its end, unless we ended it."""
         status = await self.process.wait()
         if not self.ending:
             await self.last_words()
@@ -165,11 +165,11 @@ async def _until_ready(
     pause, longest = _POLL_S
     with anyio.move_on_after(config.timeout_s):
         while process.returncode is None:
-            found = await _problem(config.ready, client)
+            problem_now = await _problem(config.ready, client)
             # Looked at again: what answers may be another process on the same port.
-            if found is None and process.returncode is None:
+            if problem_now is None and process.returncode is None:
                 return
-            problem = found or problem
+            problem = problem_now or problem
             await anyio.sleep(pause)
             pause = min(pause * 1.5, longest)
     if process.returncode is not None:
@@ -206,7 +206,7 @@ async def _end(process: Process, grace_s: float) -> None:
         await process.wait()
         # Its children may still be at it: a shell, for one, dies before what it started.
         with anyio.move_on_after(_CHILDREN_GRACE_S):
-            while _group_runs(process.pid):  # noqa: ASYNC110 - nobody tells of their end
+            while _group_runs(process.pid):  # noqa: ASYNC110 - their end cannot be awaited
                 await anyio.sleep(_POLL_S[0])
     _signal_group(process.pid, signal.SIGKILL)
     await process.aclose()
@@ -224,7 +224,7 @@ def _signal_group(pid: int, number: int) -> bool:
 def _group_runs(group: int) -> bool:
     """Whether a process of the group still runs.
 
-    Where nobody takes note of orphans' ends, as in many containers, they stay in the group; Linux tells.
+    Where nobody takes note of orphans' ends, as in many containers, they stay in the group; Linux shows it.
     """
     if not _signal_group(group, 0):
         return False
