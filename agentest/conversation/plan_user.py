@@ -134,7 +134,7 @@ def check_instructions(template: str, *, persona: bool = False) -> None:
 
     Raises ConfigError for a placeholder that is missing or unknown, and for other markup of Jinja.
     """
-    found = set()
+    used = set()
     for markup in _MARKUP.findall(template):
         name = _NAME.fullmatch(markup)
         if name is None:
@@ -144,8 +144,8 @@ def check_instructions(template: str, *, persona: bool = False) -> None:
         if name[1] not in _NAMES:
             hint = did_you_mean(name[1], _NAMES)
             raise ConfigError(f"`custom_instructions` has the unknown placeholder {markup!r}; {hint}")
-        found.add(name[1])
-    missing = [name for name in (_NAMES if persona else REQUIRED) if name not in found]
+        used.add(name[1])
+    missing = [name for name in (_NAMES if persona else REQUIRED) if name not in used]
     if missing:
         why = ", as the case has a user_persona" if missing == [PERSONA] else ""
         raise ConfigError(f"`custom_instructions` must contain {_listed(missing)}{why}")
