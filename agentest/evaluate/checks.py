@@ -26,13 +26,13 @@ async def checked_reply(expect: Expect, turn: Turn, timeout_s: float = _TIMEOUT_
         return check_reply(expect, turn)
     limit = TimeLimit(timeout_s)
     try:
-        found: tuple[CheckResult, ...] = await result_of(check_reply, expect, turn, limit=limit)
+        results: tuple[CheckResult, ...] = await result_of(check_reply, expect, turn, limit=limit)
     except TimeoutError:
         error = f"the checks gave no answer within {timeout_s:g} s"
         check = "json_schema" if expect.json_schema else "regex"
-        untold = _untold(check, error, "an answer in time", turn.agent_message)
-        return (*check_reply(replace(expect, regex=(), json_schema=()), turn), untold)
-    return found
+        undecided = _undecided(check, error, "an answer in time", turn.agent_message)
+        return (*check_reply(replace(expect, regex=(), json_schema=()), turn), undecided)
+    return results
 
 
 def check_reply(expect: Expect, turn: Turn) -> tuple[CheckResult, ...]:
@@ -64,21 +64,21 @@ def _regex(pattern: re.Pattern[str], reply: str) -> CheckResult:
     try:
         return _result("regex", searches(pattern, reply), expected, reply)
     except PatternTimeout as error:
-        return _untold("regex", str(error), expected, reply)
+        return _undecided("regex", str(error), expected, reply)
 
 
 def _json_schema(schema: Mapping[str, Any], reply: str) -> CheckResult:
     try:
         problem = _schema_problem(schema, reply)
     except PatternTimeout as error:
-        return _untold("json_schema", str(error), "JSON that validates", reply)
+        return _undecided("json_schema", str(error), "JSON that validates", reply)
     expected = "JSON that validates" + (f" ({problem})" if problem else "")
     return _result("json_schema", problem is None, expected, reply)
 
 
-def _untold(check: str, error: str, expected: str, reply: str) -> CheckResult:
-    found = _result(check, False, expected, reply)
-    return replace(found, summary=f"could not be told: {error}; {found.summary}", error=error)
+def _undecided(check: str, error: str, expected: str, reply: str) -> CheckResult:
+    result = _result(check, False, expected, reply)
+    return replace(result, summary=f"could not be told: {error}; {result.summary}", error=error)
 
 
 def _result(check: str, passed: bool, expected: str, reply: str) -> CheckResult:
@@ -115,8 +115,8 @@ def _try_patterns_of_keys(schema: Mapping[str, Any], value: Any) -> None:
 
 def _patterns_of_keys(schema: Any) -> Iterator[str]:
     for part in _parts(schema):
-        found = part.get("patternProperties")
-        yield from (key for key in found if isinstance(key, str)) if isinstance(found, Mapping) else ()
+        patterns = part.get("patternProperties")
+        yield from (key for key in patterns if isinstance(key, str)) if isinstance(patterns, Mapping) else ()
 
 
 def _keys(value: Any) -> Iterator[str]:

@@ -97,7 +97,7 @@ class ConversationMetric(Metric):
 
 async def evaluate_metric(
     metric: Metric,
-    given: TurnInput | ConversationInput,
+    data: TurnInput | ConversationInput,
     model: Model | None,
     key: CallKey,
     timeout_s: float = _TIMEOUT_S,
@@ -109,7 +109,7 @@ async def evaluate_metric(
         bound: Any = copy.copy(metric)
         bound.llm = llm
         method = bound.evaluate if isinstance(metric, QualitativeMetric) else bound.score
-        return _score(metric, await result_of(method, given.copied(), limit=limit))
+        return _score(metric, await result_of(method, data.copied(), limit=limit))
     except BaseException as error:
         if ends_the_run(error):
             raise

@@ -53,13 +53,13 @@ async def graded(
 ) -> Graded:
     """What the grader says. Whatever its code raises makes the conversation Unscored."""
     try:
-        found = await grader.grade(conversation, model, key)
+        graded = await grader.grade(conversation, model, key)
     except BaseException as error:
         if ends_the_run(error):
             raise
         return Graded(whole=Unscored(redact(f"{type(error).__name__}: {words_of(error)}")))
-    turns = {index: _redacted(result, redact) for index, result in found.turns.items()}
-    return Graded(turns, _redacted(found.whole, redact) if found.whole else None)
+    turns = {index: _redacted(result, redact) for index, result in graded.turns.items()}
+    return Graded(turns, _redacted(graded.whole, redact) if graded.whole else None)
 
 
 def _redacted(result: MetricResult, redact: Callable[[str], str]) -> MetricResult:

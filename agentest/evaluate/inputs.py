@@ -22,7 +22,7 @@ class TurnInput:
     turn_index: int
 
     def copied(self) -> TurnInput:
-        """The same for code of the user's own, which may change what it is given."""
+        """The same for code of the user's own, which may change its input."""
         calls = tuple(map(copied_call, self.tool_calls))
         return replace(self, tool_calls=calls, history=tuple(map(copied_turn, self.history)))
 
@@ -37,7 +37,7 @@ class ConversationInput:
     turns: tuple[Turn, ...]
 
     def copied(self) -> ConversationInput:
-        """The same for code of the user's own, which may change what it is given."""
+        """The same for code of the user's own, which may change its input."""
         return replace(self, turns=tuple(map(copied_turn, self.turns)))
 
 

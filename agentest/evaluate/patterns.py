@@ -34,16 +34,16 @@ while True:
         break
     if limited:
         signal.setitimer(signal.ITIMER_PROF, seconds)
-    found = getattr(re.compile(pattern, flags), method)(text) is not None
+    matches = getattr(re.compile(pattern, flags), method)(text) is not None
     if limited:
         signal.setitimer(signal.ITIMER_PROF, 0)
-    sys.stdout.buffer.write(b"+" if found else b"-")
+    sys.stdout.buffer.write(b"+" if matches else b"-")
     sys.stdout.buffer.flush()
 """
 
 
 class PatternTimeout(Exception):
-    """Whether the expression matches could not be told."""
+    """Whether the expression matches could not be decided."""
 
 
 class _Helper:

@@ -34,11 +34,11 @@ async def matched_trajectory(
         return match()
     limit = TimeLimit(timeout_s)
     try:
-        found: TrajectoryResult | None = await result_of(match, limit=limit)
+        result: TrajectoryResult | None = await result_of(match, limit=limit)
     except TimeoutError:
         error = f"its functions gave no answer within {timeout_s:g} s"
-        return _untold(error, spec, calls)
-    return found
+        return _undecided(error, spec, calls)
+    return result
 
 
 def match_trajectory(
@@ -55,28 +55,29 @@ def match_trajectory(
         spec = replace(spec, expected=None)
     expected = None if spec.expected is None else _Table.of(spec.expected, calls)
     banned = _Table.of(spec.forbidden, calls)
-    # Where it cannot be told what a call is, it is first taken for what the trajectory wants.
-    found = _Findings.of(spec, expected and expected.told(True), banned.told(False), turns)
-    if not found.problems and not complete:
+    # A call that cannot be decided is first taken for what the trajectory wants.
+    findings = _Findings.of(spec, expected and expected.decided(True), banned.decided(False), turns)
+    if not findings.problems and not complete:
         return None
-    if not found.problems:
-        worst = _Findings.of(spec, expected and expected.told(False), banned.told(True), turns)
+    if not findings.problems:
+        worst = _Findings.of(spec, expected and expected.decided(False), banned.decided(True), turns)
         if worst.problems:
-            return _untold("; ".join((*(expected.untold if expected else ()), *banned.untold)), spec, calls)
-    matched = not found.problems
+            reasons = (*(expected.undecided if expected else ()), *banned.undecided)
+            return _undecided("; ".join(reasons), spec, calls)
+    matched = not findings.problems
     return TrajectoryResult(
         matched=matched,
-        summary="; ".join(found.problems) or _holds(spec, calls, turns),
+        summary="; ".join(findings.problems) or _holds(spec, calls, turns),
         **(_sides(spec, calls) if spec.about_calls else {}),
-        missing_calls=found.missing,
-        extra_calls=found.extra,
-        ordering_issues=found.ordering,
-        forbidden_calls=found.forbidden,
+        missing_calls=findings.missing,
+        extra_calls=findings.extra,
+        ordering_issues=findings.ordering,
+        forbidden_calls=findings.forbidden,
         without_calls=matched and not calls and spec.about_calls,
     )
 
 
-def _untold(error: str, spec: Trajectory, calls: Sequence[ToolCall]) -> TrajectoryResult:
+def _undecided(error: str, spec: Trajectory, calls: Sequence[ToolCall]) -> TrajectoryResult:
     summary = f"could not be told: {error}"
     return TrajectoryResult(matched=False, summary=summary, error=error, **_sides(spec, calls))
 
@@ -106,37 +107,37 @@ def _arguments(expected: ExpectedCall) -> Mapping[str, Any] | None:
 class _Table:
     """Which calls made (columns) are which expected calls (rows).
 
-    A predicate that raised did not match: it can let a trajectory fail, but never hold. `raised` tells. None
-    stands where it could not be told, and `untold` says why.
+    A predicate that raised did not match: it can let a trajectory fail, but never hold. `raised` says why.
+    None stands where it could not be decided, and `undecided` says why.
     """
 
     expected: Sequence[ExpectedCall]
     calls: Sequence[ToolCall]
     matches: Sequence[Sequence[bool | None]]
     raised: tuple[str, ...]
-    untold: tuple[str, ...] = ()
+    undecided: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, expected: Sequence[ExpectedCall], calls: Sequence[ToolCall]) -> _Table:
         raised: list[str] = []
-        untold: list[str] = []
+        undecided: list[str] = []
 
         def matches(wanted: ExpectedCall, made: ToolCall) -> bool | None:
             try:
                 return call_matches(wanted, made)
             except CannotTell as error:
-                untold.append(f"{wanted.name}: {error}")
+                undecided.append(f"{wanted.name}: {error}")
                 return None
             except PredicateFailed as error:
                 raised.append(f"{wanted.name}: {error}")
                 return False
 
         rows = [[matches(wanted, made) for made in calls] for wanted in expected]
-        return cls(expected, calls, rows, tuple(dict.fromkeys(raised)), tuple(dict.fromkeys(untold)))
+        return cls(expected, calls, rows, tuple(dict.fromkeys(raised)), tuple(dict.fromkeys(undecided)))
 
-    def told(self, answer: bool) -> _Table:
+    def decided(self, answer: bool) -> _Table:
         """The table with this answer in the place of those that could not be had."""
-        if not self.untold:
+        if not self.undecided:
             return self
         rows = [[answer if match is None else match for match in row] for row in self.matches]
         return replace(self, matches=rows)
@@ -165,19 +166,19 @@ class _Findings:
 
     @classmethod
     def of(cls, spec: Trajectory, expected: _Table | None, banned: _Table, turns: int) -> _Findings:
-        found, calls = cls(), banned.calls
+        findings, calls = cls(), banned.calls
         if expected:
-            found = _compare(spec.match_mode, expected)
-            if found.problems:
-                found = replace(found, problems=(*found.problems, *expected.raised))
+            findings = _compare(spec.match_mode, expected)
+            if findings.problems:
+                findings = replace(findings, problems=(*findings.problems, *expected.raised))
         forbidden = tuple(call.name for call, hit in zip(calls, banned.columns(), strict=True) if hit)
-        problems = list(found.problems)
+        problems = list(findings.problems)
         if forbidden:
             problems.append("forbidden calls were made: " + ", ".join(forbidden))
         elif banned.raised:
             problems.append("forbidden calls cannot be ruled out: " + "; ".join(banned.raised))
         problems += _exceeded_limits(spec, calls, turns)
-        return replace(found, forbidden=forbidden, problems=tuple(problems))
+        return replace(findings, forbidden=forbidden, problems=tuple(problems))
 
 
 def _exceeded_limits(spec: Trajectory, calls: Sequence[ToolCall], turns: int) -> list[str]:

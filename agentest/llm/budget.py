@@ -42,7 +42,7 @@ class Spending:
 
 
 class Budget:
-    """Counts attempts and their cost over the whole run; `on_exhausted` hears once why no more are made."""
+    """Counts attempts and their cost over the run; `on_exhausted` receives, once, why no more are made."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Budget:
         self._max_cost = max_cost
         self._max_calls = max_calls
         self._on_exhausted = on_exhausted
-        self._told = False
+        self._reported = False
         self._spending = spending or Spending()
 
     @property
@@ -75,7 +75,7 @@ class Budget:
             self._refuse(f"no more model calls: all {self._max_calls} that --max-llm-calls allows were made")
 
     def spent(self, cost: float | None) -> None:
-        """An attempt cost so many USD; None: nobody knows.
+        """An attempt cost so many USD; None: the cost is not known.
 
         What is under way together when the last dollar goes is still paid for: cost is known only afterwards.
         """
@@ -88,8 +88,8 @@ class Budget:
         return None
 
     def _refuse(self, why: str) -> NoReturn:
-        if not self._told:
-            self._told = True
+        if not self._reported:
+            self._reported = True
             self._on_exhausted(why)
         raise BudgetExhausted(why)
 

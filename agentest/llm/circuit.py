@@ -39,7 +39,7 @@ class _State(Enum):
 
 @dataclass(slots=True)
 class _Streak:
-    """Attempts in a row to which nobody got an answer."""
+    """Attempts in a row that got no answer, of all calls."""
 
     since: float
     first: object
@@ -69,7 +69,7 @@ class Circuit:
     """Knows whether a model is down, and for whom it is worth asking. One per model and run.
 
     A model that never answered in this run is given up soon: its address or key is wrong. One that has
-    answered is waited for, by all calls together; it is given up when nobody got an answer for a whole
+    answered is waited for, by all calls together; it is given up when no call got an answer for a whole
     deadline. For each attempt:
 
         try:
@@ -83,7 +83,7 @@ class Circuit:
 
     Args:
         deadline_s: how long a model that has answered is waited for; 0: never.
-        tell: is told when a wait begins that is worth mentioning, and when it is over.
+        announce: receives a message when a wait begins that is worth mentioning, and when it is over.
         clock: the event loop's.
     """
 
@@ -91,12 +91,12 @@ class Circuit:
         self,
         model: str,
         deadline_s: float = 0.0,
-        tell: Callable[[str], None] = lambda _: None,
+        announce: Callable[[str], None] = lambda _: None,
         clock: Callable[[], float] = anyio.current_time,
     ) -> None:
         self._model = model
         self._deadline_s = deadline_s
-        self._tell = tell
+        self._announce = announce
         self._clock = clock
         self._state = _State.CLOSED
         self._answered = False
@@ -107,7 +107,7 @@ class Circuit:
         """The call that probes, or is waiting to; None: the next one that comes."""
         self._probe_at = 0.0
         self._interval_s = _FIRST_PROBE_S
-        self._told = False
+        self._announced = False
         self._changed = asyncio.Event()
         self.problem = ""
         """Why it is open."""
@@ -121,7 +121,7 @@ class Circuit:
         return self.is_open and self._probe is not caller
 
     def excuses(self, error: TransientError) -> bool:
-        """Whether a failed attempt says nothing of its own call, as nobody gets an answer."""
+        """Whether a failed attempt says nothing of its own call, as no call gets an answer."""
         others = self._streak is not None and self._streak.several
         return self.is_open or (error.throttled and others and self._deadline_s > 0)
 
@@ -167,7 +167,7 @@ class Circuit:
         self._streak = None
 
     def attempt_failed(self, caller: object, error: TransientError) -> None:
-        """Nobody was found, or the server was asked too much: an attempt that may be made again."""
+        """The server was not reached, or was asked too much: an attempt that may be made again."""
         now = self._clock()
         if self._streak is None:
             self._streak = _Streak(now, caller)
@@ -222,7 +222,7 @@ class Circuit:
         if not self.is_open:
             self._wait(problem, asked_for, now)
         self._probe_at = max(self._probe_at, again)
-        self._begin_to_tell(now)
+        self._announce_wait(now)
         self._wake()
 
     def _probe_failed(self, problem: str, asked_for: float, now: float) -> None:
@@ -232,7 +232,7 @@ class Circuit:
             return
         self._interval_s = min(2 * self._interval_s, _LONGEST_PROBE_S)
         self._probe_at = now + max(self._interval_s, asked_for)
-        self._begin_to_tell(now)
+        self._announce_wait(now)
 
     def _probe_or_refuse(self, caller: object, now: float) -> None:
         if now < self._probe_at or self._probe not in (None, caller):
@@ -250,26 +250,26 @@ class Circuit:
         if self._state is _State.REFUSING and self._probe is None:
             return  # what was under way when it began does not prolong it
         self._state, self.problem, self._probe_at = _State.REFUSING, problem, again_at
-        self._end_to_tell("does not answer: what needs it fails from now on")
+        self._announce_end("does not answer: what needs it fails from now on")
         self._wake()
 
     def _close(self) -> None:
         self._state = _State.CLOSED
-        self._end_to_tell("answers again")
+        self._announce_end("answers again")
         self._wake()
 
-    def _begin_to_tell(self, now: float) -> None:
-        if not self._told:
-            self._told = True
+    def _announce_wait(self, now: float) -> None:
+        if not self._announced:
+            self._announced = True
             most = max(0.0, self._give_up_at - now)
-            self._tell(
+            self._announce(
                 f"model {self._model} does not answer ({self.problem}): waiting for it, at most {most:.0f} s"
             )
 
-    def _end_to_tell(self, what: str) -> None:
-        if self._told:
-            self._told = False
-            self._tell(f"model {self._model} {what}{self._for_how_long(self._clock())}")
+    def _announce_end(self, what: str) -> None:
+        if self._announced:
+            self._announced = False
+            self._announce(f"model {self._model} {what}{self._for_how_long(self._clock())}")
 
     def _for_how_long(self, now: float) -> str:
         waited = now - self._streak.since if self._streak else 0.0

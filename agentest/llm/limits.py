@@ -90,7 +90,7 @@ class Limiter:
         return Place(self, tokens_estimate)
 
     def hold(self, seconds: float) -> None:
-        """Let nobody start for a while, at most `MAX_RETRY_AFTER_S`."""
+        """Let no request start for a while, at most `MAX_RETRY_AFTER_S`."""
         if seconds > 0:
             until = self._clock() + min(seconds, MAX_RETRY_AFTER_S)
             self._held_until = until if self._held_until is None else max(until, self._held_until)
@@ -178,7 +178,7 @@ class Limiter:
         self._wake()
 
     def _throttled(self, since: int) -> bool:
-        """Whether the 429 says something of all requests: nobody is answered, or too many are not."""
+        """Whether the 429 says something of all requests: none is answered, or too many are not."""
         if since != self._decreases:
             return True  # sent before the last decrease: of the same burst
         self._refused += (1 - self._refused) * self._weight
@@ -274,7 +274,7 @@ class _Bucket:
 
 
 def estimate_tokens(messages: Sequence[Message]) -> int:
-    """About how many tokens messages have. No tokenizer: the limiter is told afterwards what was used."""
+    """About how many tokens messages have. No tokenizer: the limiter receives afterwards what was used."""
     characters = sum(len(message["content"]) for message in messages)
     return characters // _CHARS_PER_TOKEN + _TOKENS_PER_MESSAGE * len(messages)
 

@@ -49,7 +49,7 @@ class Patience:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Call:
-    """One answer that is asked for, with all its attempts; told from others by its identity."""
+    """One answer that is asked for, with all its attempts; its identity tells it from others."""
 
     limit: TimeLimit
 
@@ -107,8 +107,8 @@ class LiveAnswers:
         level = self._level
         while True:
             # Who answered in another form may never have seen the schema: not every server passes it on.
-            told = question.repair or level is not Level.SCHEMA
-            shown = _with_schema(question.messages, schema) if told else question.messages
+            needs_schema = question.repair or level is not Level.SCHEMA
+            shown = _with_schema(question.messages, schema) if needs_schema else question.messages
             try:
                 request = ChatRequest(shown, name, schema, level, question.key)
                 reply = await self._with_retries(request, call, repair=question.repair > 0)
@@ -130,7 +130,7 @@ class LiveAnswers:
             try:
                 return await self._once(request, call, retry=repair or attempt > 1)
             except TransientError as error:
-                # What nobody gets an answer to uses up no retry: it is not about this request.
+                # A failure that all calls share uses up no retry: it is not about this request.
                 counted += not self._circuit.excuses(error)
                 if counted > self._patience.retries:
                     raise self._given_up(f"{error}{_tries(attempt)}", down=not error.throttled) from None
@@ -186,7 +186,7 @@ class LiveAnswers:
         except ModelError as error:
             self._failed(error, call, place)
             raise
-        finally:  # whatever becomes of it, even when the run is stopped meanwhile: it may have to be paid
+        finally:  # whatever the outcome, even when the run is stopped meanwhile: it may have to be paid
             self._count(request, reply, retry)
         self._circuit.succeeded()
         place.succeeded(reply.usage.total_tokens)

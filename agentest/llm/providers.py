@@ -130,8 +130,8 @@ def recorded(name: str, settings: ModelSettings) -> ModelSpec:
 
 def parameters(spec: ModelSpec) -> dict[str, Any]:
     """What shapes the model's answers besides the question."""
-    given = {"temperature": spec.temperature, "max_tokens": spec.max_tokens}
-    return {name: value for name, value in given.items() if value is not None}
+    values = {"temperature": spec.temperature, "max_tokens": spec.max_tokens}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def model_name(config: Config, settings: ModelSettings, override: str | None = None) -> str | None:
@@ -141,7 +141,7 @@ def model_name(config: Config, settings: ModelSettings, override: str | None = N
 
 
 def _chosen(config: Config, settings: ModelSettings, override: str | None) -> tuple[str | None, str | None]:
-    """Model and provider: the role's own, the override or the top level's, the first that is given."""
+    """Model and provider: the role's own, the override or the top level's, the first that is set."""
     if settings.provider:
         return settings.model, settings.provider
     model = settings.model or override
@@ -152,7 +152,7 @@ def _chosen(config: Config, settings: ModelSettings, override: str | None) -> tu
 
 
 def _provider_of(model: str | None, provider: str | None) -> str | None:
-    """Who gets the requests: a prefix of LiteLLM's spelling or openai-compatible; None: nobody is named."""
+    """Who gets the requests: a prefix of LiteLLM's spelling or openai-compatible; None: none is named."""
     if provider == "openai-compatible" or (model is None and provider not in _DEFAULT_MODEL):
         return provider
     try:
@@ -304,10 +304,10 @@ def _litellm_key(prefix: str, name: str, options: ProviderOptions, environ: Mapp
     direct = _DIRECT.get(prefix)
     if direct and direct.key_variable and direct.key_required and not options.base_url:
         variables = (direct.key_variable,)
-    found = _key(name, options, environ, variables)
-    if variables and not found:
+    key = _key(name, options, environ, variables)
+    if variables and not key:
         raise ConfigError(_missing_key(name, " or ".join(variables)))
-    return found
+    return key
 
 
 def _missing_key(name: str, variable: str) -> str:

@@ -24,7 +24,7 @@ class Unreadable(ValueError):
 
 
 class _Unusable(ValueError):
-    """An object that is JSON by its form, but whose values cannot be told for certain."""
+    """An object that is JSON by its form, but whose values are not certain."""
 
 
 def read(text: str, answer: type[Answer]) -> Answer:
@@ -75,11 +75,11 @@ def _decoded(source: str) -> Any:
 def _is_attempt(source: str, answer: type[BaseModel]) -> bool:
     """Whether an object has the answer's keys, so that it was meant as the answer and is a wrong one."""
     try:
-        found = json.loads(source)
+        value = json.loads(source)
     except (ValueError, RecursionError):
         return False
     required = {info.alias or name for name, info in answer.model_fields.items() if info.is_required()}
-    return bool(required) and required <= found.keys()
+    return bool(required) and required <= value.keys()
 
 
 def _problem(details: Any) -> str:
@@ -177,10 +177,10 @@ def _is_escaped(text: str, at: int) -> bool:
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    values = dict(pairs)
+    if len(values) < len(pairs):
         raise _Unusable("a key is given twice")
-    return found
+    return values
 
 
 def _no_constant(name: str) -> NoReturn:

@@ -139,7 +139,7 @@ class LiteLLMChatModel:
 
 
 def _refusal(choice: Any) -> str:
-    """Why there is no text; empty where nobody refused."""
+    """Why there is no text; empty where nothing was refused."""
     said = getattr(choice.message, "refusal", None)
     # What Claude's `refusal` and Gemini's `SAFETY` come back as.
     filtered = "its provider's content filter stopped it" if choice.finish_reason == "content_filter" else ""
@@ -186,6 +186,6 @@ def _retry_after(error: Exception) -> float | None:
     made_up = getattr(getattr(error, "response", None), "headers", None)
     headers = getattr(error, "litellm_response_headers", None) or made_up
     asked_for = retry_after(headers) if headers is not None else None
-    if asked_for is None and (found := _GEMINI_RETRY.search(str(error))):
-        return float(found[1])
+    if asked_for is None and (match := _GEMINI_RETRY.search(str(error))):
+        return float(match[1])
     return asked_for

@@ -55,7 +55,7 @@ class Mode(StrEnum):
 
 
 class MeasuringLedger(Ledger):
-    """A ledger that also tells what one question took, be it answered or not."""
+    """A ledger that also measures what one question took, be it answered or not."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -96,7 +96,7 @@ class Cassettes:
     Args:
         names: scope → the scenario's name as `--scenario` takes it; messages call it by that.
         models: part (`user`, `judge`) → model of this run, also of parts that are never asked anything.
-        on_failure: is told of every CassetteError before it is raised, to stop the run at the first.
+        on_failure: receives every CassetteError before it is raised, to stop the run at the first.
     """
 
     def __init__(
@@ -177,13 +177,13 @@ class Cassettes:
     def missing(self, asked: Asked) -> CassetteError:
         """The error that says what of the request is not recorded, and what to do."""
         cassette = self._load(asked.key.scope)
-        found = cassette.recorded.get(asked.slot)
+        entry = cassette.recorded.get(asked.slot)
         if not cassette.recorded:
             why = f"nothing is recorded for it in {cassette.path}"
-        elif found is None:
+        elif entry is None:
             why = f"{cassette.path} has no such answer: the conversation went on longer or another way"
-        elif found.asked.model != asked.model:
-            why = f"{cassette.path} holds the answer of {found.asked.model}, and {asked.model} is asked"
+        elif entry.asked.model != asked.model:
+            why = f"{cassette.path} holds the answer of {entry.asked.model}, and {asked.model} is asked"
         else:
             changed = "the prompt (what the agent said is in it), the parameters or the answer's form"
             why = f"{changed} changed since {cassette.path} was recorded"
@@ -282,16 +282,16 @@ def recorded_models(folder: Path, scopes: Iterable[str] | None = None) -> dict[s
     paths = sorted(path for path in every if path.exists())
     if not paths:
         raise CassetteError(f"nothing is recorded in {folder}. Record it first: agentest run --{Mode.RECORD}")
-    found: dict[str, tuple[str, Path]] = {}
+    models: dict[str, tuple[str, Path]] = {}
     for path in paths:
         for part, model in _models_of(path).items():
-            known, first = found.setdefault(part, (model, path))
+            known, first = models.setdefault(part, (model, path))
             if known != model:
                 raise CassetteError(
                     f"the cassettes disagree on the {part} model: {known} in {first}, {model} in {path}. "
                     f"Configure the model, or record all with one: agentest run --{Mode.RECORD}"
                 )
-    return {part: model for part, (model, _) in found.items()}
+    return {part: model for part, (model, _) in models.items()}
 
 
 def _models_of(path: Path) -> dict[str, str]:

@@ -97,9 +97,9 @@ def read(path: Path, scope: str) -> tuple[dict[str, str], Entries]:
         return {}, {}
     number, ended, entries = 1, False, Entries()
     try:
-        found, models = read_header(lines[0])
-        if found != scope:
-            raise ValueError(f"this is the cassette of {found}, not of {scope}: the file was renamed")
+        header_scope, models = read_header(lines[0])
+        if header_scope != scope:
+            raise ValueError(f"this is the cassette of {header_scope}, not of {scope}: the file was renamed")
         for number, line in enumerate(lines[1:], 2):  # noqa: B007 - the handler below names it
             if ended:
                 raise ValueError(
@@ -131,14 +131,14 @@ def _add(entries: Entries, entry: Entry, models: Mapping[str, str]) -> None:
 
 def salvage(path: Path, scope: str) -> Entries:
     """Every sound answer of a file that a run may have left behind in the middle of a line."""
-    found = {}
+    entries = {}
     for line in path.read_bytes().split(b"\n") if path.exists() else ():
         try:
             entry = to_entry(parse(line), scope)
         except ValueError:
             continue
-        found[entry.asked.slot] = entry
-    return found
+        entries[entry.asked.slot] = entry
+    return entries
 
 
 def read_header(line: bytes) -> tuple[str, dict[str, str]]:
