@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Answered(Generic[T]):
+class HttpAnswer(Generic[T]):
     """What an agent answered, how long its last attempt took, and how many came before."""
 
     value: T
@@ -76,7 +76,7 @@ class HttpSender:
         payload: Mapping[str, Any],
         read: Callable[[DirectResponse], Awaitable[T]],
         also: Container[int] = (),
-    ) -> Answered[T]:
+    ) -> HttpAnswer[T]:
         """What `read` makes of the answer.
 
         Args:
@@ -101,7 +101,7 @@ class HttpSender:
                 continue
             except AgentError as error:
                 raise NoReply(str(error), attempt - 1) from None
-            return Answered(value, limit.elapsed * 1000, attempt - 1)
+            return HttpAnswer(value, limit.elapsed * 1000, attempt - 1)
         raise AssertionError("unreachable: the last attempt either answers or raises")
 
     async def _attempt(

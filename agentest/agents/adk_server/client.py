@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from agentest.agents.adk_server.events import read_event_list, read_event_stream, read_run
 from agentest.agents.hints import ADK_PLACE
-from agentest.agents.http_sender import Answered, HttpSender, read_body
+from agentest.agents.http_sender import HttpAnswer, HttpSender, read_body
 from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
 from agentest.agents.reading import read_json, shown
 from agentest.config.agents import AdkAgent
@@ -118,7 +118,7 @@ class AdkClient:
         return retries
 
 
-def _reply(answered: Answered[list[Any]], retries: int, turn_index: int, streamed: bool) -> AgentReply:
+def _reply(answered: HttpAnswer[list[Any]], retries: int, turn_index: int, streamed: bool) -> AgentReply:
     try:
         run = read_run(answered.value, turn_index, streamed)
     except AgentError as error:

@@ -9,7 +9,7 @@ from typing import Any
 from agentest.agents.chat_completions.completion import read_completion, read_stream
 from agentest.agents.chat_completions.wire import to_wire
 from agentest.agents.hints import CHAT_PLACE
-from agentest.agents.http_sender import Answered, HttpSender, read_body
+from agentest.agents.http_sender import HttpAnswer, HttpSender, read_body
 from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
 from agentest.config.agents import ChatCompletionsAgent
 from agentest.http.client import Client, DirectResponse
@@ -58,19 +58,19 @@ class ChatCompletionsClient:
         answered = await self._ask(payload)
         return replace(answered.value, latency_ms=answered.latency_ms, retries=answered.retries)
 
-    async def _ask(self, payload: dict[str, Any]) -> Answered[AgentReply]:
+    async def _ask(self, payload: dict[str, Any]) -> HttpAnswer[AgentReply]:
         if not self._asks_for_tokens:
             return await self._sender.post(self._endpoint, payload, self._read)
         asking = {**payload, _STREAM_OPTIONS: {"include_usage": True}}
         first = await self._sender.post(self._endpoint, asking, self._read_or_refused, _REFUSED)
         if isinstance(first.value, AgentReply):
             self._has_reported_tokens = True
-            return Answered(first.value, first.latency_ms, first.retries)
+            return HttpAnswer(first.value, first.latency_ms, first.retries)
         if self._has_reported_tokens and _STREAM_OPTIONS not in first.value.problem:
             raise NoReply(first.value.problem, first.retries)
         return await self._ask_without(payload, first.retries + 1)
 
-    async def _ask_without(self, payload: dict[str, Any], before: int) -> Answered[AgentReply]:
+    async def _ask_without(self, payload: dict[str, Any], before: int) -> HttpAnswer[AgentReply]:
         """Ask after `before` attempts that were refused. A refusal now has another reason."""
         try:
             second = await self._sender.post(self._endpoint, payload, self._read)
