@@ -96,7 +96,7 @@ class Plan:
     units: tuple[Unit, ...] = field(default=())
 
 
-def make_plan(config: Config, found: Discovered, options: Options, root: Path) -> Plan:
+def make_plan(config: Config, discovered: Discovered, options: Options, root: Path) -> Plan:
     """Resolve every scenario. Raises ConfigError for what concerns the whole run."""
     custom = load_custom_metrics(config.custom_metrics, root)
     names = {metric.name for metric in custom}
@@ -105,8 +105,8 @@ def make_plan(config: Config, found: Discovered, options: Options, root: Path) -
     check_thresholds(config.thresholds, names)
     _check_judged(config)
     default, agents = agents_under_test(config, options.agent)
-    entries: list[Unit | ScenarioResult] = [_broken(b, root) for b in found.broken]
-    for scenario in _selected(found.scenarios, options):
+    entries: list[Unit | ScenarioResult] = [_broken(b, root) for b in discovered.broken]
+    for scenario in _selected(discovered.scenarios, options):
         entries += _entries(scenario, config, options, default, agents, names, root)
     entries = with_sight(with_slugs(sorted(entries, key=_position)), agents)
     units = tuple(entry for entry in entries if isinstance(entry, Unit))
@@ -225,10 +225,10 @@ def check_thresholds(thresholds: Mapping[str, float], custom: set[str]) -> None:
             raise ConfigError(f"thresholds.{name}: {least:g} is not between {low:g} and {high:g}")
 
 
-def load_custom_metrics(given: Sequence[Any], root: Path) -> tuple[Metric, ...]:
+def load_custom_metrics(items: Sequence[Any], root: Path) -> tuple[Metric, ...]:
     """The custom metrics of a configuration: import paths, classes or instances."""
     metrics: dict[str, Metric] = {}
-    for i, item in enumerate(given):
+    for i, item in enumerate(items):
         metric = _custom_metric(item, f"custom_metrics[{i}]", root)
         if metric.name in BUILTIN or metric.name in metrics or metric.name == PASS_RATE:
             raise ConfigError(f"custom_metrics[{i}]: the name {metric.name!r} is taken")
@@ -238,20 +238,20 @@ def load_custom_metrics(given: Sequence[Any], root: Path) -> tuple[Metric, ...]:
 
 def _custom_metric(item: Any, key: str, root: Path) -> Metric:
     try:
-        found = import_object(item, root) if isinstance(item, str) else item
+        metric = import_object(item, root) if isinstance(item, str) else item
     except ValueError as error:
         raise ConfigError(f"{key}: {error}") from None
-    if isinstance(found, type) and issubclass(found, Metric):
+    if isinstance(metric, type) and issubclass(metric, Metric):
         try:
-            found = found()
+            metric = metric()
         except Exception as error:  # noqa: BLE001 - the user's class may raise anything
-            raise ConfigError(f"{key}: {found.__name__}() raised {type(error).__name__}: {error}") from None
-    if not isinstance(found, Metric):
+            raise ConfigError(f"{key}: {metric.__name__}() raised {type(error).__name__}: {error}") from None
+    if not isinstance(metric, Metric):
         raise ConfigError(
             f"{key}: {item!r} is no metric; "
             "subclass QuantitativeMetric, QualitativeMetric or ConversationMetric"
         )
-    return found
+    return metric
 
 
 def _position(entry: Unit | ScenarioResult) -> tuple[str, int]:
@@ -282,7 +282,7 @@ def with_slugs(entries: Sequence[Unit | ScenarioResult]) -> list[Unit | Scenario
 def with_sight(
     entries: Sequence[Unit | ScenarioResult], agents: Mapping[str, AgentConfig]
 ) -> list[Unit | ScenarioResult]:
-    """Tell every unit how its agent's tool calls come to be known."""
+    """Set for every unit how its agent's tool calls come to be known."""
     return [
         replace(entry, sight=sight_of(agents[entry.agent])) if isinstance(entry, Unit) else entry
         for entry in entries

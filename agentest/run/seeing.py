@@ -56,14 +56,14 @@ def silence(plan: Plan, results: Mapping[str, ScenarioResult]) -> tuple[RunWarni
     Args:
         results: by scope of the unit; those that are missing were never begun.
     """
-    found = []
+    warnings = []
     for name in plan.agents:
         mine = [unit for unit in plan.units if unit.agent == name and unit.sight is not Sight.UNSEEN]
         held = [(unit, results[unit.scope]) for unit in mine if _replied(results.get(unit.scope))]
         of_calls = [unit for unit, _ in held if _speaks_of_calls(unit)]
         if of_calls and not any(result.totals.tool_calls for _, result in held):
-            found.append(_silent(name, of_calls))
-    return tuple(found)
+            warnings.append(_silent(name, of_calls))
+    return tuple(warnings)
 
 
 def _speaks_of_calls(unit: Unit) -> bool:

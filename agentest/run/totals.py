@@ -17,7 +17,7 @@ def warnings_of(conversations: Sequence[ConversationResult]) -> tuple[str, ...]:
         for call in result.conversation.tool_calls:
             if problem := mismatch(call):
                 problems.setdefault(call.name, []).append(problem)
-    return tuple(_warning(name, found) for name, found in problems.items())
+    return tuple(_warning(name, mismatches) for name, mismatches in problems.items())
 
 
 def _warning(name: str, problems: Sequence[str]) -> str:
@@ -55,6 +55,6 @@ def _slim_turn(turn: Turn) -> Turn:
 
 def _slim_metrics(metrics: Mapping[str, MetricResult]) -> dict[str, MetricResult]:
     return {
-        name: Score(found.value, "", found.samples) if isinstance(found, Score) else found
-        for name, found in metrics.items()
+        name: Score(result.value, "", result.samples) if isinstance(result, Score) else result
+        for name, result in metrics.items()
     }

@@ -13,31 +13,31 @@ from agentest.support.paths import contains_any, shown_path
 from agentest.support.spelling import nearest_part
 
 
-def why_nothing(found: Discovered, options: Options, root: Path, loaded: LoadedConfig) -> str:
+def why_nothing(discovered: Discovered, options: Options, root: Path, loaded: LoadedConfig) -> str:
     """A sentence for every filter that fits nothing by itself, or one where they fit nothing together."""
-    told = list(_unmatched(found, options, root, loaded))
-    if not told:
-        told = ["no scenario matches all of the filters (--scenario, --file, --tag), though some match each"]
-    return "; ".join([*told, "agentest run --list shows all"])
+    lines = list(_unmatched(discovered, options, root, loaded))
+    if not lines:
+        lines = ["no scenario matches all of the filters (--scenario, --file, --tag), though some match each"]
+    return "; ".join([*lines, "agentest run --list shows all"])
 
 
-def _unmatched(found: Discovered, options: Options, root: Path, loaded: LoadedConfig) -> Iterator[str]:
+def _unmatched(discovered: Discovered, options: Options, root: Path, loaded: LoadedConfig) -> Iterator[str]:
     if options.files:
         searched = search(root, loaded.config.include, loaded.config.exclude, loaded.path)
         files = [shown_path(path, root) for path in searched.files]
         if not any(contains_any(file, map(readable, options.files)) for file in files):
             # What is in the files is not known: none of them was imported.
-            yield _told("no scenario file", "--file", options.files, files)
+            yield _no_match("no scenario file", "--file", options.files, files)
             return
-    names = [scenario.name for scenario in found.scenarios]
+    names = [scenario.name for scenario in discovered.scenarios]
     if options.scenarios and not any(contains_any(name, options.scenarios) for name in names):
-        yield _told("no scenario", "--scenario", options.scenarios, names)
-    tags = sorted({tag for scenario in found.scenarios for tag in scenario.tags})
+        yield _no_match("no scenario", "--scenario", options.scenarios, names)
+    tags = sorted({tag for scenario in discovered.scenarios for tag in scenario.tags})
     if options.tags and not set(options.tags) & set(tags):
-        yield _told("no scenario", "--tag", options.tags, tags)
+        yield _no_match("no scenario", "--tag", options.tags, tags)
 
 
-def _told(what: str, option: str, given: Sequence[str], known: Iterable[str]) -> str:
-    asked = " ".join(f"{option} {readable(text)!r}" for text in given)
-    close = nearest_part(given[0], known)
+def _no_match(what: str, option: str, values: Sequence[str], known: Iterable[str]) -> str:
+    asked = " ".join(f"{option} {readable(text)!r}" for text in values)
+    close = nearest_part(values[0], known)
     return f"{what} matches {asked}" + (f"; the nearest is {close!r}" if close else "")
