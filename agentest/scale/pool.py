@@ -68,7 +68,7 @@ _GRACE_S = 10.0
 @contextmanager
 def worker_pool(prepared: Prepared, count: int) -> Iterator[WorkerPool]:
     """Fork workers. Must be entered before the event loop begins; all workers have ended afterwards."""
-    workers: list[_Worker] = []
+    workers: list[_PoolWorker] = []
     with closing(SharedCells(count)) as cells:
         try:
             for index in range(count):
@@ -85,7 +85,7 @@ def worker_pool(prepared: Prepared, count: int) -> Iterator[WorkerPool]:
                 worker.process.join()
 
 
-def _fork(part: Prepared, spending: Spending, others: Sequence[socket.socket]) -> _Worker:
+def _fork(part: Prepared, spending: Spending, others: Sequence[socket.socket]) -> _PoolWorker:
     ours, theirs = socket.socketpair()
     context = multiprocessing.get_context("fork")
     arguments = (part, spending, theirs, [*others, ours])
@@ -97,7 +97,7 @@ def _fork(part: Prepared, spending: Spending, others: Sequence[socket.socket]) -
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, masked)
         theirs.close()  # the link ends with the worker, and not with us alone
-    return _Worker(process, ours)
+    return _PoolWorker(process, ours)
 
 
 class PackedConversations(Sequence[ConversationResult]):
@@ -127,7 +127,7 @@ class _Stage(IntEnum):
 
 
 @dataclass(slots=True)
-class _Worker:
+class _PoolWorker:
     """A worker as the run sees it."""
 
     process: ForkProcess
@@ -150,7 +150,7 @@ class _Worker:
 class WorkerPool:
     """The engine that runs the units of a plan in forked worker processes."""
 
-    def __init__(self, workers: Sequence[_Worker]) -> None:
+    def __init__(self, workers: Sequence[_PoolWorker]) -> None:
         self._workers = workers
 
     @asynccontextmanager
@@ -178,7 +178,7 @@ class WorkerPool:
 class _Run:
     """Assigns units to workers, receives what they send, and passes it on."""
 
-    def __init__(self, workers: Sequence[_Worker], session: Session) -> None:
+    def __init__(self, workers: Sequence[_PoolWorker], session: Session) -> None:
         self._units = {(unit.scenario.name, unit.agent): unit for unit in session.prepared.plan.units}
         self._workers = workers
         self._settings = session.settings
@@ -188,7 +188,7 @@ class _Run:
         self._noted: set[str] = set()
         self._problem: UsageError | None = None
         self._reached = {stage: anyio.Event() for stage in _Stage}
-        self._requests: asyncio.Queue[_Worker] = asyncio.Queue()
+        self._requests: asyncio.Queue[_PoolWorker] = asyncio.Queue()
         self._packed: dict[tuple[str, str], dict[int, bytes]] = {}
         self._results: dict[str, ScenarioResult] = {}
 
@@ -235,7 +235,7 @@ class _Run:
         for worker in self._workers:
             worker.link.send(message)
 
-    def receive(self, worker: _Worker, message: Any) -> None:
+    def receive(self, worker: _PoolWorker, message: Any) -> None:
         """Handle a message of a worker."""
         match message:
             case UnitRequest():
@@ -253,7 +253,7 @@ class _Run:
             case _:
                 self._receive_state(worker, message)
 
-    def _receive_state(self, worker: _Worker, message: Any) -> None:
+    def _receive_state(self, worker: _PoolWorker, message: Any) -> None:
         match message:
             case Ready():
                 self._reach(worker, _Stage.READY)
@@ -273,13 +273,13 @@ class _Run:
                 self._noted.add(message.text)
                 self._on_note(message.text)
 
-    def on_disconnect(self, worker: _Worker) -> None:
+    def on_disconnect(self, worker: _PoolWorker) -> None:
         """Handle the end of a worker."""
         if not worker.ended:
             self._give_up(worker, worker.death())
         self._reach(worker, _Stage.DISCONNECTED)
 
-    def _reach(self, worker: _Worker, stage: _Stage) -> None:
+    def _reach(self, worker: _PoolWorker, stage: _Stage) -> None:
         worker.stage = stage
         least = min(each.stage for each in self._workers)
         for passed in range(least + 1):
@@ -296,7 +296,7 @@ class _Run:
         self._emit(ScenarioFinished(whole))
         self._results[self._units[place].scope] = whole if self._settings.keep_conversations else result
 
-    def _give_up(self, worker: _Worker, problem: str) -> None:
+    def _give_up(self, worker: _PoolWorker, problem: str) -> None:
         """Stop the run, and make results of the units that a worker has left unfinished."""
         if worker.stage is _Stage.STARTING:
             self._problem = UsageError(f"a worker process {problem} before the run began")

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 from stored import to_json
 
-from agentest.analysis.coverage.measure import Coverage, Placed, Share, ToolUse, measure, worst
+from agentest.analysis.coverage.measure import Coverage, CoveredShare, Placed, ToolUse, measure, worst
 from agentest.analysis.coverage.show import print_text
 from agentest.cli.coverage import enough, show
 from agentest.config.config import Config
@@ -75,7 +75,7 @@ def test_tags_make_the_matrix() -> None:
     assert names["refund", "happy"] == ["pays", "pays twice"]
     assert names["refund", "down"] == names["lookup", "down"] == ["all at once"]
     assert found.gaps == {"refund": ("not-found",), "lookup": ("happy",)}
-    assert found.cells_share == Share(4, 6)
+    assert found.cells_share == CoveredShare(4, 6)
     assert [s.name for s in found.outside] == ["a task alone", "no tags"]
 
 
@@ -115,7 +115,7 @@ def test_tools_called_and_failed() -> None:
     )
     found = covered(MATRIX, result)
     assert found.tools == (ToolUse("pay", 5, 3), ToolUse("lookup", 0, 0), ToolUse("secret", 1, 0))
-    assert found.tools_share == Share(2, 3)
+    assert found.tools_share == CoveredShare(2, 3)
 
 
 def test_calls_of_a_turn_that_never_closed_count() -> None:
@@ -165,7 +165,7 @@ def test_a_share_can_be_demanded(
 def test_each_share_counts() -> None:
     """All cells have a scenario, but no tool was called: that is below any share."""
     full = covered([place("s", "task:a", "path:b", tools={"pay": {}})], builders.run_result(ran("s")))
-    assert full.cells_share == Share(1, 1)
+    assert full.cells_share == CoveredShare(1, 1)
     assert enough(full, 1) is ExitCode.FAILED
 
 

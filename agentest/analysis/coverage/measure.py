@@ -32,7 +32,7 @@ class Placed:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class CoveredShare:
     """How many of how many. `of` is at least 1."""
 
     covered: int
@@ -101,17 +101,19 @@ class Coverage:
         return tuple(s for s in self.scenarios if not (s.tasks and s.paths))
 
     @property
-    def cells_share(self) -> Share | None:
+    def cells_share(self) -> CoveredShare | None:
         """Cells that have a scenario; None where no scenario is placed."""
         cells = self.cells
-        return Share(sum(bool(scenarios) for scenarios in cells.values()), len(cells)) if cells else None
+        return (
+            CoveredShare(sum(bool(scenarios) for scenarios in cells.values()), len(cells)) if cells else None
+        )
 
     @property
-    def tools_share(self) -> Share | None:
+    def tools_share(self) -> CoveredShare | None:
         """Tools that were called; None without results or tools."""
         if not (self.results and self.tools):
             return None
-        return Share(sum(tool.called > 0 for tool in self.tools), len(self.tools))
+        return CoveredShare(sum(tool.called > 0 for tool in self.tools), len(self.tools))
 
 
 def worst(statuses: Iterable[Status | None]) -> Status | None:

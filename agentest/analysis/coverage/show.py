@@ -11,7 +11,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 
-from agentest.analysis.coverage.measure import Coverage, Placed, Share, ToolUse, worst
+from agentest.analysis.coverage.measure import Coverage, CoveredShare, Placed, ToolUse, worst
 from agentest.report.console.text import BLANK, STYLES, Line, Part, Printer, line
 from agentest.results import Status
 from agentest.support.json_text import json_document
@@ -109,7 +109,7 @@ def _legend(printer: Printer) -> str:
     return f"passed/scenarios: {', '.join(meanings)}, ? not in the results, – none"
 
 
-def _share(share: Share, noun: str, verb: str, verbs: str) -> tuple[Part, ...]:
+def _share(share: CoveredShare, noun: str, verb: str, verbs: str) -> tuple[Part, ...]:
     style = "green" if share.covered == share.of else "yellow"
     did = verb if share.covered == 1 else verbs
     return (f"{share.covered} of {count(share.of, noun)} {did} ", (f"({share.percent} %)", f"bold {style}"))
@@ -187,7 +187,7 @@ def as_json(coverage: Coverage) -> str:
     return json_document(json.loads(json.dumps(document)))
 
 
-def _share_json(share: Share | None) -> dict[str, Any] | None:
+def _share_json(share: CoveredShare | None) -> dict[str, Any] | None:
     return {"covered": share.covered, "of": share.of, "percent": share.percent} if share else None
 
 
@@ -237,7 +237,7 @@ def _tools_markdown(coverage: Coverage) -> Iterator[str]:
     yield from _table(["tool", "called", "failed"], rows)
 
 
-def _share_text(share: Share, noun: str) -> str:
+def _share_text(share: CoveredShare, noun: str) -> str:
     return f"{share.covered} of {count(share.of, noun)} ({share.percent} %)"
 
 
