@@ -35,14 +35,14 @@ def for_finished(
             entries.append(entry)
             continue
         place = entry.scenario.name, entry.agent
-        found, of = left.pop(place, None), planned.get(place)
-        if found is None:
+        held, of = left.pop(place, None), planned.get(place)
+        if held is None:
             entries.append(_none_held(entry, of))
         else:
-            by_scope[entry.scope] = found
-            entries.append(replace(entry, conversations=len(found), of=of))
-    told = {entry.name for entry in entries if isinstance(entry, ScenarioResult)}
-    entries += [_unknown(name, agent) for name, agent in left if name not in told]
+            by_scope[entry.scope] = held
+            entries.append(replace(entry, conversations=len(held), of=of))
+    reported = {entry.name for entry in entries if isinstance(entry, ScenarioResult)}
+    entries += [_unknown(name, agent) for name, agent in left if name not in reported]
     units = tuple(entry for entry in entries if isinstance(entry, Unit))
     return replace(plan, entries=tuple(entries), units=units), by_scope
 

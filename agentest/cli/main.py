@@ -16,9 +16,9 @@ from agentest.cli.options import (
     limits,
     model_option,
     offline_option,
+    output_options,
     path_option,
     recording,
-    telling,
     where,
     which,
     with_dashes,
@@ -39,7 +39,7 @@ def cli() -> None:
 @cli.command()
 @where
 @which
-@telling
+@output_options
 @model_option
 @click.option(
     "--watch", is_flag=True, help="Run again when scenarios, their imports or the configuration change."
@@ -49,18 +49,18 @@ def cli() -> None:
 @recording
 @click.option("--dry-run", is_flag=True, help="Show how many model calls there can be, and run nothing.")
 @click.option("--list", "list_only", is_flag=True, help="List the scenarios and run nothing.")
-def run(cwd: Path | None, watch: bool, list_only: bool, **given: Any) -> int:
+def run(cwd: Path | None, watch: bool, list_only: bool, **options: Any) -> int:
     """Run the scenarios (*.sim.py) against the agent.
 
     Exit status: 0 all passed, 1 a scenario failed, 2 something errored or could not be run, 130 interrupted.
     """
-    if watch + list_only + given["dry_run"] > 1:
+    if watch + list_only + options["dry_run"] > 1:
         raise click.UsageError("--watch, --list and --dry-run exclude each other")
-    given["tape"] = _tape(given)
+    options["tape"] = _tape(options)
 
     def go() -> int:
         _hear_interrupts()
-        request = _request(_root(cwd), **given)
+        request = _request(_root(cwd), **options)
         if watch:
             from agentest.cli.watch import run_and_watch
 
@@ -69,21 +69,21 @@ def run(cwd: Path | None, watch: bool, list_only: bool, **given: Any) -> int:
             return _dry_run(request)
         return _list(request) if list_only else _run(request)
 
-    given["offline"] = given["offline"] or list_only  # a list needs no model, nor its key
+    options["offline"] = options["offline"] or list_only  # a list needs no model, nor its key
     return _ended(go)
 
 
 @cli.command()
 @where
 @which
-def chat(cwd: Path | None, **given: Any) -> int:
+def chat(cwd: Path | None, **options: Any) -> int:
     """Talk to the agent yourself, through the mocks of one scenario."""
 
     def go() -> int:
         from agentest.cli.chat import chat
         from agentest.run.prepare import prepare
 
-        return chat(prepare(_request(_root(cwd), offline=True, **given)))
+        return chat(prepare(_request(_root(cwd), offline=True, **options)))
 
     return _ended(go)
 
@@ -92,11 +92,11 @@ def chat(cwd: Path | None, **given: Any) -> int:
 @click.argument("results", type=click.Path(path_type=Path))
 @where
 @which
-@telling
+@output_options
 @model_option
 @offline_option
 @click.option("--metric", "metrics", multiple=True, metavar="NAME", help="Judge only this metric.")
-def judge(results: Path, cwd: Path | None, **given: Any) -> int:
+def judge(results: Path, cwd: Path | None, **options: Any) -> int:
     """Judge the finished conversations of RESULTS (results.json or journal.jsonl) again.
 
     The agent is not talked to.
@@ -108,7 +108,7 @@ def judge(results: Path, cwd: Path | None, **given: Any) -> int:
         from agentest.run.prepare import prepare
 
         root = _root(cwd)
-        return judge_again(prepare(_request(root, **given)), root / results)
+        return judge_again(prepare(_request(root, **options)), root / results)
 
     return _ended(go)
 
@@ -129,16 +129,16 @@ def judge(results: Path, cwd: Path | None, **given: Any) -> int:
     is_flag=True,
     help="Show every invocation beside what was expected.",
 )
-@telling
+@output_options
 @model_option
 @limits
 @recording
-def evaluate(cwd: Path | None, targets: tuple[str, ...], **given: Any) -> int:
+def evaluate(cwd: Path | None, targets: tuple[str, ...], **options: Any) -> int:
     """Run ADK evaluation sets (*.test.json, *.evalset.json) against the agent.
 
     Exit status as of run: 0 all passed, 1 a case failed, 2 something errored or could not be evaluated.
     """
-    given["tape"] = _tape(given)
+    options["tape"] = _tape(options)
 
     def go() -> int:
         _hear_interrupts()
@@ -146,9 +146,9 @@ def evaluate(cwd: Path | None, targets: tuple[str, ...], **given: Any) -> int:
         from agentest.evalset.planning import EvalRequest, prepare_eval
 
         root = _root(cwd)
-        files = {key: root / path if (path := given.pop(key)) else None for key in EVAL_FILES}
-        runs = given.pop("num_runs")
-        return run_once(prepare_eval(EvalRequest(_request(root, **given), targets, num_runs=runs, **files)))
+        files = {key: root / path if (path := options.pop(key)) else None for key in EVAL_FILES}
+        runs = options.pop("num_runs")
+        return run_once(prepare_eval(EvalRequest(_request(root, **options), targets, num_runs=runs, **files)))
 
     return _ended(go)
 
@@ -199,7 +199,7 @@ def show_prompts(metric: str | None) -> int:
 )
 @path_option("--output", "output", "File to write (default: standard output).")
 @click.option("--force", is_flag=True, help="Replace the file if it is there.")
-def export(results: Path, output: Path | None, force: bool, **given: Any) -> int:
+def export(results: Path, output: Path | None, force: bool, **options: Any) -> int:
     """Turn the finished conversations of RESULTS (results.json or journal.jsonl) into test cases.
 
     As an evaluation set of ADK, or as scripted scenarios with the observed tools as mocks.
@@ -208,7 +208,7 @@ def export(results: Path, output: Path | None, force: bool, **given: Any) -> int
     def go() -> int:
         from agentest.analysis.export.export import export, write
 
-        exported = export(results, output=output, **given)
+        exported = export(results, output=output, **options)
         for note in exported.notes:
             tell(f"agentest: {note}")
         if output is None:
@@ -245,7 +245,7 @@ def export(results: Path, output: Path | None, force: bool, **given: Any) -> int
     show_default=True,
     help="How to tell it.",
 )
-def coverage(cwd: Path | None, fail_under: float | None, form: Any, **given: Any) -> int:
+def coverage(cwd: Path | None, fail_under: float | None, form: Any, **options: Any) -> int:
     """Show which paths of which tasks have scenarios, and which tools were called and failed.
 
     Scenarios are placed by their tags, task:NAME and path:NAME. Nothing is run.
@@ -259,11 +259,11 @@ def coverage(cwd: Path | None, fail_under: float | None, form: Any, **given: Any
         from agentest.run.prepare import prepare
 
         root = _root(cwd)
-        results = [root / path for path in given.pop("results")]
-        prepared = prepare(_request(root, offline=True, **given))
-        found = covered(prepared, results)
-        show(found, form, sys.stdout)
-        return _tell_broken(broken(prepared)) or enough(found, fail_under)
+        results = [root / path for path in options.pop("results")]
+        prepared = prepare(_request(root, offline=True, **options))
+        measured = covered(prepared, results)
+        show(measured, form, sys.stdout)
+        return _tell_broken(broken(prepared)) or enough(measured, fail_under)
 
     return _ended(go)
 
@@ -277,17 +277,19 @@ def _root(cwd: Path | None) -> Path:
     return Path.cwd()
 
 
-def _request(root: Path, config: Path | None, **given: Any) -> Any:
+def _request(root: Path, config: Path | None, **options: Any) -> Any:
     from agentest.run.plan import Options
     from agentest.run.prepare import Request
 
-    telling = {name: given.pop(name) for name in ("reporters", "verbose", "detailed") if name in given}
-    return Request(root, root / config if config else None, Options(**given), **telling)
+    reporting = {name: options.pop(name) for name in ("reporters", "verbose", "detailed") if name in options}
+    return Request(root, root / config if config else None, Options(**options), **reporting)
 
 
-def _tape(given: dict[str, Any]) -> str | None:
+def _tape(options: dict[str, Any]) -> str | None:
     """What is done with recorded answers; takes the flags out of the options."""
-    chosen = [mode for mode in ("record", "replay", "replay-or-record") if given.pop(mode.replace("-", "_"))]
+    chosen = [
+        mode for mode in ("record", "replay", "replay-or-record") if options.pop(mode.replace("-", "_"))
+    ]
     if len(chosen) > 1:
         raise click.UsageError(" and ".join(f"--{mode}" for mode in chosen) + " exclude each other")
     return chosen[0] if chosen else None
@@ -335,7 +337,7 @@ def _hear_interrupts() -> None:
 
 
 def _ended(command: Callable[[], int]) -> int:
-    """The command's exit status; what the user got wrong is told in one message."""
+    """The command's exit status; what the user got wrong is printed in one message."""
     try:
         return command()
     except (UsageError, OutputError) as error:
@@ -386,7 +388,7 @@ def _status() -> int:
         error.show(shown)
         tell(shown.getvalue().rstrip("\n"))
         return ExitCode.ERRORED
-    except SystemExit:  # click's own: nobody reads its help on, or a shell has been told how to complete
+    except SystemExit:  # click's own: nobody reads its help on, or a shell has its completions
         return ExitCode.PASSED
     except OSError as error:  # of its own writing, as commands raise none
         raise lost(sys.stdout, error) from None

@@ -1,4 +1,4 @@
-"""What is told when a command cannot do its work: a sentence for the user's mistake, a traceback for ours."""
+"""What a command prints when it cannot work: a sentence for the user's mistake, a traceback for ours."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _MAX_LINE_CHARS = 1_000
 
 
 def refused(error: object) -> ExitCode:
-    """Tell what is wrong with what the user handed over; the exit status."""
+    """Print what is wrong with what the user handed over; the exit status."""
     tell(f"agentest: {_redactor()(str(error))}")
     return ExitCode.ERRORED
 
 
 def crashed(error: BaseException) -> ExitCode:
-    """Tell of an error that nobody foresaw, without secrets; the exit status."""
+    """Print an error that nobody foresaw, without secrets; the exit status."""
     errors = list(_unwrapped(error))
     if isinstance(errors[-1], KeyboardInterrupt):
         return ExitCode.INTERRUPTED
@@ -52,7 +52,7 @@ def _unwrapped(error: BaseException) -> Iterator[BaseException]:
 
 
 def _rows(error: BaseException) -> Iterator[str]:
-    """The traceback's rows, but for the message at its end, which is told already."""
+    """The traceback's rows, but for the message at its end, which is printed already."""
     for frame in traceback.format_tb(error.__traceback__):
         yield from frame.rstrip("\n").split("\n")
 

@@ -42,7 +42,7 @@ model_option = click.option(
 )
 
 
-telling = _options(
+output_options = _options(
     click.option(
         "--reporter", "reporters", multiple=True, metavar="NAME", help="console, json or github-actions."
     ),

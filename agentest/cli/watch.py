@@ -50,7 +50,7 @@ def _stamps(files: frozenset[Path]) -> dict[Path, int]:
 
 
 def _prepared(request: Request) -> Prepared | None:
-    """The run, or None where a mistake must be mended first; it is told, and waited for like any change."""
+    """The run, or None where a mistake must be mended first; then it is printed."""
     try:
         return prepare(request)
     except UsageError as error:
