@@ -95,7 +95,7 @@ Event = (
 
 
 class Reporter(Protocol):
-    """Tells somebody about a run. Formats, never computes."""
+    """Reports on a run. Formats, never computes."""
 
     name: str
 

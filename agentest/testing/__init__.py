@@ -1,4 +1,4 @@
-"""Agents and models that do as they are told, to test scenarios, metrics and Agentest itself.
+"""Agents and models that follow a script, to test scenarios, metrics and Agentest itself.
 
     with ScriptedAgent([tool_call("check_availability", date="friday"), "Friday at 9 is free."]) as agent:
         result = run_scenarios([my_scenario], agent=agent, model=ScriptedModel(scores={"helpfulness": 4}))

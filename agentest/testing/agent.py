@@ -1,4 +1,4 @@
-"""An agent that answers as it is told, over real HTTP."""
+"""An agent that answers from a script, over real HTTP."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ AgentAnswer = str | Mapping[str, Any] | Sequence[Mapping[str, Any]] | Raw
 
 
 def tool_call(name: str, /, **args: Any) -> dict[str, Any]:
-    """A tool call as a ScriptedAgent makes it. Its id is given when it is sent."""
+    """A tool call as a ScriptedAgent makes it. It gets its id when it is sent."""
     return {"type": "function", "function": {"name": name, "arguments": json.dumps(args)}}
 
 

@@ -1,4 +1,4 @@
-"""A model that answers as it is told."""
+"""A model that answers from a script."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STOP = "[[STOP]]"
 
 
 class ScriptedModel:
-    """A model that plays the user from a script and judges as it is told.
+    """A model that plays the user and judges, both from a script.
 
     Args:
         user: the simulated user's lines by turn; STOP, or the end of the lines, ends the conversation.
