@@ -48,8 +48,8 @@ def layers(session: nox.Session) -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """The whole suite, on two cores."""
-    _install(session, "test")
+    """The whole suite, on two cores. What is exported is checked by the linters, too."""
+    _install(session, "test", "lint")
     session.run("pytest", "-n", "2", "--dist", "loadfile", "--durations=5", *session.posargs)
 
 
@@ -66,7 +66,7 @@ def local_model(session: nox.Session) -> None:
 @nox.session(default=False)
 def oldest(session: nox.Session) -> None:
     """The suite with the oldest versions that pyproject.toml allows. Needs uv."""
-    session.install("--resolution", "lowest-direct", ".", *GROUPS["test"])
+    session.install("--resolution", "lowest-direct", ".", *GROUPS["test"], *GROUPS["lint"])
     session.run("pytest", "-n", "2", "--dist", "loadfile", *session.posargs)
 
 
