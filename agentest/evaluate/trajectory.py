@@ -1,4 +1,4 @@
-"""Tool calls made against tool calls expected (contract, section 7). No model is asked."""
+"""Tool calls made against tool calls expected. No model is asked."""
 
 from __future__ import annotations
 
