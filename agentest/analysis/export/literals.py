@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 _WIDTH = 88
+_MAX_DEPTH = 100
+"""Twice as deep as results are ever stored: Python itself refuses source not much deeper."""
 _LONGEST_LINE = 110
 """A text is written in pieces where its line would be longer: formatters join pieces that fit into one."""
 _LEAST_PIECE = 40
@@ -51,14 +53,16 @@ Node = str | Text | Brackets
 """An atom is a str: a number, None, an empty list."""
 
 
-def node(value: Any) -> Node:
-    """A JSON value."""
+def node(value: Any, depth: int = 0) -> Node:
+    """A JSON value. Raises ValueError for one that is nested too deeply for any reader."""
     if isinstance(value, str):
         return Text(value)
+    if depth > _MAX_DEPTH:
+        raise ValueError(f"it is nested more than {_MAX_DEPTH} levels deep")
     if isinstance(value, Mapping):
-        return mapping((key, node(item)) for key, item in value.items())
+        return mapping((key, node(item, depth + 1)) for key, item in value.items())
     if isinstance(value, list | tuple):
-        return bracketed("[", (Item(node(item)) for item in value), "]")
+        return bracketed("[", (Item(node(item, depth + 1)) for item in value), "]")
     return _number(value) if isinstance(value, float) else repr(value)
 
 
