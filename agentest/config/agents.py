@@ -67,8 +67,8 @@ class AnyAgent(Section):
 
     @property
     def address(self) -> str:
-        """Where the agent is, for people."""
-        raise NotImplementedError
+        """Where the agent is, for people: its name, for a type that has no address."""
+        return self.name
 
     def check_can_be_sent(self) -> None:
         """Raise ValueError for a setting that cannot be part of a request."""
