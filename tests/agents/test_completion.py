@@ -297,8 +297,8 @@ def test_streamed_tool_calls_without_index() -> None:
 
 def test_very_many_streamed_tool_calls_without_index() -> None:
     """The place of a call without an index is known without looking at all that came before."""
-    pieces = [{"id": "1", "function": {"name": "one"}}] * 200_000
-    assert len(stream(delta(tool_calls=pieces), "[DONE]").tool_requests) == 200_000
+    pieces = [{"id": "1", "function": {"name": "one"}}] * 50_000
+    assert len(stream(delta(tool_calls=pieces), "[DONE]").tool_requests) == 50_000
 
 
 @pytest.mark.parametrize(

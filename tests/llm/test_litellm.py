@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from project import clean_environment
+from provider_wire import KEY
 
 from agentest.errors import ConfigError
 from agentest.llm.adapters.litellm_adapter import check_provider
@@ -37,6 +38,13 @@ def told() -> dict[str, Any]:
     """What came of every case of the probe."""
     found: dict[str, Any] = json.loads(run(str(PROBE)).splitlines()[-1])
     return found
+
+
+@pytest.fixture(scope="module")
+def wire(told: dict[str, Any]) -> dict[str, Any]:
+    """What came of the questions in the wire formats of Claude and Gemini."""
+    facts: dict[str, Any] = told["wire"]
+    return facts
 
 
 def test_it_is_not_imported_in_vain() -> None:
@@ -120,8 +128,9 @@ def test_a_whole_question(told: dict[str, Any]) -> None:
 
 
 def test_nobody_else_is_asked(told: dict[str, Any]) -> None:
-    """Neither importing litellm nor asking through it reaches for anything beyond loopback."""
-    assert told["abroad"]["hosts"] == []
+    """Neither importing litellm nor asking through it reaches for anything beyond loopback; it would fail."""
+    assert told["guard"] == "192.0.2.1 is not loopback"
+    assert told["abroad"] == []
 
 
 @pytest.mark.parametrize("mode", [{}, {"LITELLM_MODE": "DEV"}], ids=["no mode", "DEV"])
@@ -182,3 +191,157 @@ def test_the_real_litellm_is_asked(told: dict[str, Any]) -> None:
     )
     assert told["unknown"]["refused"] == []
     assert told["unknown"]["known"] > 50
+
+
+def test_answers_of_handlers(told: dict[str, Any]) -> None:
+    """The real objects of litellm and openai are read as a handler's answer, without a warning."""
+    assert told["handler answers"] == [["Hi", "find", '{"q": 1}', tokens] for tokens in (7, 0, 7, 0)]
+
+
+# --- Claude and Gemini, end to end over their own wire formats
+
+BOTH = pytest.mark.parametrize("model", ["claude", "gemini"])
+
+
+def bodies(case: dict[str, Any]) -> list[dict[str, Any]]:
+    return [received["body"] for received in case["received"]]
+
+
+@pytest.mark.parametrize("case", ["claude", "old claude", "gemini"])
+def test_an_answer_of_the_form(wire: dict[str, Any], case: str) -> None:
+    """A valid answer comes with the first request, in which the form stands as the provider wants it."""
+    assert [(t["value"], t["calls"]) for t in wire[case]["told"]] == [(5, 1)] * len(wire[case]["told"])
+    body = bodies(wire[case])[0]
+    form = {
+        "claude": lambda: body["output_format"]["schema"],
+        "old claude": lambda: body["tools"][0]["input_schema"],
+        "gemini": lambda: body["generationConfig"]["response_json_schema"],
+    }[case]()
+    assert form["properties"]["value"]["enum"] == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("case", ["claude", "old claude"])
+def test_the_shared_part_is_marked_for_claude(wire: dict[str, Any], case: str) -> None:
+    """The turn, which all its judges share, ends with the one cache mark; the question comes after it."""
+    turn, question = bodies(wire[case])[0]["messages"][0]["content"]
+    assert turn["cache_control"] == {"type": "ephemeral"}
+    assert turn["text"].startswith("<data>")
+    assert json.dumps(bodies(wire[case])[0]).count("cache_control") == 1
+    assert "cache_control" not in question
+
+
+@BOTH
+def test_what_is_shared_is_read_from_the_cache(wire: dict[str, Any], model: str) -> None:
+    """The second judge of a turn finds most of its prompt cached, and that is counted among its tokens."""
+    tokens = wire[model]["usage"]["tokens"]
+    assert tokens["cached_tokens"] > 0.9 * tokens["prompt_tokens"] / 2
+    assert tokens["prompt_tokens"] > 1000
+    assert wire[model]["usage"]["cost"] > 0
+
+
+def test_without_marks_nothing_is_cached(wire: dict[str, Any]) -> None:
+    """`judge: {cache: false}` sends no mark, and Claude caches nothing."""
+    case = wire["claude uncached"]
+    assert "cache_control" not in json.dumps(bodies(case))
+    assert case["usage"]["tokens"]["cached_tokens"] == 0
+
+
+@pytest.mark.parametrize(("model", "completion"), [("claude", 7), ("gemini", 7 + 5)])
+def test_completion_tokens_are_counted(wire: dict[str, Any], model: str, completion: int) -> None:
+    """All that a model wrote is counted, Gemini's thoughts among it."""
+    assert wire[model]["usage"]["tokens"]["completion_tokens"] == 2 * completion
+
+
+@BOTH
+def test_a_form_that_is_refused(wire: dict[str, Any], model: str) -> None:
+    """A 400 about the form leads to one that works, with the schema in the prompt, and is remembered."""
+    case = wire[f"{model} ladder"]
+    assert [t["value"] for t in case["told"]] == [5, 5]
+    first, *_, last = case["told"]
+    assert first["calls"] > 1
+    assert last["calls"] == 1
+    assert "JSON Schema" in json.dumps(bodies(case)[-1])
+
+
+@pytest.mark.parametrize(("case", "pause_s"), [("claude 429", 1.0), ("gemini 429", 1.2)])
+def test_the_pause_that_either_asks_for(wire: dict[str, Any], case: str, pause_s: float) -> None:
+    """After a 429 nobody asks before the time that Claude's header or Gemini's body names."""
+    assert wire[case]["told"] == [{"value": 5, "calls": 2}]
+    assert wire[case]["took_s"] >= pause_s
+    assert wire[case]["usage"]["retries"] == 1
+
+
+@pytest.mark.parametrize(("case", "failures"), [("claude 5xx", 2), ("gemini 503", 1)])
+def test_failures_that_pass(wire: dict[str, Any], case: str, failures: int) -> None:
+    """After 529, 500 and 503 it is asked again until there is an answer."""
+    assert wire[case]["told"] == [{"value": 5, "calls": failures + 1}]
+    assert len(wire[case]["received"]) == failures + 1
+
+
+def test_failures_that_stay(wire: dict[str, Any]) -> None:
+    """A model that stays overloaded is asked as often as `retries` says; the error tells what it said."""
+    (answer,) = wire["claude 529 for ever"]["told"]
+    assert answer["calls"] == 2
+    assert "Overloaded" in answer["error"]
+    assert "tried 2 times" in answer["error"]
+
+
+@BOTH
+def test_a_wrong_key(wire: dict[str, Any], model: str) -> None:
+    """A wrong key is asked with once, and the error says so without showing it."""
+    (answer,) = wire[f"{model} 401"]["told"]
+    assert (answer["calls"], answer["kind"]) == (1, "ModelUnavailable")
+    assert "AuthenticationError" in answer["error"]
+    assert "wrong-key" not in answer["error"]
+
+
+def test_a_model_that_hangs(wire: dict[str, Any]) -> None:
+    """A request without an answer ends by the time-out, is made again, and then is an error."""
+    case = wire["claude hangs"]
+    (answer,) = case["told"]
+    assert "no answer within 0.4 s (tried 2 times)" in answer["error"]
+    assert len(case["received"]) == 2
+    assert case["took_s"] < 5
+
+
+@pytest.mark.parametrize("case", ["claude refuses", "gemini blocks"])
+def test_a_model_that_refuses(wire: dict[str, Any], case: str) -> None:
+    """An answer that a content filter stopped is not asked for again, and the error says why."""
+    (answer,) = wire[case]["told"]
+    assert answer["calls"] == 1
+    assert "content filter" in answer["error"]
+
+
+def test_what_litellm_stumbles_over(wire: dict[str, Any]) -> None:
+    """An answer that litellm cannot read is an error of one line, without its traceback and links."""
+    (answer,) = wire["claude nonsense"]["told"]
+    assert "Traceback" not in answer["error"]
+    assert "\n" not in answer["error"]
+
+
+def test_a_base_url_with_its_version(wire: dict[str, Any]) -> None:
+    """`base_url` may end with `/v1`, as Anthropic's own does."""
+    assert wire["claude by /v1"]["told"] == [{"value": 5, "calls": 1}]
+    assert wire["claude by /v1"]["received"][0]["path"] == "/v1/messages"
+
+
+def test_a_whole_run(wire: dict[str, Any]) -> None:
+    """`agentest run` with Gemini as the user and Claude as the judge: every call is answered and counted."""
+    run = wire["run"]
+    summary = run["results"]["summary"]
+    assert run["status"] == 0
+    (scenario,) = run["results"]["scenarios"]
+    assert scenario["status"] == "passed"
+    assert [len(c["turns"]) for c in scenario["conversations"]] == [2, 2]
+    # Two turns each: a user's message and seven judges (six where no tool was called); goal; one dedup.
+    by_role = summary["usage"]["byRole"]
+    assert {role: used["calls"] for role, used in by_role.items()} == {"user": 4, "judge": 28, "dedup": 1}
+    assert run["requests"] == {"gemini": 4, "claude": 29}
+    assert run["marks"] == 28  # all but the dedup's: it is asked once
+    assert by_role["judge"]["cachedTokens"] > 0
+    assert KEY not in json.dumps(run["results"])
+
+
+def test_no_warnings(wire: dict[str, Any]) -> None:
+    """Users see no warning of litellm's."""
+    assert wire["warnings"] == []

@@ -1,27 +1,36 @@
-"""Asks a loopback server through litellm, in a process of its own, and prints what came of it as JSON."""
+"""Asks loopback servers through litellm, and prints what came of it as JSON.
+
+In a process of its own: litellm takes seconds to import and warns, and here nobody can reach anything but
+loopback.
+"""
 
 from __future__ import annotations
 
 import json
+import socket
 import sys
-from collections.abc import Callable
+import warnings
 from dataclasses import asdict
 from typing import Any
 
 import anyio
+import litellm_wire_probe
 from model_server import RESET, Answer, ModelServer, Received, completion, error
 
-ABROAD: set[str] = set()
 KEY = "sk-ant-very-secret-0123456789"
+LOOPBACK = ("127.0.0.1", "::1", "localhost", "0.0.0.0")
+ABROAD: list[str] = []
 
 
-def watch(event: str, arguments: tuple[Any, ...]) -> None:
-    """Note every host beyond loopback that a connection or a name is asked for."""
+def stay_home(event: str, arguments: tuple[Any, ...]) -> None:
+    """Let every connection and every look-up of a name beyond loopback fail, and note it."""
     if event in ("socket.connect", "socket.getaddrinfo"):
         where = arguments[1] if event == "socket.connect" else arguments
-        host = str(where[0]) if isinstance(where, tuple) else ""
-        if host and host not in ("127.0.0.1", "::1", "localhost", "0.0.0.0"):
-            ABROAD.add(host)
+        host = where[0] if isinstance(where, tuple) else None
+        host = host.decode() if isinstance(host, bytes) else host
+        if host and host not in LOOPBACK:
+            ABROAD.append(str(host))
+            raise OSError(f"{host} is not loopback")
 
 
 def message(text: str) -> Answer:
@@ -151,18 +160,58 @@ async def unknown(adapter: Any) -> dict[str, Any]:
     return {"error": told, "refused": refused, "known": len(litellm.provider_list)}
 
 
-async def main() -> None:
-    """Everything, one case after the other: litellm is imported once."""
+async def cases() -> dict[str, Any]:
+    """Every case of the adapter, one after the other."""
     from agentest.llm.adapters import litellm_adapter
 
     told = {name: await attempt(litellm_adapter, *case) for name, case in CASES.items()}
-    told["ladder"] = await laddered(litellm_adapter)
-    told["unknown"] = await unknown(litellm_adapter)
-    told["abroad"] = {"hosts": sorted(ABROAD)}
+    return {**told, "ladder": await laddered(litellm_adapter), "unknown": await unknown(litellm_adapter)}
+
+
+def handler_answers() -> list[Any]:
+    """What is read of a handler's answer that is an object of litellm or of openai."""
+    import litellm
+    from openai.types.chat import ChatCompletion
+
+    from agentest.agents.handler_answers import read_answer
+
+    call = {"id": "c1", "type": "function", "function": {"name": "find", "arguments": '{"q": 1}'}}
+    message = {"role": "assistant", "content": "Hi", "tool_calls": [call]}
+    choices = [{"index": 0, "finish_reason": "stop", "message": message}]
+    usage = {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}
+    theirs = litellm.ModelResponse(choices=choices, usage=usage)
+    ours = ChatCompletion.model_validate(
+        {
+            "id": "x",
+            "object": "chat.completion",
+            "created": 1,
+            "model": "m",
+            "choices": choices,
+            "usage": usage,
+        }
+    )
+    with warnings.catch_warnings(action="error"):
+        answers = (theirs, theirs.choices[0].message, ours, ours.choices[0].message)
+        read = [read_answer(answer) for answer in answers]
+    return [
+        [r.text, r.tool_requests[0].name, r.tool_requests[0].arguments, r.usage.total_tokens] for r in read
+    ]
+
+
+def main() -> None:
+    """Everything in one process: litellm is imported once."""
+    sys.addaudithook(stay_home)
+    told = anyio.run(cases)
+    told["wire"] = litellm_wire_probe.facts()
+    told["handler answers"] = handler_answers()
+    told["abroad"] = list(ABROAD)
+    try:
+        socket.create_connection(("192.0.2.1", 443), timeout=1)
+        told["guard"] = "open"
+    except OSError as error:
+        told["guard"] = str(error)
     print(json.dumps(told))
 
 
 if __name__ == "__main__":
-    hook: Callable[[str, tuple[Any, ...]], None] = watch
-    sys.addaudithook(hook)
-    anyio.run(main)
+    main()

@@ -1,14 +1,9 @@
-"""Asks the wire formats of `provider_wire` through litellm, and prints as JSON what came of it.
-
-In a process of its own: litellm takes seconds to import and warns, and here nobody can reach anything but
-loopback: every connection and every name beyond it fails.
-"""
+"""Asks the wire formats of `provider_wire` through litellm, for `litellm_probe`."""
 
 from __future__ import annotations
 
 import json
 import os
-import socket
 import sys
 import tempfile
 import threading
@@ -26,21 +21,8 @@ from provider_wire import KEY, Anthropic, Gemini, anthropic_error, gemini_error
 CLAUDE, OLD_CLAUDE = "anthropic/claude-sonnet-4-5", "anthropic/claude-3-5-haiku-20241022"
 GEMINI = "gemini/gemini-2.5-flash"
 CONTEXT = "<data>\n" + "A conversation of some length. " * 40 + "\n</data>"
-ABROAD: list[str] = []
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 Script = Callable[[Received], Answer]
-
-
-def stay_home(event: str, arguments: tuple[Any, ...]) -> None:
-    """Let every connection and every look-up of a name beyond loopback fail."""
-    if event in ("socket.connect", "socket.getaddrinfo"):
-        where = arguments[1] if event == "socket.connect" else arguments
-        host = where[0] if isinstance(where, tuple) else None
-        host = host.decode() if isinstance(host, bytes) else host
-        if host is not None and host not in LOOPBACK:
-            ABROAD.append(str(host))
-            raise OSError(f"{host} is not loopback")
 
 
 async def asked(
@@ -206,21 +188,10 @@ def whole_run() -> dict[str, Any]:
         }
 
 
-def main() -> None:
-    """All cases, one after the other: litellm is imported once."""
-    sys.addaudithook(stay_home)
+def facts() -> dict[str, Any]:
+    """What came of all cases, one after the other."""
     with warnings.catch_warnings(record=True) as warned:
         told = anyio.run(questions)
         told["run"] = whole_run()
     told["warnings"] = sorted({str(warning.message)[:200] for warning in warned})
-    told["abroad"] = list(ABROAD)
-    try:
-        socket.create_connection(("192.0.2.1", 443), timeout=1)
-        told["guard"] = "open"
-    except OSError as error:
-        told["guard"] = str(error)
-    print(json.dumps(told))
-
-
-if __name__ == "__main__":
-    main()
+    return told
