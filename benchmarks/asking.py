@@ -33,7 +33,7 @@ async def cpu_ms(path: str, port: int, calls: int, in_flight: int) -> float:
     config = Config.model_validate(
         {"agent": {"endpoint": "http://localhost"}, "provider_options": options, **PATHS[path]}
     )
-    async with open_models(None, resolve(config, config.judge, {}), ModelTerms()) as models:
+    async with open_models(None, resolve(config, config.judge, {}), ModelTerms(64)) as models:
         assert models.judge
         await _ask(models.judge, _WARM_UP_CALLS, in_flight)
         before = process_time()

@@ -155,7 +155,9 @@ def _run(
         fakes(work.agent_s, work.model_s, of_agent, of_model) as servers,
     ):
         folder = Path(made)
-        write_project(folder, work, servers.agent_port, servers.model_port, _patience(servers.agent_port))
+        patience = _patience(servers.agent_port)
+        ports = servers.agent_port, servers.model_port
+        write_project(folder, work, *ports, patience, concurrency=options.concurrency)
         sample = measure(run_command(options.concurrency), folder, exits=(0, 1, 2))
         counted = servers.counted()
         found, told = list(conversations(folder)), summary(folder)

@@ -41,7 +41,7 @@ def section(options: Options) -> Found:
         fakes(work.agent_s, work.model_s) as it,
     ):
         folder = Path(made)
-        write_project(folder, work, it.agent_port, it.model_port)
+        write_project(folder, work, it.agent_port, it.model_port, concurrency=options.concurrency)
         spy = shutil.which("py-spy")
         command = run_command(options.concurrency)
         own = _sampled(spy, command, folder) if spy else _counted(command, folder)

@@ -30,7 +30,8 @@ class Bench:
         """`agentest run` in a folder made for it."""
         with tempfile.TemporaryDirectory(prefix="agentest-bench-") as made:
             folder = Path(made)
-            write_project(folder, self.work, self.servers.agent_port, self.servers.model_port)
+            ports = self.servers.agent_port, self.servers.model_port
+            write_project(folder, self.work, *ports, concurrency=concurrency)
             sample = self._measured(run_command(concurrency), folder)
             check_passed(folder)
         return sample

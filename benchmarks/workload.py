@@ -9,6 +9,8 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
+from agentest.llm.providers import REQUESTS_PER_CONVERSATION
+
 TURN_JUDGES = ("helpfulness", "coherence", "relevance", "faithfulness", "verbosity")
 LABEL_JUDGES = ("agent_behavior_failure", "tool_call_behavior_failure")
 JUDGES_PER_TURN = len(TURN_JUDGES) + len(LABEL_JUDGES)
@@ -81,9 +83,18 @@ def plain_question(number: int) -> str:
 
 
 def write_project(
-    folder: Path, work: Workload, agent_port: int, model_port: int, more: Mapping[str, Any] = {}
+    folder: Path,
+    work: Workload,
+    agent_port: int,
+    model_port: int,
+    more: Mapping[str, Any] = {},
+    *,
+    concurrency: int = 20,
 ) -> None:
-    """A folder in which `agentest run` does this work; `more` is added to its configuration."""
+    """A folder in which `agentest run` does this work; `more` is added to its configuration.
+
+    The fake model gets as many requests at once as one in a cloud would, though it is on this machine.
+    """
     config: dict[str, Any] = {
         "agent": {"name": "fake", "endpoint": endpoint(agent_port)},
         "conversations_per_scenario": work.conversations_per_scenario,
@@ -95,6 +106,7 @@ def write_project(
             "provider": "openai-compatible",
             "model": "fake",
             "provider_options": {"base_url": f"http://127.0.0.1:{model_port}/v1", "api_key": "none"},
+            "max_concurrency": REQUESTS_PER_CONVERSATION * concurrency,
         }
     write_config(folder, {**config, **more})
     for number in range(work.scenarios):

@@ -40,6 +40,8 @@ class Config(Section):
     max_turns: AtLeastOne = 8
     request_timeout_ms: AtLeastOne = 30_000
     concurrency: AtLeastOne = 20
+    max_concurrency: AtLeastOne | None = None
+    """Requests to each model under way at once; None: by `concurrency`."""
     debounce_ms: NotNegative = 0
     metrics: list[str] | None = None
     custom_metrics: list[Any] = Field(default_factory=list)

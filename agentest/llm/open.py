@@ -40,8 +40,8 @@ class Recordings:
 class ModelTerms:
     """Limits, budget, recordings and ledger that all models of a run share."""
 
-    max_concurrency: int = DEFAULT_CONCURRENCY
-    """Requests under way at once, for a model whose settings name no number."""
+    concurrency: int = 20
+    """Conversations under way at once; the requests to a model whose settings say nothing go by it."""
     budget: Budget | None = None
     recordings: Recordings | None = None
     announce: Callable[[str], None] = lambda _: None
@@ -100,7 +100,7 @@ class _Opener:
         )
 
     def _limits(self, spec: ModelSpec) -> tuple[Limiter, Circuit]:
-        at_once = spec.max_concurrency or self._terms.max_concurrency
+        at_once = spec.requests_at_once(self._terms.concurrency)
         limits = (at_once, spec.requests_per_minute, spec.tokens_per_minute)
         endpoint = (spec.base_url, spec.model, spec.api_key)
         limiter = self._limiters.setdefault((*endpoint, *limits), Limiter(*limits))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +12,10 @@ from agentest.config.config import Config
 from agentest.config.fields import check_headers, check_url
 from agentest.config.models import JudgeSettings, ModelSettings, ProviderOptions
 from agentest.errors import ConfigError
+from agentest.http.guard import literal
+
+REQUESTS_PER_CONVERSATION = 10
+"""How many requests to a model there may be for each conversation under way, unless settings say it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +43,20 @@ class ModelSpec:
     """False where the name says nothing of the price: any server may call its model `gpt-4o`."""
     cache: bool = True
     """Whether to mark what prompts share, for providers that want marks."""
+
+    @property
+    def local(self) -> bool:
+        """Whether one machine of the user's answers: ollama's, wherever it is, or one on loopback."""
+        where = self.base_url or str(self.body.get("api_base") or "")
+        return self.name.partition("/")[0] in _OWN_MACHINES or _is_loopback(where)
+
+    def requests_at_once(self, conversations: int) -> int:
+        """How many requests may be under way while so many conversations are.
+
+        Ten for each; one for each where a single machine answers, which more requests would only slow down.
+        """
+        each = 1 if self.local else REQUESTS_PER_CONVERSATION
+        return self.max_concurrency or each * conversations
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +86,8 @@ _DIRECT: dict[str, _Direct] = {
     "mistral": _Direct("https://api.mistral.ai/v1", ("MISTRAL_API_BASE",), "MISTRAL_API_KEY"),
     "xai": _Direct("https://api.x.ai/v1", ("XAI_API_BASE",), "XAI_API_KEY"),
 }
+
+_OWN_MACHINES = frozenset({"ollama", "ollama_chat"})
 
 _AZURE_VERSION = "2024-10-21"
 """The newest that is not a preview and takes a JSON Schema as response format."""
@@ -120,7 +141,7 @@ def resolve(
     options = settings.provider_options
     if top in (None, _provider_of(model, provider)):
         options = _merged(config.provider_options, options)
-    return _spec(model, provider, options, settings, environ)
+    return _spec(model, provider, options, settings, config, environ)
 
 
 def recorded(name: str, settings: ModelSettings) -> ModelSpec:
@@ -170,6 +191,7 @@ def _spec(
     provider: str | None,
     options: ProviderOptions,
     settings: ModelSettings,
+    config: Config,
     environ: Mapping[str, str],
 ) -> ModelSpec:
     name = _litellm_spelling(model, provider)
@@ -199,13 +221,24 @@ def _spec(
         timeout_s=settings.timeout_ms / 1000,
         deadline_s=settings.deadline_ms / 1000,
         retries=settings.retries,
-        max_concurrency=settings.max_concurrency,
+        max_concurrency=settings.max_concurrency or config.max_concurrency,
         requests_per_minute=settings.requests_per_minute,
         tokens_per_minute=settings.tokens_per_minute,
         key_header="api-key" if prefix == "azure" else "authorization",
         priced=provider != "openai-compatible",
         cache=settings.cache if isinstance(settings, JudgeSettings) else True,
     )
+
+
+def _is_loopback(url: str) -> bool:
+    host = urlsplit(url).hostname or ""
+    address = literal(host)
+    if address is None:
+        return host == "localhost" or host.endswith(".localhost")
+    ip = ipaddress.ip_address(address)
+    mapped = ip.ipv4_mapped if isinstance(ip, ipaddress.IPv6Address) else None
+    # Whoever connects to no address in particular reaches this machine.
+    return (mapped or ip).is_loopback or ip.is_unspecified
 
 
 def _api_base(options: ProviderOptions) -> dict[str, str]:

@@ -14,13 +14,11 @@ from agentest.llm.open import open_models as open_llm
 from agentest.llm.port import Ledger
 from agentest.llm.recording.cassette import CassetteError, Cassettes, Mode
 from agentest.run.plan import Plan
-from agentest.run.prepare import MODEL_CALLS_PER_CONVERSATION, Prepared, cassette_folder
+from agentest.run.prepare import Prepared, cassette_folder
 from agentest.run.session import Session
 from agentest.run.sources import ConversationSource
 from agentest.run.stop import Stop
 from agentest.support.redact import Redactor
-
-_MIN_MODEL_CALLS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +61,7 @@ def _model_terms(session: Session, recordings: Recordings | None, spending: Spen
     if options.max_cost is not None or options.max_llm_calls is not None:
         budget = Budget(options.max_cost, options.max_llm_calls, _stopping(session), spending)
     return ModelTerms(
-        max_concurrency=max(_MIN_MODEL_CALLS, MODEL_CALLS_PER_CONVERSATION * prepared.concurrency),
+        concurrency=prepared.concurrency,
         budget=budget,
         recordings=recordings,
         announce=announce,

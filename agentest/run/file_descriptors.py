@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from agentest.llm.providers import ModelSpec
-from agentest.run.prepare import MODEL_CALLS_PER_CONVERSATION, Prepared
+from agentest.llm.providers import REQUESTS_PER_CONVERSATION, ModelSpec
+from agentest.run.prepare import Prepared
 
 RESERVE = 32
 """What a process needs besides connections: streams, reports, the event loop, the agent's server."""
@@ -73,8 +73,7 @@ def _calls(prepared: Prepared, conversations: int) -> int:
 
 
 def _most(spec: ModelSpec, conversations: int) -> int:
-    most = MODEL_CALLS_PER_CONVERSATION * conversations
-    return min(most, spec.max_concurrency or most)
+    return min(REQUESTS_PER_CONVERSATION * conversations, spec.requests_at_once(conversations))
 
 
 def _shown(conversations: int, calls: int) -> str:

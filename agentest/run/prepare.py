@@ -19,8 +19,6 @@ if TYPE_CHECKING:  # needed only where a model is configured
     from agentest.llm.providers import ModelSpec
 
 MODEL_VARIABLE = "AGENTEST_MODEL"
-MODEL_CALLS_PER_CONVERSATION = 10
-"""How many model calls of one conversation may be under way at once, unless settings say less."""
 _SHOWN = 5
 
 

@@ -203,7 +203,7 @@ def test_models_share_the_file_descriptors(project: Project) -> None:
     """Judges' connections count, too: a judged run within a low limit passes."""
     project.scenario("for n in range(10):\n    scenario(f's{n}', goal='Get help.')")
     with ScriptedAgent(lambda body: "fine") as agent, ModelServer(script=best) as model:
-        project.config(agent.endpoint, **model_keys(model))
+        project.config(agent.endpoint, **model_keys(model), max_concurrency=500)
         done = limited(project, "-n 64", "--conversations", "5", "--concurrency", "50")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "with 500 model calls at once" in done.stderr

@@ -74,6 +74,16 @@ def test_every_limit_is_divided() -> None:
     assert parts[0].user == parts[0].judge  # still one model, with one set of limits
 
 
+@pytest.mark.parametrize("base_url", ["", "http://127.0.0.1:9/v1"], ids=["elsewhere", "on loopback"])
+def test_requests_that_go_by_concurrency_add_up(base_url: str) -> None:
+    """Workers have as many requests to a model together as one process where `concurrency` alone bounds them."""
+    whole = prepared(concurrency=5, user={"base_url": base_url})
+    parts = [part_of(whole, Share(index, 3)) for index in range(3)]
+    assert whole.user
+    at_once = [part.user.requests_at_once(part.concurrency) for part in parts if part.user]
+    assert sum(at_once) == whole.user.requests_at_once(5)
+
+
 def test_what_is_not_limited_stays_so() -> None:
     """A model without limits has none in a worker."""
     part = part_of(prepared(user={}), Share(0, 2))

@@ -1,0 +1,123 @@
+"""How many requests a model gets at once: by `concurrency`, by where it runs, by `max_concurrency`."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import anyio
+import pytest
+from model_server import ModelServer, Received, completion
+from pydantic import BaseModel
+
+from agentest.config.config import Config
+from agentest.llm.open import ModelTerms, open_models
+from agentest.llm.port import CallKey
+from agentest.llm.providers import ModelSpec, resolve
+
+
+def spec_of(environ: dict[str, str] | None = None, **keys: Any) -> ModelSpec:
+    config = Config.model_validate({"agent": {"endpoint": "http://h"}, **keys})
+    spec = resolve(config, config.judge, {"OPENAI_API_KEY": "k", "ANTHROPIC_API_KEY": "k", **(environ or {})})
+    assert spec
+    return spec
+
+
+def behind(base_url: str) -> dict[str, Any]:
+    return {"provider": "openai-compatible", "model": "m", "provider_options": {"base_url": base_url}}
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"model": "openai/gpt-5-mini"},
+        {"model": "anthropic/claude-sonnet-5-5"},
+        behind("https://models.example.com/v1"),
+        behind("http://10.0.0.7:8000/v1"),
+        {"model": "hosted_vllm/m", "provider_options": {"base_url": "http://gpu.local:8000/v1"}},
+    ],
+    ids=lambda keys: str(keys.get("provider_options", keys["model"])),
+)
+def test_a_model_elsewhere_gets_ten_for_each_conversation(keys: dict[str, Any]) -> None:
+    """A model that serves many gets ten requests for each conversation under way, not a number of its own."""
+    spec = spec_of(**keys)
+    assert [spec.requests_at_once(n) for n in (1, 5, 20)] == [10, 50, 200]
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"model": "ollama/llama3.2"},
+        {"model": "ollama_chat/llama3.2", "provider_options": {"base_url": "http://gpu.example.com:11434"}},
+        {"provider": "ollama", "model": "llama3.2"},
+        {"model": "lm_studio/qwen"},
+        {"model": "hosted_vllm/org/model"},
+        behind("http://127.0.0.1:8080/v1"),
+        behind("http://127.8.9.1:8080/v1"),
+        behind("http://LocalHost:8080/v1"),
+        behind("http://llama.localhost:8080/v1"),
+        behind("http://[::1]:8080/v1"),
+        behind("http://[::ffff:127.0.0.1]:8080/v1"),
+        behind("http://0.0.0.0:8080/v1"),
+        {
+            "provider": "litellm",
+            "model": "huggingface/m",
+            "provider_options": {"base_url": "http://[::1]:1/"},
+        },
+    ],
+    ids=lambda keys: f"{keys['model']} {keys.get('provider_options', {}).get('base_url', '')}",
+)
+def test_a_model_of_ones_own_gets_one_for_each_conversation(keys: dict[str, Any]) -> None:
+    """Ollama and whatever runs on this machine get no more requests at once than there are conversations."""
+    spec = spec_of(**keys)
+    assert [spec.requests_at_once(n) for n in (1, 5, 20)] == [1, 5, 20]
+
+
+def test_max_concurrency_overrides() -> None:
+    """`max_concurrency` is what counts where it is given: a role's own first, then the top level's."""
+    for model in ("openai/gpt-5-mini", "ollama/llama3.2"):
+        assert spec_of(model=model, max_concurrency=3).requests_at_once(20) == 3
+        assert spec_of(model=model, maxConcurrency=300).requests_at_once(20) == 300
+        assert spec_of(model=model, max_concurrency=3, judge={"max_concurrency": 7}).requests_at_once(1) == 7
+
+
+class Answer(BaseModel):
+    ok: bool
+
+
+class Meeting:
+    """Answers when so many requests are there together; remembers how many there were at most."""
+
+    def __init__(self, together: int) -> None:
+        self._barrier = threading.Barrier(together)
+        self._lock = threading.Lock()
+        self._here = 0
+        self.most = 0
+
+    def __call__(self, _: Received) -> Any:
+        with self._lock:
+            self._here += 1
+            self.most = max(self.most, self._here)
+        self._barrier.wait(30)
+        with self._lock:
+            self._here -= 1
+        return completion({"ok": True})
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"), [({}, 2), ({"max_concurrency": 6}, 6)], ids=["concurrency", "max_concurrency"]
+)
+def test_so_many_are_really_under_way(keys: dict[str, Any], expected: int) -> None:
+    """A model on loopback sees as many requests at once as `concurrency` says, or `max_concurrency`."""
+    meeting = Meeting(expected)
+
+    async def ask_twelve_times(spec: ModelSpec) -> None:
+        async with open_models(None, spec, ModelTerms(2)) as models, anyio.create_task_group() as tasks:
+            assert models.judge
+            for n in range(12):
+                key = CallKey("judge", "s", n)
+                tasks.start_soon(models.judge.ask, [{"role": "user", "content": "ok?"}], Answer, key)
+
+    with ModelServer(script=meeting) as server:
+        anyio.run(ask_twelve_times, spec_of(**behind(server.base_url), **keys))
+    assert meeting.most == expected
