@@ -42,6 +42,8 @@ class Config(Section):
     concurrency: AtLeastOne = 20
     max_concurrency: AtLeastOne | None = None
     """Requests to each model under way at once; None: by `concurrency`."""
+    parallel: bool = True
+    """Whether the conversations of one scenario may be held at the same time."""
     debounce_ms: NotNegative = 0
     metrics: list[str] | None = None
     custom_metrics: list[Any] = Field(default_factory=list)

@@ -1,12 +1,13 @@
 """The order of a run: which conversation runs when, and that it converses, evaluates, decides and reports.
 
 Conversations share one limiter, over all scenarios. Judging a turn starts when it closes, in the
-conversation's own task group but outside its place in the limiter: a slow judge delays no conversation.
+conversation's own task group but outside its place in the limiter: a slow judge delays no conversation. The
+conversations of a scenario that is not `parallel` keep one place among them until the last has been held.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from time import perf_counter
 from typing import Protocol
@@ -98,15 +99,41 @@ class _Runner:
         while unit := await units.next():
             progress = self._begun[unit.scope] = UnitProgress(unit, perf_counter())
             self._report(ScenarioStarted(unit.scenario.name, unit.agent, unit.conversations))
-            for number in range(1, unit.conversations + 1):
-                tasks.start_soon(self._run_conversation, progress, number)
-                await self._places.acquire()
+            await self._start_conversations(progress, tasks)
         self._places.release()
 
-    async def _run_conversation(self, progress: UnitProgress, number: int) -> None:
-        """The steps of one conversation, and those of its unit after the last one."""
+    async def _start_conversations(self, progress: UnitProgress, tasks: TaskGroup) -> None:
+        """Start a unit's conversations from a place that is there, and return with the next one."""
+        if not self._is_parallel(progress.unit):
+            tasks.start_soon(self._run_in_turn, progress, tasks)
+            await self._places.acquire()
+            return
+        for number in range(1, progress.unit.conversations + 1):
+            tasks.start_soon(self._run_conversation, progress, number, self._places.release)
+            await self._places.acquire()
+
+    def _is_parallel(self, unit: Unit) -> bool:
+        own = unit.scenario.parallel
+        return self._settings.parallel if own is None else own
+
+    async def _run_in_turn(self, progress: UnitProgress, tasks: TaskGroup) -> None:
+        """Start each conversation of a unit when the one before has been held, all in one place."""
+        for number in range(1, progress.unit.conversations + 1):
+            held = anyio.Event()
+            tasks.start_soon(self._run_conversation, progress, number, held.set)
+            await held.wait()
+        self._places.release()
+
+    async def _run_conversation(
+        self, progress: UnitProgress, number: int, on_held: Callable[[], object]
+    ) -> None:
+        """The steps of one conversation, and those of its unit after the last one.
+
+        Args:
+            on_held: is called when it has been held, before judges have finished.
+        """
         unit = progress.unit
-        result = stored(await self._converse_and_evaluate(unit, number))
+        result = stored(await self._converse_and_evaluate(unit, number, on_held))
         progress.results[number] = self._kept(unit, result)
         self._report(
             ConversationFinished(
@@ -122,7 +149,9 @@ class _Runner:
             self._finish(progress, await self._decision.decide(progress))
             self._stop_after_failure(unit)
 
-    async def _converse_and_evaluate(self, unit: Unit, number: int) -> ConversationResult:
+    async def _converse_and_evaluate(
+        self, unit: Unit, number: int, on_held: Callable[[], object]
+    ) -> ConversationResult:
         conversation_id = f"{unit.slug}-{number}"
         evaluation = self._evaluation.begin(unit, number)
 
@@ -135,7 +164,7 @@ class _Runner:
             try:
                 conversation = await self._source.converse(unit, number, conversation_id, on_turn)
             finally:
-                self._places.release()
+                on_held()
             end_of_conversation = perf_counter()
             await evaluation.add_conversation(conversation)
         now = perf_counter()

@@ -15,6 +15,8 @@ class Settings:
 
     concurrency: int = 20
     """Conversations under way at once."""
+    parallel: bool = True
+    """Whether conversations of one scenario may be under way at once, unless the scenario says it."""
     debounce_s: float = 0.0
     fail_on: Severity = Severity.CRITICAL
     samples: int = 1
@@ -28,6 +30,7 @@ def settings_of(config: Config, options: Options, *, keep_conversations: bool = 
     """The settings of a configuration; options come first."""
     return Settings(
         concurrency=options.concurrency or config.concurrency,
+        parallel=config.parallel,
         debounce_s=config.debounce_ms / 1000,
         fail_on=config.severity,
         samples=config.judge.samples,

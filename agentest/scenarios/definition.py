@@ -72,6 +72,8 @@ class Scenario:
     user_prompt_template: str | None = None
     conversations_per_scenario: int | None = None
     max_turns: int | None = None
+    parallel: bool | None = None
+    """Whether its conversations may be held at the same time; None: as configured."""
     agent: str | None = None
     turns: tuple[ScriptedTurn, ...] = ()
     tools: Mapping[str, Mock] = field(default_factory=dict)
@@ -141,6 +143,7 @@ def scenario(
     user_prompt_template: str | None = None,
     conversations_per_scenario: int | None = None,
     max_turns: int | None = None,
+    parallel: bool | None = None,
     agent: str | None = None,
     turns: Sequence[str | Mapping[str, Any]] | None = None,
     tools: Mapping[str, Any] | None = None,
@@ -164,6 +167,7 @@ def scenario(
             `{{knowledge}}` are filled in.
         conversations_per_scenario: how often to hold the conversation (default: configuration; scripted: 1).
         max_turns: longest conversation, in turns (default: configuration).
+        parallel: False holds its conversations one after another (default: configuration).
         agent: name of an agent of the configuration's `agents`.
         turns: makes the scenario scripted: user messages, or dicts with `user_message`, `trajectory` and
             `expect`.
@@ -226,6 +230,7 @@ def _make(options: dict[str, Any], file: str, line: int) -> Scenario:
             options.get("conversations_per_scenario"), "conversations_per_scenario"
         ),
         max_turns=max_turns,
+        parallel=_yes_or_no(options.get("parallel"), "parallel"),
         agent=_required_text(options["agent"], "agent") if "agent" in options else None,
         turns=turns,
         tools=parse_tools(options),
@@ -254,6 +259,12 @@ def _positive(value: Any, key: str) -> int | None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ValueError(f"{key}: expected a whole number of at least 1, found {value!r}")
+    return value
+
+
+def _yes_or_no(value: Any, key: str) -> bool | None:
+    if value is not None and not isinstance(value, bool):
+        raise ValueError(f"{key}: expected True or False, found {value!r}")
     return value
 
 

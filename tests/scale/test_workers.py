@@ -76,7 +76,7 @@ def test_every_limit_is_divided() -> None:
 
 @pytest.mark.parametrize("base_url", ["", "http://127.0.0.1:9/v1"], ids=["elsewhere", "on loopback"])
 def test_requests_that_go_by_concurrency_add_up(base_url: str) -> None:
-    """Workers have as many requests to a model together as one process where `concurrency` alone bounds them."""
+    """Workers together have as many requests to a model as one process where only `concurrency` counts."""
     whole = prepared(concurrency=5, user={"base_url": base_url})
     parts = [part_of(whole, Share(index, 3)) for index in range(3)]
     assert whole.user
