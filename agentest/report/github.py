@@ -23,6 +23,7 @@ from agentest.results import (
 )
 from agentest.support.json_text import plain, well_formed
 from agentest.support.terminal import clean
+from agentest.support.text import count
 from agentest.transcript import NO_TEXT, Conversation, ToolCall, call_text
 from agentest.verdict import conversation_passed, run_status
 
@@ -179,6 +180,8 @@ def _sections(result: RunResult, transcripts: Transcripts) -> Iterator[_Section]
     yield _Section("scenarios", _table_head(several), [partial(_row, s, several) for s in scenarios])
     errors = sorted(select.errors(result), key=lambda error: -error[1].severity)
     yield _Section("errors", _ERRORS_HEAD, [partial(_error_row, s, e, several) for s, e in errors])
+    examples = [partial(_example, s, e, several) for s, e in errors if e.examples]
+    yield _Section("examples of errors", "\n### Examples of errors\n\n", examples)
     violations = [partial(_violation, s, r, several) for s, r in select.violations(result)]
     yield _Section("threshold violations", "\n### Threshold violations\n\n", violations)
     warnings = [partial(_warning, s, text, several) for s, text in select.warnings(result)]
@@ -229,6 +232,17 @@ def _error_row(scenario: ScenarioResult, group: ErrorGroup, several: bool) -> st
     label = _inline(select.label(scenario, several))
     times = str(len(group.occurrences))
     return _table_row([group.severity.label, _inline(group.label), label, times, _inline(group.explanation)])
+
+
+def _example(scenario: ScenarioResult, group: ErrorGroup, several: bool) -> str:
+    """The first turn in which an error occurred, as a list below the error's name."""
+    example = group.examples[0]
+    times = count(len(group.occurrences), "time")
+    where = f"{times}, for example {example.conversation_id}, turn {example.turn_index}"
+    head = f"- {_inline(group.label)} ({_inline(select.label(scenario, several))}): {_inline(where)}\n"
+    said = [f"user: {example.user_message}", *(f"tool: {call}" for call in example.tool_calls)]
+    said.append(f"agent: {example.agent_message or NO_TEXT}")
+    return head + "".join(f"  - {_inline(text)}\n" for text in said)
 
 
 def _table_row(cells: Iterable[str]) -> str:

@@ -189,6 +189,18 @@ class ConversationResult:
     time: TimeSpent = field(default_factory=TimeSpent)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorExample:
+    """A turn in which an error occurred. The texts are shortened to one row each and hold no secrets."""
+
+    conversation_id: str
+    turn_index: int
+    user_message: str
+    agent_message: str
+    tool_calls: tuple[str, ...] = ()
+    """Each as `name(key=value) → result`."""
+
+
 @dataclass(frozen=True, slots=True)
 class ErrorGroup:
     """Failures with one root cause. `occurrences` are failure ids, each in exactly one group."""
@@ -197,6 +209,8 @@ class ErrorGroup:
     severity: Severity
     occurrences: tuple[str, ...]
     explanation: str
+    examples: tuple[ErrorExample, ...] = ()
+    """At most three of the turns in which it occurred."""
 
 
 @dataclass(frozen=True, slots=True)

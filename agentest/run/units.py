@@ -9,6 +9,7 @@ from time import perf_counter
 from agentest.evaluate.custom import Metric
 from agentest.evaluate.dedup import deduplicate, group_by_label
 from agentest.evaluate.evaluation import OngoingEvaluation, ScenarioEvaluator
+from agentest.evaluate.examples import with_examples
 from agentest.evaluate.judge import Judge
 from agentest.metrics import PASS_RATE
 from agentest.results import (
@@ -108,6 +109,7 @@ class UnitDecision:
         unit, conversations = progress.unit, progress.ordered
         thresholds = _thresholds_of_a_part(unit.thresholds) if stopped else unit.thresholds
         exact = unit.scenario.case is not None
+        deduplication = with_examples(deduplication, conversations, self._redact)
         verdict = decide(conversations, deduplication, thresholds, self._fail_on, exact=exact)
         return scenario_result(
             unit,

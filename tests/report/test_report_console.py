@@ -578,7 +578,7 @@ def test_errors_are_told_with_severity_and_occurrences() -> None:
 
 
 def test_errors_that_do_not_fail_a_scenario_are_one_line() -> None:
-    """A passing scenario names its lesser errors, without the explanation and without a mark of failure."""
+    """A passing scenario names its lesser errors, without the explanation or a mark of failure."""
     text = shown(scenario(conversation("slot-1", labels=["repetition"]), severity=Severity.LOW))
     assert text.splitlines()[1:] == ["      low: false information, 1 time  slot-1-F1"]
 

@@ -40,6 +40,8 @@ from agentest.events import RunFinished, ScenarioFinished
 from agentest.report.json import JsonReporter
 from agentest.results import (
     CheckResult,
+    ErrorExample,
+    ErrorGroup,
     MetricResult,
     Reason,
     ReasonKind,
@@ -53,6 +55,7 @@ from agentest.results import (
     Unscored,
     Verdict,
 )
+from agentest.store.shapes import CODECS
 from agentest.support.files import atomic_writer, write_atomically
 from agentest.support.json_text import json_document, plain, well_formed
 from agentest.transcript import Blame, Ending, TimeSpent
@@ -110,10 +113,33 @@ def rich_conversation() -> Any:
     )
 
 
+def with_example() -> ErrorGroup:
+    """A group of errors with a turn that shows it."""
+    example = ErrorExample(
+        conversation_id="c1",
+        turn_index=0,
+        user_message="Is Tuesday free?",
+        agent_message="Yes.",
+        tool_calls=("look() → 5",),
+    )
+    return replace(error_group(), examples=(example,))
+
+
+def test_results_without_examples_are_read() -> None:
+    """Errors in the results of earlier versions, which have no examples, are read as ever."""
+    document = written(run_result(*everything()))
+    for scenario in document["scenarios"]:
+        for error in scenario["errors"]:
+            del error["examples"]
+    assert problems(document) == []
+    (error,) = document["scenarios"][1]["errors"]
+    assert CODECS.read(ErrorGroup, error) == error_group()
+
+
 def everything() -> list[ScenarioResult]:
     return [
         scenario_result(),
-        scenario_result("rich", [rich_conversation()], errors=[error_group()], thresholds={"number": 4.5}),
+        scenario_result("rich", [rich_conversation()], errors=[with_example()], thresholds={"number": 4.5}),
         scenario_result("rich", [conversation_result(metrics=METRIC_FORMS)], agent="other"),
         broken_file(),
         skipped_scenario(),
@@ -168,7 +194,7 @@ def test_contract_keys() -> None:
     assert {"name", "file", "line", "status", "passed", "conversations", "averages"} <= scenario.keys()
     assert {"conversationId", "error", "turns", "evaluation", "trajectory"} <= talk.keys()
     assert {"name", "args", "result", "mocked", "turnIndex"} <= talk["turns"][0]["toolCalls"][0].keys()
-    assert scenario["errors"][0].keys() == {"label", "severity", "occurrences", "explanation"}
+    assert scenario["errors"][0].keys() == {"label", "severity", "occurrences", "explanation", "examples"}
     assert talk["trajectory"]["missingCalls"] == ["create_booking"]
     assert talk["perTurnTrajectory"][0].keys() == {"turnIndex", *talk["trajectory"]}
     assert talk["evaluation"]["goalCompletion"] == {"value": 0, "reason": "It answers."}

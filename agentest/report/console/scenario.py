@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from agentest.metrics import PASS_RATE
 from agentest.report.console.case import shortfall_lines
 from agentest.report.console.text import BLANK, STYLES, Chunk, Line, Look, Part, labelled, line, rows_of
-from agentest.report.console.transcript import call_lines, quoted_turn, transcript_lines
+from agentest.report.console.transcript import call_lines, example_lines, quoted_turn, transcript_lines
 from agentest.results import (
     ConversationResult,
     ErrorGroup,
@@ -133,6 +133,8 @@ def _error_group(group: ErrorGroup, result: ScenarioResult, look: Look) -> Itera
     if result.verdict.status is not Status.PASSED or look.verbose:
         for row in rows_of(group.explanation):
             yield line(8, row)
+    for example in group.examples[:1]:
+        yield from example_lines(example, 8)
 
 
 def _ids(ids: Sequence[str]) -> Part:

@@ -9,6 +9,7 @@ from agentest.report.console.text import Line, Look, Part, labelled, line, rows_
 from agentest.results import (
     CheckResult,
     ConversationResult,
+    ErrorExample,
     MetricResult,
     Score,
     Skipped,
@@ -45,6 +46,15 @@ def call_lines(calls: Sequence[ToolCall], indent: int) -> Iterator[Line]:
         yield line(indent, made, " → ", answer, *_remarks(call), lead=((f"turn {call.turn_index}  ", "dim"),))
     if len(calls) > _SHOWN_CALLS:
         yield line(indent, (f"… {len(calls) - _SHOWN_CALLS} more tool calls", "dim"))
+
+
+def example_lines(example: ErrorExample, indent: int) -> Iterator[Line]:
+    """A turn in which an error occurred: where it is, what was said and what was called."""
+    yield line(indent, (f"for example {example.conversation_id}, turn {example.turn_index}", "dim"))
+    yield from labelled(indent + 2, _USER, [example.user_message])
+    for call in example.tool_calls:
+        yield from labelled(indent + 2, _TOOL, [call])
+    yield from labelled(indent + 2, _AGENT, [example.agent_message or NO_TEXT])
 
 
 def transcript_lines(
