@@ -10,6 +10,7 @@
     ├── AgentError                the agent's answer ends the conversation: the scenario fails
     │   └── UnmockedToolError     the agent called a tool that has no mock
     ├── MockError                 the scenario's own mock is broken: the scenario is errored
+    ├── SessionMismatch           the session is not the one that the scenario asks for: it is errored
     ├── HeldUp                    this program was held up, and it failed for that: the scenario is errored
     └── ModelError                a model could not be asked: the scenario is errored
         ├── ModelUnavailable      still no answer after the retries
@@ -73,6 +74,10 @@ class UnmockedToolError(AgentError):
 
 class MockError(AgentestError):
     """A mock of the scenario broke in a way that is not the agent's doing."""
+
+
+class SessionMismatch(AgentestError):
+    """The agent's session has another state than the one that the scenario begins with."""
 
 
 class HeldUp(AgentestError):

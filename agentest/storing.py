@@ -45,17 +45,20 @@ def _same(new: tuple[Any, ...], old: tuple[Any, ...]) -> bool:
 def _stored_conversation(conversation: Conversation) -> Conversation:
     turns = tuple(map(_stored_turn, conversation.turns))
     unfinished = _stored_calls(conversation.unfinished) if conversation.unfinished else None
-    if _same(turns, conversation.turns) and unfinished is conversation.unfinished:
+    state = shortened_value(conversation.initial_state)
+    same = unfinished is conversation.unfinished and state is conversation.initial_state
+    if same and _same(turns, conversation.turns):
         return conversation
-    return replace(conversation, turns=turns, unfinished=unfinished, shortened=True)
+    return replace(conversation, turns=turns, unfinished=unfinished, initial_state=state, shortened=True)
 
 
 def _stored_turn(turn: Turn) -> Turn:
     turn = _stored_calls(turn)
     reply, remarks = shortened(turn.agent_message), tuple(map(_stored_remark, turn.remarks))
-    if reply is turn.agent_message and _same(remarks, turn.remarks):
+    state = shortened_value(turn.state_after)
+    if reply is turn.agent_message and _same(remarks, turn.remarks) and state is turn.state_after:
         return turn
-    return replace(turn, agent_message=reply, remarks=remarks)
+    return replace(turn, agent_message=reply, remarks=remarks, state_after=state)
 
 
 def _stored_calls(turn: _AnyTurn) -> _AnyTurn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -71,6 +72,40 @@ class Remark:
     text: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateChange:
+    """What one turn changed in the state of the agent's session, by key."""
+
+    added: Mapping[str, Any]
+    changed: Mapping[str, tuple[Any, Any]]
+    """Before and after."""
+    removed: Mapping[str, Any]
+
+    @classmethod
+    def between(cls, before: Mapping[str, Any], after: Mapping[str, Any]) -> StateChange:
+        """The difference of two states."""
+        both = before.keys() & after.keys()
+        return cls(
+            added={key: value for key, value in after.items() if key not in before},
+            changed={
+                key: (before[key], after[key]) for key in after if key in both and _differ(key, before, after)
+            },
+            removed={key: value for key, value in before.items() if key not in after},
+        )
+
+
+def _differ(key: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+    """Whether the JSON value of a key is another one: `true` is not `1`, and order of keys is no value."""
+    return _form(before[key]) != _form(after[key])
+
+
+def _form(value: Any) -> str:
+    try:
+        return json.dumps(value, sort_keys=True)
+    except (TypeError, ValueError, RecursionError):
+        return safe_repr(value)
+
+
 NO_TEXT = "(no text; the agent called tools only)"
 """What is shown and judged in place of an empty reply."""
 
@@ -90,6 +125,12 @@ class Turn:
     retries: int = 0
     requests: int = 1
     remarks: tuple[Remark, ...] = ()
+    author: str | None = None
+    """Who gave the reply; None: the agent does not tell who says what, so `remarks` may lack some."""
+    state_after: Mapping[str, Any] | None = None
+    """The state of the agent's session after the turn; None: nobody tells of it."""
+    state_error: str | None = None
+    """Why the state could not be read, where the agent should tell of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +213,8 @@ class Conversation:
     """What the agent was told; None where an older version held the conversation."""
     shortened: bool = False
     """Whether texts that were too long to be kept lack their ends (`storing`)."""
+    initial_state: Mapping[str, Any] | None = None
+    """The state with which the agent's session began; None: nobody tells of it."""
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
@@ -182,3 +225,13 @@ class Conversation:
     @property
     def started_turns(self) -> int:
         return len(self.turns) + (1 if self.unfinished else 0)
+
+    @property
+    def state_changes(self) -> Mapping[int, StateChange]:
+        """Index of a turn → what it changed in the session's state, for each turn of which that is known."""
+        changes, before = {}, self.initial_state
+        for turn in self.turns:
+            if before is not None and turn.state_after is not None:
+                changes[turn.turn_index] = StateChange.between(before, turn.state_after)
+            before = turn.state_after
+        return changes

@@ -54,7 +54,7 @@ class _TryAgain(Exception):
 
 
 class HttpSender:
-    """Posts JSON to an agent. Holds nothing of any conversation."""
+    """Posts JSON to an agent, and gets JSON from it. Holds nothing of any conversation."""
 
     def __init__(self, config: HttpAgent, client: Client, timeout_s: float, place: str) -> None:
         """`place` says, as a hint in errors, where such agents usually are."""
@@ -85,7 +85,20 @@ class HttpSender:
         Raises:
             NoReply: for every other answer, and for none; each attempt has the whole time-out.
         """
-        content = json.dumps(payload).encode()
+        return await self._exchange(url, json.dumps(payload).encode(), read, also)
+
+    async def get(self, url: str, read: Callable[[DirectResponse], Awaitable[T]]) -> HttpAnswer[T]:
+        """What `read` makes of the answer to a GET, within the bounds of `post`. Raises NoReply."""
+        return await self._exchange(url, None, read, ())
+
+    async def _exchange(
+        self,
+        url: str,
+        content: bytes | None,
+        read: Callable[[DirectResponse], Awaitable[T]],
+        also: Container[int],
+    ) -> HttpAnswer[T]:
+        """Post the content; without any, get."""
         for attempt in range(1, self._retries + 2):
             limit = TimeLimit(self._timeout_s)
             try:
@@ -107,7 +120,7 @@ class HttpSender:
     async def _attempt(
         self,
         url: str,
-        content: bytes,
+        content: bytes | None,
         read: Callable[[DirectResponse], Awaitable[T]],
         also: Container[int],
         limit: TimeLimit,
@@ -125,7 +138,7 @@ class HttpSender:
     async def _send(
         self,
         url: str,
-        content: bytes,
+        content: bytes | None,
         read: Callable[[DirectResponse], Awaitable[T]],
         also: Container[int],
         limit: TimeLimit,
@@ -141,8 +154,12 @@ class HttpSender:
                 await response.aclose()
         raise AgentError(f"{url}: more than {MAX_REDIRECTS} redirects")
 
-    async def _request(self, url: str, headers: Headers, content: bytes, limit: TimeLimit) -> DirectResponse:
+    async def _request(
+        self, url: str, headers: Headers, content: bytes | None, limit: TimeLimit
+    ) -> DirectResponse:
         try:
+            if content is None:
+                return await self._client.get_direct(url, headers)
             return await self._client.post_direct(url, headers, content)
         except CONNECTION_ERRORS as error:
             problem = f"{url}: {describe(error)}"

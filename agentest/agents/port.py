@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,7 +13,7 @@ from agentest.errors import AgentError
 from agentest.http.client import Client
 from agentest.messages import Message, ToolRequest
 from agentest.scenarios.definition import Session
-from agentest.support.json_text import well_formed
+from agentest.support.json_text import well_formed, well_formed_value
 from agentest.transcript import Remark, ToolCall, Usage
 
 
@@ -30,6 +30,14 @@ class AgentReply:
     """Calls that the agent has made and answered itself, where its protocol reports them."""
     remarks: tuple[Remark, ...] = ()
     """What it said on the way to the text."""
+    author: str | None = None
+    """Who gave the text, of all who say something; None: the agent does not tell who says what."""
+    state: Mapping[str, Any] | None = None
+    """The state of its session after this reply; None: it does not tell."""
+    state_before: Mapping[str, Any] | None = None
+    """The state with which its session began, told with the first reply."""
+    state_error: str | None = None
+    """Why the state could not be read from an agent that has one."""
 
 
 def well_formed_reply(reply: AgentReply) -> AgentReply:
@@ -38,7 +46,8 @@ def well_formed_reply(reply: AgentReply) -> AgentReply:
     The `observed` calls become well-formed where they are recorded.
     """
     text = None if reply.text is None else well_formed(reply.text)
-    if text is reply.text and not reply.tool_requests and not reply.remarks:
+    told = reply.tool_requests or reply.remarks or reply.author or reply.state or reply.state_before
+    if text is reply.text and not told:
         return reply
     return replace(
         reply,
@@ -48,6 +57,9 @@ def well_formed_reply(reply: AgentReply) -> AgentReply:
             for r in reply.tool_requests
         ),
         remarks=tuple(Remark(well_formed(r.author), well_formed(r.text)) for r in reply.remarks),
+        author=reply.author and well_formed(reply.author),
+        state=well_formed_value(reply.state),
+        state_before=well_formed_value(reply.state_before),
     )
 
 
@@ -61,6 +73,7 @@ class NoReply(AgentError):
 
 
 ResolveTool = Callable[[str, Any], Any]
+RecordState = Callable[[Mapping[str, Any]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +91,10 @@ class TurnContext:
     session: Session | None = None
     _: KW_ONLY
     session_id: str
-    """New for every conversation of every run, unless the case names one. `conversation_id` is the same in
+    """New for every conversation of every run, unless `session` names one. `conversation_id` is the same in
     every run: an agent that keeps sessions by it would go on with yesterday's conversation."""
+    record_state: RecordState = lambda _: None
+    """Tells which state the agent's session has after this turn, a JSON object; the last word counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from time import perf_counter
@@ -53,10 +53,19 @@ class _Progress:
     retries: int = 0
     requests: int = 0
     remarks: list[Remark] = field(default_factory=list)
+    author: str | None = None
+    state: Mapping[str, Any] | None = None
+    state_error: str | None = None
 
     def count_retries(self, retries: int) -> None:
         self.retries += retries
         self.requests += retries
+
+    def note_session(self, reply: AgentReply, redact: Callable[[str], str]) -> None:
+        """Keep who speaks, and the last that is told of the session's state."""
+        self.author = reply.author
+        if reply.state is not None or reply.state_error is not None:
+            self.state, self.state_error = reply.state, reply.state_error and redact(reply.state_error)
 
     def note_remarks(self, reply: AgentReply, author: str) -> None:
         """Keep what was said on the way; text beside tool requests is no reply yet."""
@@ -75,6 +84,9 @@ class _Progress:
             self.retries,
             self.requests,
             tuple(self.remarks),
+            self.author,
+            self.state,
+            self.state_error,
         )
 
     def unfinished(self, calls: tuple[ToolCall, ...]) -> UnfinishedTurn:
@@ -111,6 +123,7 @@ class TurnLoop:
         self._on_turn = on_turn
         self._redact = redact
         self._turns: tuple[Turn, ...] = ()
+        self._initial_state: Mapping[str, Any] | None = None
         self._messages: list[Message] = []
         self._current: _Progress | None = None
         self._waited: dict[str, float] = {"agent": 0.0, "user": 0.0, "tools": 0.0}
@@ -130,7 +143,14 @@ class TurnLoop:
         self, ending: Ending, failure: Failure | None = None, unfinished: UnfinishedTurn | None = None
     ) -> Conversation:
         return Conversation(
-            self._id, self._turns, ending, failure, unfinished, self._time(), self._session_id
+            self._id,
+            self._turns,
+            ending,
+            failure,
+            unfinished,
+            self._time(),
+            self._session_id,
+            initial_state=self._initial_state,
         )
 
     def _time(self) -> TimeSpent:
@@ -218,6 +238,9 @@ class TurnLoop:
             raise ended[0]
         self._mocks.observe(reply.observed)
         turn.note_remarks(reply, self._agent.name)
+        turn.note_session(reply, self._redact)
+        if self._initial_state is None:
+            self._initial_state = reply.state_before
         turn.latency_ms += reply.latency_ms
         turn.usage += reply.usage
         turn.count_retries(reply.retries)

@@ -178,6 +178,10 @@ class Client(httpx.AsyncClient):
         """
         return DirectResponse(await self._sender.send("POST", url, headers, content))
 
+    async def get_direct(self, url: str, headers: Headers) -> DirectResponse:
+        """Get, as `post_direct` posts."""
+        return DirectResponse(await self._sender.send("GET", url, headers, None))
+
     async def check_listening(self, host: str, port: int) -> None:
         """Connect and hang up. Raises RefusedAddress, or CONNECTION_ERRORS where nobody listens."""
         await self._sender.connect(host, port)

@@ -50,7 +50,7 @@ def _slim_turn(turn: Turn) -> Turn:
         replace(call, args={} if isinstance(call.args, Mapping) else "", result=None)
         for call in turn.tool_calls
     )
-    return replace(turn, user_message="", agent_message="", tool_calls=calls, remarks=())
+    return replace(turn, user_message="", agent_message="", tool_calls=calls, remarks=(), state_after=None)
 
 
 def _slim_metrics(metrics: Mapping[str, MetricResult]) -> dict[str, MetricResult]:

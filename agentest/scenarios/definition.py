@@ -16,11 +16,20 @@ from typing import Any
 
 from agentest.errors import ScenarioError
 from agentest.metrics import metric_name, normal_thresholds
-from agentest.mocks.binding import BoundFunction, Mock, MockSequence, RecordedAnswer, bind
+from agentest.mocks.binding import BoundFunction, Mock, MockSequence, RecordedAnswer
 from agentest.results import CaseId, Reference
-from agentest.scenarios.expectations import Expect, Trajectory, known_keys, parse_expect, parse_trajectory
+from agentest.scenarios.expectations import (
+    Expect,
+    Trajectory,
+    known_keys,
+    parse_expect,
+    parse_expected_state,
+    parse_trajectory,
+)
 from agentest.scenarios.expectations import call as call
-from agentest.support.json_text import NotJson, json_text
+from agentest.scenarios.session import Session as Session
+from agentest.scenarios.session import parse_session
+from agentest.scenarios.tools import parse_tools as parse_tools
 from agentest.support.spelling import did_you_mean, snake_keys
 
 
@@ -33,16 +42,6 @@ class ScriptedTurn:
     expect: Expect | None = None
     reference: Reference | None = None
     """What the turn should be, for a case of an evaluation set."""
-
-
-@dataclass(frozen=True, slots=True)
-class Session:
-    """The session in which an agent that keeps sessions holds the conversation."""
-
-    app_name: str = ""
-    user_id: str = ""
-    state: Mapping[str, Any] = field(default_factory=dict)
-    session_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +85,8 @@ class Scenario:
     case: CaseId | None = None
     """Which case of an evaluation set it is; None for a scenario of a `*.sim.py`."""
     session: Session | None = None
+    final_session_state: Mapping[str, Any] | None = None
+    """What the state of the agent's session must hold after the last turn; None: it is not looked at."""
     plan: ConversationPlan | None = None
     recorded: tuple[RecordedAnswer, ...] | None = None
     """What tools answered when the case of an evaluation set was recorded: for calls that no mock answers."""
@@ -153,6 +154,8 @@ def scenario(
     thresholds: Mapping[str, float] | None = None,
     metrics: Sequence[str] | None = None,
     tags: Sequence[str] | None = None,
+    session: Session | Mapping[str, Any] | None = None,
+    final_session_state: Mapping[str, Any] | None = None,
     skip: bool | str | None = None,
     **camel_case: Any,
 ) -> Scenario:
@@ -176,6 +179,8 @@ def scenario(
         thresholds: metric → least average; `pass_rate` → least share of conversations that pass.
         metrics: built-in metrics to judge (default: configuration).
         tags: for `agentest run --tag`.
+        session: where the agent keeps the conversation: `state` (JSON), `app_name`, `user_id`, `session_id`.
+        final_session_state: keys of the session's state → their values after the last turn, or matchers.
         skip: True or the reason why the scenario is not run.
 
     Raises:
@@ -239,6 +244,8 @@ def _make(options: dict[str, Any], file: str, line: int) -> Scenario:
         metrics=_metrics(options.get("metrics")),
         tags=_tags(options.get("tags", ())),
         skip=_skip(options.get("skip")),
+        session=parse_session(options.get("session")),
+        final_session_state=parse_expected_state(options.get("final_session_state"), "final_session_state"),
     )
 
 
@@ -331,49 +338,6 @@ def _trajectory(options: Mapping[str, Any], prefix: str = "") -> Trajectory | No
             raise ValueError(f"{prefix}assertions.tool_calls: is missing")
         return parse_trajectory(inner["tool_calls"], f"{prefix}assertions.tool_calls")
     return parse_trajectory(values["trajectory"], f"{prefix}trajectory") if values else None
-
-
-def parse_tools(options: Mapping[str, Any]) -> dict[str, Mock]:
-    """The mocks under `tools`, or under `mocks.tools`, checked. Raises ValueError."""
-    if "mocks" in options and "tools" in options:
-        raise ValueError("tools: is given twice, as `tools` and as `mocks`")
-    if "mocks" in options:
-        tools = known_keys(options["mocks"], ("tools",), "mocks").get("tools", {})
-    else:
-        tools = options.get("tools", {})
-    if not isinstance(tools, Mapping):
-        raise ValueError(f"tools: expected a dict from tool name to mock, found {tools!r}")
-    return {_required_text(name, "tools"): _mock(mock, f"tools[{name!r}]") for name, mock in tools.items()}
-
-
-def _mock(mock: Any, key: str) -> Mock:
-    """A mock with its functions' signatures read and its plain values known to be JSON."""
-    if isinstance(mock, MockSequence):
-        return MockSequence(tuple(_step(step, f"{key}, step {i}") for i, step in enumerate(mock.steps)))
-    if _is_exception(mock):
-        raise ValueError(f"{key}: is an exception; write sequence({mock!r}) to have it raised")
-    return _step(mock, key)
-
-
-def _step(step: Any, key: str) -> Any:
-    if _is_exception(step):
-        return step
-    if callable(step):
-        try:
-            return bind(step)
-        except (TypeError, ValueError) as error:
-            raise ValueError(
-                f"{key}: the function cannot be called with a tool's arguments: {error}"
-            ) from None
-    try:
-        json_text(step)
-    except NotJson as error:
-        raise ValueError(f"{key}: the answer is not JSON-serialisable: {error}") from None
-    return step
-
-
-def _is_exception(value: Any) -> bool:
-    return isinstance(value, BaseException) or (isinstance(value, type) and issubclass(value, BaseException))
 
 
 def _thresholds(thresholds: Any) -> dict[str, float]:

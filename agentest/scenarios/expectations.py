@@ -67,8 +67,28 @@ class Trajectory:
 
 
 @dataclass(frozen=True, slots=True)
+class ExpectedRemark:
+    """Something that is said in a turn: what came before the reply, or the reply of an author that is named.
+
+    One remark must fit `author`, `contains`, `regex` and `equals` together, and none of that author may hold
+    a text of `not_contains`. `author` and `equals` are compared as arguments of calls are: values, matchers.
+    """
+
+    author: Any = None
+    """None: whoever says it."""
+    contains: tuple[str, ...] = ()
+    not_contains: tuple[str, ...] = ()
+    regex: tuple[re.Pattern[str], ...] = ()
+    equals: Any = None
+    """None: any text will do."""
+
+
+@dataclass(frozen=True, slots=True)
 class Expect:
-    """Deterministic checks of one reply; all of them must hold."""
+    """Deterministic checks of one turn: its reply, what was said before it, and the session's state after it.
+
+    All of them must hold.
+    """
 
     contains: tuple[str, ...] = ()
     not_contains: tuple[str, ...] = ()
@@ -76,6 +96,9 @@ class Expect:
     json_schema: tuple[Mapping[str, Any], ...] = ()
     max_words: tuple[int, ...] = ()
     max_latency_ms: tuple[float, ...] = ()
+    session_state: Mapping[str, Any] | None = None
+    """Keys of the session's state → their values, or matchers; None: it is not looked at."""
+    remarks: tuple[ExpectedRemark, ...] = ()
 
 
 def parse_trajectory(value: Any, key: str = "trajectory") -> Trajectory:
@@ -114,10 +137,33 @@ def parse_expect(value: Any, key: str = "expect") -> Expect:
         tuple(_schema(s, f"{key}.json_schema") for s in _list(options.get("json_schema", []))),
         tuple(_words(n, f"{key}.max_words") for n in _list(options.get("max_words", []))),
         tuple(_number(n, f"{key}.max_latency_ms") for n in _list(options.get("max_latency_ms", []))),
+        parse_expected_state(options.get("session_state"), f"{key}.session_state"),
+        _remarks(options.get("remarks"), f"{key}.remarks"),
     )
     if made == Expect():
         raise ValueError(f"{key}: is empty, so it would check nothing")
     return made
+
+
+def parse_expected_state(value: Any, key: str) -> Mapping[str, Any] | None:
+    """Keys of a session's state with the values that are expected; None where nothing is."""
+    if value is None:
+        return None
+    if not has_text_keys(value):
+        raise ValueError(f"{key}: expected a dict from key to value, found {kind_of(value)}")
+    if not value:
+        raise ValueError(f"{key}: is empty, so it would check nothing")
+    return dict(value)
+
+
+def has_text_keys(value: Any) -> bool:
+    """Whether it is a mapping whose keys are texts."""
+    return isinstance(value, Mapping) and all(isinstance(name, str) for name in value)
+
+
+def kind_of(value: Any) -> str:
+    """What a value is that should be a mapping with texts as keys."""
+    return f"a {type(value).__name__}" + (" with other keys" if isinstance(value, Mapping) else "")
 
 
 def known_keys(value: Any, valid: tuple[str, ...], key: str) -> dict[str, Any]:
@@ -166,6 +212,37 @@ def _call(value: Any, key: str) -> ExpectedCall:
     if mode not in ARG_MATCH_MODES:
         raise ValueError(f"{key}.arg_match_mode: found {mode!r}; {_one_of(mode, ARG_MATCH_MODES)}")
     return ExpectedCall(name, args, mode)
+
+
+def _remarks(value: Any, key: str) -> tuple[ExpectedRemark, ...]:
+    if value is None:
+        return ()
+    if isinstance(value, str | bytes) or not isinstance(value, list | tuple):
+        raise ValueError(
+            f"{key}: expected a list of remarks, each {{author, contains, …}}, found {kind_of(value)}"
+        )
+    if not value:
+        raise ValueError(f"{key}: is empty, so it would check nothing")
+    return tuple(_remark(item, f"{key}[{i}]") for i, item in enumerate(value))
+
+
+def _remark(value: Any, key: str) -> ExpectedRemark:
+    if isinstance(value, ExpectedRemark):
+        return value
+    options = known_keys(value, _names(ExpectedRemark), key)
+    made = ExpectedRemark(
+        options.get("author"),
+        _texts(options.get("contains", []), f"{key}.contains"),
+        _texts(options.get("not_contains", []), f"{key}.not_contains"),
+        tuple(_pattern(p, f"{key}.regex") for p in _list(options.get("regex", []))),
+        options.get("equals"),
+    )
+    for name in ("author", "equals"):
+        if isinstance(options.get(name), bool | int | float | Mapping | list | tuple):
+            raise ValueError(f"{key}.{name}: expected a text or a matcher of texts, found {options[name]!r}")
+    if not any(given is not None and given != [] for given in options.values()):
+        raise ValueError(f"{key}: is empty, so it would check nothing")
+    return made
 
 
 def _one_of(value: Any, valid: tuple[str, ...]) -> str:

@@ -66,6 +66,7 @@ def stored_conversation(result: ConversationResult) -> StoredConversation:
         labelled_failures=tuple(map(_stored_failure, result.failures)),
         time=stored_time(result.time),
         shortened=conversation.shortened,
+        initial_state=conversation.initial_state,
     )
 
 
@@ -81,6 +82,7 @@ def conversation_of(stored: StoredConversation) -> Conversation:
         failure=failure,
         unfinished=stored.unfinished_turn,
         shortened=stored.shortened,
+        initial_state=stored.initial_state,
     )
 
 

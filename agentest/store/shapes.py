@@ -129,6 +129,7 @@ class StoredConversation:
     labelled_failures: tuple[StoredFailure, ...]
     time: StoredTime = StoredTime(spent=TimeSpent())
     shortened: bool = False
+    initial_state: Mapping[str, Any] | None = None
     adk: AdkInvocations | None = None
     """Set for a case of an evaluation set."""
 
@@ -344,7 +345,8 @@ CODECS = Codecs(
                 "latency_ms",
                 "retries",
                 "requests",
-            )
+            ),
+            only_if_set=("author", "state_after", "state_error"),
         ),
         Score: Layout(left_out=("rubrics",), only_if_set=("samples",)),
         Skipped: Layout(names={"why": "skipped"}),
@@ -352,7 +354,7 @@ CODECS = Codecs(
         StoredTime: Layout(flat=("spent",)),
         StoredTrajectory: Layout(only_if_set=("without_calls", "vacuous")),
         TurnTrajectory: Layout(flat=("trajectory",)),
-        StoredConversation: Layout(only_if_set=("shortened",), flat=("adk",)),
+        StoredConversation: Layout(only_if_set=("shortened", "initial_state"), flat=("adk",)),
         AdkCase: Layout(flat=("case",)),
         StoredScenario: Layout(flat=("adk",)),
         StoredEntry: Layout(flat=("scenario",)),

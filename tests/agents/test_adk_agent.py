@@ -23,7 +23,7 @@ from agentest.config.agents import AdkAgent, ChatCompletionsAgent
 from agentest.config.config import Config
 from agentest.conversation.loop import TurnLoop
 from agentest.conversation.users import ScriptedUser
-from agentest.errors import AgentError, AgentUnreachable
+from agentest.errors import AgentError, AgentUnreachable, SessionMismatch
 from agentest.http.client import open_client
 from agentest.http.guard import AddressGuard
 from agentest.messages import AgentMessage, UserText
@@ -31,7 +31,7 @@ from agentest.mocks.resolver import MockResolver
 from agentest.run.plan import endpoint
 from agentest.scenarios.definition import Session
 from agentest.sight import SeenBy
-from agentest.transcript import Conversation, Remark, ToolCall, Usage
+from agentest.transcript import Blame, Conversation, Remark, ToolCall, Usage
 
 STATE = {"customer": "Ann", "n": None, "user:tier": "gold"}
 SESSION = Session("salon", "u-1", STATE, "s-1")
@@ -122,9 +122,10 @@ def refused(*answers: Answer, **options: Any) -> tuple[NoReply, Wire]:
 
 
 def test_the_first_turn() -> None:
-    """The first turn creates the session with the case's state, then runs the agent on the last message."""
-    reply, opened = asked(created(), DONE, headers={"Authorization": "Bearer secret"})
-    session, run = opened.requests
+    """The first turn creates the session with the state, runs the agent on the last message, reads back."""
+    after = {**STATE, "cart": ["notebook"]}
+    reply, opened = asked(created(), DONE, created(after), headers={"Authorization": "Bearer secret"})
+    session, run, read = opened.requests
     assert session.line == "POST /apps/salon/users/u-1/sessions HTTP/1.1"
     assert session.body == {"state": STATE, "session_id": "s-1"}
     assert run.line == "POST /run HTTP/1.1"
@@ -136,14 +137,18 @@ def test_the_first_turn() -> None:
         "streaming": False,
     }
     assert {r.headers["authorization"] for r in opened.requests} == {"Bearer secret"}
-    assert (reply.text, reply.tool_requests, reply.retries) == ("Done.", (), 0)
+    assert read.line == "GET /apps/salon/users/u-1/sessions/s-1 HTTP/1.1"
+    assert (reply.text, reply.tool_requests, reply.retries, reply.author) == ("Done.", (), 0, "salon")
+    assert (reply.state_before, reply.state, reply.state_error) == (STATE, after, None)
     assert reply.latency_ms > 0
 
 
 def test_a_later_turn() -> None:
     """A later turn goes into the same session, and nothing is created again."""
-    _, opened = asked(DONE, turn_index=1)
-    (run,) = opened.requests
+    reply, opened = asked(DONE, created({"n": 2}), turn_index=1)
+    run, read = opened.requests
+    assert read.line.startswith("GET ")
+    assert (reply.state_before, reply.state) == (None, {"n": 2})
     assert (run.line, run.body["session_id"]) == ("POST /run HTTP/1.1", "s-1")
 
 
@@ -210,17 +215,72 @@ def test_the_session_of_a_conversation(named: str | None, sent: str) -> None:
 
     held, opened = anyio.run(go)
     assert held.failure is None
-    assert [request.body["session_id"] for request in opened.requests] == [held.session_id] * 2
+    begun, before, run, after = opened.requests
+    assert [request.body["session_id"] for request in (begun, run)] == [held.session_id] * 2
+    place = f"GET /apps/salon/users/agentest/sessions/{held.session_id} HTTP/1.1"
+    assert (before.line, after.line) == (place, place)
     assert str(held.session_id).startswith(sent)
 
 
 # Sessions
 
 
+EXISTS = http(b'{"detail": "Session already exists"}', "409 Conflict")
+
+
 def test_an_existing_session() -> None:
-    """A session that exists already is used as it is."""
-    reply, opened = asked(http(b'{"detail": "Session already exists"}', "409 Conflict"), DONE)
-    assert (reply.text, len(opened.requests)) == ("Done.", 2)
+    """A session that exists already is used where its state is the one asked for; more may be in it."""
+    before = {**STATE, "bookings": 1}
+    reply, opened = asked(EXISTS, created(before), DONE, created(STATE))
+    assert (reply.text, reply.state_before, len(opened.requests)) == ("Done.", before, 4)
+    reply, _ = asked(
+        EXISTS, http(b"", "404 Not Found"), DONE, session=Session("salon", "u-1", {"temp:x": 1}, "s-1")
+    )
+    assert (reply.text, reply.state_before) == ("Done.", None)
+
+
+@pytest.mark.parametrize(
+    ("read", "found"),
+    [
+        (created({**STATE, "customer": "Bob"}), 'has the state {"customer": "Bob"'),
+        (created({}), "has the state {}"),
+        (http(b"", "404 Not Found"), "could not be read: http"),
+    ],
+)
+def test_an_existing_session_of_another_state(read: bytes, found: str) -> None:
+    """A session that keeps another state than the one asked for is no agent's fault, and nothing is run."""
+
+    async def go() -> tuple[str, Wire]:
+        async with wire(EXISTS, read) as opened:
+            with pytest.raises(SessionMismatch) as caught:
+                await ask(opened.port)
+            return str(caught.value), opened
+
+    said, opened = anyio.run(go)
+    assert "the session 's-1' exists already and keeps its own state" in said
+    assert found in said
+    assert "Leave session_id out" in said
+    assert len(opened.requests) == 2
+
+
+@pytest.mark.parametrize(
+    ("read", "why"),
+    [
+        (http(b"boom", "500 Oops"), "sessions/s-1 answered 500: boom"),
+        (http(b"", "405 Method Not Allowed"), "sessions/s-1 answered 405"),
+        (http(b"<html>"), "is a web page, no JSON"),
+        (http(b"[]"), "answered no session of ADK's, but: []"),
+        (created([1]), "answered no session of ADK's"),
+        (created({}, "other"), "answered no session of ADK's"),
+        (http(b"{", length=100), "was cut"),
+    ],
+)
+def test_a_state_that_cannot_be_read(read: bytes, why: str) -> None:
+    """A server that does not tell of the state has replied all the same: the state is unknown, and why."""
+    reply, _ = asked(created(), DONE, read)
+    assert (reply.text, reply.state) == ("Done.", None)
+    assert "the session's state could not be read: " in str(reply.state_error)
+    assert why in str(reply.state_error)
 
 
 @pytest.mark.parametrize(
@@ -237,7 +297,7 @@ def test_the_older_form(newer: bytes) -> None:
     assert opened.requests[1].line == "POST /apps/salon/users/u-1/sessions/s-1 HTTP/1.1"
     assert opened.requests[1].body == STATE
     assert reply.text == "Done."
-    assert asked(newer, http(b"", "409 Conflict"), DONE)[0].text == "Done."
+    assert asked(newer, http(b"", "409 Conflict"), created(), DONE)[0].text == "Done."
 
 
 def test_dropped_state() -> None:
@@ -249,12 +309,6 @@ def test_dropped_state() -> None:
 @pytest.mark.parametrize(
     ("answers", "problem"),
     [
-        ([created({"state": STATE, "session_id": "s-1"})], "state is not what was asked for: found"),
-        ([created({})], "state is not what was asked for"),
-        ([created(None)], "state is not what was asked for"),
-        ([created([1])], "state is not what was asked for"),
-        ([created({**STATE, "customer": "Bob"})], 'expected {"customer": "Ann"'),
-        ([http(b"", "404 Not Found"), created({})], "sessions/s-1: the session's state is not what was"),
         ([created({}, "x"), created(STATE, "x")], "no session 's-1' was created, but"),
         ([http(b"{}")], "no session 's-1' was created, but: {}"),
         ([http(b"[]")], "no session 's-1' was created, but: []"),
@@ -275,11 +329,41 @@ def test_sessions_that_are_not_created(answers: list[bytes], problem: str) -> No
     assert len(opened.requests) == len(answers)
 
 
+@pytest.mark.parametrize(
+    ("answers", "problem"),
+    [
+        ([created({"state": STATE, "session_id": "s-1"})], "state is not what was asked for: found"),
+        ([created({})], "state is not what was asked for"),
+        ([created(None)], "state is not what was asked for"),
+        ([created([1])], "state is not what was asked for"),
+        ([created({**STATE, "customer": "Bob"})], 'expected {"customer": "Ann"'),
+        ([http(b"", "404 Not Found"), created({})], "sessions/s-1: the session's state is not what was"),
+    ],
+)
+def test_a_session_without_the_state(answers: list[bytes], problem: str) -> None:
+    """A server that did not take the state over makes the scenario errored, which it would not be."""
+
+    async def go() -> tuple[Conversation, Wire]:
+        async with wire(*answers) as opened, open_client(AddressGuard()) as client:
+            config = AdkAgent(type="adk", endpoint=f"http://127.0.0.1:{opened.port}")
+            user, mocks = ScriptedUser(("Hi.",)), MockResolver({}, scenario="s", conversation_id="slot-1")
+            agent = AdkClient(config, client, 5)
+            loop = TurnLoop("slot-1", "s", agent, user, mocks, max_turns=2, session=SESSION)
+            return await loop.run(), opened
+
+    held, opened = anyio.run(go)
+    assert held.failure is not None
+    assert held.failure.blame is Blame.INTERNAL
+    assert problem in held.failure.message
+    assert len(opened.requests) == len(answers)
+
+
 def test_retries() -> None:
     """Both requests are sent again where that is safe, and the reply counts the retries of both."""
     busy = http(b"busy", "503 Busy", [NOW])
-    reply, opened = asked(busy, created(), busy, busy, DONE)
-    assert (reply.text, reply.retries, len(opened.requests)) == ("Done.", 3, 5)
+    reply, opened = asked(busy, created(), busy, busy, DONE, busy, created())
+    assert (reply.text, reply.retries, len(opened.requests)) == ("Done.", 3, 7)
+    assert reply.state == STATE
 
 
 # Wrong answers of a run

@@ -33,6 +33,8 @@ class Run:
     remarks: tuple[Remark, ...]
     usage: Usage
     problem: str | None = None
+    author: str = _UNNAMED
+    """Who gave the reply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,7 @@ def read_run(items: Sequence[Any], turn_index: int, streamed: bool = False) -> R
         ),
         usage=sum((event.usage for event in events), Usage()),
         problem=problem,
+        author=last.author if last else events[-1].author if events else _UNNAMED,
     )
 
 

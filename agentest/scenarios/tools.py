@@ -1,0 +1,61 @@
+"""The mocks of a scenario: the option `tools`, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from agentest.mocks.binding import Mock, MockSequence, bind
+from agentest.scenarios.expectations import known_keys
+from agentest.support.json_text import NotJson, json_text
+
+
+def parse_tools(options: Mapping[str, Any]) -> dict[str, Mock]:
+    """The mocks under `tools`, or under `mocks.tools`, checked. Raises ValueError."""
+    if "mocks" in options and "tools" in options:
+        raise ValueError("tools: is given twice, as `tools` and as `mocks`")
+    if "mocks" in options:
+        tools = known_keys(options["mocks"], ("tools",), "mocks").get("tools", {})
+    else:
+        tools = options.get("tools", {})
+    if not isinstance(tools, Mapping):
+        raise ValueError(f"tools: expected a dict from tool name to mock, found {tools!r}")
+    return {_name(name): _mock(mock, f"tools[{name!r}]") for name, mock in tools.items()}
+
+
+def _name(name: Any) -> str:
+    if not isinstance(name, str):
+        raise ValueError(f"tools: expected a text, found {name!r}")
+    if not name.strip():
+        raise ValueError("tools: is empty")
+    return name
+
+
+def _mock(mock: Any, key: str) -> Mock:
+    """A mock with its functions' signatures read and its plain values known to be JSON."""
+    if isinstance(mock, MockSequence):
+        return MockSequence(tuple(_step(step, f"{key}, step {i}") for i, step in enumerate(mock.steps)))
+    if _is_exception(mock):
+        raise ValueError(f"{key}: is an exception; write sequence({mock!r}) to have it raised")
+    return _step(mock, key)
+
+
+def _step(step: Any, key: str) -> Any:
+    if _is_exception(step):
+        return step
+    if callable(step):
+        try:
+            return bind(step)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"{key}: the function cannot be called with a tool's arguments: {error}"
+            ) from None
+    try:
+        json_text(step)
+    except NotJson as error:
+        raise ValueError(f"{key}: the answer is not JSON-serialisable: {error}") from None
+    return step
+
+
+def _is_exception(value: Any) -> bool:
+    return isinstance(value, BaseException) or (isinstance(value, type) and issubclass(value, BaseException))
