@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +20,7 @@ from agentest.support.calling import Steps, ends_the_run, from_anywhere, in_thre
 from agentest.support.deadlines import TimeLimit
 from agentest.support.functions import is_async
 from agentest.support.importing import import_object
+from agentest.support.json_text import NotJson, copied, json_text
 
 
 def open_agent(name: str, config: CustomAgent, resources: Resources) -> CustomAgentClient:
@@ -48,14 +50,20 @@ class CustomAgentClient:
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
         """The handler's answer. Raises AgentError; other AgentestErrors pass through."""
-        ctx = replace(ctx, resolve_tool=from_anywhere(ctx.resolve_tool))
+        states: list[Any] = []
+        ctx = replace(ctx, resolve_tool=from_anywhere(ctx.resolve_tool), record_state=states.append)
+        before = copied(dict(ctx.session.state)) if ctx.session else {}
         limit, steps = TimeLimit(self._timeout_s), Steps()
         answer = await self._in_time(to_wire(messages), ctx, limit, steps)
         # What holds up the event loop is not the agent's doing, but for what the handler did in it itself.
         took = min(limit.elapsed + steps.blocked, limit.elapsed_in_all)
         if took > self._timeout_s:
             raise self._too_late()
-        return replace(read_answer(answer), latency_ms=took * 1000)
+        reply = replace(read_answer(answer), latency_ms=took * 1000)
+        if not states:
+            return reply
+        first = ctx.turn_index == 0
+        return replace(reply, state=_state(states[-1]), state_before=before if first else None)
 
     async def _in_time(
         self, messages: list[WireMessage], ctx: TurnContext, limit: TimeLimit, steps: Steps
@@ -82,3 +90,16 @@ class CustomAgentClient:
             async with self._threads:
                 answer = await in_thread(self._handler, messages, ctx)
         return await steps.of(answer) if inspect.isawaitable(answer) else answer
+
+
+def _state(recorded: Any) -> dict[str, Any]:
+    """A state that a handler recorded, as it was when the turn ended. Raises AgentError for what is none."""
+    if not isinstance(recorded, Mapping) or not all(isinstance(key, str) for key in recorded):
+        raise AgentError(
+            f"ctx.record_state: expected a dict with texts as keys, found a {type(recorded).__name__}"
+        )
+    try:
+        state: dict[str, Any] = json.loads(json_text(dict(recorded)))
+    except NotJson as error:
+        raise AgentError(f"ctx.record_state: the state is no JSON: {error}") from None
+    return state

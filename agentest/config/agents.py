@@ -70,8 +70,19 @@ class AnyAgent(Section):
         """Where the agent is, for people: its name, for a type that has no address."""
         return self.name
 
+    @property
+    def state_refusal(self) -> str | None:
+        """How to have a session's state reach the agent, where it cannot as it is; None: it can."""
+        return _WAYS_OF_STATE
+
     def check_can_be_sent(self) -> None:
         """Raise ValueError for a setting that cannot be part of a request."""
+
+
+_WAYS_OF_STATE = (
+    "test it behind ADK's server (type: adk), which creates the session with it, or through a handler "
+    "(type: custom), which finds it in ctx.session.state"
+)
 
 
 class HttpAgent(AnyAgent):
@@ -103,7 +114,16 @@ class ChatCompletionsAgent(HttpAgent):
     type: Literal["chat_completions"] = "chat_completions"
     body: dict[str, Any] = Field(default_factory=dict)
     send_session_state: bool = False
-    """Send the state of a case's session as `metadata.session_state`."""
+    """Send the state of a scenario's or a case's session as `metadata.session_state`."""
+
+    @property
+    def state_refusal(self) -> str | None:
+        if self.send_session_state:
+            return None
+        return (
+            "set send_session_state: true in the agent's configuration (every request then has it as "
+            f"metadata.session_state), {_WAYS_OF_STATE}"
+        )
 
     def check_can_be_sent(self) -> None:
         """Raise ValueError for a body that is not JSON."""
@@ -135,6 +155,10 @@ class AdkAgent(HttpAgent):
     """None: the one that the case's session names."""
     user_id: str | None = Field(default=None, min_length=1)
     """None: the one that the case's session names, else `agentest`."""
+
+    @property
+    def state_refusal(self) -> str | None:
+        return None
 
     @field_validator("app_name", "user_id")
     @classmethod
@@ -172,6 +196,10 @@ class CustomAgent(AnyAgent):
     @property
     def address(self) -> str:
         return "python handler"
+
+    @property
+    def state_refusal(self) -> str | None:
+        return None
 
 
 def server_secrets(agent: AnyAgent) -> list[str]:

@@ -29,7 +29,7 @@ from agentest.evalset.formats.reading import (
 from agentest.evalset.formats.targets import find_eval_sets, parse_target
 from agentest.evalset.metrics.own import Code, load_code
 from agentest.mocks.binding import Mock
-from agentest.run.plan import Plan, Unit, agents_under_test, with_sight, with_slugs
+from agentest.run.plan import Plan, Unit, agents_under_test, placed
 from agentest.run.prepare import Prepared, Request, check_reporters, prepared_for
 from agentest.scenarios.definition import parse_tools
 from agentest.support.importing import import_file, user_traceback
@@ -182,7 +182,7 @@ def _any_args(criterion: Criterion) -> Criterion:
 def eval_plan(sets: Sequence[CaseSet], config: Config, agent: str | None, num_runs: int, root: Path) -> Plan:
     """What there is to run. Raises UsageError."""
     names, known = agents_under_test(config, agent)
-    entries = with_sight(with_slugs(case_entries(sets, names, num_runs, root)), known)
+    entries = placed(case_entries(sets, names, num_runs, root), known)
     units = tuple(entry for entry in entries if isinstance(entry, Unit))
     used = {unit.agent: known[unit.agent] for unit in units}
     return Plan(tuple(entries), used, len(names) > 1, (), units)

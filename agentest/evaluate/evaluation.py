@@ -13,11 +13,13 @@ from agentest.evaluate.grading import Graded, Grader, graded
 from agentest.evaluate.inputs import ConversationInput, TurnInput
 from agentest.evaluate.judge import Judge
 from agentest.evaluate.prompts import conversation_context, turn_context
+from agentest.evaluate.session_checks import checked_session, checked_state
 from agentest.evaluate.trajectory import matched_trajectory
 from agentest.llm.port import CallKey
 from agentest.metrics import ABOUT_CALLS, BUILTIN, NO_FAILURE, Kind, MetricLevel
 from agentest.results import (
     NO_MODEL,
+    CheckResult,
     ConversationResult,
     LabelledFailure,
     MetricResult,
@@ -28,7 +30,7 @@ from agentest.results import (
     Unscored,
 )
 from agentest.scenarios.definition import Scenario
-from agentest.scenarios.expectations import Trajectory
+from agentest.scenarios.expectations import Expect, Trajectory
 from agentest.transcript import Blame, Conversation, Failure, ToolCall, Turn
 
 Asking = Callable[[], Awaitable[Mapping[str, MetricResult]]]
@@ -53,6 +55,8 @@ class ScenarioEvaluator:
 
     Then whatever would judge calls is unscored: neither a ban that was broken nor one that was kept is known.
     """
+    agent: str = ""
+    """The agent's name, for what cannot be seen of it."""
     metrics_named: bool = True
     """Whether `metrics` were named; else all run by default, and what cannot be judged is skipped."""
 
@@ -67,7 +71,7 @@ class ScenarioEvaluator:
             trajectory=await self._matched(scripted.trajectory, turn.tool_calls, 1)
             if scripted and scripted.trajectory
             else None,
-            checks=await checked_reply(scripted.expect, turn) if scripted and scripted.expect else (),
+            checks=await self._checks(scripted.expect, turn) if scripted and scripted.expect else (),
             reference=scripted.reference if scripted else None,
         )
 
@@ -107,6 +111,16 @@ class ScenarioEvaluator:
             conversation.started_turns,
             complete=failure is None or failure.blame is Blame.AGENT,
         )
+
+    async def final_state(self, conversation: Conversation) -> tuple[CheckResult, ...]:
+        """What the scenario expects of the session's state, against the state after the last turn."""
+        expected = self.scenario.final_session_state
+        if expected is None or conversation.failure or conversation.shortened or not conversation.turns:
+            return ()
+        return await checked_state("final_session_state", expected, conversation.turns[-1], self.agent)
+
+    async def _checks(self, expect: Expect, turn: Turn) -> tuple[CheckResult, ...]:
+        return await checked_reply(expect, turn) + await checked_session(expect, turn, self.agent)
 
     async def _matched(
         self, spec: Trajectory, calls: Sequence[ToolCall], turns: int, *, complete: bool = True
@@ -220,6 +234,15 @@ def with_grades(turn: TurnEvaluation, grades: Mapping[str, Graded]) -> TurnEvalu
     return replace(turn, metrics={**turn.metrics, **own}) if own else turn
 
 
+def _with_last_checks(
+    turns: tuple[TurnEvaluation, ...], checks: tuple[CheckResult, ...]
+) -> tuple[TurnEvaluation, ...]:
+    """The turns with further checks of the last one."""
+    if not (turns and checks):
+        return turns
+    return (*turns[:-1], replace(turns[-1], checks=(*turns[-1].checks, *checks)))
+
+
 def _answering(result: Mapping[str, MetricResult]) -> Asking:
     async def ask() -> Mapping[str, MetricResult]:
         return result
@@ -241,6 +264,7 @@ class OngoingEvaluation:
         self._metrics: Mapping[str, MetricResult] = {}
         self._grades: Mapping[str, Graded] = {}
         self._trajectory: TrajectoryResult | None = None
+        self._final_state: tuple[CheckResult, ...] = ()
         self._problem: str | None = None
 
     async def add_turn(self, turns: tuple[Turn, ...]) -> None:
@@ -254,6 +278,7 @@ class OngoingEvaluation:
         """Evaluate the conversation as a whole."""
         try:
             self._trajectory = await self._evaluator.trajectory(conversation)
+            self._final_state = await self._evaluator.final_state(conversation)
             self._metrics = await self._evaluator.evaluate_conversation(conversation, self._number)
             self._grades = await self._evaluator.grade(conversation, self._number)
         except Exception as error:  # noqa: BLE001 - as above
@@ -264,6 +289,7 @@ class OngoingEvaluation:
         if self._problem and not conversation.failure:
             conversation = replace(conversation, failure=Failure(Blame.INTERNAL, self._problem))
         turns = tuple(with_grades(self._turns[index], self._grades) for index in sorted(self._turns))
+        turns = _with_last_checks(turns, self._final_state)
         failures = labelled_failures(conversation.conversation_id, turns)
         whole = {name: grade.whole for name, grade in self._grades.items() if grade.whole}
         metrics = {**self._metrics, **whole}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -12,6 +12,7 @@ from pathlib import Path
 from agentest.events import Event, RunFinished, ScenarioFinished
 from agentest.report import github_selection as select
 from agentest.report.github_annotations import annotation_lines, repository_path
+from agentest.report.session_state import state_rows
 from agentest.results import (
     ConversationResult,
     ErrorGroup,
@@ -24,7 +25,7 @@ from agentest.results import (
 from agentest.support.json_text import plain, well_formed
 from agentest.support.terminal import clean
 from agentest.support.text import count
-from agentest.transcript import NO_TEXT, Conversation, ToolCall, call_text
+from agentest.transcript import NO_TEXT, Conversation, StateChange, ToolCall, Turn, call_text
 from agentest.verdict import conversation_passed, run_status
 
 SUMMARY_LIMIT = 1024 * 1024
@@ -285,13 +286,24 @@ def _story(scenario: ScenarioResult, result: ConversationResult) -> Iterator[str
 
 
 def _dialogue(conversation: Conversation) -> Iterator[str]:
+    changes = conversation.state_changes
     for turn in conversation.turns:
         yield _shown("user: ", turn.user_message)
         yield from _calls(turn.tool_calls)
+        for remark in turn.remarks:
+            yield _shown(f"  said {remark.author}: ", remark.text)
         yield _shown("agent: ", turn.agent_message or NO_TEXT)
+        yield from _state(turn, changes)
     if conversation.unfinished:
         yield _shown("user: ", conversation.unfinished.user_message)
         yield from _calls(conversation.unfinished.tool_calls)
+
+
+def _state(turn: Turn, changes: Mapping[int, StateChange]) -> Iterator[str]:
+    if turn.state_error:
+        yield _shown("  state: ", turn.state_error)
+    if turn.turn_index in changes:
+        yield from (_shown("  state: ", row) for row in state_rows(changes[turn.turn_index]))
 
 
 def _calls(calls: Iterable[ToolCall]) -> Iterator[str]:

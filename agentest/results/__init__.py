@@ -6,6 +6,7 @@ reads them.
 
 from agentest.results.evaluations import (
     NO_MODEL,
+    STATE_CHECKS,
     CaseId,
     CheckResult,
     ConversationResult,
@@ -44,6 +45,7 @@ from agentest.results.verdicts import (
 __all__ = [
     "NO_MODEL",
     "ROLES",
+    "STATE_CHECKS",
     "CaseId",
     "CheckResult",
     "ConversationResult",

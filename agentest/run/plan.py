@@ -108,7 +108,7 @@ def make_plan(config: Config, discovered: Discovered, options: Options, root: Pa
     entries: list[Unit | ScenarioResult] = [_broken(b, root) for b in discovered.broken]
     for scenario in _selected(discovered.scenarios, options):
         entries += _entries(scenario, config, options, default, agents, names, root)
-    entries = with_sight(with_slugs(sorted(entries, key=_position)), agents)
+    entries = placed(sorted(entries, key=_position), agents)
     units = tuple(entry for entry in entries if isinstance(entry, Unit))
     used = {unit.agent: agents[unit.agent] for unit in units}
     return Plan(tuple(entries), used, len(default) > 1, custom, units)
@@ -277,6 +277,39 @@ def with_slugs(entries: Sequence[Unit | ScenarioResult]) -> list[Unit | Scenario
             entry = replace(entry, slug=slug)
         named.append(entry)
     return named
+
+
+def placed(
+    entries: Sequence[Unit | ScenarioResult], agents: Mapping[str, AgentConfig]
+) -> list[Unit | ScenarioResult]:
+    """The entries in their final form: with short names, with what is known of their agents."""
+    return [
+        _with_state(entry, agents[entry.agent]) if isinstance(entry, Unit) else entry
+        for entry in with_sight(with_slugs(entries), agents)
+    ]
+
+
+def _with_state(unit: Unit, agent: AgentConfig) -> Unit | ScenarioResult:
+    """The unit; an errored result where its agent cannot be given the state that the session begins with.
+
+    Without the state, another situation would be tested.
+    """
+    session = unit.scenario.session
+    ways = agent.state_refusal
+    if session is None or not session.state or ways is None:
+        return unit
+    who = f"agent {unit.agent!r} (type: {agent.type})"
+    message = f"the session begins with a state, which {who} cannot be given: {ways}"
+    reason = Reason(Status.ERRORED, ReasonKind.FILE, message)
+    return ScenarioResult(
+        unit.scenario.name,
+        unit.agent,
+        unit.file,
+        unit.scenario.line,
+        Verdict(Status.ERRORED, (reason,)),
+        tags=unit.scenario.tags,
+        case=unit.scenario.case,
+    )
 
 
 def with_sight(

@@ -72,6 +72,7 @@ class UnitEvaluation:
             judge=self._judge,
             redact=self._redact.error,
             blind=ways_to_see(unit.agent) if unit.sight is Sight.UNSEEN else None,
+            agent=unit.agent,
             metrics_named=unit.metrics_named,
         )
         return OngoingEvaluation(evaluator, number)

@@ -720,7 +720,10 @@ def test_sets_in_the_spelling_of_adk_ts_run_without_criteria(project: Project) -
     project.write("weather.test.json", text(WEATHER))
     project.write("mocks.py", 'tools = {"forecast": {"rain": True}}\n')
     with ScriptedAgent(forecaster) as agent:
-        done = evaluate(project, ".", "--agent", agent.endpoint, "--mocks", "mocks.py", "--reporter", "json")
+        project.write(
+            "agentest.config.yaml", f"agent: {{endpoint: '{agent.endpoint}', send_session_state: true}}\n"
+        )
+        done = evaluate(project, ".", "--mocks", "mocks.py", "--reporter", "json")
     assert done.returncode == 0, done.stdout + done.stderr
     thresholds = {s["name"]: sorted(s["thresholds"]) for s in project.results["scenarios"]}
     assert thresholds == {

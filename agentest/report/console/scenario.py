@@ -8,8 +8,15 @@ from collections.abc import Iterator, Sequence
 from agentest.metrics import PASS_RATE
 from agentest.report.console.case import shortfall_lines
 from agentest.report.console.text import BLANK, STYLES, Chunk, Line, Look, Part, labelled, line, rows_of
-from agentest.report.console.transcript import call_lines, example_lines, quoted_turn, transcript_lines
+from agentest.report.console.transcript import (
+    call_lines,
+    example_lines,
+    quoted_turn,
+    state_lines,
+    transcript_lines,
+)
 from agentest.results import (
+    STATE_CHECKS,
     ConversationResult,
     ErrorGroup,
     Reason,
@@ -243,6 +250,12 @@ def _reasons(conversation: Conversation, reasons: Sequence[Reason], look: Look) 
                 yield line(10, (f"turn {turn.turn_index}, the last", "dim"))
             replied = any(reason.check and reason.check.reply is not None for reason in about_turn)
             yield from quoted_turn(turn, 10, reply=not replied)
+            if isinstance(turn, Turn) and any(_about_state(reason) for reason in about_turn):
+                yield from state_lines(conversation, turn, 10)
+
+
+def _about_state(reason: Reason) -> bool:
+    return reason.check is not None and reason.check.check in STATE_CHECKS
 
 
 def _turn(

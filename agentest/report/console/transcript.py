@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from agentest.report.console.text import Line, Look, Part, labelled, line, rows_of
+from agentest.report.session_state import state_rows
 from agentest.results import (
     CheckResult,
     ConversationResult,
@@ -24,7 +25,7 @@ from agentest.verdict import check_status, trajectory_status
 
 _SHOWN_CALLS = 8
 _CALL_CHARS = 110
-_USER, _AGENT, _TOOL = "user   ", "agent  ", "tool   "
+_USER, _AGENT, _TOOL, _SAID, _STATE = "user   ", "agent  ", "tool   ", "said   ", "state  "
 
 
 def quoted_turn(turn: Turn | UnfinishedTurn, indent: int, *, reply: bool = True) -> Iterator[Line]:
@@ -72,6 +73,7 @@ def transcript_lines(
     for turn in conversation.turns:
         yield line(indent, (_turn_head(turn), "bold"))
         yield from _messages(turn, indent + 2)
+        yield from state_lines(conversation, turn, indent + 2)
         if turn.turn_index in evaluations:
             yield from _evaluation(evaluations[turn.turn_index], look, indent + 2, faults)
     yield from _unfinished(conversation, indent)
@@ -79,6 +81,15 @@ def transcript_lines(
         yield from labelled(indent, "cut short  ", rows_of(conversation.failure.message), "red")
     yield from _metrics(result.metrics, indent)
     yield from _trajectory(result.trajectory, look, indent, faults)
+
+
+def state_lines(conversation: Conversation, turn: Turn, indent: int) -> Iterator[Line]:
+    """What a turn changed in the state of the agent's session, a row a key; or why that is not known."""
+    if turn.state_error:
+        yield from labelled(indent, _STATE, [shortened(turn.state_error)], "yellow")
+    change = conversation.state_changes.get(turn.turn_index)
+    if change:
+        yield from labelled(indent, _STATE, state_rows(change), "dim")
 
 
 def value_text(value: Any) -> str:
@@ -99,6 +110,8 @@ def _turn_head(turn: Turn) -> str:
 def _messages(turn: Turn, indent: int) -> Iterator[Line]:
     yield from labelled(indent, _USER, rows_of(turn.user_message), "cyan")
     yield from _calls_in_full(turn.tool_calls, indent)
+    for remark in turn.remarks:
+        yield from labelled(indent, _SAID, rows_of(f"{remark.author}: {remark.text}"), "dim")
     yield from labelled(indent, _AGENT, rows_of(turn.agent_message or NO_TEXT))
 
 

@@ -1,0 +1,160 @@
+"""Deterministic checks of what an agent keeps and says beside its reply: its session's state, its remarks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from agentest.evaluate.comparison import CannotTell, PredicateFailed, equal, is_plain, shown
+from agentest.evaluate.patterns import PatternTimeout, searches
+from agentest.results import CheckResult
+from agentest.scenarios.expectations import Expect, ExpectedRemark
+from agentest.sight import remarks_unseen, state_unseen
+from agentest.support.calling import result_of
+from agentest.support.deadlines import TimeLimit
+from agentest.support.text import shortened
+from agentest.transcript import Remark, Turn
+
+_SHOWN_CHARS = 200
+_SHOWN_KEYS = 20
+_SHOWN_REMARKS = 10
+_TIMEOUT_S = 60.0
+
+Checks = tuple[CheckResult, ...]
+
+
+async def checked_session(expect: Expect, turn: Turn, agent: str, timeout_s: float = _TIMEOUT_S) -> Checks:
+    """The checks of a turn's `session_state` and `remarks`. `agent` is its name, for what cannot be seen."""
+    state: Checks = ()
+    if expect.session_state is not None:
+        state = await checked_state("session_state", expect.session_state, turn, agent, timeout_s)
+    wanted = expect.remarks
+    plain = not any(e.regex or not is_plain([e.author, e.equals]) for e in wanted)
+    return state + await _in_time(
+        lambda: tuple(_remark(expected, turn, agent) for expected in wanted), "remarks", plain, timeout_s
+    )
+
+
+async def checked_state(
+    check: str, expected: Mapping[str, Any], turn: Turn, agent: str, timeout_s: float = _TIMEOUT_S
+) -> Checks:
+    """One result, called `check`, for each expected key of the session's state after the turn."""
+    state = turn.state_after
+    if state is None:
+        return (_undecided(check, turn.state_error or state_unseen(agent)),)
+    found = state
+
+    def compare() -> Checks:
+        return tuple(_compared(check, key, wanted, found) for key, wanted in expected.items())
+
+    return await _in_time(compare, check, is_plain(expected), timeout_s)
+
+
+async def _in_time(compare: Callable[[], Checks], check: str, plain: bool, timeout_s: float) -> Checks:
+    """The results, in a thread where functions and matchers of the user decide: they may hang."""
+    if plain:
+        return compare()
+    try:
+        results: Checks = await result_of(compare, limit=TimeLimit(timeout_s))
+    except TimeoutError:
+        return (_undecided(check, f"its functions gave no answer within {timeout_s:g} s"),)
+    return results
+
+
+def _compared(check: str, key: str, wanted: Any, state: Mapping[str, Any]) -> CheckResult:
+    expected = f"{key}: expected {_short(wanted)}"
+    if key not in state:
+        return CheckResult(
+            check=check, passed=False, summary=f"{expected}, found no such key; {_keys(state)}"
+        )
+    summary = f"{expected}, found {_short(state[key])}"
+    try:
+        return CheckResult(check=check, passed=equal(wanted, state[key]), summary=summary)
+    except CannotTell as error:
+        return _undecided(check, str(error), summary)
+    except PredicateFailed as error:
+        return CheckResult(check=check, passed=False, summary=f"{summary}; {error}")
+
+
+def _keys(state: Mapping[str, Any]) -> str:
+    names = [*state][:_SHOWN_KEYS]
+    more = f" and {len(state) - len(names)} more" if len(state) > len(names) else ""
+    return f"the state has {', '.join(names)}{more}" if names else "the state is empty"
+
+
+def _undecided(check: str, error: str, summary: str = "") -> CheckResult:
+    told = f"could not be told: {error}" + (f"; {summary}" if summary else "")
+    return CheckResult(check=check, passed=False, summary=told, error=error)
+
+
+def _remark(expected: ExpectedRemark, turn: Turn, agent: str) -> CheckResult:
+    """Whether a remark of the turn is as expected.
+
+    Where the agent does not tell who says what, a remark that fits is one; that there is none is not known.
+    """
+    said = _side_by_side(expected, turn)
+    try:
+        candidates = [r for r in _said(expected, turn) if _is_by(expected, r)]
+        found = any(_fits(expected, remark) for remark in candidates)
+        banned = [r for r in candidates if any(text in r.text for text in expected.not_contains)]
+    except (CannotTell, PatternTimeout) as error:
+        return _undecided("remarks", str(error), said)
+    except PredicateFailed as error:
+        return CheckResult(check="remarks", passed=False, summary=f"{said}; {error}")
+    unseen = turn.author is None and not banned and (not found or expected.not_contains)
+    if unseen:
+        return _undecided("remarks", remarks_unseen(agent), said)
+    return CheckResult(check="remarks", passed=found and not banned, summary=said)
+
+
+def _said(expected: ExpectedRemark, turn: Turn) -> Sequence[Remark]:
+    """Where a remark is looked for: the reply is one where an author is named, and has given it."""
+    if expected.author is None or turn.author is None:
+        return turn.remarks
+    return (*turn.remarks, Remark(turn.author, turn.agent_message))
+
+
+def _is_by(expected: ExpectedRemark, remark: Remark) -> bool:
+    return expected.author is None or equal(expected.author, remark.author)
+
+
+def _fits(expected: ExpectedRemark, remark: Remark) -> bool:
+    return (
+        all(text in remark.text for text in expected.contains)
+        and all(searches(pattern, remark.text) for pattern in expected.regex)
+        and (expected.equals is None or equal(expected.equals, remark.text))
+    )
+
+
+def _side_by_side(expected: ExpectedRemark, turn: Turn) -> str:
+    said = [f"{r.author}: {_short(r.text)}" for r in turn.remarks[:_SHOWN_REMARKS]]
+    if len(turn.remarks) > len(said):
+        said.append(f"… {len(turn.remarks) - len(said)} more")
+    before = f"before the reply was said {', '.join(said)}" if said else "nothing was said before the reply"
+    reply = f"; {turn.author} gave the reply" if turn.author else ""
+    return f"expected {_wanted(expected)}; {before}{reply}"
+
+
+def _wanted(expected: ExpectedRemark) -> str:
+    who = "" if expected.author is None else f" of {_short(expected.author)}"
+    return f"a remark{who}{''.join(_conditions(expected))}"
+
+
+def _conditions(expected: ExpectedRemark) -> Iterator[str]:
+    for text in expected.contains:
+        yield f" with {text!r}"
+    for pattern in expected.regex:
+        yield f" with a match of {_pattern(pattern)}"
+    if expected.equals is not None:
+        yield f" equal to {_short(expected.equals)}"
+    for text in expected.not_contains:
+        yield f", none with {text!r}"
+
+
+def _pattern(pattern: re.Pattern[str]) -> str:
+    return repr(pattern.pattern)
+
+
+def _short(value: Any) -> str:
+    return shortened(shown(value), _SHOWN_CHARS)
