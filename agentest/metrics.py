@@ -69,6 +69,7 @@ class MetricDefinition:
         anchors: what the ends and the middle of a scale mean.
         labels: label → what it means.
         rubric_type: the type of the rubrics of cases and invocations that the metric asks about.
+        default_threshold: what a criterion that names no threshold must reach; None: it has to name one.
         samples: how often the judge of one of ADK's metrics is asked, where the criterion does not say it.
     """
 
@@ -85,6 +86,7 @@ class MetricDefinition:
     labels: Mapping[str, str] = field(default_factory=dict)
     rubric_type: str | None = None
     samples: int = 5
+    default_threshold: float | None = None
 
     def __post_init__(self) -> None:
         incomplete = {
@@ -130,6 +132,7 @@ def _adk(
     judges_tool_calls: bool = False,
     rubric_type: str | None = None,
     samples: int = 5,
+    default_threshold: float | None = None,
 ) -> MetricDefinition:
     return MetricDefinition(
         name=name,
@@ -140,6 +143,7 @@ def _adk(
         judges_tool_calls=judges_tool_calls,
         rubric_type=rubric_type,
         samples=samples,
+        default_threshold=default_threshold,
     )
 
 
@@ -272,6 +276,8 @@ _ADK = (
     _adk("hallucinations_v1", samples=1),
     _adk("safety_v1", Kind.BINARY, samples=1),
     _adk("per_turn_user_simulator_quality_v1", Kind.BINARY),
+    _adk("final_session_state_match", Kind.BINARY, judged=False, default_threshold=1.0),
+    _adk("intermediate_responses_match", Kind.BINARY, judged=False, default_threshold=1.0),
 )
 
 

@@ -22,6 +22,7 @@ from agentest.evalset.formats.model import (
 )
 from agentest.evalset.formats.personas import persona_text
 from agentest.evalset.formats.reading import ReadSet
+from agentest.evalset.metrics.beside_the_reply import expects_responses, expects_state
 from agentest.evalset.metrics.graders import make_grader
 from agentest.evalset.metrics.own import Code
 from agentest.mocks.binding import Mock, RecordedAnswer
@@ -40,6 +41,7 @@ from agentest.scenarios.definition import ConversationPlan, Scenario, ScriptedTu
 from agentest.store.invocations import unwrapped
 from agentest.support.paths import shown_path
 
+_SHOWN_CASES = 5
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 
 
@@ -118,19 +120,56 @@ def applicable(case: EvalCase, criteria: Criteria) -> tuple[Criterion, ...]:
     """The criteria that a case is held to. Raises NothingToEvaluate when there is none."""
     if not criteria.criteria:
         raise NothingToEvaluate("not evaluated: the criteria name no metric")
-    if not criteria.adapts:
-        return criteria.criteria
-    turns = case.conversation or ()
-    has = {
-        "tool_trajectory_avg_score": any(turn.intermediate_data is not None for turn in turns),
-        "response_match_score": any(turn.final_response is not None for turn in turns),
-    }
+    has = _data_of_own_metrics(case) | (_data_of_defaults(case) if criteria.adapts else {})
     kept = tuple(criterion for criterion in criteria.criteria if has.get(criterion.metric, True))
     if kept:
         return kept
+    if not criteria.adapts:
+        raise NothingToEvaluate(
+            "not evaluated: the criteria compare with a final_session_state or with intermediate responses "
+            "alone, and the case has neither; name another criterion, or run the other cases alone"
+        )
     raise NothingToEvaluate(
         "not evaluated: the default criteria compare with expected tool calls and responses, and the case "
         "has neither; name criteria in a test_config.json beside the file, or with --config-file-path"
+    )
+
+
+def _data_of_own_metrics(case: EvalCase) -> dict[str, bool]:
+    """Our own metrics, each with whether the case has what it compares with: others it does not concern."""
+    return {
+        "final_session_state_match": expects_state(case),
+        "intermediate_responses_match": expects_responses(case),
+    }
+
+
+def _data_of_defaults(case: EvalCase) -> dict[str, bool]:
+    turns = case.conversation or ()
+    return {
+        "tool_trajectory_avg_score": any(turn.intermediate_data is not None for turn in turns),
+        "response_match_score": any(turn.final_response is not None for turn in turns),
+    }
+
+
+def unchecked(chosen: CaseSet) -> Iterator[str]:
+    """A note on each kind of expectation of the set's cases that no criterion compares with."""
+    metrics = {criterion.metric for criterion in chosen.criteria.criteria}
+    kinds = [("final_session_state_match", "a final_session_state", expects_state)]
+    if not any(c.include_intermediate_responses_in_final for c in chosen.criteria.criteria):
+        kinds.append(("intermediate_responses_match", "intermediate responses", expects_responses))
+    for metric, what, expects in kinds:
+        cases = [case.eval_id for case in chosen.read.eval_set.eval_cases if expects(case)]
+        if cases and metric not in metrics and chosen.graded:
+            yield _unchecked(chosen, metric, what, cases)
+
+
+def _unchecked(chosen: CaseSet, metric: str, what: str, cases: Sequence[str]) -> str:
+    more = f" and {len(cases) - _SHOWN_CASES} more" if len(cases) > _SHOWN_CASES else ""
+    which = f"{', '.join(cases[:_SHOWN_CASES])}{more}"
+    who = f"case {which} has" if len(cases) == 1 else f"cases {which} have"
+    return (
+        f"{chosen.read.path}: {who} {what}, which no criterion compares with: add "
+        f'"{metric}": 1.0 to the criteria to have it checked'
     )
 
 

@@ -17,7 +17,7 @@ from agentest.config.agents import ChatCompletionsAgent
 from agentest.config.config import Config
 from agentest.config.file import LoadedConfig, find, load, secrets_of
 from agentest.errors import ConfigError, ScenarioError, UsageError
-from agentest.evalset.cases import CaseSet, case_entries
+from agentest.evalset.cases import CaseSet, case_entries, unchecked
 from agentest.evalset.formats.criteria import DEFAULT, Criteria, Criterion, parse_criteria, read_criteria
 from agentest.evalset.formats.reading import (
     Form,
@@ -70,6 +70,7 @@ def prepare_eval(
     sets = case_sets(reads, asked.criteria, tools, request.root)
     plan = eval_plan(sets, loaded.config, agent, asked.num_runs, request.root)
     notes = [*(warning for read in reads for warning in read.warnings), *_about_models(sets)]
+    notes += [note for chosen in sets for note in unchecked(chosen)]
     return prepared_for(request, loaded, plan, notes, environ)
 
 

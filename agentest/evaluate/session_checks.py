@@ -105,7 +105,10 @@ def _remark(expected: ExpectedRemark, turn: Turn, agent: str) -> CheckResult:
     unseen = turn.author is None and not banned and (not found or expected.not_contains)
     if unseen:
         return _undecided("remarks", remarks_unseen(agent), said)
-    return CheckResult(check="remarks", passed=found and not banned, summary=said)
+    passed = found and not banned
+    return CheckResult(
+        check="remarks", passed=passed, summary=f"expected {_wanted(expected)}" if passed else said
+    )
 
 
 def _said(expected: ExpectedRemark, turn: Turn) -> Sequence[Remark]:
@@ -132,8 +135,14 @@ def _side_by_side(expected: ExpectedRemark, turn: Turn) -> str:
     if len(turn.remarks) > len(said):
         said.append(f"… {len(turn.remarks) - len(said)} more")
     before = f"before the reply was said {', '.join(said)}" if said else "nothing was said before the reply"
-    reply = f"; {turn.author} gave the reply" if turn.author else ""
-    return f"expected {_wanted(expected)}; {before}{reply}"
+    return f"expected {_wanted(expected)}; {before}{_reply(expected, turn)}"
+
+
+def _reply(expected: ExpectedRemark, turn: Turn) -> str:
+    if turn.author is None:
+        return ""
+    alone = " (which counts where `author` is named)" if expected.author is None else ""
+    return f"; {turn.author} gave the reply{alone}: {_short(turn.agent_message)}"
 
 
 def _wanted(expected: ExpectedRemark) -> str:

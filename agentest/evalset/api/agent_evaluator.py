@@ -19,7 +19,7 @@ from agentest.evalset.api.in_process import (
     run_result,
     warn,
 )
-from agentest.evalset.cases import CaseSet
+from agentest.evalset.cases import CaseSet, unchecked
 from agentest.evalset.formats.model import EvalSet
 from agentest.evalset.migrate import migrate
 from agentest.evalset.planning import EvalRequest, eval_plan, prepare_eval
@@ -99,7 +99,8 @@ class AgentEvaluator:
         parsed, codes = criteria_of(criteria, evaluators, root)
         chosen = CaseSet(read_set(as_eval_set(eval_set)), parsed, mocks(tools), codes)
         plan = eval_plan([chosen], loaded.config, name, num_runs, root)
-        await _evaluated(prepared_for(Request(root, detailed=print_detailed_results), loaded, plan))
+        request = Request(root, detailed=print_detailed_results)
+        await _evaluated(prepared_for(request, loaded, plan, list(unchecked(chosen))))
 
     @staticmethod
     def migrate_eval_data_to_new_schema(

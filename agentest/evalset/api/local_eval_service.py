@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from agentest.evalset.api.service_requests import (
     evaluate_request,
     inference_request,
 )
-from agentest.evalset.cases import CaseSet
+from agentest.evalset.cases import CaseSet, unchecked
 from agentest.evalset.formats.criteria import Criteria
 from agentest.evalset.formats.model import EvalCase, EvalSet, Invocation
 from agentest.evalset.metrics.own import EvalStatus, actual_invocations
@@ -102,7 +102,17 @@ class LocalEvalService:
         """Run the sets. `held`: the path of each → the conversation that was held already."""
         plan = eval_plan(sets, self._loaded.config, self._name, 1, self._root)
         finished = None if held is None else {unit.scope: [held[unit.file]] for unit in plan.units}
-        return await run_result(prepared_for(Request(self._root), self._loaded, plan), finished=finished)
+        prepared = prepared_for(Request(self._root), self._loaded, plan, _notes(sets))
+        return await run_result(prepared, finished=finished)
+
+
+def _notes(sets: Sequence[CaseSet]) -> list[str]:
+    """What no criterion compares with, said once for all conversations of a case."""
+    if not sets:
+        return []
+    cases = {case.eval_id: case for chosen in sets for case in chosen.read.eval_set.eval_cases}
+    whole = EvalSet(sets[0].read.eval_set.eval_set_id, tuple(cases.values()))
+    return list(unchecked(replace(sets[0], read=read_set(whole))))
 
 
 def _conversation(one: InferenceResult) -> Conversation:

@@ -279,15 +279,19 @@ def _is_bare(data: object) -> bool:
     """Whether the data are metrics and criteria alone, without the keys of a file."""
     if not isinstance(data, Mapping) or {snake_case(str(key)) for key in data} & _File.model_fields.keys():
         return False
-    return bool(data) and all(_like_criterion(value) for value in data.values())
+    return bool(data) and all(_like_criterion(name, value) for name, value in data.items())
 
 
-def _like_criterion(value: object) -> bool:
-    return isinstance(value, int | float) or (isinstance(value, Mapping) and "threshold" in value)
+def _like_criterion(metric: object, value: object) -> bool:
+    has_own = metric in ADK_METRICS and ADK_METRICS[str(metric)].default_threshold is not None
+    return isinstance(value, int | float) or (
+        isinstance(value, Mapping) and ("threshold" in value or has_own)
+    )
 
 
 def _criterion(metric: str, value: Any, custom: Mapping[str, _CustomMetric], source: str) -> Criterion:
     written = {"threshold": value} if isinstance(value, str | int | float | None) else value
+    written = _with_threshold(metric, written)
     if metric in custom:
         base = _checked(_CustomCriterion, written, source, "criteria", metric)
         threshold = _within(base.threshold, custom[metric].bounds(), metric, source)
@@ -297,6 +301,14 @@ def _criterion(metric: str, value: Any, custom: Mapping[str, _CustomMetric], sou
     criterion = _checked(_BuiltinCriterion, written, source, "criteria", metric)
     threshold = _within(criterion.threshold, ADK_METRICS[metric].thresholds or _UNBOUNDED, metric, source)
     return criterion.value(metric, threshold, written)
+
+
+def _with_threshold(metric: str, written: Any) -> Any:
+    """The criterion with its metric's own threshold where it has one and names none."""
+    own = ADK_METRICS[metric].default_threshold if metric in ADK_METRICS else None
+    if own is None or not isinstance(written, Mapping) or written.get("threshold") is not None:
+        return written
+    return {**written, "threshold": own}
 
 
 def _unknown_metric(metric: str, custom: Mapping[str, Any]) -> str:

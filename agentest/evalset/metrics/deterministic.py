@@ -72,7 +72,7 @@ def tool_names_f1(actual: Sequence[str | None], expected: Sequence[str | None]) 
     return Overlap.of(actual, expected).f if actual or expected else 1.0
 
 
-class _ByReference(CriterionGrader):
+class ByReference(CriterionGrader):
     """Grades each turn by the invocation of the case that it answers."""
 
     __slots__ = ()
@@ -103,7 +103,7 @@ class _ByReference(CriterionGrader):
         return "the case has no invocation for any turn"
 
 
-class ToolTrajectory(_ByReference):
+class ToolTrajectory(ByReference):
     """1 for a turn whose tool calls are as expected, else 0. No intermediate data expects no call."""
 
     __slots__ = ()
@@ -124,7 +124,7 @@ class ToolTrajectory(_ByReference):
         return Score(1.0 if matched else 0.0, _side_by_side(wanted, turn.tool_calls, criterion))
 
 
-class ToolTrajectoryF1(_ByReference):
+class ToolTrajectoryF1(ByReference):
     """Precision and recall of the called tools' names, in one number. Arguments and order do not count."""
 
     __slots__ = ()
@@ -138,7 +138,7 @@ class ToolTrajectoryF1(_ByReference):
         )
 
 
-class ResponseMatch(_ByReference):
+class ResponseMatch(ByReference):
     """ROUGE-1 of the response. A turn without a final response to compare with is left out."""
 
     __slots__ = ()

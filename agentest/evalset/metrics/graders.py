@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from agentest.evalset.formats.criteria import Criterion
 from agentest.evalset.formats.model import EvalCase
+from agentest.evalset.metrics.beside_the_reply import FinalSessionState, IntermediateResponses
 from agentest.evalset.metrics.deterministic import ResponseMatch, ToolTrajectory, ToolTrajectoryF1
 from agentest.evalset.metrics.own import Code, CustomGrader
 from agentest.evaluate.grading import Grader
@@ -17,6 +18,8 @@ _DETERMINISTIC: Mapping[str, Callable[[EvalCase, Criterion], Grader]] = one_for_
         "tool_trajectory_avg_score": ToolTrajectory,
         "tool_trajectory_f1": ToolTrajectoryF1,
         "response_match_score": ResponseMatch,
+        "final_session_state_match": FinalSessionState,
+        "intermediate_responses_match": IntermediateResponses,
     },
 )
 
