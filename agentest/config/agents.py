@@ -64,6 +64,23 @@ class AnyAgent(Section):
     tool_visibility: Sight | None = None
     """How its tool calls come to be known; None: as its type says (`agent_types.sight_of`)."""
     server: Server | None = None
+    instructions: str | None = None
+    """What the agent was told to do and not to do: judges are shown it, it is never sent to the agent."""
+    instructions_file: str | None = Field(default=None, min_length=1)
+    """The file with the instructions, relative to the configuration (`config.instructions` reads it)."""
+
+    @field_validator("instructions")
+    @classmethod
+    def _instructions_say_something(cls, value: str | None) -> str | None:
+        if value is not None and not value.strip():
+            raise ValueError("is empty; write what the agent was told, or leave the key out")
+        return value
+
+    @model_validator(mode="after")
+    def _instructions_from_one_place(self) -> Self:
+        if self.instructions is not None and self.instructions_file is not None:
+            raise ValueError("instructions and instructions_file exclude each other; keep one of them")
+        return self
 
     @property
     def address(self) -> str:

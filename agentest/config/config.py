@@ -22,6 +22,9 @@ from agentest.metrics import metric_name, normal_thresholds
 from agentest.results import Severity
 from agentest.support.spelling import snake_keys
 
+_INSTRUCTIONS = frozenset({"instructions", "instructions_file"})
+"""Two forms of one setting: an override that gives one replaces the other."""
+
 REPORTERS = ("console", "json", "github-actions")
 
 
@@ -135,6 +138,8 @@ def override(agent: Any, entry: Any, key: str = "compare") -> Any:
     if isinstance(agent, BaseModel):
         agent = agent.model_dump(exclude_unset=True)
     base = snake_keys(agent, keys) if isinstance(agent, Mapping) else {}
+    if entry.keys() & _INSTRUCTIONS:
+        base = {key: value for key, value in base.items() if key not in _INSTRUCTIONS}
     merged = {**base, **entry}
     if isinstance(base.get("body"), Mapping) and isinstance(entry.get("body"), Mapping):
         merged["body"] = {**base["body"], **entry["body"]}

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from agentest.config.agent_types import secrets_of_agent
 from agentest.config.config import Config
 from agentest.config.fields import Section
+from agentest.config.instructions import with_instructions
 from agentest.config.problems import Path_, describe, dotted, place
 from agentest.config.yaml_sizes import Sizes
 from agentest.errors import ConfigError
@@ -85,6 +86,7 @@ def load(path: Path, environ: MutableMapping[str, str] = os.environ) -> LoadedCo
         raise ConfigError(describe(error, path, lines, redact)) from None
     except RecursionError:
         raise ConfigError(f"{path}: {_TOO_DEEP}") from None
+    config = with_instructions(config, path.parent, lambda at: place(path, at, lines))
     secrets = [*secret_values(used), *environment_secrets(environ), *secrets_of(config)]
     return LoadedConfig(config, path, Redactor(secrets))
 

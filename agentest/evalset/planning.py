@@ -16,6 +16,7 @@ from agentest.config.agent_types import AgentConfig
 from agentest.config.agents import ChatCompletionsAgent
 from agentest.config.config import Config
 from agentest.config.file import LoadedConfig, find, load, secrets_of
+from agentest.config.instructions import with_instructions
 from agentest.errors import ConfigError, ScenarioError, UsageError
 from agentest.evalset.cases import CaseSet, case_entries, unchecked
 from agentest.evalset.formats.criteria import DEFAULT, Criteria, Criterion, parse_criteria, read_criteria
@@ -105,10 +106,10 @@ def loaded_with(
     try:
         path = config or find(root)
     except ConfigError:
-        alone = Config(agent=agent)
+        alone = with_instructions(Config(agent=agent), root)
         return LoadedConfig(alone, root, Redactor([*environment_secrets(environ), *secrets_of(alone)]))
     loaded = load(path, environ)
-    changed = loaded.config.model_copy(update={"agent": agent, "compare": []})
+    changed = with_instructions(loaded.config.model_copy(update={"agent": agent, "compare": []}), root)
     return replace(loaded, config=changed, redact=loaded.redact.knowing(secrets_of(changed)))
 
 

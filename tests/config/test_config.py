@@ -439,7 +439,7 @@ def test_aliases_that_are_no_bomb(folder: Folder) -> None:
         ),
         (
             AGENT + "agents: {b: {type: custom, handler: 'a:b', endpoint: 'http://h'}}\n",
-            "agents.b.endpoint: unknown key `endpoint`; an agent of this type takes `handler`, `name`, ",
+            "agents.b.endpoint: unknown key `endpoint`; an agent of this type takes `handler`, ",
         ),
         (
             AGENT + "compare: [{name: b, type: adk, endpoint: 'http://h', server: {comand: x, ready: y}}]\n",
@@ -736,6 +736,57 @@ def test_what_is_redacted(folder: Folder) -> None:
     secrets = ["abcd-token-abcd", "key-of-b", "judges-own-key", "crumbs-crumbs", "pass-word"]
     shown = redact(f"{' '.join(secrets)} visible v1-path")
     assert shown == "[redacted] [redacted] [redacted] [redacted] [redacted] visible v1-path"
+
+
+# Instructions of agents
+
+
+def test_instructions_and_their_files(folder: Folder, tmp_path: Path) -> None:
+    """Instructions stand in the configuration or in a file beside it; an override of an agent replaces
+    either form by either, and an agent that does not override them keeps those of `agent`."""
+    (tmp_path / "prompts").mkdir()
+    (tmp_path / "prompts" / "bot.md").write_text("Be kind.\n")
+    config = folder.config(
+        "agent: {endpoint: http://h/v1, instructionsFile: prompts/bot.md}\n"
+        "agents: {b: {endpoint: http://b/v1, instructions: Be short.}}\n"
+        "compare:\n- {name: c}\n- {name: d, instructions: Be exact.}\n"
+        "- {name: e, instructions_file: prompts/bot.md}\n"
+    )
+    assert config.agent.instructions == "Be kind.\n"
+    assert config.agents["b"].instructions == "Be short."
+    assert [a.instructions for a in config.compare] == ["Be kind.\n", "Be exact.", "Be kind.\n"]
+    given = folder.python(
+        "config = {'agent': {'type': 'custom', 'handler': print, 'instructions_file': 'prompts/bot.md'}}"
+    )
+    assert given.config.agent.instructions == "Be kind.\n"
+
+
+@pytest.mark.parametrize(
+    ("keys", "problem"),
+    [
+        (
+            "instructions: x\n  instructions_file: y",
+            "agent: instructions and instructions_file exclude each other",
+        ),
+        ("instructions: ' '", "FILE:3: agent.instructions: is empty"),
+        ("instructions: [x]", "FILE:3: agent.instructions: Input should be a valid string"),
+        (
+            "instructions_file: missing.md",
+            "FILE:3: agent.instructions_file: FOLDER/missing.md does not exist",
+        ),
+        ("instructions_file: .", "FILE:3: agent.instructions_file: FOLDER cannot be read: Is a directory"),
+        ("instructions_file: empty.md", "FILE:3: agent.instructions_file: FOLDER/empty.md is empty"),
+        (
+            "instructions_file: binary.md",
+            "FILE:3: agent.instructions_file: FOLDER/binary.md is not UTF-8 text",
+        ),
+    ],
+)
+def test_instructions_that_cannot_be_had(folder: Folder, tmp_path: Path, keys: str, problem: str) -> None:
+    """Both forms at once, no text, and a file that cannot be read are errors that name the key."""
+    (tmp_path / "empty.md").write_text("\n")
+    (tmp_path / "binary.md").write_bytes(b"\xff\xfe")
+    assert problem in folder.problem(AGENT + f"  {keys}\n").replace(str(tmp_path), "FOLDER")
 
 
 # Spelling

@@ -1,0 +1,61 @@
+"""The instructions of agents: what judges of evaluation sets are told of an agent, and nobody else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from agentest.config.agents import AnyAgent
+from agentest.config.config import Config
+from agentest.errors import ConfigError
+
+At = tuple[str | int, ...]
+"""Where an agent stands in the configuration."""
+
+
+def with_instructions(
+    config: Config, folder: Path, place: Callable[[At], str] = lambda at: ".".join(map(str, at))
+) -> Config:
+    """The configuration with the text of every `instructions_file` as its agent's `instructions`.
+
+    Args:
+        folder: what the files' paths are relative to.
+        place: how an error says where a key stands.
+
+    Raises ConfigError for a file that cannot be read, or that is empty.
+    """
+
+    def read(agent: Any, *at: str | int) -> Any:
+        if agent.instructions_file is None:
+            return agent
+        text = _text(folder / agent.instructions_file, place((*at, "instructions_file")))
+        return agent.model_copy(update={"instructions": text, "instructions_file": None})
+
+    if not any(agent.instructions_file for agent in _agents(config)):
+        return config
+    read_in = {
+        "agent": read(config.agent, "agent"),
+        "agents": {name: read(agent, "agents", name) for name, agent in config.agents.items()},
+        "compare": [read(agent, "compare", n) for n, agent in enumerate(config.compare)],
+    }
+    return config.model_copy(update=read_in)
+
+
+def _agents(config: Config) -> tuple[AnyAgent, ...]:
+    return config.agent, *config.agents.values(), *config.compare
+
+
+def _text(path: Path, place: str) -> str:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError(f"{place}: {path} does not exist; name a text file that does") from None
+    except OSError as error:
+        raise ConfigError(f"{place}: {path} cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        found = f"{error.reason} at byte {error.start}"
+        raise ConfigError(f"{place}: {path} is not UTF-8 text ({found}); name a text file") from None
+    if not text.strip():
+        raise ConfigError(f"{place}: {path} is empty; write the agent's instructions into it")
+    return text
