@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from agentest.conversation.plan_user import check_instructions
@@ -23,6 +24,7 @@ from agentest.evalset.formats.model import (
 from agentest.evalset.formats.personas import persona_text
 from agentest.evalset.formats.reading import ReadSet
 from agentest.evalset.metrics.beside_the_reply import expects_responses, expects_state
+from agentest.evalset.metrics.facts import facts_of
 from agentest.evalset.metrics.graders import make_grader
 from agentest.evalset.metrics.own import Code
 from agentest.mocks.binding import Mock, RecordedAnswer
@@ -63,19 +65,25 @@ class NothingToEvaluate(ValueError):
 
 
 def case_entries(
-    sets: Sequence[CaseSet], agents: Sequence[str], num_runs: int, root: Path
+    sets: Sequence[CaseSet],
+    agents: Sequence[str],
+    num_runs: int,
+    root: Path,
+    instructions: Mapping[str, str | None] = MappingProxyType({}),
 ) -> list[Unit | ScenarioResult]:
     """What there is to run: a unit for every case and agent, in the order of the files.
 
+    `instructions`: agent → what it was told, for judges.
     Raises UsageError for criteria that contradict a case.
     """
+    told = {agent: instructions.get(agent) for agent in agents}
     placed = [(chosen, shown_path(chosen.read.path, root)) for chosen in sets]
     cases = [(*at, case) for at in placed for case in at[0].read.eval_set.eval_cases]
     names = _names([(case.eval_id, chosen.read.eval_set.eval_set_id, file) for chosen, file, case in cases])
     return [
         entry
         for (chosen, file, case), name in zip(cases, names, strict=True)
-        for entry in _entries(case, chosen, name, file, agents, num_runs)
+        for entry in _entries(case, chosen, name, file, told, num_runs)
     ]
 
 
@@ -96,7 +104,7 @@ def _names(cases: Sequence[tuple[str, str, str]]) -> list[str]:
 
 
 def _entries(
-    case: EvalCase, chosen: CaseSet, name: str, file: str, agents: Sequence[str], num_runs: int
+    case: EvalCase, chosen: CaseSet, name: str, file: str, agents: Mapping[str, str | None], num_runs: int
 ) -> Iterator[Unit | ScenarioResult]:
     line = chosen.read.lines.get(case.eval_id, 0)
     try:
@@ -108,10 +116,11 @@ def _entries(
         case_id = CaseId(chosen.read.eval_set.eval_set_id, case.eval_id)
         yield from (ScenarioResult(name, agent, file, line, verdict, case=case_id) for agent in agents)
         return
-    graders = tuple(make_grader(case, criterion, chosen.evaluators) for criterion in criteria)
     most = len(scenario.turns) + 1 if scenario.scripted else chosen.criteria.user.max_allowed_invocations
     thresholds = {criterion.metric: criterion.threshold for criterion in criteria}
-    for agent in agents:
+    for agent, instructions in agents.items():
+        facts = facts_of(case, instructions)
+        graders = tuple(make_grader(case, criterion, chosen.evaluators, facts) for criterion in criteria)
         scope = f"{name!r} @ {agent!r}"
         yield Unit(scenario, agent, file, scope, "", num_runs, most, (), thresholds, graders)
 

@@ -184,7 +184,8 @@ def _any_args(criterion: Criterion) -> Criterion:
 def eval_plan(sets: Sequence[CaseSet], config: Config, agent: str | None, num_runs: int, root: Path) -> Plan:
     """What there is to run. Raises UsageError."""
     names, known = agents_under_test(config, agent)
-    entries = placed(case_entries(sets, names, num_runs, root), known)
+    told = {name: known[name].instructions for name in names}
+    entries = placed(case_entries(sets, names, num_runs, root, told), known)
     units = tuple(entry for entry in entries if isinstance(entry, Unit))
     used = {unit.agent: known[unit.agent] for unit in units}
     return Plan(tuple(entries), used, len(names) > 1, (), units)

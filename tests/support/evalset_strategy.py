@@ -54,6 +54,8 @@ def eval_sets(opaque: st.SearchStrategy[Any] = json_values) -> st.SearchStrategy
     rubrics = _maybe(
         _tuples(st.builds(m.Rubric, texts, st.builds(m.RubricContent, texts), _maybe(texts), _maybe(texts)))
     )
+    agents = st.builds(m.AgentDetails, texts, texts, _tuples(opaque))
+    apps = st.builds(m.AppDetails, st.dictionaries(texts, agents, max_size=2))
     invocations = st.builds(
         m.Invocation,
         contents,
@@ -62,7 +64,7 @@ def eval_sets(opaque: st.SearchStrategy[Any] = json_values) -> st.SearchStrategy
         _maybe(data | events),
         numbers,
         *[_maybe(numbers)] * 3,
-        opaque,
+        _maybe(apps),
         rubrics,
     )
     behaviors = st.builds(UserBehavior, texts, texts, _tuples(texts), _tuples(texts))

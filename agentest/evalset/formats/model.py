@@ -137,6 +137,22 @@ Intermediate = Annotated[
 
 
 @dataclass(slots=True, frozen=True, config=_CLOSED)
+class AgentDetails:
+    """What an agent was told, and the tools that it has, in whichever form ADK recorded them."""
+
+    name: str
+    instructions: str = ""
+    tool_declarations: tuple[Any, ...] = ()
+
+
+@dataclass(slots=True, frozen=True, config=_CLOSED)
+class AppDetails:
+    """The agents that took part in an invocation, by name."""
+
+    agent_details: dict[str, AgentDetails] = field(default_factory=dict)
+
+
+@dataclass(slots=True, frozen=True, config=_CLOSED)
 class Invocation:
     """One message of the user and everything up to the agent's final response."""
 
@@ -148,7 +164,7 @@ class Invocation:
     duration: float | None = None
     model_duration: float | None = None
     tool_duration: float | None = None
-    app_details: Any = None
+    app_details: AppDetails | None = None
     rubrics: tuple[Rubric, ...] | None = None
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from agentest.evalset.formats.criteria import Criterion
 from agentest.evalset.formats.model import EvalCase
+from agentest.evalset.metrics.facts import NOTHING_KNOWN, AgentFacts
 from agentest.evaluate.grading import Graded
 from agentest.llm.port import CallKey, Model
 from agentest.transcript import Conversation
@@ -18,6 +19,8 @@ class CriterionGrader(ABC):
 
     case: EvalCase
     criterion: Criterion
+    facts: AgentFacts = field(default=NOTHING_KNOWN, kw_only=True)
+    """What judges are told of the agent."""
 
     @property
     def name(self) -> str:

@@ -8,6 +8,7 @@ from agentest.evalset.formats.criteria import Criterion
 from agentest.evalset.formats.model import EvalCase
 from agentest.evalset.metrics.beside_the_reply import FinalSessionState, IntermediateResponses
 from agentest.evalset.metrics.deterministic import ResponseMatch, ToolTrajectory, ToolTrajectoryF1
+from agentest.evalset.metrics.facts import NOTHING_KNOWN, AgentFacts
 from agentest.evalset.metrics.own import Code, CustomGrader
 from agentest.evaluate.grading import Grader
 from agentest.metrics import ADK_METRICS, one_for_each
@@ -24,7 +25,9 @@ _DETERMINISTIC: Mapping[str, Callable[[EvalCase, Criterion], Grader]] = one_for_
 )
 
 
-def make_grader(case: EvalCase, criterion: Criterion, evaluators: Mapping[str, Code]) -> Grader:
+def make_grader(
+    case: EvalCase, criterion: Criterion, evaluators: Mapping[str, Code], facts: AgentFacts = NOTHING_KNOWN
+) -> Grader:
     """What measures the criterion's metric for this case. Raises UsageError where the case forbids it."""
     if criterion.metric in evaluators:
         return CustomGrader(case, criterion, evaluators[criterion.metric])
@@ -33,4 +36,4 @@ def make_grader(case: EvalCase, criterion: Criterion, evaluators: Mapping[str, C
     # Imported only where a judge is asked: the prompts and answer types of pydantic cost a tenth of a second.
     from agentest.evalset.metrics.judged import JUDGED
 
-    return JUDGED[criterion.metric](case, criterion)
+    return JUDGED[criterion.metric](case, criterion, facts=facts)

@@ -86,7 +86,7 @@ class ReferenceAnswerMatch(CriterionGrader):
         return await each_turn(conversation.turns, score)
 
 
-JUDGED: Mapping[str, Callable[[EvalCase, Criterion], Grader]] = one_for_each(
+JUDGED: Mapping[str, Callable[..., Grader]] = one_for_each(
     (metric for metric in ADK_METRICS.values() if metric.judged),
     {
         "response_evaluation_score": ResponseEvaluation,
@@ -99,7 +99,7 @@ JUDGED: Mapping[str, Callable[[EvalCase, Criterion], Grader]] = one_for_each(
         "reference_answer_match": ReferenceAnswerMatch,
     },
 )
-"""Metric → its grader, made of a case and a criterion."""
+"""Metric → its grader, made of a case, a criterion, and the `facts` that are known of the agent."""
 
 
 async def _matched(

@@ -1,0 +1,61 @@
+"""What is known of an agent besides what it says and does: what it was told, and which tools it has."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from agentest.evalset.formats.model import AgentDetails, EvalCase
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentFacts:
+    """What judges are told of an agent; "" stands for what is not known."""
+
+    instructions: str = ""
+    tools: str = ""
+    """The declarations of its tools, a line each."""
+
+
+NOTHING_KNOWN = AgentFacts()
+
+
+def facts_of(case: EvalCase, instructions: str | None) -> AgentFacts:
+    """The agent's own instructions, else those that the case recorded (`app_details`), and its tools."""
+    agents = list(_agents(case))
+    return AgentFacts(
+        instructions=instructions or _joined("\n\n", map(_told, agents)),
+        tools=_joined("\n", (tool for agent in agents for tool in _tools(agent.tool_declarations))),
+    )
+
+
+def _agents(case: EvalCase) -> Iterator[AgentDetails]:
+    for invocation in case.conversation or ():
+        if invocation.app_details:
+            yield from invocation.app_details.agent_details.values()
+
+
+def _told(agent: AgentDetails) -> str:
+    return f"Agent {agent.name}:\n{agent.instructions}" if agent.instructions.strip() else ""
+
+
+def _tools(declarations: Iterable[Any]) -> Iterator[str]:
+    """Each tool as JSON. ADK keeps functions in groups; other tools stand for themselves."""
+    for declaration in declarations:
+        functions = _functions(declaration)
+        for tool in [declaration] if functions is None else functions:
+            yield json.dumps(tool, ensure_ascii=False, default=repr)
+
+
+def _functions(declaration: Any) -> list[Any] | None:
+    if not isinstance(declaration, Mapping):
+        return None
+    found = declaration.get("function_declarations", declaration.get("functionDeclarations"))
+    return found if isinstance(found, list) else None
+
+
+def _joined(separator: str, texts: Iterable[str]) -> str:
+    """The texts, each once: every invocation of a case repeats what its agents were told."""
+    return separator.join(dict.fromkeys(text for text in texts if text))
