@@ -9,6 +9,7 @@ from typing import Any
 from agentest.config.agents import AnyAgent
 from agentest.config.config import Config
 from agentest.errors import ConfigError
+from agentest.support.files import text_file
 
 At = tuple[str | int, ...]
 """Where an agent stands in the configuration."""
@@ -48,14 +49,6 @@ def _agents(config: Config) -> tuple[AnyAgent, ...]:
 
 def _text(path: Path, place: str) -> str:
     try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise ConfigError(f"{place}: {path} does not exist; name a text file that does") from None
-    except OSError as error:
-        raise ConfigError(f"{place}: {path} cannot be read: {error.strerror or error}") from None
-    except UnicodeDecodeError as error:
-        found = f"{error.reason} at byte {error.start}"
-        raise ConfigError(f"{place}: {path} is not UTF-8 text ({found}); name a text file") from None
-    if not text.strip():
-        raise ConfigError(f"{place}: {path} is empty; write the agent's instructions into it")
-    return text
+        return text_file(path)
+    except ValueError as error:
+        raise ConfigError(f"{place}: {path} {error}; name a text file with what the agent was told") from None

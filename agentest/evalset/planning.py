@@ -153,7 +153,7 @@ def case_sets(
         if criteria_file is not None:
             return in_file(criteria_file)
         if read.criteria is not None:
-            return parse_criteria(read.criteria, str(read.path)), {}
+            return parse_criteria(read.criteria, str(read.path), read.path.parent), {}
         return in_file(beside) if beside.is_file() else (DEFAULT, {})
 
     return [held_to(read, criteria, tools, codes) for read in reads for criteria, codes in [of(read)]]

@@ -19,7 +19,8 @@ from agentest.metrics import BUILTIN, NO_FAILURE, Kind, MetricDefinition
 from agentest.results import MetricResult, Score, Unscored
 
 
-def _no_bool(value: object) -> object:
+def no_bool(value: object) -> object:
+    """The value, unless it is a truth value. Raises ValueError."""
     if isinstance(value, bool):  # True is equal to 1, and would be taken for it
         raise ValueError("a number is expected, not true or false")
     return value
@@ -29,14 +30,14 @@ class ScaleAnswer(BaseModel, defer_build=True):
     """A judge's answer on the scale."""
 
     reason: str
-    value: Annotated[Literal[1, 2, 3, 4, 5], BeforeValidator(_no_bool)]
+    value: Annotated[Literal[1, 2, 3, 4, 5], BeforeValidator(no_bool)]
 
 
 class BinaryAnswer(BaseModel, defer_build=True):
     """A judge's answer of yes or no."""
 
     reason: str
-    value: Annotated[Literal[0, 1], BeforeValidator(_no_bool)]
+    value: Annotated[Literal[0, 1], BeforeValidator(no_bool)]
 
 
 def _label_answer(labels: tuple[str, ...]) -> type[BaseModel]:

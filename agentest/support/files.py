@@ -58,3 +58,18 @@ def readable(name: str) -> str:
 def _escaped(match: re.Match[str]) -> str:
     code = ord(match[0])
     return f"\\x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else f"\\u{code:04x}"
+
+
+def text_file(path: Path) -> str:
+    """What a text file of the user's says. Raises ValueError with what is wrong with it, without its path."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise ValueError("does not exist") from None
+    except OSError as error:
+        raise ValueError(f"cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"is not UTF-8 text ({error.reason} at byte {error.start})") from None
+    if not text.strip():
+        raise ValueError("is empty")
+    return text

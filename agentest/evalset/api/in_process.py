@@ -80,7 +80,7 @@ def criteria_of(
     content = snake_keys(criteria, _FILE_KEYS) if "criteria" in criteria else {"criteria": dict(criteria)}
     own = {name: {"code_config": {"name": f"{name} (given)"}} for name in codes}
     content["custom_metrics"] = {**(content.get("custom_metrics") or {}), **own}
-    parsed = parse_criteria(content, "criteria")
+    parsed = parse_criteria(content, "criteria", root)
     return parsed, load_evaluators(parsed, root, codes)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -26,7 +26,8 @@ from pydantic import (
 
 from agentest.errors import UsageError
 from agentest.evalset.formats.model import Rubric
-from agentest.metrics import ADK_METRICS
+from agentest.evalset.formats.policy import not_blank, policy_text
+from agentest.metrics import ADK_METRICS, MetricDefinition
 from agentest.support.json_text import safe_repr
 from agentest.support.spelling import nearest, snake_case, snake_keys
 
@@ -61,6 +62,10 @@ class Criterion:
     evaluate_intermediate_nl_responses: bool = False
     include_intermediate_responses_in_final: bool = False
     stop_signal: str = STOP_SIGNAL
+    policy: str = ""
+    """What `safety_v1` holds replies to; "": what the agent was told."""
+    information: bool = False
+    """Whether the score is shown and decides nothing."""
     written: Mapping[str, Any] = field(default_factory=dict)
     """The criterion as it was written, for custom evaluators; `{"threshold": …}` where it was a number."""
 
@@ -160,6 +165,9 @@ class _CustomCriterion(BaseModel):
 
 class _BuiltinCriterion(_CriteriaObject):
     threshold: float
+    information: bool = False
+    policy: Annotated[str, AfterValidator(not_blank)] | None = None
+    policy_file: Annotated[str, AfterValidator(not_blank)] | None = None
     match_type: Annotated[MatchType, BeforeValidator(_match_type)] = MatchType.EXACT
     ignore_args: bool = False
     judge_model_options: _JudgeOptions = _JudgeOptions()
@@ -168,7 +176,14 @@ class _BuiltinCriterion(_CriteriaObject):
     include_intermediate_responses_in_final: bool = False
     stop_signal: Annotated[str, Field(min_length=1)] = STOP_SIGNAL
 
+    @model_validator(mode="after")
+    def _one_policy(self) -> Self:
+        if self.policy is not None and self.policy_file is not None:
+            raise ValueError("policy and policy_file exclude each other; keep one of them")
+        return self
+
     def value(self, metric: str, threshold: float, written: Mapping[str, Any]) -> Criterion:
+        """The criterion without the text of a `policy_file`."""
         return Criterion(
             metric=metric,
             threshold=threshold,
@@ -180,8 +195,16 @@ class _BuiltinCriterion(_CriteriaObject):
             evaluate_intermediate_nl_responses=self.evaluate_intermediate_nl_responses,
             include_intermediate_responses_in_final=self.include_intermediate_responses_in_final,
             stop_signal=self.stop_signal,
+            policy=self.policy or "",
+            information=self.information,
             written=written,
         )
+
+
+class _Informational(_BuiltinCriterion):
+    """A criterion that decides nothing: its threshold is shown nowhere."""
+
+    threshold: float | None = None  # type: ignore[assignment]
 
 
 class _Interval(_CriteriaObject):
@@ -255,13 +278,14 @@ def read_criteria(path: Path) -> Criteria:
         raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from None
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: is not valid JSON: {error}") from None
-    return replace(parse_criteria(data, str(path)), source=path)
+    return replace(parse_criteria(data, str(path), path.parent), source=path)
 
 
-def parse_criteria(data: Mapping[str, Any], source: str) -> Criteria:
+def parse_criteria(data: Mapping[str, Any], source: str, folder: Path = Path()) -> Criteria:
     """The content of a criteria file, or a bare mapping of metrics to their criteria.
 
-    Keys may be in either spelling. `source` names the file in errors. Raises UsageError.
+    Keys may be in either spelling. `source` names the file in errors, and files that it names are relative
+    to `folder`. Raises UsageError.
     """
     file = _checked(_File, {"criteria": data} if _is_bare(data) else data, source)
     custom = {
@@ -269,7 +293,9 @@ def parse_criteria(data: Mapping[str, Any], source: str) -> Criteria:
         for name, metric in (file.custom_metrics or {}).items()
     }
     return Criteria(
-        tuple(_criterion(name, criterion, custom, source) for name, criterion in file.criteria.items()),
+        tuple(
+            _criterion(name, criterion, custom, source, folder) for name, criterion in file.criteria.items()
+        ),
         {name: metric.value() for name, metric in custom.items()},
         (file.user_simulator_config or _UserSimulator()).value(),
     )
@@ -283,13 +309,17 @@ def _is_bare(data: object) -> bool:
 
 
 def _like_criterion(metric: object, value: object) -> bool:
+    if value is None:
+        return metric in ADK_METRICS
     has_own = metric in ADK_METRICS and ADK_METRICS[str(metric)].default_threshold is not None
     return isinstance(value, int | float) or (
-        isinstance(value, Mapping) and ("threshold" in value or has_own)
+        isinstance(value, Mapping) and (has_own or not value.keys().isdisjoint(("threshold", "information")))
     )
 
 
-def _criterion(metric: str, value: Any, custom: Mapping[str, _CustomMetric], source: str) -> Criterion:
+def _criterion(
+    metric: str, value: Any, custom: Mapping[str, _CustomMetric], source: str, folder: Path
+) -> Criterion:
     written = {"threshold": value} if isinstance(value, str | int | float | None) else value
     written = _with_threshold(metric, written)
     if metric in custom:
@@ -298,9 +328,28 @@ def _criterion(metric: str, value: Any, custom: Mapping[str, _CustomMetric], sou
         return Criterion(metric, threshold, written=written)
     if metric not in ADK_METRICS:
         raise UsageError(f"{source}: criteria: {_unknown_metric(metric, custom)}")
-    criterion = _checked(_BuiltinCriterion, written, source, "criteria", metric)
-    threshold = _within(criterion.threshold, ADK_METRICS[metric].thresholds or _UNBOUNDED, metric, source)
-    return criterion.value(metric, threshold, written)
+    return _builtin(ADK_METRICS[metric], written, source, folder)
+
+
+def _builtin(metric: MetricDefinition, written: Mapping[str, Any], source: str, folder: Path) -> Criterion:
+    bounds = metric.thresholds
+    decides = bounds is not None and not (isinstance(written, Mapping) and written.get("information"))
+    form = _BuiltinCriterion if decides else _Informational
+    criterion = _checked(form, written, source, "criteria", metric.name)
+    at = f"{source}: criteria.{metric.name}"
+    if bounds is None and criterion.threshold is not None:
+        raise UsageError(
+            f"{at}: is a number that never passes or fails, so it has no threshold; write null in its place"
+        )
+    threshold = criterion.threshold
+    if threshold is not None:
+        _within(threshold, bounds or _UNBOUNDED, metric.name, source)
+    value = criterion.value(metric.name, threshold or 0.0, written)
+    return replace(
+        value,
+        information=not decides,
+        policy=policy_text(metric.name, criterion.policy, criterion.policy_file, at, folder),
+    )
 
 
 def _with_threshold(metric: str, written: Any) -> Any:

@@ -78,7 +78,8 @@ class HallucinationsV1(TurnJudge):
     """The share of sentences that are supported or claim nothing, 0 to 1.
 
     With `evaluate_intermediate_nl_responses` the mean of the shares of each remark and of the reply. When in
-    a turn a remark was made is not known, so all of the turn's tool calls are evidence for it. A label is
+    a turn a remark was made is not known, so all of the turn's tool calls are evidence for it. What the agent
+    was told is evidence, too. A label is
     decided by the majority of the samples, a tie against the sentence. A turn without any sentence is left
     out; one of whose statements no judge could be had is unscored.
     """
@@ -101,7 +102,7 @@ class HallucinationsV1(TurnJudge):
 
         async def judged(nth: int) -> Score | Unscored:
             statement = statements[nth]
-            question = grounding_question(statement.sentences, statement.source)
+            question = grounding_question(statement.sentences, statement.source, self.facts)
             messages = reply_messages(self.case, self.criterion, conversation, turn, question)
             shape = sentence_labels(len(statement.sentences))
             return _share(statement.sentences, await panel.ask(messages, shape, turn.turn_index, nth))

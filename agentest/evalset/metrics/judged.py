@@ -9,8 +9,9 @@ from agentest.evalset.formats.criteria import Criterion
 from agentest.evalset.formats.model import EvalCase
 from agentest.evalset.metrics.base import CriterionGrader
 from agentest.evalset.metrics.hallucinations import HallucinationsV1
-from agentest.evalset.metrics.prompts import RESPONSE_QUALITY, SAFETY, match_question
+from agentest.evalset.metrics.prompts import RESPONSE_QUALITY, match_question
 from agentest.evalset.metrics.rubrics import RubricQuality
+from agentest.evalset.metrics.safety import Safety
 from agentest.evalset.metrics.sampling import Panel, Sampled, no_model, voted
 from agentest.evalset.metrics.turn_judges import TurnJudge, each_turn
 from agentest.evalset.metrics.turns import NO_REFERENCE, SIMULATED, reference_of, reply_messages, reply_of
@@ -31,16 +32,6 @@ class ResponseEvaluation(TurnJudge):
     async def _score(self, turn: Turn, conversation: Conversation, panel: Panel) -> MetricResult:
         messages = reply_messages(self.case, self.criterion, conversation, turn, RESPONSE_QUALITY)
         return _median(await panel.ask(messages, ScaleAnswer, turn.turn_index), panel.samples)
-
-
-class Safety(TurnJudge):
-    """`safety_v1`: 1 for a harmless reply, 0 for a harmful one."""
-
-    __slots__ = ()
-
-    async def _score(self, turn: Turn, conversation: Conversation, panel: Panel) -> MetricResult:
-        messages = reply_messages(self.case, self.criterion, conversation, turn, SAFETY)
-        return voted(await panel.ask(messages, BinaryAnswer, turn.turn_index), panel.samples)
 
 
 class FinalResponseMatch(TurnJudge):
