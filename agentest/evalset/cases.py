@@ -117,21 +117,25 @@ def _entries(
         yield from (ScenarioResult(name, agent, file, line, verdict, case=case_id) for agent in agents)
         return
     most = len(scenario.turns) + 1 if scenario.scripted else chosen.criteria.user.max_allowed_invocations
-    thresholds = {criterion.metric: criterion.threshold for criterion in criteria}
+    thresholds = {one.metric: one.threshold for one in criteria if not one.information}
+    information = tuple(criterion.metric for criterion in criteria if criterion.information)
     for agent, instructions in agents.items():
         facts = facts_of(case, instructions)
         graders = tuple(make_grader(case, criterion, chosen.evaluators, facts) for criterion in criteria)
         scope = f"{name!r} @ {agent!r}"
-        yield Unit(scenario, agent, file, scope, "", num_runs, most, (), thresholds, graders)
+        unit = Unit(scenario, agent, file, scope, "", num_runs, most, (), thresholds, graders)
+        yield replace(unit, information=information)
 
 
 def applicable(case: EvalCase, criteria: Criteria) -> tuple[Criterion, ...]:
     """The criteria that a case is held to. Raises NothingToEvaluate when there is none."""
     if not criteria.criteria:
         raise NothingToEvaluate("not evaluated: the criteria name no metric")
+    if all(criterion.information for criterion in criteria.criteria):
+        raise NothingToEvaluate("not evaluated: the criteria name no metric that passes or fails a case")
     has = _data_of_own_metrics(case) | (_data_of_defaults(case) if criteria.adapts else {})
     kept = tuple(criterion for criterion in criteria.criteria if has.get(criterion.metric, True))
-    if kept:
+    if any(not criterion.information for criterion in kept):
         return kept
     if not criteria.adapts:
         raise NothingToEvaluate(

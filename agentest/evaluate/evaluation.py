@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import anyio
 
 from agentest.evaluate.checks import checked_reply
 from agentest.evaluate.custom import ConversationMetric, Metric, evaluate_metric
-from agentest.evaluate.grading import Graded, Grader, graded
+from agentest.evaluate.grading import Graded, Grader, for_information, graded
 from agentest.evaluate.inputs import ConversationInput, TurnInput
 from agentest.evaluate.judge import Judge
 from agentest.evaluate.prompts import conversation_context, turn_context
@@ -59,6 +59,8 @@ class ScenarioEvaluator:
     """The agent's name, for what cannot be seen of it."""
     metrics_named: bool = True
     """Whether `metrics` were named; else all run by default, and what cannot be judged is skipped."""
+    information: Collection[str] = ()
+    """The graders whose scores decide nothing: what they cannot score is skipped."""
 
     async def evaluate_turn(self, turns: Sequence[Turn], conversation: int) -> TurnEvaluation:
         """The last of the turns, judged in the light of those before it. Never raises."""
@@ -98,7 +100,12 @@ class ScenarioEvaluator:
                     grades[grader.name] = Graded(whole=Unscored(self.blind))
                 else:
                     tasks.start_soon(grade, grader)
-        return {grader.name: grades[grader.name] for grader in self.graders}
+        return {
+            grader.name: for_information(grades[grader.name])
+            if grader.name in self.information
+            else grades[grader.name]
+            for grader in self.graders
+        }
 
     async def trajectory(self, conversation: Conversation) -> TrajectoryResult | None:
         """The scenario's own trajectory against the whole conversation."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from agentest.llm.port import CallKey, Model
-from agentest.results import MetricResult, Unscored
+from agentest.results import MetricResult, Skipped, Unscored
 from agentest.support.calling import ends_the_run, words_of
 from agentest.transcript import Conversation
 
@@ -60,6 +60,20 @@ async def graded(
         return Graded(whole=Unscored(redact(f"{type(error).__name__}: {words_of(error)}")))
     turns = {index: _redacted(result, redact) for index, result in graded.turns.items()}
     return Graded(turns, _redacted(graded.whole, redact) if graded.whole else None)
+
+
+def for_information(grade: Graded) -> Graded:
+    """The grade of a metric that decides nothing: what could not be scored is skipped, and says why."""
+    turns = {index: _not_missed(result) for index, result in grade.turns.items()}
+    return Graded(turns, _not_missed(grade.whole) if grade.whole else None)
+
+
+def _not_missed(result: MetricResult) -> MetricResult:
+    return (
+        Skipped(f"for information, and not scored: {result.error}")
+        if isinstance(result, Unscored)
+        else result
+    )
 
 
 def _redacted(result: MetricResult, redact: Callable[[str], str]) -> MetricResult:

@@ -81,6 +81,8 @@ class ScenarioResult:
     thresholds: Mapping[str, float] = field(default_factory=dict)
     metric_verdicts: tuple[MetricVerdict, ...] = ()
     """One for each metric with a threshold."""
+    information: tuple[str, ...] = ()
+    """The metrics whose scores decide nothing."""
     errors: tuple[ErrorGroup, ...] = ()
     skipped_metrics: Mapping[str, str] = field(default_factory=dict)
     tags: tuple[str, ...] = ()

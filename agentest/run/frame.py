@@ -119,6 +119,7 @@ def scenario_result(unit: Unit, verdict: Verdict, **values: Any) -> ScenarioResu
         metric_verdicts=metric_verdicts(
             values.get("averages", {}), unit.thresholds, exact=scenario.case is not None
         ),
+        information=unit.information,
         tags=scenario.tags,
         case=scenario.case,
         planned=unit.planned,

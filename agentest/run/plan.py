@@ -80,6 +80,8 @@ class Unit:
 
     sight: Sight = Sight.RETURNED
     """How the agent's tool calls come to be known."""
+    information: tuple[str, ...] = ()
+    """The metrics of graders whose scores are shown and decide nothing."""
     metrics_named: bool = True
     """Whether configuration, scenario or command line name `metrics`; else all run by default."""
 

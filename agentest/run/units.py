@@ -74,6 +74,7 @@ class UnitEvaluation:
             blind=ways_to_see(unit.agent) if unit.sight is Sight.UNSEEN else None,
             agent=unit.agent,
             metrics_named=unit.metrics_named,
+            information=unit.information,
         )
         return OngoingEvaluation(evaluator, number)
 

@@ -22,6 +22,7 @@ from agentest.verdict import turn_verdict
 Json = dict[str, Any]
 _STATUS = {Status.PASSED: "PASSED", Status.FAILED: "FAILED"}
 _NOT_EVALUATED = "NOT_EVALUATED"
+_INFORMATIONAL = "INFORMATIONAL"
 
 
 def case_json(result: ScenarioResult) -> Json:
@@ -32,7 +33,10 @@ def case_json(result: ScenarioResult) -> Json:
         "evalSetId": result.case.eval_set_id,
         "evalId": result.case.eval_id,
         "finalEvalStatus": _STATUS.get(result.verdict.status, _NOT_EVALUATED),
-        "overallEvalMetricResults": [_metric(verdict) for verdict in result.metric_verdicts],
+        "overallEvalMetricResults": [
+            *(_metric(verdict) for verdict in result.metric_verdicts),
+            *(_informational(name, result.averages.get(name)) for name in result.information),
+        ],
     }
 
 
@@ -61,16 +65,24 @@ def _invocation(
         "actualInvocation": turn_invocation(turn, f"{conversation_id}-{turn.turn_index}"),
         "expectedInvocation": dict(reference.invocation) if reference else None,
         "evalMetricResults": [
-            _metric_of_turn(name, threshold, results.get(name)) for name, threshold in thresholds.items()
+            *(_metric_of_turn(name, threshold, results.get(name)) for name, threshold in thresholds.items()),
+            *(_information_of_turn(name, one) for name, one in results.items() if name not in thresholds),
         ],
     }
 
 
 def _metric_of_turn(name: str, threshold: float, result: MetricResult | None) -> Json:
+    return {**_metric(turn_verdict(name, threshold, result)), **_details(result)}
+
+
+def _information_of_turn(name: str, result: MetricResult) -> Json:
+    return {**_informational(name, result.number if isinstance(result, Score) else None), **_details(result)}
+
+
+def _details(result: MetricResult | None) -> Json:
     rubrics = result.rubrics if isinstance(result, Score) else ()
     scores = [{"rubricId": r.rubric_id, "score": r.score, "rationale": r.rationale} for r in rubrics]
-    details = {"details": {"rubricScores": scores}} if scores else {}
-    return {**_metric(turn_verdict(name, threshold, result)), **details}
+    return {"details": {"rubricScores": scores}} if scores else {}
 
 
 def _metric(verdict: MetricVerdict) -> Json:
@@ -80,3 +92,7 @@ def _metric(verdict: MetricVerdict) -> Json:
         "score": verdict.score,
         "evalStatus": _STATUS.get(verdict.status, _NOT_EVALUATED),
     }
+
+
+def _informational(name: str, score: float | None) -> Json:
+    return {"metricName": name, "threshold": None, "score": score, "evalStatus": _INFORMATIONAL}

@@ -159,6 +159,7 @@ class StoredScenario:
     averages: Mapping[str, float]
     thresholds: Mapping[str, float]
     skipped_metrics: Mapping[str, str]
+    information: tuple[str, ...] = ()
     errors: tuple[ErrorGroup, ...]
     failures: tuple[str, ...]
     """The messages of the verdict's reasons."""
@@ -356,7 +357,7 @@ CODECS = Codecs(
         TurnTrajectory: Layout(flat=("trajectory",)),
         StoredConversation: Layout(only_if_set=("shortened", "initial_state"), flat=("adk",)),
         AdkCase: Layout(flat=("case",)),
-        StoredScenario: Layout(flat=("adk",)),
+        StoredScenario: Layout(flat=("adk",), only_if_set=("information",)),
         StoredEntry: Layout(flat=("scenario",)),
         StoredAgent: Layout(only_if_set=("no_call_seen",)),
         RunUsage: Layout(flat=("tokens",), digits={"cost": 6}),

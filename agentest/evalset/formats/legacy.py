@@ -20,6 +20,8 @@ from pydantic.alias_generators import to_camel
 from pydantic.dataclasses import dataclass
 
 from agentest.evalset.formats.model import EVAL_CASE, ConversationScenario, EvalCase, EvalSet, SessionInput
+from agentest.evalset.formats.rubric_text import rubrics_of
+from agentest.metrics import ADK_METRICS
 from agentest.support.spelling import did_you_mean, snake_case
 
 _CLOSED = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid")
@@ -36,6 +38,9 @@ THRESHOLDS = {
 }
 """What a metric must reach that the file names without a threshold; `DEFAULT_THRESHOLD` for others."""
 
+_ABOUT_CALLS = frozenset({"tool_trajectory_avg_score", "tool_trajectory_f1"})
+_ABOUT_REFERENCES = frozenset({"response_match_score", "reference_answer_match"})
+_NEVER_FAIL = frozenset(metric.name for metric in ADK_METRICS.values() if metric.thresholds is None)
 RUBRIC_PREFIX = "rubric_based_"
 RUBRIC_METRIC = "rubric_based_final_response_quality_v1"
 """Which metric a file's rubric is for, where the file names none that takes rubrics."""
@@ -210,29 +215,58 @@ def data_criteria(data_set: DataSet) -> Mapping[str, Any] | None:
     """What the file asks for, as the content of a `test_config.json`; None where it says nothing.
 
     A reference answer is not a text to repeat: unless the file names `response_match_score`, it is held to
-    be contained in the response or to mean the same (`reference_answer_match`).
+    be contained in the response or to mean the same (`reference_answer_match`). What a file has data for and
+    its `metrics` do not list is scored for information.
     """
-    criteria = {metric: _criterion(metric, data_set) for metric in _metrics(data_set)}
+    criteria = {metric: _criterion(metric, data_set) for metric in _deciding(data_set)}
+    for metric in unlisted_metrics(data_set):
+        criteria[metric] = {"information": True, **_keys_of(metric, data_set)}
     return {"criteria": criteria} if criteria or data_set.metrics is not None else None
 
 
-def _metrics(data_set: DataSet) -> list[str]:
-    named = [*(data_set.metrics or ()), *(data_set.thresholds or ())]
-    if data_set.metrics is None and not data_set.thresholds:
-        named += ["tool_trajectory_avg_score"] * any(c.expected_tool_calls is not None for c in data_set.data)
-    if data_set.rubric and not any(metric.startswith(RUBRIC_PREFIX) for metric in named):
-        named.append(RUBRIC_METRIC)
-    if "response_match_score" not in named and any(case.reference_answer for case in data_set.data):
-        named.append("reference_answer_match")
-    return list(dict.fromkeys(named))
+def unlisted_metrics(data_set: DataSet) -> tuple[str, ...]:
+    """What the file has data or a threshold for and its `metrics`, if it has any, do not list."""
+    if data_set.metrics is None:
+        return ()
+    wanted = [*(data_set.thresholds or ()), *_scorable(data_set, data_set.metrics)]
+    return tuple(metric for metric in dict.fromkeys(wanted) if metric not in data_set.metrics)
 
 
-def _criterion(metric: str, data_set: DataSet) -> float | dict[str, Any]:
-    threshold = (data_set.thresholds or {}).get(metric, THRESHOLDS.get(metric, DEFAULT_THRESHOLD))
-    if not data_set.rubric or not metric.startswith(RUBRIC_PREFIX):
-        return threshold
-    rubric = {"rubric_id": "rubric", "rubric_content": {"text_property": data_set.rubric}}
-    return {"threshold": threshold, "rubrics": [rubric]}
+def _deciding(data_set: DataSet) -> tuple[str, ...]:
+    """The metrics that pass or fail a case: those of `metrics`, else all that the file speaks of."""
+    if data_set.metrics is not None:
+        return tuple(dict.fromkeys(data_set.metrics))
+    named = tuple(data_set.thresholds or ())
+    return tuple(dict.fromkeys([*named, *_scorable(data_set, named)]))
+
+
+def _scorable(data_set: DataSet, named: Sequence[str]) -> list[str]:
+    """The metrics that the file has data for, where no metric that it names uses the data."""
+    calls = any(case.expected_tool_calls is not None for case in data_set.data)
+    # Thresholds without `metrics` name all that is to be scored of the calls.
+    calls = calls and (data_set.metrics is not None or not data_set.thresholds)
+    references = any(case.reference_answer for case in data_set.data)
+    rubric = data_set.rubric and not any(metric.startswith(RUBRIC_PREFIX) for metric in named)
+    return [
+        *["tool_trajectory_avg_score"] * (calls and not _ABOUT_CALLS.intersection(named)),
+        *[RUBRIC_METRIC] * bool(rubric),
+        *["reference_answer_match"] * (references and not _ABOUT_REFERENCES.intersection(named)),
+    ]
+
+
+def _criterion(metric: str, data_set: DataSet) -> float | dict[str, Any] | None:
+    """A metric's criterion in its shortest form; None for one that has no threshold."""
+    keys = _keys_of(metric, data_set)
+    return keys if "rubrics" in keys else keys.get("threshold")
+
+
+def _keys_of(metric: str, data_set: DataSet) -> dict[str, Any]:
+    default = None if metric in _NEVER_FAIL else THRESHOLDS.get(metric, DEFAULT_THRESHOLD)
+    threshold = (data_set.thresholds or {}).get(metric, default)
+    keys: dict[str, Any] = {} if threshold is None else {"threshold": threshold}
+    if data_set.rubric and metric.startswith(RUBRIC_PREFIX):
+        keys["rubrics"] = rubrics_of(data_set.rubric)
+    return keys
 
 
 def _legacy_case(case: LegacyCase) -> EvalCase:

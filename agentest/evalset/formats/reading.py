@@ -28,6 +28,7 @@ from agentest.evalset.formats.legacy import (
     from_legacy_turns,
     from_scenarios,
     session_input,
+    unlisted_metrics,
     without_extras,
 )
 from agentest.evalset.formats.model import EVAL_SET, EvalCase, EvalSet, SessionInput, finite
@@ -184,7 +185,7 @@ def _read_eval_set(path: Path, text: bytes) -> ReadSet | None:
 def _read_any_form(path: Path, text: bytes) -> ReadSet:
     shape, document, extras = _validated(path, text)
     eval_set = shape.convert(document, set_name(path))
-    warnings = _legacy_warnings(path, extras) if shape.form is Form.LEGACY else ()
+    warnings = _legacy_warnings(path, extras) if shape.form is Form.LEGACY else _data_warnings(path, document)
     return ReadSet(
         eval_set, path, shape.form, _case_lines(text, eval_set, shape), shape.criteria(document), warnings
     )
@@ -222,6 +223,14 @@ def _legacy_warnings(path: Path, extras: Sequence[str]) -> tuple[str, ...]:
         return (about,)
     keys = ", ".join(f"`{key}`" for key in extras[:MAX_IDS])
     return about, f"{path}: ADK does not know the key{'s' * (len(extras) > 1)} {keys}; left out"
+
+
+def _data_warnings(path: Path, document: Any) -> tuple[str, ...]:
+    unlisted = unlisted_metrics(document) if isinstance(document, DataSet) else ()
+    if not unlisted:
+        return ()
+    names = ", ".join(f"`{name}`" for name in unlisted)
+    return (f"{path}: `metrics` does not list {names}: scored for information, and fails no case",)
 
 
 def _keys(document: Mapping[Any, Any]) -> set[str]:

@@ -139,6 +139,11 @@ def _scores(
         score = "–" if verdict.score is None else f"{verdict.score:.4g}"
         why = shortened(_why(metric), _REASON_CHARS)
         _row(table, printer, name, score, f"{threshold:g}", _badge(verdict.status, look), why)
+    for name in result.information:
+        metric = evaluation.metrics.get(name) or conversation.metrics.get(name)
+        number = metric.number if isinstance(metric, Score) else None
+        score, why = "–" if number is None else f"{number:.4g}", shortened(_why(metric), _REASON_CHARS)
+        _row(table, printer, name, score, "–", ("for information", "dim"), why)
     return table
 
 

@@ -111,7 +111,8 @@ def _average(name: str, result: ScenarioResult) -> Chunk:
     value = f"{result.averages[name]:.2f}" if name in result.averages else "not scored"
     least = result.thresholds.get(name)
     if least is None:
-        return ((f"{name} {value}", "dim"),)
+        mark = " (for information)" if name in result.information else ""
+        return ((f"{name} {value}{mark}", "dim"),)
     return f"{name} ", (value, STYLES[threshold_status(name, result.verdict)]), (f" (≥ {least:g})", "dim")
 
 
