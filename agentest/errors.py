@@ -11,6 +11,7 @@
     │   └── UnmockedToolError     the agent called a tool that has no mock
     ├── MockError                 the scenario's own mock is broken: the scenario is errored
     ├── SessionMismatch           the session is not the one that the scenario asks for: it is errored
+    ├── CannotSend                the agent's protocol has no form for a message: the scenario is errored
     ├── HeldUp                    this program was held up, and it failed for that: the scenario is errored
     └── ModelError                a model could not be asked: the scenario is errored
         ├── ModelUnavailable      still no answer after the retries
@@ -78,6 +79,10 @@ class MockError(AgentestError):
 
 class SessionMismatch(AgentestError):
     """The agent's session has another state than the one that the scenario begins with."""
+
+
+class CannotSend(AgentestError):
+    """What the user sends along has no form in the agent's protocol."""
 
 
 class HeldUp(AgentestError):

@@ -8,11 +8,30 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attachment:
+    """A file that the user sends along: its bytes, or the address where they are."""
+
+    mime_type: str
+    base64: str = ""
+    """The bytes, in the standard alphabet, padded; "" where `uri` says where they are."""
+    uri: str = ""
+    name: str = ""
+    origin: str = ""
+    """Where it was written, in words, for errors: `user_content of invocation 'turn-1'`."""
+
+    @property
+    def size(self) -> int | None:
+        """In bytes; None where only the address is known."""
+        return None if self.uri else len(self.base64) * 3 // 4 - self.base64[-2:].count("=")
+
+
 @dataclass(frozen=True, slots=True)
 class UserText:
-    """What the user writes to the agent."""
+    """What the user writes to the agent, and the files that go with it: beside them, it may be empty."""
 
     text: str
+    attachments: tuple[Attachment, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -106,6 +106,27 @@ def _form(value: Any) -> str:
         return safe_repr(value)
 
 
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """A file that the user sent along, without what is in it."""
+
+    mime_type: str
+    name: str = ""
+    bytes: int | None = None
+    """None where only its address was sent."""
+    uri: str = ""
+
+
+def with_mentions(text: str, files: Sequence[Attached]) -> str:
+    """A user's message as people and judges see it: a line for each file after the text."""
+    return "\n".join([*([text] if text else []), *map(_mention, files)])
+
+
+def _mention(file: Attached) -> str:
+    size = f"{file.bytes:,} bytes" if file.bytes is not None else file.uri
+    return "[attached: " + ", ".join(part for part in (file.name, file.mime_type, size) if part) + "]"
+
+
 NO_TEXT = "(no text; the agent called tools only)"
 """What is shown and judged in place of an empty reply."""
 
@@ -116,6 +137,7 @@ class Turn:
 
     turn_index: int
     user_message: str
+    """The text, and a line for each of the `attachments`."""
     agent_message: str
     """Empty where the agent called tools and then said nothing: it handed over."""
     tool_calls: tuple[ToolCall, ...] = ()
@@ -131,6 +153,8 @@ class Turn:
     """The state of the agent's session after the turn; None: nobody tells of it."""
     state_error: str | None = None
     """Why the state could not be read, where the agent should tell of it."""
+    attachments: tuple[Attached, ...] = ()
+    """What the user sent along."""
 
 
 @dataclass(frozen=True, slots=True)

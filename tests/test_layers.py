@@ -44,7 +44,7 @@ FLOORS: list[dict[str, str]] = [
         "config": "errors metrics results sight support",
     },
     {
-        "scenarios": "config mocks errors metrics results support",
+        "scenarios": "config mocks errors messages metrics results support",
     },
     # Whom a run talks to.
     {
@@ -57,7 +57,7 @@ FLOORS: list[dict[str, str]] = [
         "evaluate": "llm scenarios errors metrics results sight transcript storing support",
     },
     {
-        "run": "conversation evaluate agents llm scenarios config mocks errors events metrics "
+        "run": "conversation evaluate agents llm scenarios config mocks errors events messages metrics "
         "results sight storing totals transcript verdict version support http",
     },
     # Reporting, a column of its own: it knows values and verdicts, and no run.
@@ -72,7 +72,7 @@ FLOORS: list[dict[str, str]] = [
         "scale": "run llm store errors events results totals transcript support http",
         "testing": "run agents config llm scenarios events metrics results transcript http",
         "evalset": "run conversation evaluate llm scenarios config mocks store report errors events "
-        "metrics results transcript verdict support",
+        "messages metrics results transcript verdict support",
     },
     {
         "analysis": "evalset run store report errors results transcript support",

@@ -120,6 +120,14 @@ class Agent(Protocol):
         ...
 
 
+def takes_attachments(agent: Agent) -> bool:
+    """Whether an agent's client can be given files beside the user's text.
+
+    Only one that says so, by an attribute of this name: a client that does not know of files would drop them.
+    """
+    return bool(getattr(agent, "takes_attachments", False))
+
+
 OpenAgent = Callable[[str, Any, Resources], Agent]
 """Makes an agent from its name and the settings of its type. Raises ConfigError for settings that name
 something that does not exist. The module of each protocol has one, called `open_agent`."""

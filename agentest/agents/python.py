@@ -39,6 +39,8 @@ def open_agent(name: str, config: CustomAgent, resources: Resources) -> CustomAg
 class CustomAgentClient:
     """Calls a handler. A plain function runs in a thread, so that it may block."""
 
+    takes_attachments = True
+
     def __init__(
         self, name: str, handler: Callable[..., Any], timeout_s: float, threads: anyio.CapacityLimiter
     ) -> None:

@@ -13,6 +13,7 @@ import click
 
 from agentest.cli.options import (
     EVAL_FILES,
+    camel_case_option,
     limits,
     model_option,
     offline_option,
@@ -198,6 +199,7 @@ def show_prompts(metric: str | None) -> int:
     "--conversation", "ids", multiple=True, metavar="ID", help="Only the conversation with this id."
 )
 @path_option("--output", "output", "File to write (default: standard output).")
+@camel_case_option
 @click.option("--force", is_flag=True, help="Replace the file if it is there.")
 def export(results: Path, output: Path | None, force: bool, **options: Any) -> int:
     """Turn the finished conversations of RESULTS (results.json or journal.jsonl) into test cases.

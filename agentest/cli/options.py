@@ -58,6 +58,11 @@ def path_option(flag: str, name: str, about: str) -> Callable[[Command], Command
     return click.option(flag, name, type=click.Path(path_type=Path), metavar="PATH", help=about)
 
 
+camel_case_option = click.option(
+    "--camel-case", is_flag=True, help="Write keys as ADK-TS does: evalCases for eval_cases."
+)
+
+
 def with_dashes(option: str) -> str:
     """ADK's own command line spells its options with underscores."""
     return option.replace("_", "-")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from agentest.errors import AgentestError, HeldUp, MockError, ModelError, SessionMismatch
+from agentest.errors import AgentestError, CannotSend, HeldUp, MockError, ModelError, SessionMismatch
 from agentest.transcript import Blame, Failure
 
 
@@ -18,7 +18,7 @@ def _blame(error: Exception) -> Blame:
         return Blame.MODEL
     if isinstance(error, MockError):
         return Blame.MOCK
-    if isinstance(error, HeldUp | SessionMismatch):
+    if isinstance(error, CannotSend | HeldUp | SessionMismatch):
         return Blame.INTERNAL
     # AgentError, and an AgentestError that a mock raised to say that the agent went too far.
     return Blame.AGENT if isinstance(error, AgentestError) else Blame.INTERNAL

@@ -14,17 +14,20 @@ from agentest.agents.port import (
     NoReply,
     ResolveTool,
     TurnContext,
+    takes_attachments,
     well_formed_reply,
 )
 from agentest.conversation.failures import failure_of
 from agentest.conversation.sessions import new_session_id
-from agentest.conversation.users import User
-from agentest.errors import AgentError, AgentestError, MockError
-from agentest.messages import AgentMessage, Message, ToolRequest, ToolResult, UserText
+from agentest.conversation.users import Said, User
+from agentest.errors import AgentError, AgentestError, CannotSend, MockError
+from agentest.messages import AgentMessage, Attachment, Message, ToolRequest, ToolResult, UserText
 from agentest.mocks.resolver import MockResolver
 from agentest.scenarios.definition import Session
 from agentest.support.json_text import copied, well_formed
+from agentest.support.text import shortened
 from agentest.transcript import (
+    Attached,
     Conversation,
     Ending,
     Failure,
@@ -34,6 +37,7 @@ from agentest.transcript import (
     Turn,
     UnfinishedTurn,
     Usage,
+    with_mentions,
 )
 
 MAX_TOOL_ROUNDS = 50
@@ -48,6 +52,7 @@ class _Progress:
 
     turn_index: int
     user_message: str
+    attachments: tuple[Attached, ...] = ()
     latency_ms: float = 0.0
     usage: Usage = field(default_factory=Usage)
     retries: int = 0
@@ -87,6 +92,7 @@ class _Progress:
             self.author,
             self.state,
             self.state_error,
+            self.attachments,
         )
 
     def unfinished(self, calls: tuple[ToolCall, ...]) -> UnfinishedTurn:
@@ -171,15 +177,20 @@ class TurnLoop:
                 said = await self._user.next_message(self._turns)
             if said is None:
                 return self._user.ending
-            await self._take_turn(said.text)
+            await self._take_turn(said)
             if said.last:
                 return self._user.ending
         return Ending.MAX_TURNS
 
-    async def _take_turn(self, text: str) -> None:
-        text = well_formed(text)
-        self._current = _Progress(len(self._turns), text)
-        self._messages.append(UserText(text))
+    async def _take_turn(self, said: Said) -> None:
+        text, attached = well_formed(said.text), tuple(map(_attached, said.attachments))
+        self._current = _Progress(len(self._turns), with_mentions(text, attached), attached)
+        if said.attachments and not takes_attachments(self._agent):
+            raise CannotSend(
+                f"{said.attachments[0].origin} sends a file along, and agent {self._agent.name!r} is of a "
+                "type that is sent text alone; leave the case out for this agent"
+            )
+        self._messages.append(UserText(text, said.attachments))
         reply = await self._text_reply(self._current)
         self._messages.append(AgentMessage(reply))
         calls = self._mocks.calls_of(self._current.turn_index)
@@ -260,6 +271,10 @@ class TurnLoop:
             results.append(ToolResult(request.id, request.name, well_formed(text)))
         self._messages.append(AgentMessage(reply.text, requests))
         self._messages.extend(results)
+
+
+def _attached(file: Attachment) -> Attached:
+    return Attached(file.mime_type, file.name, file.size, shortened(file.uri))
 
 
 def _with_ids(requests: Sequence[ToolRequest], turn: _Progress) -> tuple[ToolRequest, ...]:

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from agentest.conversation.user_prompts import OPENING, reply_seen, user_prompt
 from agentest.llm.port import CallKey, Message, Model
+from agentest.messages import Attachment, UserText
 from agentest.scenarios.definition import Scenario
 from agentest.transcript import Ending, Turn
 
@@ -26,6 +27,8 @@ class Said:
 
     text: str
     last: bool = False
+    attachments: tuple[Attachment, ...] = ()
+    """Files that go with the text."""
 
 
 class User(Protocol):
@@ -44,14 +47,15 @@ class ScriptedUser:
 
     ending = Ending.SCRIPT_FINISHED
 
-    def __init__(self, messages: Sequence[str]) -> None:
-        self._messages = tuple(messages)
+    def __init__(self, messages: Sequence[str | UserText]) -> None:
+        self._messages = tuple(UserText(one) if isinstance(one, str) else one for one in messages)
 
     async def next_message(self, turns: Sequence[Turn]) -> Said | None:
         at = len(turns)
         if at >= len(self._messages):
             return None
-        return Said(self._messages[at], last=at == len(self._messages) - 1)
+        message = self._messages[at]
+        return Said(message.text, at == len(self._messages) - 1, message.attachments)
 
 
 class UserMessage(BaseModel, defer_build=True):

@@ -21,10 +21,12 @@ if TYPE_CHECKING:
     from agentest.evalset.api.service_requests import EvaluateRequest as EvaluateRequest
     from agentest.evalset.api.service_requests import InferenceRequest as InferenceRequest
     from agentest.evalset.api.service_requests import InferenceResult as InferenceResult
+    from agentest.evalset.formats.model import Blob as Blob
     from agentest.evalset.formats.model import Content as Content
     from agentest.evalset.formats.model import ConversationScenario as ConversationScenario
     from agentest.evalset.formats.model import EvalCase as EvalCase
     from agentest.evalset.formats.model import EvalSet as EvalSet
+    from agentest.evalset.formats.model import FileData as FileData
     from agentest.evalset.formats.model import FunctionCall as FunctionCall
     from agentest.evalset.formats.model import FunctionResponse as FunctionResponse
     from agentest.evalset.formats.model import IntermediateData as IntermediateData
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "AgentEvaluator": "api.agent_evaluator",
+    "Blob": "formats.model",
     "Content": "formats.model",
     "ConversationScenario": "formats.model",
     "EvalCase": "formats.model",
@@ -58,6 +61,7 @@ _HOME = {
     "EvaluationFailed": "api.agent_evaluator",
     "EvaluationResult": "metrics.own",
     "Evaluator": "metrics.own",
+    "FileData": "formats.model",
     "FunctionCall": "formats.model",
     "FunctionResponse": "formats.model",
     "InferenceRequest": "api.service_requests",

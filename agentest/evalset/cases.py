@@ -12,10 +12,12 @@ from typing import Any
 
 from agentest.conversation.plan_user import check_instructions
 from agentest.evalset.formats.criteria import Criteria, Criterion
+from agentest.evalset.formats.messages import user_message
 from agentest.evalset.formats.model import (
     ConversationScenario,
     EvalCase,
     Invocation,
+    OwnKeys,
     invocation_json,
     text_of,
     tool_calls,
@@ -114,17 +116,28 @@ def _entries(
         reason = Reason(Status.ERRORED, ReasonKind.UNSCORED, str(problem))
         verdict = Verdict(Status.ERRORED, (reason,))
         case_id = CaseId(chosen.read.eval_set.eval_set_id, case.eval_id)
-        yield from (ScenarioResult(name, agent, file, line, verdict, case=case_id) for agent in agents)
+        yield from (
+            ScenarioResult(name, agent, file, line, verdict, case=case_id, tags=tags_of(case))
+            for agent in agents
+        )
         return
     most = len(scenario.turns) + 1 if scenario.scripted else chosen.criteria.user.max_allowed_invocations
     thresholds = {one.metric: one.threshold for one in criteria if not one.information}
     information = tuple(criterion.metric for criterion in criteria if criterion.information)
     for agent, instructions in agents.items():
         facts = facts_of(case, instructions)
-        graders = tuple(make_grader(case, criterion, chosen.evaluators, facts) for criterion in criteria)
+        graders = tuple(
+            make_grader(case, _held(criterion, case), chosen.evaluators, facts) for criterion in criteria
+        )
         scope = f"{name!r} @ {agent!r}"
         unit = Unit(scenario, agent, file, scope, "", num_runs, most, (), thresholds, graders)
         yield replace(unit, information=information)
+
+
+def _held(criterion: Criterion, case: EvalCase) -> Criterion:
+    """The criterion as it is for this case."""
+    own = case.agentest or OwnKeys()
+    return replace(criterion, any_args_where_absent=True) if own.any_args_where_absent else criterion
 
 
 def applicable(case: EvalCase, criteria: Criteria) -> tuple[Criterion, ...]:
@@ -195,6 +208,7 @@ def _scenario(case: EvalCase, chosen: CaseSet, name: str, line: int) -> Scenario
         case=CaseId(chosen.read.eval_set.eval_set_id, case.eval_id),
         session=_session(case),
         recorded=recorded_answers(case),
+        tags=tags_of(case),
     )
     if case.conversation is not None:
         return replace(scenario, turns=_turns(case.conversation))
@@ -224,6 +238,10 @@ def _plan(scenario: ConversationScenario, criteria: Criteria) -> ConversationPla
     )
 
 
+def tags_of(case: EvalCase) -> tuple[str, ...]:
+    return (case.agentest or OwnKeys()).tags or ()
+
+
 def _session(case: EvalCase) -> Session | None:
     session = case.session_input
     return Session(session.app_name, session.user_id, session.state, session.session_id) if session else None
@@ -242,13 +260,12 @@ def _turns(conversation: Sequence[Invocation]) -> tuple[ScriptedTurn, ...]:
 
 
 def _turn(invocation: Invocation, number: int) -> ScriptedTurn:
-    text = text_of(invocation.user_content)
-    if not text:
-        raise NothingToEvaluate(
-            f"not evaluated: user_content of invocation {invocation.invocation_id or number} has no text, "
-            "and nothing else can be sent to the agent"
-        )
-    return ScriptedTurn(text, reference=reference(invocation))
+    """What the user says. Raises NothingToEvaluate where not all of it can be sent, or nothing is there."""
+    try:
+        said = user_message(invocation.user_content, invocation.invocation_id or str(number))
+    except ValueError as problem:
+        raise NothingToEvaluate(f"not evaluated: {problem}") from None
+    return ScriptedTurn(said.text, reference=reference(invocation), attachments=said.attachments)
 
 
 def reference(invocation: Invocation) -> Reference:

@@ -19,9 +19,8 @@ from agentest.config.file import LoadedConfig, find, load, secrets_of
 from agentest.config.instructions import with_instructions
 from agentest.errors import ConfigError, ScenarioError, UsageError
 from agentest.evalset.cases import CaseSet, case_entries, unchecked
-from agentest.evalset.formats.criteria import DEFAULT, Criteria, Criterion, parse_criteria, read_criteria
+from agentest.evalset.formats.criteria import CRITERIA_FILE, DEFAULT, Criteria, parse_criteria, read_criteria
 from agentest.evalset.formats.reading import (
-    Form,
     ReadSet,
     read_eval_set,
     read_session,
@@ -35,8 +34,6 @@ from agentest.run.prepare import Prepared, Request, check_reporters, prepared_fo
 from agentest.scenarios.definition import parse_tools
 from agentest.support.importing import import_file, user_traceback
 from agentest.support.redact import HIDDEN, Redactor, environment_secrets
-
-CRITERIA_FILE = "test_config.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +153,7 @@ def case_sets(
             return parse_criteria(read.criteria, str(read.path), read.path.parent), {}
         return in_file(beside) if beside.is_file() else (DEFAULT, {})
 
-    return [held_to(read, criteria, tools, codes) for read in reads for criteria, codes in [of(read)]]
+    return [CaseSet(read, criteria, tools, codes) for read in reads for criteria, codes in [of(read)]]
 
 
 def load_evaluators(
@@ -165,20 +162,6 @@ def load_evaluators(
     """The code of the criteria's custom metrics, but for those in `codes`. Raises ConfigError."""
     own = {n: load_code(n, metric.path, root) for n, metric in criteria.custom.items() if n not in codes}
     return {**own, **codes}
-
-
-def held_to(
-    read: ReadSet, criteria: Criteria, tools: Mapping[str, Mock], evaluators: Mapping[str, Code]
-) -> CaseSet:
-    """A set and the criteria that it is held to."""
-    if read.form is Form.DATA:  # its `expected_tool_calls` are names, with arguments only where it says so
-        loose = tuple(_any_args(criterion) for criterion in criteria.criteria)
-        criteria = replace(criteria, criteria=loose)
-    return CaseSet(read, criteria, tools, evaluators)
-
-
-def _any_args(criterion: Criterion) -> Criterion:
-    return replace(criterion, any_args_where_absent=True)
 
 
 def eval_plan(sets: Sequence[CaseSet], config: Config, agent: str | None, num_runs: int, root: Path) -> Plan:

@@ -19,6 +19,7 @@ from agentest.conversation.plan_user import PlanUser
 from agentest.conversation.users import OfflineUser, ScriptedUser, SimulatedUser, User
 from agentest.llm.open import Models
 from agentest.llm.port import Model
+from agentest.messages import UserText
 from agentest.mocks.resolver import MockResolver
 from agentest.run.agents import open_agents
 from agentest.run.plan import Unit
@@ -112,7 +113,7 @@ class LiveConversations:
 
     def _user(self, unit: Unit, number: int) -> User:
         if unit.scenario.scripted:
-            return ScriptedUser([turn.user_message for turn in unit.scenario.turns])
+            return ScriptedUser([UserText(t.user_message, t.attachments) for t in unit.scenario.turns])
         if self.user_model is None:
             return OfflineUser(unit.scenario)
         if unit.scenario.plan:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from agentest.errors import ScenarioError
+from agentest.messages import Attachment
 from agentest.metrics import metric_name, normal_thresholds
 from agentest.mocks.binding import BoundFunction, Mock, MockSequence, RecordedAnswer
 from agentest.results import CaseId, Reference
@@ -42,6 +43,8 @@ class ScriptedTurn:
     expect: Expect | None = None
     reference: Reference | None = None
     """What the turn should be, for a case of an evaluation set."""
+    attachments: tuple[Attachment, ...] = ()
+    """Files that the user sends along, in a case of an evaluation set."""
 
 
 @dataclass(frozen=True, slots=True)

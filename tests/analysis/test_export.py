@@ -37,7 +37,7 @@ from agentest.scenarios.expectations import ExpectedCall
 from agentest.store.invocations import unwrapped
 from agentest.support.json_text import json_document
 from agentest.testing import Raw, ScriptedAgent, run_scenarios
-from agentest.transcript import Conversation, Ending, Remark, ToolCall, Turn
+from agentest.transcript import Attached, Conversation, Ending, Remark, ToolCall, Turn
 
 RUFF = [sys.executable, "-m", "ruff"]
 QUICK = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
@@ -341,6 +341,23 @@ def test_unfinished_conversations_are_left_out_and_told(tmp_path: Path) -> None:
     exported = export(path, "evalset")
     assert [case.eval_id for case in EVAL_SET.validate_json(exported.content).eval_cases] == ["c1"]
     assert exported.notes == ("left out c2, which did not finish: the agent answered with status 500",)
+
+
+def test_conversations_with_files_are_left_out_and_told(tmp_path: Path) -> None:
+    """Results do not keep the files that a user sent: a test made of the rest would be another one."""
+    sent = builders.conversation("c2", [builders.turn(attachments=(Attached("image/png", "a.png", 4),))])
+    exported = export(results(tmp_path, run_of(builders.conversation("c1"), sent)), "evalset")
+    assert exported.notes == ("left out c2, whose user sent files along: results do not keep them",)
+
+
+def test_the_spelling_of_adk_ts(tmp_path: Path) -> None:
+    """In camelCase, the set is the same; a script has no other spelling."""
+    path = results(tmp_path, run_of(builders.conversation("c1")))
+    camel, snake = export(path, "evalset", camel_case=True).content, export(path, "evalset").content
+    assert b'"evalCases"' in camel and b'"toolUses"' in camel and b"_" not in camel
+    assert EVAL_SET.validate_json(camel) == EVAL_SET.validate_json(snake)
+    with pytest.raises(UsageError, match=r"--camel-case is about evaluation sets.*--to evalset"):
+        export(path, "scenario", camel_case=True)
 
 
 def test_nothing_left_is_an_error(tmp_path: Path) -> None:

@@ -124,27 +124,39 @@ def test_criteria_of_the_users_own_are_never_left_out(document: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "where"),
+    ("content", "why"),
     [
-        ({"role": "user"}, "2"),
-        ({"role": "user", "parts": []}, "2"),
-        ({"role": "user", "parts": [{"text": ""}]}, "2"),
-        ({"role": "user", "parts": [{"inline_data": {"data": "QQ=="}}]}, "2"),
+        ({"role": "user"}, "has neither text nor a file"),
+        ({"role": "user", "parts": []}, "has neither text nor a file"),
+        ({"role": "user", "parts": [{"text": ""}]}, "has neither text nor a file"),
+        ({"role": "user", "parts": [{"inline_data": {"data": "QQ=="}}]}, "`inline_data` without `mime_type`"),
+        ({"role": "user", "parts": [{"fileData": {"mimeType": "a/b"}}]}, "`file_data` without `file_uri`"),
+        ({"role": "user", "parts": [{"text": "x"}, {"functionCall": {"name": "f"}}]}, "`function_call`"),
+        ({"role": "user", "parts": [{"text": "x", "video_metadata": {"fps": 1}}]}, "`video_metadata`"),
+        (
+            {"role": "user", "parts": [{"inline_data": {"data": "QQ=="}, "file_data": {"file_uri": "x:"}}]},
+            "both `inline_data` and `file_data`",
+        ),
+        (
+            {"role": "user", "parts": [{"inline_data": {"mime_type": "a/b", "data": "A" * 26_666_672}}]},
+            "files of 20,000,004 bytes, more than the 20,000,000",
+        ),
     ],
 )
-def test_a_message_that_cannot_be_sent_is_not_evaluated(content: Any, where: str) -> None:
-    """A case whose user says nothing in words is not run, and names the invocation."""
+def test_a_message_that_cannot_be_sent_is_not_evaluated(content: Any, why: str) -> None:
+    """A case whose user says nothing, or what cannot be sent, is not run, and names invocation and part."""
     document = case("c", invocation("x", "y"), {"user_content": content})
     for agents in (("one",), ("one", "two")):
         found = entries(document, criteria=WORDS, agents=agents)
         assert [entry.agent for entry in found] == [*agents]
         for entry in found:
             assert isinstance(entry, ScenarioResult)
-            assert f"user_content of invocation {where} has no text" in entry.verdict.reasons[0].message
+            assert "user_content of invocation 2 has " in entry.verdict.reasons[0].message
+            assert why in entry.verdict.reasons[0].message
     named = case("c", {"user_content": content, "invocation_id": "ask"})
     (found_one,) = entries(named, criteria=WORDS)
     assert isinstance(found_one, ScenarioResult)
-    assert "invocation ask has no text" in found_one.verdict.reasons[0].message
+    assert "user_content of invocation ask has " in found_one.verdict.reasons[0].message
 
 
 def test_a_scenario_for_every_agent() -> None:

@@ -42,8 +42,13 @@ def eval_sets(opaque: st.SearchStrategy[Any] = json_values) -> st.SearchStrategy
         opaque,
         opaque,
     )
+    blobs = st.builds(m.Blob, _maybe(texts), _maybe(st.binary(max_size=4)), _maybe(texts))
+    files = st.builds(m.FileData, _maybe(texts), _maybe(texts), _maybe(texts))
     parts = st.builds(
-        m.Part, _maybe(texts), _maybe(calls), _maybe(answers), _maybe(st.booleans()), *[opaque] * 13
+        m.Part,
+        *(_maybe(texts), _maybe(calls), _maybe(answers), _maybe(st.booleans()), opaque),
+        *(_maybe(blobs), _maybe(files)),
+        *[opaque] * 10,
     )
     contents = st.builds(m.Content, _maybe(texts), _maybe(_tuples(parts)))
     data = st.builds(

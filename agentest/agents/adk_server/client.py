@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from agentest.agents.adk_server.content import user_content
 from agentest.agents.adk_server.events import read_event_list, read_event_stream, read_run
 from agentest.agents.adk_server.sessions import Place, Sessions, StateRead
 from agentest.agents.hints import ADK_PLACE
@@ -31,6 +32,8 @@ def open_agent(_: str, config: AdkAgent, resources: Resources) -> AdkClient:
 class AdkClient:
     """Sends conversations to one ADK server. Keeps nothing of any conversation."""
 
+    takes_attachments = True
+
     def __init__(self, config: AdkAgent, client: Client, timeout_s: float) -> None:
         self.name = config.name
         self._app_name = config.app_name
@@ -42,14 +45,14 @@ class AdkClient:
         self._sessions = Sessions(self._root, self._sender)
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
-        """The agent's answer to the last text of the user; the first turn creates the session.
+        """The agent's answer to the last message of the user; the first turn creates the session.
 
         `latency_ms` is the run's alone. Raises NoReply, SessionMismatch; each request has the whole time-out.
         """
         place = self._place(ctx)
         begun = await self._sessions.open(place, ctx.session) if ctx.turn_index == 0 else StateRead()
         answered = await self._sender.post(
-            self._run_url, self._request(place, _last_text(messages)), self._read
+            self._run_url, self._request(place, _last_said(messages)), self._read
         )
         reply = _reply(answered, begun.retries + answered.retries, ctx.turn_index, self._streaming)
         now = await self._sessions.read(place)
@@ -70,12 +73,12 @@ class AdkClient:
             ctx.session_id,
         )
 
-    def _request(self, place: Place, text: str) -> dict[str, Any]:
+    def _request(self, place: Place, said: UserText) -> dict[str, Any]:
         return {
             "app_name": place.app_name,
             "user_id": place.user_id,
             "session_id": place.session_id,
-            "new_message": {"role": "user", "parts": [{"text": text}]},
+            "new_message": user_content(said),
             "streaming": self._streaming,
         }
 
@@ -101,6 +104,6 @@ def _reply(answered: HttpAnswer[list[Any]], retries: int, turn_index: int, strea
     )
 
 
-def _last_text(messages: Sequence[Message]) -> str:
-    """What the user has written last: the server remembers the rest of the conversation itself."""
-    return next(message.text for message in reversed(messages) if isinstance(message, UserText))
+def _last_said(messages: Sequence[Message]) -> UserText:
+    """What the user has said last: the server remembers the rest of the conversation itself."""
+    return next(message for message in reversed(messages) if isinstance(message, UserText))

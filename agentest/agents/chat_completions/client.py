@@ -37,6 +37,8 @@ class ChatCompletionsClient:
     A streaming agent is asked for its tokens. One that refuses to be asked is not asked again.
     """
 
+    takes_attachments = True
+
     def __init__(self, config: ChatCompletionsAgent, client: Client, timeout_s: float) -> None:
         self.name = config.name
         self._endpoint = config.endpoint

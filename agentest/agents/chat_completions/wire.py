@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from agentest.agents.chat_completions.attachments import content_of
 from agentest.agents.reading import shown
 from agentest.errors import AgentError
 from agentest.messages import AgentMessage, Message, ToolRequest, ToolResult, UserText
@@ -24,7 +25,7 @@ def to_wire(messages: Sequence[Message]) -> list[WireMessage]:
 
 def _written(message: Message) -> WireMessage:
     if isinstance(message, UserText):
-        return {"role": "user", "content": message.text}
+        return {"role": "user", "content": content_of(message)}
     if isinstance(message, ToolResult):
         return {"role": "tool", "tool_call_id": message.request_id, "content": message.text}
     if not message.tool_requests:

@@ -29,18 +29,26 @@ def export(
     scenarios: tuple[str, ...] = (),
     ids: tuple[str, ...] = (),
     output: Path | None = None,
+    *,
+    camel_case: bool = False,
 ) -> Exported:
     """Turn finished conversations of a results.json into an evaluation set or a scenario file.
 
     Args:
         scenarios, ids: only conversations of scenarios with such a text in the name, only with these ids.
         output: where the content will be written; names the evaluation set.
+        camel_case: write an evaluation set as ADK-TS spells it.
 
     Raises UsageError.
     """
+    if camel_case and form != "evalset":
+        raise UsageError("--camel-case is about evaluation sets: use it with --to evalset")
     earlier = read_earlier(path)
     selection = select(earlier, scenarios, ids)
-    made = _evaluation_set(earlier, selection, output) if form == "evalset" else _script(earlier, selection)
+    if form == "evalset":
+        made = _evaluation_set(earlier, selection, output, camel_case)
+    else:
+        made = _script(earlier, selection)
     ending = _ENDINGS[form]
     if output and not output.name.endswith(ending):
         note = f"{output}: is found in a folder only when its name ends in {' or '.join(ending)}"
@@ -60,12 +68,15 @@ def write(exported: Exported, output: Path, *, force: bool) -> None:
         raise UsageError(f"--output: {output} cannot be written: {error.strerror}") from None
 
 
-def _evaluation_set(earlier: Earlier, selection: Selection, output: Path | None) -> Exported:
+def _evaluation_set(
+    earlier: Earlier, selection: Selection, output: Path | None, camel_case: bool
+) -> Exported:
     from agentest.analysis.export.evaluation_set import evaluation_set
     from agentest.evalset.formats.model import eval_set_json
 
     try:
-        content = eval_set_json(evaluation_set(selection.held, _set_id(output), earlier.started))
+        made = evaluation_set(selection.held, _set_id(output), earlier.started)
+        content = eval_set_json(made, camel_case=camel_case)
     except (ValueError, RecursionError) as error:
         raise _no_form(earlier, error) from None
     return Exported(content, _count(len(selection.held), "case"), selection.notes)

@@ -85,7 +85,7 @@ def select(earlier: Earlier, scenarios: Sequence[str], ids: Sequence[str]) -> Se
     ]
     if not chosen:
         raise UsageError(f"{earlier.path} holds no conversation that fits both --scenario and --conversation")
-    finished = [held for held in chosen if unfinished(held.conversation) is None]
+    finished = [held for held in chosen if _missing(held.conversation) is None]
     if not finished:
         raise UsageError(
             f"{earlier.path}: no conversation is left to export\n" + "\n".join(_left_out(chosen, len(chosen)))
@@ -119,11 +119,20 @@ def unfinished(conversation: Conversation) -> str | None:
     return None if conversation.turns else "it has no turn"
 
 
+def _missing(conversation: Conversation) -> str | None:
+    """What a test made of a conversation would lack, or None when it lacks nothing."""
+    if why := unfinished(conversation):
+        return f"which did not finish: {shortened(why)}"
+    if any(turn.attachments for turn in conversation.turns):
+        return "whose user sent files along: results do not keep them"
+    return None
+
+
 def _left_out(chosen: Sequence[Held], limit: int) -> list[str]:
     notes = [
-        f"left out {held.conversation.conversation_id}, which did not finish: {shortened(why)}"
+        f"left out {held.conversation.conversation_id}, {why}"
         for held in chosen
-        if (why := unfinished(held.conversation))
+        if (why := _missing(held.conversation))
     ]
     return notes if len(notes) <= limit else [*notes[:limit], f"left out {len(notes) - limit} more"]
 

@@ -31,6 +31,8 @@ from agentest.metrics import ADK_METRICS, MetricDefinition
 from agentest.support.json_text import safe_repr
 from agentest.support.spelling import nearest, snake_case, snake_keys
 
+CRITERIA_FILE = "test_config.json"
+"""How the file beside evaluation sets is called that holds their criteria."""
 STOP_SIGNAL = "</finished>"
 MAX_INVOCATIONS = 20
 _UNBOUNDED = (-sys.float_info.max, sys.float_info.max)

@@ -7,6 +7,7 @@ Read them with `evalset.reading`, which says where a file is wrong.
 
 from __future__ import annotations
 
+from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from dataclasses import field
 from typing import Annotated, Any, Self
@@ -49,17 +50,51 @@ class FunctionResponse:
     parts: Any = None
 
 
+def _base64(data: Any) -> Any:
+    """Bytes, or their base64 text in either alphabet, in the standard one and padded."""
+    if isinstance(data, bytes):
+        return b64encode(data).decode()
+    if not isinstance(data, str):
+        return data
+    text = data.translate(_STANDARD).rstrip("=")
+    try:
+        return b64encode(b64decode(text + "=" * (-len(text) % 4), validate=True)).decode()
+    except ValueError as error:
+        raise ValueError(f"expected the file's bytes in base64: {error}") from None
+
+
+_STANDARD = str.maketrans("-_", "+/")
+
+
+@dataclass(slots=True, frozen=True, config=_CLOSED)
+class Blob:
+    """A file's bytes. Made with bytes, or with base64 text, it holds base64 text."""
+
+    mime_type: str | None = None
+    data: Annotated[str | None, BeforeValidator(_base64)] = None
+    display_name: str | None = None
+
+
+@dataclass(slots=True, frozen=True, config=_CLOSED)
+class FileData:
+    """A file by its address."""
+
+    mime_type: str | None = None
+    file_uri: str | None = None
+    display_name: str | None = None
+
+
 @dataclass(slots=True, frozen=True, config=_CLOSED)
 class Part:
-    """A piece of a message. Only texts, calls and responses are read; the rest is kept as it is."""
+    """A piece of a message. Texts, files, calls and responses are read; the rest is kept as it is."""
 
     text: str | None = None
     function_call: FunctionCall | None = None
     function_response: FunctionResponse | None = None
     thought: bool | None = None
     thought_signature: Any = None
-    inline_data: Any = None
-    file_data: Any = None
+    inline_data: Blob | None = None
+    file_data: FileData | None = None
     executable_code: Any = None
     code_execution_result: Any = None
     video_metadata: Any = None
@@ -187,6 +222,16 @@ class SessionInput:
     session_id: str | None = None
 
 
+@dataclass(slots=True, frozen=True, config=_CLOSED)
+class OwnKeys:
+    """What ADK has no place for, under the key `agentest` of a case: google-adk keeps it, unread."""
+
+    any_args_where_absent: bool | None = None
+    """Whether an expected call without arguments matches any (ADK-TypeScript's `expected_tool_calls`)."""
+    tags: tuple[str, ...] | None = None
+    """As scenarios have them."""
+
+
 @dataclass(slots=True, frozen=True, config=_OPEN)
 class EvalCase:
     """One conversation to evaluate: written out, or led by a simulated user."""
@@ -198,6 +243,7 @@ class EvalCase:
     creation_timestamp: float = 0.0
     rubrics: tuple[Rubric, ...] | None = None
     final_session_state: dict[str, Any] | None = None
+    agentest: OwnKeys | None = None
 
     @model_validator(mode="after")
     def _one_conversation(self) -> Self:
@@ -220,15 +266,21 @@ class EvalSet:
 EVAL_SET = TypeAdapter(EvalSet)
 EVAL_CASE = TypeAdapter(EvalCase)
 _INVOCATION = TypeAdapter(Invocation)
+_CONTENT_BYTES: Any = {"parts": {"__all__": {"inline_data": {"data"}}}}
+_BYTES: Any = {
+    "user_content": _CONTENT_BYTES,
+    "final_response": _CONTENT_BYTES,
+    "intermediate_data": {"invocation_events": {"__all__": {"content": _CONTENT_BYTES}}},
+}
 
 
-def eval_set_json(eval_set: EvalSet) -> bytes:
-    """The set as a file: snake_case, two spaces, without what is not given.
+def eval_set_json(eval_set: EvalSet, *, camel_case: bool = False) -> bytes:
+    """The set as a file: two spaces, without what is not given; snake_case, or camelCase as ADK-TS writes.
 
     Nulls that stand in arguments, responses and states are kept. Reading it again gives the same set.
     Raises ValueError for what JSON cannot hold: Infinity and NaN, half of a surrogate pair.
     """
-    document = EVAL_SET.dump_json(eval_set, indent=2, by_alias=False, exclude_none=True) + b"\n"
+    document = EVAL_SET.dump_json(eval_set, indent=2, by_alias=camel_case, exclude_none=True) + b"\n"
     if not finite(document):
         raise ValueError(
             f"the set {eval_set.eval_set_id!r} holds Infinity or NaN, which JSON has no form for"
@@ -248,8 +300,10 @@ def finite(document: bytes) -> bool:
 
 
 def invocation_json(invocation: Invocation) -> dict[str, Any]:
-    """An invocation as results hold it: camelCase, without what is not given."""
-    value: dict[str, Any] = _INVOCATION.dump_python(invocation, mode="json", by_alias=True, exclude_none=True)
+    """An invocation as results hold it: camelCase, without what is not given and the bytes of files."""
+    value: dict[str, Any] = _INVOCATION.dump_python(
+        invocation, mode="json", by_alias=True, exclude_none=True, exclude=_BYTES
+    )
     return value
 
 
