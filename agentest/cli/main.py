@@ -154,17 +154,22 @@ def evaluate(cwd: Path | None, targets: tuple[str, ...], **options: Any) -> int:
     return _ended(go)
 
 
-@cli.command()
+@cli.command(context_settings={"token_normalize_func": with_dashes})
 @click.argument("old", type=click.Path(path_type=Path))
 @click.argument("new", type=click.Path(path_type=Path))
 @path_option("--initial-session-file", "initial_session", "Session for cases that have none of their own.")
-def migrate(old: Path, new: Path, initial_session: Path | None) -> int:
-    """Convert OLD, an evaluation set of any form, to the EvalSet form, and write it to NEW."""
+@path_option("--config-out", "config_out", "Where to write OLD's criteria (default: beside NEW).")
+@camel_case_option
+def migrate(old: Path, new: Path, **options: Any) -> int:
+    """Convert OLD, an evaluation set of any form, to the EvalSet form, and write it to NEW.
+
+    The criteria that OLD names go into a test_config.json beside NEW.
+    """
 
     def go() -> int:
         from agentest.evalset.migrate import migrate
 
-        for note in migrate(old, new, initial_session):
+        for note in migrate(old, new, **options):
             tell(f"agentest: {note}")
         return ExitCode.PASSED
 

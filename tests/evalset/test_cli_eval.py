@@ -606,9 +606,8 @@ def test_older_forms_are_run_and_migrated(
         assert migrated.returncode == 0, migrated.stderr
         found = EVAL_SET.validate_json((project.root / "new.test.json").read_bytes())
         assert [c.eval_id for c in found.eval_cases] == names
-        if warned:
-            done = evaluate(project, "new.test.json", "--mocks", "mocks.py")
-            assert (done.returncode, done.stderr) == (0, ""), done.stdout
+        done = evaluate(project, "new.test.json", "--mocks", "mocks.py")
+        assert (done.returncode, done.stderr) == (0, ""), done.stdout
 
 
 def test_a_file_of_scenarios_is_run(project: Project) -> None:

@@ -107,9 +107,25 @@ class AgentEvaluator:
         old_eval_data_file: str | Path,
         new_eval_data_file: str | Path,
         initial_session_file: str | Path | None = None,
+        *,
+        camel_case: bool = False,
+        config_out: str | Path | None = None,
     ) -> list[str]:
-        """Convert a file of any form to an EvalSet. Returns notes on what an EvalSet has no place for."""
-        return migrate(Path(old_eval_data_file), Path(new_eval_data_file), _path(initial_session_file))
+        """Convert a file of any form to an EvalSet, and the criteria that it names to a test_config.json.
+
+        Args:
+            camel_case: write keys as ADK-TS does.
+            config_out: where the criteria go; None: beside the new file, where nothing is ever replaced.
+
+        Returns notes on what an EvalSet has no place for. Raises UsageError.
+        """
+        return migrate(
+            Path(old_eval_data_file),
+            Path(new_eval_data_file),
+            _path(initial_session_file),
+            camel_case=camel_case,
+            config_out=_path(config_out),
+        )
 
 
 def _check_runs(num_runs: int) -> None:
