@@ -11,7 +11,7 @@ from agentest.conversation.user_prompts import OPENING, reply_seen
 from agentest.conversation.users import Said
 from agentest.errors import ConfigError, ModelError
 from agentest.llm.port import CallKey, Message, Model
-from agentest.scenarios.definition import ConversationPlan
+from agentest.scenarios.conversation_plan import ConversationPlan
 from agentest.support.spelling import did_you_mean
 from agentest.support.templates import fill
 from agentest.transcript import Ending, Turn

@@ -41,7 +41,8 @@ from agentest.results import (
     Verdict,
 )
 from agentest.run.plan import Unit
-from agentest.scenarios.definition import ConversationPlan, Scenario, ScriptedTurn, Session
+from agentest.scenarios.conversation_plan import ConversationPlan
+from agentest.scenarios.definition import Scenario, ScriptedTurn, Session
 from agentest.store.invocations import unwrapped
 from agentest.support.paths import shown_path
 
@@ -234,7 +235,12 @@ def _plan(scenario: ConversationScenario, criteria: Criteria) -> ConversationPla
         check_instructions(instructions, persona=persona is not None)
     who = persona_text(persona, stop_signal) if persona else ""
     return ConversationPlan(
-        scenario.starting_prompt, scenario.conversation_plan, who, instructions, stop_signal
+        starting_prompt=scenario.starting_prompt,
+        plan=scenario.conversation_plan,
+        persona=who,
+        instructions=instructions,
+        stop_signal=stop_signal,
+        model=criteria.user.model,
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import anyio
 
+from agentest.config.wishes import ModelWish
 from agentest.evaluate.checks import checked_reply
 from agentest.evaluate.custom import ConversationMetric, Metric, evaluate_metric
 from agentest.evaluate.grading import Graded, Grader, for_information, graded
@@ -15,7 +16,7 @@ from agentest.evaluate.judge import Judge
 from agentest.evaluate.prompts import conversation_context, turn_context
 from agentest.evaluate.session_checks import checked_session, checked_state
 from agentest.evaluate.trajectory import matched_trajectory
-from agentest.llm.port import CallKey
+from agentest.llm.port import CallKey, Model
 from agentest.metrics import ABOUT_CALLS, BUILTIN, NO_FAILURE, Kind, MetricLevel
 from agentest.results import (
     NO_MODEL,
@@ -49,6 +50,8 @@ class ScenarioEvaluator:
     custom: Sequence[Metric] = ()
     graders: Sequence[Grader] = ()
     judge: Judge | None = None
+    named: Mapping[ModelWish, Model] = field(default_factory=dict)
+    """The models that graders wish for, where they can be asked."""
     redact: Callable[[str], str] = field(default=str)
     blind: str | None = None
     """Why the agent's tool calls cannot be seen, and what to do about it; None: they can.
@@ -88,10 +91,9 @@ class ScenarioEvaluator:
         if conversation.failure or not conversation.turns:
             return {}
         grades: dict[str, Graded] = {}
-        model = self.judge.model if self.judge else None
 
         async def grade(grader: Grader) -> None:
-            key = CallKey("judge", self.scope, number, metric=grader.name)
+            key, model = CallKey("judge", self.scope, number, metric=grader.name), self._asked_by(grader)
             grades[grader.name] = await graded(grader, conversation, model, key, self.redact)
 
         async with anyio.create_task_group() as tasks:
@@ -106,6 +108,10 @@ class ScenarioEvaluator:
             else grades[grader.name]
             for grader in self.graders
         }
+
+    def _asked_by(self, grader: Grader) -> Model | None:
+        named = self.named.get(grader.judge) if grader.judge else None
+        return named or (self.judge.model if self.judge else None)
 
     async def trajectory(self, conversation: Conversation) -> TrajectoryResult | None:
         """The scenario's own trajectory against the whole conversation."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from agentest.config.wishes import ModelWish
 from agentest.llm.port import CallKey, Model
 from agentest.results import MetricResult, Skipped, Unscored
 from agentest.support.calling import ends_the_run, words_of
@@ -35,8 +36,13 @@ class Grader(Protocol):
         """The metric's name: the key of its criterion."""
         ...
 
+    @property
+    def judge(self) -> ModelWish | None:
+        """Whom it wishes to ask; None: the configured judge."""
+        ...
+
     async def grade(self, conversation: Conversation, model: Model | None, key: CallKey) -> Graded:
-        """The scores. `model` is the judges' model, None in an offline run.
+        """The scores. `model` is the one it wishes for, or else the configured judge; None: no judge is asked.
 
         `key` says whose calls these are; a grader that asks more than once makes each key its own
         (`replace(key, turn=…, sample=…)`).

@@ -19,6 +19,7 @@ from agentest.messages import Attachment
 from agentest.metrics import metric_name, normal_thresholds
 from agentest.mocks.binding import BoundFunction, Mock, MockSequence, RecordedAnswer
 from agentest.results import CaseId, Reference
+from agentest.scenarios.conversation_plan import ConversationPlan
 from agentest.scenarios.expectations import (
     Expect,
     Trajectory,
@@ -45,19 +46,6 @@ class ScriptedTurn:
     """What the turn should be, for a case of an evaluation set."""
     attachments: tuple[Attachment, ...] = ()
     """Files that the user sends along, in a case of an evaluation set."""
-
-
-@dataclass(frozen=True, slots=True)
-class ConversationPlan:
-    """What a simulated user of an evaluation set says first, and how it goes on."""
-
-    starting_prompt: str
-    plan: str
-    persona: str = ""
-    """Who the user is, in words; "" for nobody in particular."""
-    instructions: str = ""
-    """A prompt of the configuration's own, in place of ours; "" for ours."""
-    stop_signal: str = "</finished>"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 import sys
@@ -24,12 +23,16 @@ from pydantic import (
     model_validator,
 )
 
+from agentest.config.wishes import NO_SAMPLING, ModelWish, Sampling
 from agentest.errors import UsageError
+from agentest.evalset.formats.judge_options import CriteriaObject as _CriteriaObject
+from agentest.evalset.formats.judge_options import JudgeOptions, Judges
 from agentest.evalset.formats.model import Rubric
+from agentest.evalset.formats.model_config import ModelConfig
 from agentest.evalset.formats.policy import not_blank, policy_text
 from agentest.metrics import ADK_METRICS, MetricDefinition
 from agentest.support.json_text import safe_repr
-from agentest.support.spelling import nearest, snake_case, snake_keys
+from agentest.support.spelling import nearest, snake_case
 
 CRITERIA_FILE = "test_config.json"
 """How the file beside evaluation sets is called that holds their criteria."""
@@ -57,9 +60,13 @@ class Criterion:
     any_args_where_absent: bool = False
     """Whether an expected call without arguments matches any (ADK-TypeScript's `expected_tool_calls`)."""
     judge_model: str | None = None
-    """The model that the file names; the configured judge answers in its place."""
+    """The model that the file names, as it is written there."""
+    judge_sampling: Sampling = NO_SAMPLING
+    """How the judge is to answer, whichever it is."""
     num_samples: int | None = None
     """How often a judge is asked; None: the metric's own default."""
+    parallelism_limit: int | None = None
+    """How many questions about one conversation are asked at once; None: as many as there are."""
     rubrics: tuple[Rubric, ...] = ()
     evaluate_intermediate_nl_responses: bool = False
     include_intermediate_responses_in_final: bool = False
@@ -70,6 +77,25 @@ class Criterion:
     """Whether the score is shown and decides nothing."""
     written: Mapping[str, Any] = field(default_factory=dict)
     """The criterion as it was written, for custom evaluators; `{"threshold": …}` where it was a number."""
+    file: str = field(default="", compare=False)
+    """Where it was written."""
+    not_sent: tuple[str, ...] = field(default=(), compare=False)
+    """Keys of `judge_model_config` that have no place in our requests."""
+
+    @property
+    def judge(self) -> ModelWish | None:
+        """The judge that the file wishes for; None: the configured one, as it is."""
+        if self.judge_model is None and not self.judge_sampling.given() and not self.not_sent:
+            return None
+        return ModelWish(
+            role="judge",
+            model=self.judge_model,
+            sampling=self.judge_sampling,
+            file=self.file,
+            key=f"criteria.{self.metric}",
+            metric=self.metric,
+            not_sent=self.not_sent,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +109,10 @@ class CustomMetric:
 
 @dataclass(frozen=True, slots=True)
 class UserSimulator:
-    """How the simulated user is led. The configured user model answers in place of `model`."""
+    """How the simulated user is led."""
 
-    model: str | None = None
+    model: ModelWish | None = None
+    """The model that the file wishes for; None: the configured one, as it is."""
     max_allowed_invocations: int = MAX_INVOCATIONS
     """At least 1."""
     custom_instructions: str = ""
@@ -106,38 +133,6 @@ class Criteria:
 DEFAULT = Criteria(
     (Criterion("tool_trajectory_avg_score", 1.0), Criterion("response_match_score", 0.8)), adapts=True
 )
-
-
-def _keys(section: type[BaseModel], values: Any) -> Any:
-    """Keys of either spelling as the section's own. Others are ignored, unless they look misspelled."""
-    if not isinstance(values, Mapping):
-        return values
-    named = snake_keys(values, section.model_fields)
-    for key in (key for key in named if key not in section.model_fields):
-        meant = difflib.get_close_matches(snake_case(str(key)), section.model_fields, n=1, cutoff=0.6)
-        if meant:
-            raise ValueError(f"unknown key `{key}`; did you mean `{meant[0]}`?")
-    return named
-
-
-class _CriteriaObject(BaseModel):
-    """An object of the file. Strict: a text or a boolean is not a number."""
-
-    model_config = ConfigDict(strict=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _either_spelling(cls, values: Any) -> Any:
-        return _keys(cls, values)
-
-
-class _JudgeOptions(_CriteriaObject):
-    model_config = ConfigDict(extra="forbid")
-
-    judge_model: str | None = None
-    judge_model_config: dict[str, Any] | None = None
-    num_samples: Annotated[int, Field(ge=1)] | None = None
-    parallelism_limit: Annotated[int, Field(ge=1)] | None = None
 
 
 def _match_type(value: object) -> MatchType:
@@ -165,14 +160,14 @@ class _CustomCriterion(BaseModel):
     threshold: float
 
 
-class _BuiltinCriterion(_CriteriaObject):
+class _BuiltinCriterion(Judges):
     threshold: float
     information: bool = False
     policy: Annotated[str, AfterValidator(not_blank)] | None = None
     policy_file: Annotated[str, AfterValidator(not_blank)] | None = None
     match_type: Annotated[MatchType, BeforeValidator(_match_type)] = MatchType.EXACT
     ignore_args: bool = False
-    judge_model_options: _JudgeOptions = _JudgeOptions()
+    judge_model_options: JudgeOptions = JudgeOptions()
     rubrics: Annotated[tuple[Rubric, ...], Strict(False), AfterValidator(_ids_differ)] = ()
     evaluate_intermediate_nl_responses: bool = False
     include_intermediate_responses_in_final: bool = False
@@ -184,15 +179,24 @@ class _BuiltinCriterion(_CriteriaObject):
             raise ValueError("policy and policy_file exclude each other; keep one of them")
         return self
 
+    @model_validator(mode="after")
+    def _options_once(self) -> Self:
+        self.merged(self.judge_model_options)
+        return self
+
     def value(self, metric: str, threshold: float, written: Mapping[str, Any]) -> Criterion:
-        """The criterion without the text of a `policy_file`."""
+        """The criterion without its file, and without the text of a `policy_file`."""
+        judges = self.merged(self.judge_model_options)
+        config = judges.judge_model_config or ModelConfig()
         return Criterion(
             metric=metric,
             threshold=threshold,
             match_type=self.match_type,
             ignore_args=self.ignore_args,
-            judge_model=self.judge_model_options.judge_model,
-            num_samples=self.judge_model_options.num_samples,
+            judge_model=judges.judge_model,
+            judge_sampling=config.sampling,
+            num_samples=judges.num_samples,
+            parallelism_limit=judges.parallelism_limit,
             rubrics=self.rubrics,
             evaluate_intermediate_nl_responses=self.evaluate_intermediate_nl_responses,
             include_intermediate_responses_in_final=self.include_intermediate_responses_in_final,
@@ -200,6 +204,7 @@ class _BuiltinCriterion(_CriteriaObject):
             policy=self.policy or "",
             information=self.information,
             written=written,
+            not_sent=config.not_sent,
         )
 
 
@@ -255,18 +260,26 @@ def _has_placeholders(template: str) -> str:
 
 class _UserSimulator(_CriteriaObject):
     type: Literal["llm_backed"] | None = None
-    model: str | None = None
-    model_configuration: dict[str, Any] | None = None
+    model: Annotated[str, Field(min_length=1)] | None = None
+    model_configuration: ModelConfig | None = None
     max_allowed_invocations: Annotated[int, Field(ge=1)] = MAX_INVOCATIONS
     custom_instructions: Annotated[str, AfterValidator(_has_placeholders)] | None = None
     include_function_calls: bool = False
 
-    def value(self) -> UserSimulator:
-        return UserSimulator(self.model, self.max_allowed_invocations, self.custom_instructions or "")
+    def value(self, source: str) -> UserSimulator:
+        wish = self._wish(source)
+        return UserSimulator(wish, self.max_allowed_invocations, self.custom_instructions or "")
+
+    def _wish(self, source: str) -> ModelWish | None:
+        config = self.model_configuration or ModelConfig()
+        if self.model is None and not config.sampling.given() and not config.not_sent:
+            return None
+        key = "user_simulator_config"
+        return ModelWish("user", self.model, config.sampling, source, key, not_sent=config.not_sent)
 
 
 class _File(_CriteriaObject):
-    criteria: dict[str, Any] = {}
+    criteria: dict[str, Any] = Field(default_factory=dict)
     custom_metrics: dict[str, Any] | None = None
     user_simulator_config: _UserSimulator | None = None
     live_model_config: Any = None
@@ -299,7 +312,7 @@ def parse_criteria(data: Mapping[str, Any], source: str, folder: Path = Path()) 
             _criterion(name, criterion, custom, source, folder) for name, criterion in file.criteria.items()
         ),
         {name: metric.value() for name, metric in custom.items()},
-        (file.user_simulator_config or _UserSimulator()).value(),
+        (file.user_simulator_config or _UserSimulator()).value(source),
     )
 
 
@@ -349,6 +362,7 @@ def _builtin(metric: MetricDefinition, written: Mapping[str, Any], source: str, 
     value = criterion.value(metric.name, threshold or 0.0, written)
     return replace(
         value,
+        file=source,
         information=not decides,
         policy=policy_text(metric.name, criterion.policy, criterion.policy_file, at, folder),
     )

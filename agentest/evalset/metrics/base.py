@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 
+from agentest.config.wishes import ModelWish
 from agentest.evalset.formats.criteria import Criterion
 from agentest.evalset.formats.model import EvalCase
 from agentest.evalset.metrics.facts import NOTHING_KNOWN, AgentFacts
@@ -25,6 +26,10 @@ class CriterionGrader(ABC):
     @property
     def name(self) -> str:
         return self.criterion.metric
+
+    @property
+    def judge(self) -> ModelWish | None:
+        return self.criterion.judge
 
     @abstractmethod
     async def grade(self, conversation: Conversation, model: Model | None, key: CallKey) -> Graded:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
 import anyio
@@ -31,7 +32,8 @@ def no_model(criterion: Criterion) -> Skipped:
     if criterion.judge_model is None:
         return Skipped(NO_MODEL)
     return Skipped(
-        f"{NO_MODEL} (the criteria name {criterion.judge_model}: configure `model`, or name one with --model)"
+        f"{NO_MODEL} (the criteria name {criterion.judge_model}: configure `model`, set AGENTEST_MODEL, or name "
+        "one with --model)"
     )
 
 
@@ -55,10 +57,16 @@ class Panel:
     model: Model
     samples: int
     key: CallKey
+    places: AbstractAsyncContextManager[object] = field(default_factory=nullcontext)
+    """Has a place for a question, or is waited for."""
 
     @classmethod
     def of(cls, criterion: Criterion, model: Model, key: CallKey) -> Panel:
-        return cls(model, samples_of(criterion), replace(key, metric=criterion.metric))
+        """The panel for one conversation, of which so many questions are asked at once as the criterion allows."""
+        own = replace(key, metric=criterion.metric)
+        if criterion.parallelism_limit is None:
+            return cls(model, samples_of(criterion), own)
+        return cls(model, samples_of(criterion), own, anyio.Semaphore(criterion.parallelism_limit))
 
     async def ask(
         self, messages: Sequence[Message], answer: type[Answer], turn: int, nth: int = 0
@@ -68,7 +76,8 @@ class Panel:
         async def sample(n: int) -> Answer | str:
             key = replace(self.key, turn=turn, sample=nth * self.samples + n)
             try:
-                return await self.model.ask(messages, answer, key)
+                async with self.places:
+                    return await self.model.ask(messages, answer, key)
             except ModelError as error:
                 return str(error)
             except Exception as error:  # noqa: BLE001 - a model's defect costs its answer, not the run
