@@ -42,7 +42,7 @@ class Grader(Protocol):
         ...
 
     async def grade(self, conversation: Conversation, model: Model | None, key: CallKey) -> Graded:
-        """The scores. `model` is the one it wishes for, or else the configured judge; None: no judge is asked.
+        """The scores. `model` is the one that it wishes for, or the configured judge; None in an offline run.
 
         `key` says whose calls these are; a grader that asks more than once makes each key its own
         (`replace(key, turn=…, sample=…)`).

@@ -17,7 +17,8 @@ from agentest.errors import ConfigError, InvalidAnswer, ModelError, ModelUnavail
 from agentest.llm.live import Patience
 from agentest.llm.open import scripted
 from agentest.llm.port import Ledger, TransientError
-from agentest.scenarios.definition import ConversationPlan, Scenario
+from agentest.scenarios.conversation_plan import ConversationPlan
+from agentest.scenarios.definition import Scenario
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios
 from agentest.transcript import Blame, Ending, Turn
 

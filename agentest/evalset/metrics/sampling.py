@@ -32,8 +32,8 @@ def no_model(criterion: Criterion) -> Skipped:
     if criterion.judge_model is None:
         return Skipped(NO_MODEL)
     return Skipped(
-        f"{NO_MODEL} (the criteria name {criterion.judge_model}: configure `model`, set AGENTEST_MODEL, or name "
-        "one with --model)"
+        f"{NO_MODEL} (the criteria name {criterion.judge_model}: "
+        "configure `model`, set AGENTEST_MODEL, or name one with --model)"
     )
 
 
@@ -62,7 +62,7 @@ class Panel:
 
     @classmethod
     def of(cls, criterion: Criterion, model: Model, key: CallKey) -> Panel:
-        """The panel for one conversation, of which so many questions are asked at once as the criterion allows."""
+        """The panel for one conversation; it is asked as much at once as the criterion allows."""
         own = replace(key, metric=criterion.metric)
         if criterion.parallelism_limit is None:
             return cls(model, samples_of(criterion), own)
