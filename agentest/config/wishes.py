@@ -44,3 +44,8 @@ class ModelWish:
     """Whose judge it is."""
     not_sent: tuple[str, ...] = field(default=(), compare=False)
     """Keys of the model's configuration that have no place in our requests."""
+
+    @property
+    def place(self) -> str:
+        """Where it stands, for people."""
+        return f"{self.file}: {self.key}"

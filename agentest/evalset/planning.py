@@ -67,7 +67,7 @@ def prepare_eval(
     tools = load_mocks(asked.mocks) if asked.mocks else {}
     sets = case_sets(reads, asked.criteria, tools, request.root)
     plan = eval_plan(sets, loaded.config, agent, asked.num_runs, request.root)
-    notes = [*(warning for read in reads for warning in read.warnings), *_about_models(sets)]
+    notes = [warning for read in reads for warning in read.warnings]
     notes += [note for chosen in sets for note in unchecked(chosen)]
     return prepared_for(request, loaded, plan, notes, environ)
 
@@ -191,13 +191,3 @@ def load_mocks(path: Path) -> dict[str, Mock]:
         return parse_tools({"tools": module.tools})
     except ValueError as error:
         raise ScenarioError(f"--mocks: {path}: {error}") from None
-
-
-def _about_models(sets: Iterable[CaseSet]) -> list[str]:
-    """A note where criteria name models: another one is asked."""
-    named = {c.judge_model for chosen in sets for c in chosen.criteria.criteria if c.judge_model}
-    named |= {chosen.criteria.user.model for chosen in sets if chosen.criteria.user.model}
-    if not named:
-        return []
-    models = ", ".join(sorted(model for model in named if model))
-    return [f"the criteria name {models}: the models of the configuration are asked in their place"]

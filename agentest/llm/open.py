@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
+from agentest.config.wishes import ModelWish
+from agentest.errors import ConfigError
 from agentest.http.client import open_client, proxy_for
 from agentest.llm.adapters import litellm_adapter
 from agentest.llm.adapters.openai import OpenAIChatModel
@@ -26,6 +29,12 @@ class Models:
 
     user: Model | None = None
     judge: Model | None = None
+    named: Mapping[ModelWish, Model] = field(default_factory=dict)
+    """What files wish for, in place of the one of its role."""
+
+    def user_for(self, wish: ModelWish | None) -> Model | None:
+        """Who plays a user for which a file wishes for this model."""
+        return (self.named.get(wish) if wish else None) or self.user
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +60,12 @@ class ModelTerms:
 
 @asynccontextmanager
 async def open_models(
-    user: ModelSpec | None, judge: ModelSpec | None, terms: ModelTerms
+    user: ModelSpec | None,
+    judge: ModelSpec | None,
+    terms: ModelTerms,
+    named: Mapping[ModelWish, ModelSpec] = MappingProxyType({}),
 ) -> AsyncIterator[Models]:
-    """Open the models of the two roles; the same one for both where they are specified alike.
+    """Open the models of the two roles, the same one for both where they are specified alike, and named ones.
 
     Raises ConfigError for an unknown provider.
     """
@@ -63,7 +75,15 @@ async def open_models(
         judge_model = user_model
         if judge != user:
             judge_model = StructuredModel(await opener.answers(judge)) if judge else None
-        yield Models(user_model, judge_model)
+        wishes = {wish: await _named(opener, wish, spec) for wish, spec in named.items()}
+        yield Models(user_model, judge_model, wishes)
+
+
+async def _named(opener: _Opener, wish: ModelWish, spec: ModelSpec) -> Model:
+    try:
+        return StructuredModel(await opener.answers(spec))
+    except ConfigError as error:
+        raise ConfigError(f"{wish.place}: {error}") from None
 
 
 class _Opener:

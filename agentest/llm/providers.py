@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit
 
 from agentest.config.config import Config
 from agentest.config.fields import check_headers, check_url
 from agentest.config.models import JudgeSettings, ModelSettings, ProviderOptions
+from agentest.config.wishes import Sampling
 from agentest.errors import ConfigError
 from agentest.http.guard import literal
 
@@ -33,6 +34,8 @@ class ModelSpec:
     body: Mapping[str, Any] = field(default_factory=dict)
     temperature: float | None = None
     max_tokens: int | None = None
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+    """Further parameters that shape its answers: top_p, seed."""
     timeout_s: float = 120.0
     deadline_s: float = 600.0
     retries: int = 4
@@ -57,6 +60,14 @@ class ModelSpec:
         """
         each = 1 if self.local else REQUESTS_PER_CONVERSATION
         return self.max_concurrency or each * conversations
+
+
+class MissingAccess(ConfigError):
+    """Something that a model needs is not there. `what`: a key, in words."""
+
+    def __init__(self, message: str, what: str) -> None:
+        super().__init__(message)
+        self.what = what
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +118,17 @@ _LITELLM_KEYS = {
     "fireworks_ai": ("FIREWORKS_AI_API_KEY", "FIREWORKS_API_KEY"),
 }
 _FAMILIES = {
+    "chatgpt-": "openai",
     "gpt-": "openai",
     "o1": "openai",
     "o3": "openai",
     "o4": "openai",
     "claude": "anthropic",
     "gemini": "gemini",
+    "gemma-": "gemini",
 }
+_RESOURCES = frozenset({"apigee", "projects", "publishers"})
+"""What begins the name of a resource in Google's cloud, which says nothing of how to reach it from here."""
 _SPELLING = {"google": "gemini"}
 # Besides these, whatever stands before a slash may be a part of a model's name (`meta-llama/Llama-3.2-1B`).
 _PREFIXES = frozenset({*_DIRECT, *_LITELLM_KEYS, "azure", "azure_ai", "bedrock", "vertex_ai", "huggingface"})
@@ -136,12 +151,58 @@ def resolve(
     model, provider = _chosen(config, settings, override)
     if model is None and provider is None:
         return None
-    # A key or base URL of the top level is for the top level's provider: no other one gets to see it.
-    top = _provider_of(config.model, config.provider)
-    options = settings.provider_options
-    if top in (None, _provider_of(model, provider)):
-        options = _merged(config.provider_options, options)
+    options = _options_of_role(config, settings, _provider_of(model, provider))
     return _spec(model, provider, options, settings, config, environ)
+
+
+def resolve_named(
+    name: str,
+    config: Config,
+    settings: ModelSettings,
+    environ: Mapping[str, str],
+    override: str | None = None,
+) -> ModelSpec:
+    """A model that a file names in place of the configured one, with the settings of its role.
+
+    Args:
+        name: in LiteLLM's spelling, as `litellm_name` gives it.
+        settings, override: as in `resolve`. Their key and base URL hold for a model of the same provider.
+
+    Raises MissingAccess where its key is not there, ConfigError for one that cannot be used.
+    """
+    prefix = name.partition("/")[0]
+    role, top = (
+        _provider_of(*_chosen(config, settings, override)),
+        _provider_of(config.model, config.provider),
+    )
+    options = ProviderOptions()
+    if prefix == role:
+        options = _options_of_role(config, settings, role)
+    elif prefix == top:
+        options = config.provider_options
+    provider = "litellm" if "litellm" in (settings.provider, config.provider) else None
+    return _spec(name, provider, options, settings, config, environ)
+
+
+def litellm_name(written: str) -> str:
+    """The name of a model in LiteLLM's spelling, as ADK's files have it: bare, or with `models/` before it.
+
+    Raises ConfigError for a name that does not say whose model it is.
+    """
+    name = written.strip().removeprefix("models/")
+    prefix, slash, rest = name.partition("/")
+    if not slash:
+        return _family(name)
+    if prefix in _RESOURCES:
+        raise ConfigError(f"model {name!r} is a resource of Google's cloud; write it as vertex_ai/<model>")
+    return f"{_SPELLING.get(prefix, prefix)}/{rest}"
+
+
+def sampled(spec: ModelSpec, sampling: Sampling) -> ModelSpec:
+    """The same model, asked to answer as the sampling says; what it leaves out stays."""
+    given = sampling.given()
+    own = {name: given.pop(name) for name in ("temperature", "max_tokens") if name in given}
+    return replace(spec, **own, sampling={**spec.sampling, **given})
 
 
 def recorded(name: str, settings: ModelSettings) -> ModelSpec:
@@ -151,7 +212,7 @@ def recorded(name: str, settings: ModelSettings) -> ModelSpec:
 
 def parameters(spec: ModelSpec) -> dict[str, Any]:
     """What shapes the model's answers besides the question."""
-    values = {"temperature": spec.temperature, "max_tokens": spec.max_tokens}
+    values = {"temperature": spec.temperature, "max_tokens": spec.max_tokens, **spec.sampling}
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -180,6 +241,14 @@ def _provider_of(model: str | None, provider: str | None) -> str | None:
         return _litellm_spelling(model, provider).partition("/")[0]
     except ConfigError:
         return None
+
+
+def _options_of_role(config: Config, settings: ModelSettings, provider: str | None) -> ProviderOptions:
+    """What is configured of a role's provider: how to reach it, and with which key."""
+    # A key or base URL of the top level is for the top level's provider: no other one gets to see it.
+    if _provider_of(config.model, config.provider) in (None, provider):
+        return _merged(config.provider_options, settings.provider_options)
+    return settings.provider_options
 
 
 def _merged(base: ProviderOptions, own: ProviderOptions) -> ProviderOptions:
@@ -279,7 +348,7 @@ def _direct(
     variables = (provider.key_variable,) if provider.key_variable else ()
     api_key = _key(name, options, environ, variables)
     if provider.key_required and not api_key and base_url.rstrip("/") == provider.base_url:
-        raise ConfigError(_missing_key(name, provider.key_variable or ""))
+        raise _missing_key(name, provider.key_variable or "")
     return base_url, api_key
 
 
@@ -290,11 +359,12 @@ def _azure(
     base_url = options.base_url or _base_url_from(environ, ("AZURE_API_BASE",))
     api_key = _key(name, options, environ, ("AZURE_API_KEY",))
     if not base_url:
-        raise ConfigError(
-            f"model {name} needs the resource's URL: set AZURE_API_BASE or provider_options.base_url"
+        raise MissingAccess(
+            f"model {name} needs the resource's URL: set AZURE_API_BASE or provider_options.base_url",
+            "the environment variable AZURE_API_BASE",
         )
     if not api_key:
-        raise ConfigError(_missing_key(name, "AZURE_API_KEY"))
+        raise _missing_key(name, "AZURE_API_KEY")
     if "/openai/" in urlsplit(base_url).path:
         return base_url, api_key
     version = environ.get("AZURE_API_VERSION") or _AZURE_VERSION
@@ -339,12 +409,13 @@ def _litellm_key(prefix: str, name: str, options: ProviderOptions, environ: Mapp
         variables = (direct.key_variable,)
     key = _key(name, options, environ, variables)
     if variables and not key:
-        raise ConfigError(_missing_key(name, " or ".join(variables)))
+        raise _missing_key(name, " or ".join(variables))
     return key
 
 
-def _missing_key(name: str, variable: str) -> str:
-    return (
+def _missing_key(name: str, variable: str) -> MissingAccess:
+    return MissingAccess(
         f"model {name} needs a key: set the environment variable {variable}, "
-        "or run without a model with --offline"
+        "or run without a model with --offline",
+        f"the environment variable {variable}",
     )

@@ -46,7 +46,7 @@ async def open_models(
     if not (prepared.user or prepared.judge):
         return Models(), terms.ledger
     stack.callback(_close_recordings, recordings, session.stop)
-    models = await stack.enter_async_context(open_llm(prepared.user, prepared.judge, terms))
+    models = await stack.enter_async_context(open_llm(prepared.user, prepared.judge, terms, prepared.named))
     return models, terms.ledger
 
 
@@ -98,9 +98,14 @@ def recordings_of(
         prepared.loaded.redact,
         names={unit.scope: unit.scenario.name for unit in prepared.plan.units},
         models={role: spec.name for role, spec in models.items() if spec},
+        named={role: _names(prepared, role) for role in models},
         on_failure=on_failure,
     )
     return Recordings(Mode(options.tape), cassettes)
+
+
+def _names(prepared: Prepared, role: str) -> set[str]:
+    return {spec.name for wish, spec in prepared.named.items() if wish.role == role}
 
 
 def check_recordings(recordings: Recordings | None, plan: Plan) -> None:

@@ -44,15 +44,16 @@ def fitted(prepared: Prepared, processes: int = 1, allow: Callable[[int], int] =
         return prepared
     part = max(0, allowed - RESERVE) * processes / (conversations + calls)
     fewer = max(processes, int(conversations * part))
-    user, judge = (
-        spec and replace(spec, max_concurrency=max(processes, int(_most(spec, conversations) * part)))
-        for spec in (prepared.user, prepared.judge)
-    )
+
+    def lower(spec: ModelSpec) -> ModelSpec:
+        return replace(spec, max_concurrency=max(processes, int(_most(spec, conversations) * part)))
+
     lowered = replace(
         prepared,
         request=replace(prepared.request, options=replace(prepared.request.options, concurrency=fewer)),
-        user=user,
-        judge=judge,
+        user=prepared.user and lower(prepared.user),
+        judge=prepared.judge and lower(prepared.judge),
+        named={wish: lower(spec) for wish, spec in prepared.named.items()},
     )
     each = f" in each of {processes} processes" if processes > 1 else ""
     note = (
@@ -69,7 +70,10 @@ def _calls(prepared: Prepared, conversations: int) -> int:
         return 0
     user, judge = prepared.user, prepared.judge
     specs = [spec for spec in (user, judge if judge != user else None) if spec]
-    return sum(_most(spec, conversations) for spec in specs)
+    # A named model that differs from the configured one in its sampling alone shares its limit.
+    known = {(spec.base_url, spec.model) for spec in specs}
+    others = {(s.base_url, s.model): s for s in prepared.named.values() if (s.base_url, s.model) not in known}
+    return sum(_most(spec, conversations) for spec in (*specs, *others.values()))
 
 
 def _most(spec: ModelSpec, conversations: int) -> int:

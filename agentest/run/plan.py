@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from agentest.config.agent_types import AgentConfig, sight_of
 from agentest.config.config import Config
+from agentest.config.wishes import ModelWish
 from agentest.errors import ConfigError
 from agentest.evaluate.custom import Metric
 from agentest.evaluate.grading import Grader
@@ -96,6 +97,17 @@ class Plan:
     comparison: bool
     custom: tuple[Metric, ...] = ()
     units: tuple[Unit, ...] = field(default=())
+
+
+def wishes_of(units: Iterable[Unit]) -> list[ModelWish]:
+    """The models that files wish for, one for each place where one stands."""
+    found: dict[tuple[ModelWish, str], ModelWish] = {}
+    for unit in units:
+        led_by = unit.scenario.plan.model if unit.scenario.plan else None
+        for wish in (led_by, *(grader.judge for grader in unit.graders)):
+            if wish:
+                found.setdefault((wish, wish.place), wish)
+    return list(found.values())
 
 
 def make_plan(config: Config, discovered: Discovered, options: Options, root: Path) -> Plan:

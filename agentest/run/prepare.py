@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from agentest.config.config import REPORTERS, Config
 from agentest.config.fields import check_name
 from agentest.config.file import LoadedConfig, find, load
+from agentest.config.wishes import ModelWish
 from agentest.errors import ConfigError, UsageError
-from agentest.run.plan import Options, Plan, make_plan
+from agentest.run.plan import Options, Plan, make_plan, wishes_of
 from agentest.scenarios.discovery import Discovered, discover
 
 if TYPE_CHECKING:  # needed only where a model is configured
@@ -45,6 +46,8 @@ class Prepared:
     reporters: tuple[str, ...]
     user: ModelSpec | None = None
     judge: ModelSpec | None = None
+    named: Mapping[ModelWish, ModelSpec] = field(default_factory=dict)
+    """The models that files wish for and that are asked in place of the one of their role."""
     notes: tuple[str, ...] = ()
     """What the user should know before the run."""
     files: frozenset[Path] = frozenset()
@@ -59,7 +62,19 @@ class Prepared:
     def model_names(self) -> dict[str, str | None]:
         """Role → model; None is offline."""
         specs = {"user": self.user, "judge": self.judge}
-        return {role: spec.name if spec else None for role, spec in specs.items()}
+        roles = {role: spec.name if spec else None for role, spec in specs.items()}
+        return {**roles, **self._named_roles(roles)}
+
+    def _named_roles(self, roles: Mapping[str, str | None]) -> dict[str, str]:
+        """Who is asked in place of whom, for which metric or file."""
+        found: dict[str, str] = {}
+        for wish in wishes_of(self.plan.units) if self.named else ():
+            spec = self.named.get(wish)
+            if spec and spec.name != roles[wish.role]:
+                role = f"{wish.role} of {wish.metric or wish.file}"
+                taken = found.get(role, spec.name) != spec.name
+                found[f"{role} in {wish.file}" if taken else role] = spec.name
+        return found
 
 
 def prepare(request: Request, environ: MutableMapping[str, str] = os.environ) -> Prepared:
@@ -120,7 +135,10 @@ def prepared_for(
     """What a plan needs besides itself: its models, its reporters. Raises UsageError."""
     folder = cassette_folder(loaded.config, request.options, request.root)
     scopes = [unit.scope for unit in plan.units]
-    user, judge = _model_specs(loaded, request.options, folder, scopes, environ)
+    options = request.options
+    user, judge = _model_specs(loaded, options, folder, scopes, environ)
+    named, named_notes = _named_models(plan, loaded.config, options, (user, judge), folder, environ)
+    _check_cost([user, judge, *named.values()], options)
     reporters = request.reporters or tuple(loaded.config.reporters)
     return Prepared(
         request=request,
@@ -129,7 +147,8 @@ def prepared_for(
         reporters=reporters,
         user=user,
         judge=judge,
-        notes=tuple(notes),
+        named=named,
+        notes=(*notes, *named_notes),
         files=files,
     )
 
@@ -169,12 +188,41 @@ def _model_specs(
     specs = resolve(config, config.user, environ, override), resolve(config, config.judge, environ, override)
     if options.tape and not any(specs):
         raise ConfigError(f"--{options.tape} needs a model; configure `model`, or name one with --model")
-    if options.max_cost is not None:
-        from agentest.llm.budget import check_prices
-
-        unpriced = [s.name for s in specs if s and not s.priced]
-        check_prices([s.name for s in specs if s], options.max_cost, unpriced=unpriced)
     return specs
+
+
+def _named_models(
+    plan: Plan,
+    config: Config,
+    options: Options,
+    configured: tuple[ModelSpec | None, ModelSpec | None],
+    folder: Path,
+    environ: Mapping[str, str],
+) -> tuple[Mapping[ModelWish, ModelSpec], tuple[str, ...]]:
+    """The models that files wish for and that are asked, and notes on those that are not."""
+    wishes = () if options.offline else wishes_of(plan.units)
+    if not wishes:
+        return {}, ()
+    from agentest.run.named_models import Configured, named_models
+
+    replayed = None
+    if options.tape == "replay":
+        from agentest.llm.recording.cassette import recorded_named_models
+
+        replayed = recorded_named_models(folder, [unit.scope for unit in plan.units])
+    override = options.model or environ.get(MODEL_VARIABLE) or None
+    return named_models(wishes, Configured(config, environ, *configured, override, replayed))
+
+
+def _check_cost(specs: Sequence[ModelSpec | None], options: Options) -> None:
+    """Raise ConfigError if a cost is to be kept to and the price of a model to be asked is not known."""
+    if options.max_cost is None or options.tape == "replay" or options.dry_run:
+        return
+    from agentest.llm.budget import check_prices
+
+    asked = [spec for spec in specs if spec]
+    unpriced = [spec.name for spec in asked if not spec.priced]
+    check_prices([spec.name for spec in asked], options.max_cost, unpriced=unpriced)
 
 
 def _named_specs(config: Config, override: str | None) -> tuple[ModelSpec | None, ModelSpec | None]:

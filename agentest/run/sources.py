@@ -18,7 +18,6 @@ from agentest.conversation.loop import OnTurn, TurnLoop
 from agentest.conversation.plan_user import PlanUser
 from agentest.conversation.users import OfflineUser, ScriptedUser, SimulatedUser, User
 from agentest.llm.open import Models
-from agentest.llm.port import Model
 from agentest.messages import UserText
 from agentest.mocks.resolver import MockResolver
 from agentest.run.agents import open_agents
@@ -79,7 +78,7 @@ class LiveConversations:
     """Talks with the agents, now."""
 
     agents: Mapping[str, Agent]
-    user_model: Model | None = None
+    models: Models = Models()  # noqa: RUF009 - it holds nothing that could change
     unmocked_tools: Literal["error", "passthrough"] = "error"
     request_timeout_s: float = 30.0
     redact: Redactor = Redactor()  # noqa: RUF009 - it holds nothing that could change
@@ -114,11 +113,13 @@ class LiveConversations:
     def _user(self, unit: Unit, number: int) -> User:
         if unit.scenario.scripted:
             return ScriptedUser([UserText(t.user_message, t.attachments) for t in unit.scenario.turns])
-        if self.user_model is None:
+        plan = unit.scenario.plan
+        model = self.models.user_for(plan.model if plan else None)
+        if model is None:
             return OfflineUser(unit.scenario)
-        if unit.scenario.plan:
-            return PlanUser(self.user_model, unit.scenario.plan, unit.scope, number)
-        return SimulatedUser(self.user_model, unit.scenario, unit.scope, number)
+        if plan:
+            return PlanUser(model, plan, unit.scope, number)
+        return SimulatedUser(model, unit.scenario, unit.scope, number)
 
 
 def live_conversations(
@@ -128,7 +129,7 @@ def live_conversations(
     config = prepared.loaded.config
     return LiveConversations(
         agents=agents,
-        user_model=models.user,
+        models=models,
         unmocked_tools=config.unmocked_tools,
         request_timeout_s=config.request_timeout_ms / 1000,
         redact=prepared.loaded.redact,

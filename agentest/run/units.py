@@ -55,11 +55,12 @@ class UnitEvaluation:
         self._redact = connections.redact
         model = connections.models.judge
         self._judge = Judge(model, settings.samples, settings.batch) if model else None
+        self._named = connections.models.named
 
     @property
     def asks_judge(self) -> bool:
         """Whether a model judges."""
-        return self._judge is not None
+        return self._judge is not None or bool(self._named)
 
     def begin(self, unit: Unit, number: int) -> OngoingEvaluation:
         """The evaluation of one conversation, to which its turns are added as they close."""
@@ -70,6 +71,7 @@ class UnitEvaluation:
             custom=self._custom,
             graders=unit.graders,
             judge=self._judge,
+            named=self._named,
             redact=self._redact.error,
             blind=ways_to_see(unit.agent) if unit.sight is Sight.UNSEEN else None,
             agent=unit.agent,

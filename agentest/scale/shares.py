@@ -19,7 +19,7 @@ def worker_count(prepared: Prepared, wanted: int | str) -> int:
     """How many workers to start: no more than there are units, places and calls to divide among them."""
     count = cores() if wanted == AUTO else int(wanted)
     limits = [len(prepared.plan.units), prepared.concurrency]
-    for spec in (prepared.user, prepared.judge):
+    for spec in (prepared.user, prepared.judge, *prepared.named.values()):
         if spec:
             limits += [
                 n for n in (spec.max_concurrency, spec.requests_per_minute, spec.tokens_per_minute) if n
@@ -59,11 +59,16 @@ def part_of(prepared: Prepared, share: Share) -> Prepared:
         request=replace(prepared.request, options=options),
         user=_model_part(prepared.user, share),
         judge=_model_part(prepared.judge, share),
+        named={wish: _part(spec, share) for wish, spec in prepared.named.items()},
     )
 
 
 def _model_part(spec: ModelSpec | None, share: Share) -> ModelSpec | None:
-    return spec and replace(
+    return spec and _part(spec, share)
+
+
+def _part(spec: ModelSpec, share: Share) -> ModelSpec:
+    return replace(
         spec,
         max_concurrency=share.of_limit(spec.max_concurrency),
         requests_per_minute=share.of_limit(spec.requests_per_minute),

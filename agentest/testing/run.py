@@ -90,7 +90,7 @@ async def arun_scenarios(
             models = Models(opened, opened)
         source = LiveConversations(
             agents=clients,
-            user_model=models.user,
+            models=models,
             unmocked_tools=checked.unmocked_tools,
             request_timeout_s=checked.request_timeout_ms / 1000,
         )

@@ -23,7 +23,7 @@ from agentest.llm.adapters.openai import (
     usage_of,
 )
 from agentest.llm.port import ChatReply, ChatRequest, Message, RequestRefused, TransientError, joined
-from agentest.llm.providers import ModelSpec
+from agentest.llm.providers import ModelSpec, parameters
 from agentest.support.redact import Redactor
 from agentest.support.spelling import nearest
 
@@ -109,12 +109,11 @@ class LiteLLMChatModel:
                 key: value
                 for key, value in (
                     ("api_key", spec.api_key),
-                    ("temperature", spec.temperature),
-                    ("max_tokens", spec.max_tokens),
                     ("extra_headers", dict(spec.headers)),
                 )
-                if value or value == 0
+                if value
             },
+            **parameters(spec),
             **_with_api_base(spec),
         }
 

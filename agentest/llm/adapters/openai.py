@@ -18,7 +18,7 @@ from agentest.http.retries import CONNECTION_ERRORS, could_not_connect, describe
 from agentest.http.unpacking import CODINGS
 from agentest.llm.limits import hold_from_headers
 from agentest.llm.port import ChatReply, ChatRequest, Level, RequestRefused, TransientError, joined
-from agentest.llm.providers import ModelSpec
+from agentest.llm.providers import ModelSpec, parameters
 from agentest.support.redact import Redactor, header_secrets, url_secrets
 from agentest.transcript import Usage
 from agentest.version import __version__
@@ -44,11 +44,7 @@ class OpenAIChatModel:
         self._url = completions_url(spec.base_url)
         self._headers = _headers(spec)
         self._redact = Redactor(secrets_of(spec))
-        self._parameters: dict[str, Any] = {
-            key: value
-            for key, value in (("temperature", spec.temperature), ("max_tokens", spec.max_tokens))
-            if value is not None
-        }
+        self._parameters = parameters(spec)
 
     async def complete(self, request: ChatRequest) -> ChatReply:
         """One attempt. Raises TransientError, RequestRefused or ModelUnavailable."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
@@ -21,10 +21,12 @@ from anyio.lowlevel import checkpoint
 from agentest.errors import ModelError, ModelUnavailable
 from agentest.llm.port import Answered, Answers, CallKey, Ledger, Question
 from agentest.llm.recording.cassette_file import (
+    NO_HEADER,
     VERSION,
     Asked,
     Entries,
     Entry,
+    Header,
     cassette_path,
     digest,
     dump,
@@ -79,7 +81,7 @@ class _Cassette:
     """One file: what it holds, and what is to come into it."""
 
     path: Path
-    models: dict[str, str] = field(default_factory=dict)
+    header: Header = NO_HEADER
     recorded: Entries = field(default_factory=dict)
     fresh: Entries = field(default_factory=dict)
     begun: bool = False
@@ -96,6 +98,7 @@ class Cassettes:
     Args:
         names: scope → the scenario's name as `--scenario` takes it; messages call it by that.
         models: part (`user`, `judge`) → model of this run, also of parts that are never asked anything.
+        named: part → other models that this run may ask in its place.
         on_failure: receives every CassetteError before it is raised, to stop the run at the first.
     """
 
@@ -107,6 +110,7 @@ class Cassettes:
         *,
         names: Mapping[str, str] | None = None,
         models: Mapping[str, str] | None = None,
+        named: Mapping[str, Collection[str]] | None = None,
         on_failure: Callable[[CassetteError], None] = lambda _: None,
     ) -> None:
         self._folder = folder
@@ -114,6 +118,8 @@ class Cassettes:
         self._redact = redact
         self._names = names or {}
         self._models = models or {}
+        self._named = {(part, name) for part, names in (named or {}).items() for name in names}
+        self._named -= set(self._models.items())
         self._on_failure = on_failure
         self._cassettes: dict[str, _Cassette] = {}
         self._times: Counter[tuple[CallKey, int]] = Counter()
@@ -167,7 +173,7 @@ class Cassettes:
         for scope, cassette in self._cassettes.items():
             if cassette.fresh:
                 try:
-                    write_atomically(cassette.path, _document(scope, cassette, self._models))
+                    write_atomically(cassette.path, _document(scope, cassette, self._models, self._named))
                     cassette.partial.unlink(missing_ok=True)
                 except OSError as error:
                     problem = error
@@ -197,7 +203,7 @@ class Cassettes:
             cassette = _Cassette(cassette_path(self._folder, scope))
             if self._mode is not Mode.RECORD:
                 try:
-                    cassette.models, cassette.recorded = read(cassette.path, scope)
+                    cassette.header, cassette.recorded = read(cassette.path, scope)
                     if self._mode is Mode.FILL:
                         cassette.fresh, cassette.begun = salvage(cassette.partial, scope), True
                 except (OSError, ValueError) as error:
@@ -278,13 +284,12 @@ def recorded_models(folder: Path, scopes: Iterable[str] | None = None) -> dict[s
 
     Raises CassetteError when there is none, one is damaged, or they disagree.
     """
-    every = folder.glob("*.jsonl") if scopes is None else (cassette_path(folder, s) for s in scopes)
-    paths = sorted(path for path in every if path.exists())
+    paths = _paths(folder, scopes)
     if not paths:
         raise CassetteError(f"nothing is recorded in {folder}. Record it first: agentest run --{Mode.RECORD}")
     models: dict[str, tuple[str, Path]] = {}
     for path in paths:
-        for part, model in _models_of(path).items():
+        for part, model in _header_of(path).models.items():
             known, first = models.setdefault(part, (model, path))
             if known != model:
                 raise CassetteError(
@@ -294,22 +299,42 @@ def recorded_models(folder: Path, scopes: Iterable[str] | None = None) -> dict[s
     return {part: model for part, (model, _) in models.items()}
 
 
-def _models_of(path: Path) -> dict[str, str]:
+def recorded_named_models(folder: Path, scopes: Iterable[str] | None = None) -> frozenset[str]:
+    """The models that answered in place of a part's. Raises CassetteError for a damaged cassette."""
+    return frozenset(name for path in _paths(folder, scopes) for name in _header_of(path).named)
+
+
+def _paths(folder: Path, scopes: Iterable[str] | None) -> list[Path]:
+    every = folder.glob("*.jsonl") if scopes is None else (cassette_path(folder, s) for s in scopes)
+    return sorted(path for path in every if path.exists())
+
+
+def _header_of(path: Path) -> Header:
     try:
         with path.open("rb") as file:
-            return read_header(file.readline())[1]
+            return read_header(file.readline())
     except (OSError, ValueError) as error:
         advice = f"Restore the file, or record it again: agentest run --{Mode.RECORD}"
         raise CassetteError(f"{path}:1: {error}. {advice}") from None
 
 
-def _document(scope: str, cassette: _Cassette, configured: Mapping[str, str]) -> bytes:
-    models = {**configured, **cassette.models}
-    models |= {entry.part: entry.asked.model for entry in cassette.fresh.values()}
-    # A file is of one model a part: what another one answered would never be found again.
+def _document(
+    scope: str, cassette: _Cassette, configured: Mapping[str, str], named: Collection[tuple[str, str]]
+) -> bytes:
+    models = {**configured, **cassette.header.models}
+    fresh = cassette.fresh.values()
+    models |= dict(entry.answers_for for entry in fresh if entry.answers_for not in named)
+    # A file is of one model a part, and of named ones: what others answered would never be found again.
     merged = {**cassette.recorded, **cassette.fresh}.values()
-    entries = [entry for entry in merged if entry.asked.model == models[entry.part]]
-    header = {"cassette": VERSION, "scenario": scope, "models": dict(sorted(models.items()))}
+    kept = {*models.items(), *named}
+    entries = [entry for entry in merged if entry.answers_for in kept]
+    header: dict[str, Any] = {
+        "cassette": VERSION,
+        "scenario": scope,
+        "models": dict(sorted(models.items())),
+    }
+    if others := {entry.asked.model for entry in entries if entry.answers_for in named}:
+        header["named"] = sorted(others)
     answers = [to_json(entry) for entry in sorted(entries, key=lambda entry: entry.asked.order)]
     end = {"end": True, "answers": len(answers)}
     return b"".join(dump(line) + b"\n" for line in (header, *answers, end))

@@ -71,6 +71,11 @@ class Entry:
         """Whose model was asked: the `user` one or the `judge`, who also sorts failures."""
         return "user" if self.asked.key.role == "user" else "judge"
 
+    @property
+    def answers_for(self) -> tuple[str, str]:
+        """Part and model."""
+        return self.part, self.asked.model
+
     def answered(self) -> Answered:
         """The answer, as the model gave it. Raises ModelUnavailable where there was none."""
         if self.kind == "error":
@@ -89,17 +94,32 @@ def cassette_path(folder: Path, scope: str) -> Path:
     return folder / f"{words or 'scenario'}-{digest(scope, 8)}.jsonl"
 
 
-def read(path: Path, scope: str) -> tuple[dict[str, str], Entries]:
-    """Models and answers of a file; none where there is no file. ValueError says where it is damaged."""
+@dataclass(frozen=True, slots=True)
+class Header:
+    """The first line of a file: whose answers it holds."""
+
+    scenario: str
+    models: Mapping[str, str]
+    """Part (`user`, `judge`) → its model."""
+    named: tuple[str, ...] = ()
+    """Other models that answered, as a file named them in place of a part's."""
+
+
+NO_HEADER = Header("", {})
+
+
+def read(path: Path, scope: str) -> tuple[Header, Entries]:
+    """Header and answers of a file; none where there is no file. ValueError says where it is damaged."""
     try:
         lines = path.read_bytes().rstrip(b"\r\n").split(b"\n")
     except FileNotFoundError:
-        return {}, {}
+        return NO_HEADER, {}
     number, ended, entries = 1, False, Entries()
     try:
-        header_scope, models = read_header(lines[0])
-        if header_scope != scope:
-            raise ValueError(f"this is the cassette of {header_scope}, not of {scope}: the file was renamed")
+        header = read_header(lines[0])
+        if header.scenario != scope:
+            other = header.scenario
+            raise ValueError(f"this is the cassette of {other}, not of {scope}: the file was renamed")
         for number, line in enumerate(lines[1:], 2):  # noqa: B007 - the handler below names it
             if ended:
                 raise ValueError(
@@ -110,21 +130,21 @@ def read(path: Path, scope: str) -> tuple[dict[str, str], Entries]:
             if ended:
                 _check_end(data, len(entries))
             else:
-                _add(entries, to_entry(data, scope), models)
+                _add(entries, to_entry(data, scope), header)
         if not ended:
             raise ValueError(
                 f"the file ends after {len(entries)} answers without its end line: it was cut off"
             )
     except ValueError as error:
         raise ValueError(f"{path}:{number}: {error}") from None
-    return models, entries
+    return header, entries
 
 
-def _add(entries: Entries, entry: Entry, models: Mapping[str, str]) -> None:
+def _add(entries: Entries, entry: Entry, header: Header) -> None:
     if entry.asked.slot in entries:
         raise ValueError(f"a second answer to {entry.asked}: the file was edited by hand or badly merged")
-    model = models.get(entry.part)
-    if entry.asked.model != model:
+    model = header.models.get(entry.part)
+    if entry.asked.model not in (model, *header.named):
         raise ValueError(f"this answer is of {entry.asked.model}, the header says {model}")
     entries[entry.asked.slot] = entry
 
@@ -141,7 +161,7 @@ def salvage(path: Path, scope: str) -> Entries:
     return entries
 
 
-def read_header(line: bytes) -> tuple[str, dict[str, str]]:
+def read_header(line: bytes) -> Header:
     header = parse(line)
     if "cassette" not in header:
         raise ValueError("this is no cassette: its first line is not a cassette's header")
@@ -149,10 +169,10 @@ def read_header(line: bytes) -> tuple[str, dict[str, str]]:
         raise ValueError(
             f"this is a cassette of version {header['cassette']!r}, and this Agentest knows {VERSION}"
         )
-    scenario, models = header.get("scenario"), header.get("models")
-    if not isinstance(scenario, str) or not isinstance(models, dict):
+    scenario, models, named = header.get("scenario"), header.get("models"), header.get("named", [])
+    if not isinstance(scenario, str) or not isinstance(models, dict) or not isinstance(named, list):
         raise ValueError("the header lacks the scenario or the models: it was edited by hand")
-    return scenario, models
+    return Header(scenario, models, tuple(map(str, named)))
 
 
 def _check_end(end: Mapping[str, Any], answers: int) -> None:
