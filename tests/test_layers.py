@@ -54,7 +54,7 @@ FLOORS: list[dict[str, str]] = [
     # What it does with them.
     {
         "conversation": "agents llm scenarios mocks errors messages transcript storing support",
-        "evaluate": "llm scenarios errors metrics results sight transcript storing support",
+        "evaluate": "llm scenarios config errors metrics results sight transcript storing support",
     },
     {
         "run": "conversation evaluate agents llm scenarios config mocks errors events messages metrics "

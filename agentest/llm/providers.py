@@ -361,7 +361,7 @@ def _azure(
     if not base_url:
         raise MissingAccess(
             f"model {name} needs the resource's URL: set AZURE_API_BASE or provider_options.base_url",
-            "the environment variable AZURE_API_BASE",
+            "AZURE_API_BASE in the environment",
         )
     if not api_key:
         raise _missing_key(name, "AZURE_API_KEY")
@@ -417,5 +417,5 @@ def _missing_key(name: str, variable: str) -> MissingAccess:
     return MissingAccess(
         f"model {name} needs a key: set the environment variable {variable}, "
         "or run without a model with --offline",
-        f"the environment variable {variable}",
+        f"{variable} in the environment",
     )

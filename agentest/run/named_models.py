@@ -106,7 +106,7 @@ def _about(missed: Sequence[ModelWish], problem: str, configured: Configured) ->
     """Who is not asked and why, and who is in their place."""
     wish = missed[0]
     own = configured.of(wish)
-    instead = f"the configured {own.name} is asked in its place" if own else _NOBODY[wish.role]
+    instead = f"the configured model {own.name} is asked in its place" if own else _NOBODY[wish.role]
     return f"{_named_by(missed)}, which {problem}: {instead}"
 
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentest.config.wishes import ModelWish, Sampling
 from agentest.errors import UsageError
 from agentest.evalset.formats.criteria import (
     Criteria,
@@ -79,7 +80,9 @@ def test_every_option_in_either_spelling() -> None:
             match_type=MatchType.ANY_ORDER,
             ignore_args=True,
             judge_model="m",
+            judge_sampling=Sampling(top_p=1),
             num_samples=3,
+            parallelism_limit=2,
             rubrics=(Rubric("a", RubricContent("It is polite.")),),
             evaluate_intermediate_nl_responses=True,
             include_intermediate_responses_in_final=True,
@@ -254,7 +257,7 @@ def test_user_simulator() -> None:
     """The simulated user's model, limit and instructions are read in either spelling."""
     text = "{{stop_signal}} {{ conversation_plan }}{% if conversation_history %}…{% endif %}"
     given = {"type": "llm_backed", "model": "m", "maxAllowedInvocations": 3, "customInstructions": text}
-    assert parse({"userSimulatorConfig": given}).user == UserSimulator("m", 3, text)
+    assert parse({"userSimulatorConfig": given}).user == UserSimulator(ModelWish("user", "m"), 3, text)
     assert parse({"user_simulator_config": {"model_configuration": {}}}).user == UserSimulator()
 
 

@@ -186,9 +186,8 @@ def test_whatever_litellm_knows_is_let_through(model: str, body: dict[str, str])
 
 def test_the_real_litellm_is_asked(told: dict[str, Any]) -> None:
     """An unknown provider is told when models are opened, before any question; all that it knows pass."""
-    assert told["unknown"]["error"] == (
-        "model opnai/gpt-5: there is no provider `opnai`; did you mean `openai/gpt-5`?"
-    )
+    error = "model opnai/gpt-5: there is no provider `opnai`; did you mean `openai/gpt-5`?"
+    assert told["unknown"]["errors"] == [error, f"test_config.json: criteria.safety_v1: {error}"]
     assert told["unknown"]["refused"] == []
     assert told["unknown"]["known"] > 50
 

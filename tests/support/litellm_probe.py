@@ -141,6 +141,7 @@ async def laddered(adapter: Any) -> dict[str, Any]:
 
 async def unknown(adapter: Any) -> dict[str, Any]:
     """What becomes of a provider that does not exist, and of all that do."""
+    from agentest.config.wishes import ModelWish
     from agentest.errors import ConfigError
     from agentest.llm.open import ModelTerms, open_models
     from agentest.llm.providers import ModelSpec
@@ -151,13 +152,15 @@ async def unknown(adapter: Any) -> dict[str, Any]:
             adapter.check_provider(ModelSpec(f"{name}/m", f"{name}/m"), litellm)
         except ConfigError:
             refused.append(name)
-    told = ""
-    try:
-        async with open_models(None, ModelSpec("opnai/gpt-5", "opnai/gpt-5"), ModelTerms(4)):
-            pass
-    except ConfigError as error:
-        told = str(error)
-    return {"error": told, "refused": refused, "known": len(litellm.provider_list)}
+    nobody, told = ModelSpec("opnai/gpt-5", "opnai/gpt-5"), []
+    wish = ModelWish("judge", "opnai/gpt-5", file="test_config.json", key="criteria.safety_v1")
+    for judge, named in ((nobody, {}), (None, {wish: nobody})):
+        try:
+            async with open_models(None, judge, ModelTerms(4), named):
+                pass
+        except ConfigError as error:
+            told.append(str(error))
+    return {"errors": told, "refused": refused, "known": len(litellm.provider_list)}
 
 
 async def cases() -> dict[str, Any]:

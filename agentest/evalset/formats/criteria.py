@@ -393,6 +393,7 @@ def _within(threshold: float, bounds: tuple[float, float], metric: str, source: 
 
 _MESSAGES = {
     "missing": "is missing",
+    "string_too_short": "must not be empty",
     "extra_forbidden": "is not a key that is known here",
     "model_type": "must be an object",
     "dict_type": "must be an object",
