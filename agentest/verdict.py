@@ -6,6 +6,7 @@ reporters show it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from operator import add
@@ -79,8 +80,9 @@ def decide(
         # With a rate, single conversations may fail; their reasons count only when too many do.
         reasons = [*missed, *reasons] if missed else [r for r in reasons if r.status is Status.ERRORED]
     reasons += _error_reasons(deduplication, fail_on)
-    reasons += _threshold_reasons(conversations, thresholds, exact)
-    reasons += _unscored_reasons(conversations)
+    by_threshold = list(_threshold_reasons(conversations, thresholds, exact))
+    told = {reason.metric for reason in by_threshold if reason.actual is None}
+    reasons += [*by_threshold, *(r for r in _unscored_reasons(conversations) if r.metric not in told)]
     if not conversations:
         reasons.append(Reason(Status.ERRORED, ReasonKind.INTERRUPTED, "no conversation was finished"))
     failed = [r for r in reasons if r.status is Status.FAILED]
@@ -257,13 +259,15 @@ def _group_message(group: ErrorGroup) -> str:
 def _threshold_reasons(
     conversations: Sequence[ConversationResult], thresholds: Mapping[str, float], exact: bool
 ) -> Iterator[Reason]:
-    skipped = skipped_metrics(conversations)
+    skipped, problems = skipped_metrics(conversations), _problems(conversations)
     for metric in metric_verdicts(averages(conversations, exact=exact), thresholds, exact=exact):
         if metric.score is not None and metric.status is Status.FAILED:
             message = f"{metric.name}: average {metric.score:.2f} is below the threshold {metric.threshold:g}"
             yield _threshold_reason(metric, Status.FAILED, message)
         elif metric.status is Status.ERRORED or metric.name in skipped:
             why = f" ({skipped[metric.name]})" if metric.name in skipped else ""
+            if metric.score is None and metric.name in problems:
+                why = f": {problems[metric.name][0]}"
             message = f"{metric.name} has a threshold of {metric.threshold:g} but could not be scored{why}"
             yield _threshold_reason(metric, Status.ERRORED, message)
 
@@ -281,15 +285,19 @@ def _threshold_reason(metric: MetricVerdict, status: Status, message: str) -> Re
 
 def _unscored_reasons(conversations: Sequence[ConversationResult]) -> Iterator[Reason]:
     """One reason for each metric that could not be scored somewhere."""
-    problems: dict[str, list[str]] = {}
-    asked: dict[str, int] = {}
-    for name, result in _metric_results(conversations):
-        asked[name] = asked.get(name, 0) + 1
-        if isinstance(result, Unscored):
-            problems.setdefault(name, []).append(result.error)
-    for name, errors in problems.items():
+    asked = Counter(name for name, _ in _metric_results(conversations))
+    for name, errors in _problems(conversations).items():
         message = f"{name} could not be scored {len(errors)} of {_times(asked[name])}: {errors[0]}"
         yield Reason(Status.ERRORED, ReasonKind.UNSCORED, message, metric=name)
+
+
+def _problems(conversations: Sequence[ConversationResult]) -> dict[str, list[str]]:
+    """Metric → why it could not be scored, each time that it could not."""
+    problems: dict[str, list[str]] = {}
+    for name, result in _metric_results(conversations):
+        if isinstance(result, Unscored):
+            problems.setdefault(name, []).append(result.error)
+    return problems
 
 
 def _times(count: int) -> str:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from agentest.evalset.api.service_requests import EvaluateRequest as EvaluateRequest
     from agentest.evalset.api.service_requests import InferenceRequest as InferenceRequest
     from agentest.evalset.api.service_requests import InferenceResult as InferenceResult
+    from agentest.evalset.formats.metric_info import Interval as Interval
+    from agentest.evalset.formats.metric_info import MetricInfo as MetricInfo
+    from agentest.evalset.formats.metric_info import MetricValueInfo as MetricValueInfo
     from agentest.evalset.formats.model import Blob as Blob
     from agentest.evalset.formats.model import Content as Content
     from agentest.evalset.formats.model import ConversationScenario as ConversationScenario
@@ -41,9 +44,8 @@ if TYPE_CHECKING:
     from agentest.evalset.metrics.own import EvalStatus as EvalStatus
     from agentest.evalset.metrics.own import EvaluationResult as EvaluationResult
     from agentest.evalset.metrics.own import Evaluator as Evaluator
-    from agentest.evalset.metrics.own import Interval as Interval
-    from agentest.evalset.metrics.own import MetricInfo as MetricInfo
     from agentest.evalset.metrics.own import PerInvocationResult as PerInvocationResult
+    from agentest.evalset.prebuilt import PrebuiltMetrics as PrebuiltMetrics
 
 _HOME = {
     "AgentEvaluator": "api.agent_evaluator",
@@ -67,12 +69,14 @@ _HOME = {
     "InferenceRequest": "api.service_requests",
     "InferenceResult": "api.service_requests",
     "IntermediateData": "formats.model",
-    "Interval": "metrics.own",
+    "Interval": "formats.metric_info",
     "Invocation": "formats.model",
     "LocalEvalService": "api.local_eval_service",
-    "MetricInfo": "metrics.own",
+    "MetricInfo": "formats.metric_info",
+    "MetricValueInfo": "formats.metric_info",
     "Part": "formats.model",
     "PerInvocationResult": "metrics.own",
+    "PrebuiltMetrics": "prebuilt",
     "Rubric": "formats.model",
     "RubricContent": "formats.model",
     "SessionInput": "formats.model",

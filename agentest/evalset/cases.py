@@ -28,7 +28,7 @@ from agentest.evalset.formats.reading import ReadSet
 from agentest.evalset.metrics.beside_the_reply import expects_responses, expects_state
 from agentest.evalset.metrics.facts import facts_of
 from agentest.evalset.metrics.graders import make_grader
-from agentest.evalset.metrics.own import Code
+from agentest.evalset.metrics.own_code import OwnMetric
 from agentest.mocks.binding import Mock, RecordedAnswer
 from agentest.results import (
     CaseId,
@@ -57,7 +57,7 @@ class CaseSet:
     read: ReadSet
     criteria: Criteria
     tools: Mapping[str, Mock] = field(default_factory=dict)
-    evaluators: Mapping[str, Code] = field(default_factory=dict)
+    evaluators: Mapping[str, OwnMetric] = field(default_factory=dict)
     """Metric → what scores it, for metrics of the user's own."""
     graded: bool = True
     """False holds the conversations and grades nothing."""

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from types import MappingProxyType
 
 from pydantic import ValidationError
 
@@ -27,7 +26,7 @@ from agentest.evalset.formats.reading import (
     select,
 )
 from agentest.evalset.formats.targets import find_eval_sets, parse_target
-from agentest.evalset.metrics.own import Code, load_code
+from agentest.evalset.metrics.own_code import OwnMetric, own_metrics
 from agentest.mocks.binding import Mock
 from agentest.run.plan import Plan, Unit, agents_under_test, placed
 from agentest.run.prepare import Prepared, Request, check_reporters, prepared_for
@@ -141,11 +140,10 @@ def case_sets(
     """
 
     @cache
-    def in_file(path: Path) -> tuple[Criteria, dict[str, Code]]:
-        criteria = read_criteria(path)
-        return criteria, load_evaluators(criteria, root)
+    def in_file(path: Path) -> tuple[Criteria, dict[str, OwnMetric]]:
+        return own_metrics(read_criteria(path), root)
 
-    def of(read: ReadSet) -> tuple[Criteria, dict[str, Code]]:
+    def of(read: ReadSet) -> tuple[Criteria, dict[str, OwnMetric]]:
         beside = read.path.parent / CRITERIA_FILE
         if criteria_file is not None:
             return in_file(criteria_file)
@@ -154,14 +152,6 @@ def case_sets(
         return in_file(beside) if beside.is_file() else (DEFAULT, {})
 
     return [CaseSet(read, criteria, tools, codes) for read in reads for criteria, codes in [of(read)]]
-
-
-def load_evaluators(
-    criteria: Criteria, root: Path, codes: Mapping[str, Code] = MappingProxyType({})
-) -> dict[str, Code]:
-    """The code of the criteria's custom metrics, but for those in `codes`. Raises ConfigError."""
-    own = {n: load_code(n, metric.path, root) for n, metric in criteria.custom.items() if n not in codes}
-    return {**own, **codes}
 
 
 def eval_plan(sets: Sequence[CaseSet], config: Config, agent: str | None, num_runs: int, root: Path) -> Plan:

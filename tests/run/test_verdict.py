@@ -127,7 +127,7 @@ def test_failing_comes_before_erring_and_reasons_are_all_kept() -> None:
     """A scenario that failed and erred has failed, with every reason and the failing ones first."""
     both = decided([talk(turn(helpfulness=DOWN), blame=Blame.MODEL), talk(turn(ok=False))], helpfulness=4)
     assert both.status is Status.FAILED
-    assert [r.status for r in both.reasons] == [Status.FAILED] + [Status.ERRORED] * 3
+    assert [r.status for r in both.reasons] == [Status.FAILED] + [Status.ERRORED] * 2
 
 
 def test_reasons_say_where() -> None:
@@ -230,6 +230,13 @@ def test_an_unscored_metric_is_told_once_with_its_count() -> None:
         [talk(turn(helpfulness=DOWN)), talk(turn(helpfulness=4), turn(1, helpfulness=DOWN))]
     ).reasons
     assert reason.message == "helpfulness could not be scored 2 of 3 times: 503: down"
+
+
+def test_a_threshold_on_an_unscored_metric_is_one_reason() -> None:
+    """A metric without any score for its threshold is told once, with what went wrong."""
+    [reason] = decided([talk(turn(helpfulness=DOWN)), talk(turn(helpfulness=DOWN))], helpfulness=4).reasons
+    assert reason.kind is ReasonKind.THRESHOLD
+    assert reason.message == "helpfulness has a threshold of 4 but could not be scored: 503: down"
 
 
 GOOD, BAD, UNKNOWN = talk(turn()), talk(turn(ok=False)), talk(turn(), blame=Blame.MODEL)

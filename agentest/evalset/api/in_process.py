@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,8 +20,9 @@ from agentest.evalset.formats.criteria import Criteria, parse_criteria
 from agentest.evalset.formats.model import EVAL_SET, EvalSet
 from agentest.evalset.formats.problems import Names, problems
 from agentest.evalset.formats.reading import MAX_PROBLEMS, Form, ReadSet
-from agentest.evalset.metrics.own import Code, Evaluator, check_code
-from agentest.evalset.planning import agent_at, load_evaluators, loaded_with
+from agentest.evalset.metrics.own import Code
+from agentest.evalset.metrics.own_code import OwnMetric, check_code, metric_name, own_metrics
+from agentest.evalset.planning import agent_at, loaded_with
 from agentest.events import Emit
 from agentest.mocks.binding import Mock
 from agentest.results import RunResult
@@ -72,31 +74,41 @@ def read_set(eval_set: EvalSet, path: Path | None = None) -> ReadSet:
 
 def criteria_of(
     criteria: Mapping[str, Any], evaluators: Evaluators, root: Path
-) -> tuple[Criteria, dict[str, Code]]:
+) -> tuple[Criteria, dict[str, OwnMetric]]:
     """Criteria that are given as values, and what scores the user's own metrics. Raises UsageError."""
     if not isinstance(criteria, Mapping):
         raise UsageError(f"criteria: expected a mapping of metrics, found {safe_repr(criteria)}")
     codes = _by_metric(evaluators)
-    content = snake_keys(criteria, _FILE_KEYS) if "criteria" in criteria else {"criteria": dict(criteria)}
-    own = {name: {"code_config": {"name": f"{name} (given)"}} for name in codes}
-    content["custom_metrics"] = {**(content.get("custom_metrics") or {}), **own}
+    content = snake_keys(criteria, _FILE_KEYS) if "criteria" in criteria else {"criteria": criteria}
+    if isinstance(named := content["criteria"], Mapping):
+        content["criteria"] = {_plain(metric): criterion for metric, criterion in named.items()}
+    given = {name: {"code_config": {"name": f"{name} (given)"}} for name in codes}
+    content["custom_metrics"] = {**(content.get("custom_metrics") or {}), **given}
     parsed = parse_criteria(content, "criteria", root)
-    return parsed, load_evaluators(parsed, root, codes)
+    _about_unused(parsed, codes)
+    return own_metrics(parsed, root, codes)
 
 
 def _by_metric(evaluators: Evaluators) -> dict[str, Code]:
     if isinstance(evaluators, Mapping):
-        return {name: check_code(name, code) for name, code in evaluators.items()}
-    return {_metric_name(code): check_code(_metric_name(code), code) for code in evaluators}
+        return {str(_plain(name)): check_code(str(_plain(name)), code) for name, code in evaluators.items()}
+    named = [(metric_name(code), code) for code in evaluators]
+    for name, times in Counter(name for name, _ in named).items():
+        if times > 1:
+            raise UsageError(f"evaluators: {times} of them score the metric `{name}`; name each its own")
+    return {name: check_code(name, code) for name, code in named}
 
 
-def _metric_name(code: Code) -> str:
-    own = getattr(code, "metric_name", "")
-    if own:
-        return str(own)
-    if isinstance(code, Evaluator) or (isinstance(code, type) and issubclass(code, Evaluator)):
-        return code.get_metric_info().metric_name
-    return str(getattr(code, "__name__", repr(code)))
+def _plain(metric: Any) -> Any:
+    """A metric's name as text, where it is given as a constant: ours, or google-adk's."""
+    return metric.value if isinstance(metric, Enum) else metric
+
+
+def _about_unused(criteria: Criteria, codes: Mapping[str, Code]) -> None:
+    unused = sorted(codes.keys() - {criterion.metric for criterion in criteria.criteria})
+    if unused:
+        names = ", ".join(f"`{name}`" for name in unused)
+        warn([f"no criterion names {names}, so the evaluator is not asked; add {{{unused[0]!r}: {{}}}}"])
 
 
 def mocks(tools: Mapping[str, Any] | None) -> dict[str, Mock]:

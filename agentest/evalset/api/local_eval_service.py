@@ -18,7 +18,8 @@ from agentest.evalset.api.service_requests import (
 from agentest.evalset.cases import CaseSet, unchecked
 from agentest.evalset.formats.criteria import Criteria
 from agentest.evalset.formats.model import EvalCase, EvalSet, Invocation
-from agentest.evalset.metrics.own import EvalStatus, actual_invocations
+from agentest.evalset.metrics.own import EvalStatus
+from agentest.evalset.metrics.own_grader import actual_invocations
 from agentest.evalset.planning import eval_plan
 from agentest.results import ConversationResult, MetricVerdict, RunResult, ScenarioResult, Status
 from agentest.run.prepare import Request, prepared_for

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 from collections import Counter
@@ -38,6 +39,8 @@ CRITERIA_FILE = "test_config.json"
 """How the file beside evaluation sets is called that holds their criteria."""
 STOP_SIGNAL = "</finished>"
 MAX_INVOCATIONS = 20
+_NOT_GIVEN = math.inf
+"""Stands for a threshold that is not given. No score reaches it: nothing can pass by it."""
 _UNBOUNDED = (-sys.float_info.max, sys.float_info.max)
 
 
@@ -96,6 +99,11 @@ class Criterion:
             metric=self.metric,
             not_sent=self.not_sent,
         )
+
+    @property
+    def has_threshold(self) -> bool:
+        """False for a metric of the user's own whose default holds, until that is known (`own_metrics`)."""
+        return self.threshold != _NOT_GIVEN
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +165,8 @@ class _CustomCriterion(BaseModel):
 
     model_config = ConfigDict(strict=True)
 
-    threshold: float
+    threshold: float | None = None
+    """None: the metric's default."""
 
 
 class _BuiltinCriterion(Judges):
@@ -228,6 +237,8 @@ class _ValueInfo(_CriteriaObject):
 class _MetricInfo(_CriteriaObject):
     metric_name: str | None = None
     description: str | None = None
+    default_threshold: float | None = None
+    experimental: bool = False
     metric_value_info: _ValueInfo = _ValueInfo()
     requires_threshold: bool = True
 
@@ -339,6 +350,8 @@ def _criterion(
     written = _with_threshold(metric, written)
     if metric in custom:
         base = _checked(_CustomCriterion, written, source, "criteria", metric)
+        if base.threshold is None:
+            return Criterion(metric, _NOT_GIVEN, written=_without_null(written))
         threshold = _within(base.threshold, custom[metric].bounds(), metric, source)
         return Criterion(metric, threshold, written=written)
     if metric not in ADK_METRICS:
@@ -374,6 +387,10 @@ def _with_threshold(metric: str, written: Any) -> Any:
     if own is None or not isinstance(written, Mapping) or written.get("threshold") is not None:
         return written
     return {**written, "threshold": own}
+
+
+def _without_null(written: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in written.items() if key != "threshold"}
 
 
 def _unknown_metric(metric: str, custom: Mapping[str, Any]) -> str:

@@ -9,7 +9,8 @@ from agentest.evalset.formats.model import EvalCase
 from agentest.evalset.metrics.beside_the_reply import FinalSessionState, IntermediateResponses
 from agentest.evalset.metrics.deterministic import ResponseMatch, ToolTrajectory, ToolTrajectoryF1
 from agentest.evalset.metrics.facts import NOTHING_KNOWN, AgentFacts
-from agentest.evalset.metrics.own import Code, CustomGrader
+from agentest.evalset.metrics.own_code import OwnMetric
+from agentest.evalset.metrics.own_grader import CustomGrader
 from agentest.evaluate.grading import Grader
 from agentest.metrics import ADK_METRICS, one_for_each
 
@@ -26,7 +27,10 @@ _DETERMINISTIC: Mapping[str, Callable[[EvalCase, Criterion], Grader]] = one_for_
 
 
 def make_grader(
-    case: EvalCase, criterion: Criterion, evaluators: Mapping[str, Code], facts: AgentFacts = NOTHING_KNOWN
+    case: EvalCase,
+    criterion: Criterion,
+    evaluators: Mapping[str, OwnMetric],
+    facts: AgentFacts = NOTHING_KNOWN,
 ) -> Grader:
     """What measures the criterion's metric for this case. Raises UsageError where the case forbids it."""
     if criterion.metric in evaluators:

@@ -1,36 +1,21 @@
-"""Evaluators of the user's own: a class or a function that scores a whole conversation's invocations."""
+"""Evaluators of the user's own: the classes that they are written with, and those of their results."""
 
 from __future__ import annotations
 
 import inspect
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from enum import IntEnum
-from numbers import Real
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any, Self
 
-from pydantic import TypeAdapter
-
-from agentest.errors import ConfigError
+from agentest.evalset.formats.metric_info import MetricInfo
 from agentest.evalset.formats.model import Invocation
-from agentest.evalset.metrics.base import CriterionGrader
-from agentest.evaluate.grading import Graded
-from agentest.llm.port import CallKey, Model
-from agentest.results import MetricResult, Score, Skipped
-from agentest.store.invocations import turn_invocation
-from agentest.support.calling import result_of
-from agentest.support.deadlines import TimeLimit
-from agentest.support.importing import import_object
-from agentest.support.json_text import copied, safe_repr
-from agentest.transcript import Conversation
-
-_INVOCATION = TypeAdapter(Invocation)
-_TIMEOUT_S = 300.0
+from agentest.support.json_text import safe_repr
+from agentest.support.spelling import did_you_mean, snake_keys
 
 
 class EvalStatus(IntEnum):
@@ -49,6 +34,8 @@ class PerInvocationResult:
     expected_invocation: Invocation | None = None
     score: float | None = None
     eval_status: EvalStatus = EvalStatus.NOT_EVALUATED
+    reason: str = ""
+    """Why the score is what it is, or why there is none; shown with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,32 +45,14 @@ class EvaluationResult:
     overall_score: float | None = None
     overall_eval_status: EvalStatus = EvalStatus.NOT_EVALUATED
     per_invocation_results: Sequence[PerInvocationResult] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """A range of scores."""
-
-    min_value: float = 0.0
-    max_value: float = 1.0
-    open_at_min: bool = False
-    open_at_max: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class MetricInfo:
-    """What an evaluator measures."""
-
-    metric_name: str
-    description: str = ""
-    interval: Interval = Interval()
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class EvalMetric:
-    """The metric that a function of the user's own receives.
+    """The metric that code of the user's own scores: `self.metric`, or the first argument of a function.
 
-    The threshold is the criterion's: google-adk gives such functions no other.
+    A function gets no threshold but the criterion's: google-adk gives it no other.
     """
 
     metric_name: str
@@ -93,146 +62,102 @@ class EvalMetric:
 
 
 class Evaluator(ABC):
-    """Base of custom evaluators. `threshold` is the criterion's, or the class's own default."""
+    """Base of custom evaluators.
 
-    metric_name: ClassVar[str] = ""
+        class Polite(Evaluator):
+            def __init__(self, threshold: float = 0.8) -> None:
+                super().__init__(metric_name="polite", threshold=threshold)
+
+    In a run, `threshold` is the criterion's; where that gives none, the `default_threshold` of
+    `get_metric_info()`, else the one that the class gives itself.
+    """
+
+    metric_name: str = ""
     threshold: float = 1.0
+    _criterion: SimpleNamespace | None = None
+    _made_with: bool = False
+    """Whether the instance was made with arguments: then its threshold was chosen."""
 
-    def __init__(self, threshold: float | None = None) -> None:
-        if threshold is not None:
-            self.threshold = threshold
+    def __new__(cls, *args: Any, **named: Any) -> Self:
+        self = super().__new__(cls)
+        object.__setattr__(self, "_made_with", bool(args or named))  # a frozen dataclass, too
+        return self
+
+    def __init__(
+        self,
+        threshold: float | Mapping[str, Any] | EvalMetric | None = None,
+        metric_name: str | None = None,
+        **spelled: Any,
+    ) -> None:
+        """Take name and threshold: as keywords, or as one mapping; keys are read in either spelling.
+
+        Raises TypeError for another key, ValueError for a threshold that is no number.
+        """
+        first = _definition(threshold)
+        named = {} if metric_name is None else {"metric_name": metric_name}
+        given = _known({**first, **named, **spelled}, type(self).__name__)
+        if given.get("metric_name"):
+            self.metric_name = str(given["metric_name"])
+        if given.get("threshold") is not None:
+            self.threshold = _number(given["threshold"], type(self).__name__)
+
+    @property
+    def metric(self) -> EvalMetric:
+        """Name, threshold and criterion."""
+        criterion = self._criterion or SimpleNamespace(threshold=self.threshold)
+        return EvalMetric(self.metric_name or type(self).__name__, self.threshold, criterion)
 
     @abstractmethod
     def evaluate_invocations(
-        self, actual: Sequence[Invocation], expected: Sequence[Invocation] | None
-    ) -> EvaluationResult | Awaitable[EvaluationResult]:
-        """The scores; plain or async. `expected` is None for a simulated conversation."""
+        self, actual_invocations: list[Invocation], expected_invocations: Any, /
+    ) -> EvaluationResult | Mapping[str, Any] | Awaitable[EvaluationResult | Mapping[str, Any]]:
+        """The scores; plain or async. A mapping has the keys of an EvaluationResult.
+
+        `expected_invocations` is a list as long as the other, or None for a simulated conversation.
+        """
 
     @classmethod
-    def get_metric_info(cls) -> MetricInfo:
-        """What the evaluator measures."""
-        return MetricInfo(cls.metric_name or cls.__name__, inspect.getdoc(cls) or "")
+    def get_metric_info(cls) -> MetricInfo | Mapping[str, Any]:
+        """What the evaluator measures; a mapping has the keys of a MetricInfo."""
+        return MetricInfo(metric_name=cls.metric_name or cls.__name__, description=inspect.getdoc(cls) or "")
+
+
+def held_to(evaluator: Evaluator, threshold: float, written: Mapping[str, Any]) -> Evaluator:
+    """The evaluator, made for one conversation, with the criterion in its `metric`."""
+    evaluator.threshold = threshold
+    evaluator._criterion = SimpleNamespace(**deepcopy(dict(written)))
+    return evaluator
+
+
+def chosen_threshold(evaluator: Evaluator) -> float | None:
+    """The threshold that the user made the evaluator with; None where it has that of its class."""
+    return evaluator.threshold if evaluator._made_with else None
 
 
 Code = type[Evaluator] | Evaluator | Callable[..., Any]
 """What scores a metric: an Evaluator, its class, or a function `(metric, actual, expected, scenario)`."""
 
 
-@dataclass(frozen=True, slots=True)
-class CustomGrader(CriterionGrader):
-    """Grades by code of the user's own."""
-
-    code: Code
-
-    async def grade(self, conversation: Conversation, model: Model | None, key: CallKey) -> Graded:
-        """The scores by invocation. Whatever the code raises is the caller's to keep."""
-        del model, key  # such code has ways of its own
-        actual, limit = actual_invocations(conversation), TimeLimit(_TIMEOUT_S)
-        try:
-            evaluation = await result_of(self._evaluate, actual, limit=limit)
-        except TimeoutError:
-            if limit.expired:
-                raise TimeoutError(f"the evaluator gave no result within {_TIMEOUT_S:g} s") from None
-            raise
-        return _graded(evaluation, len(actual), self.criterion.threshold)
-
-    def _evaluate(self, actual: list[Invocation]) -> Any:
-        turns = self.case.conversation
-        expected = None if turns is None else deepcopy(list(turns[: len(actual)]))  # it belongs to all runs
-        scenario = self.case.conversation_scenario
-        if isinstance(self.code, Evaluator | type):
-            evaluator = self.code(self.criterion.threshold) if isinstance(self.code, type) else self.code
-            return _call(evaluator.evaluate_invocations, actual, expected, scenario)
-        criterion = SimpleNamespace(**deepcopy(dict(self.criterion.written)))
-        metric = EvalMetric(self.criterion.metric, None, criterion)
-        return _call(self.code, metric, actual, expected, scenario)
+def _definition(given: float | Mapping[str, Any] | EvalMetric | None) -> dict[str, Any]:
+    """The first argument of an evaluator as keys: a threshold, or a whole metric."""
+    if isinstance(given, EvalMetric):
+        return {"metric_name": given.metric_name, "threshold": given.threshold}
+    return dict(given) if isinstance(given, Mapping) else {"threshold": given}
 
 
-def actual_invocations(conversation: Conversation) -> list[Invocation]:
-    """The conversation's turns as invocations."""
-    return [
-        _INVOCATION.validate_python(
-            copied(turn_invocation(turn, f"{conversation.conversation_id}-{turn.turn_index}"))
-        )
-        for turn in conversation.turns
-    ]
-
-
-def _call(function: Callable[..., Any], *args: object) -> Any:
-    """Call with as many arguments as the function takes: later ones were added to ADK over time."""
-    parameters = inspect.signature(function).parameters.values()
-    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
-        return function(*args)
-    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    return function(*args[: len(positional)])
-
-
-def _graded(evaluation: Any, invocations: int, threshold: float) -> Graded:
-    """Reads our EvaluationResult, or ADK's own, which has the same attributes.
-
-    Raises TypeError or ValueError for what is no result, or one that contradicts the threshold.
-    """
-    if not hasattr(evaluation, "overall_score"):
-        raise TypeError(f"expected an EvaluationResult, but the evaluator gave {safe_repr(evaluation)}")
-    results = list(getattr(evaluation, "per_invocation_results", None) or ())
-    if results and len(results) != invocations:
-        raise ValueError(f"the evaluator gave {len(results)} results for {invocations} invocations")
-    turns: dict[int, MetricResult] = {
-        index: _score(result.score) for index, result in enumerate(results) if result.score is not None
-    }
-    if turns:
-        statuses = [(r.score, getattr(r, "eval_status", None)) for r in results if r.score is not None]
-        _check_direction(statuses, threshold)
-        return Graded(turns)
-    if evaluation.overall_score is None:
-        return Graded(whole=Skipped("the evaluator gave no score"))
-    whole = _score(evaluation.overall_score)
-    _check_direction(
-        [(evaluation.overall_score, getattr(evaluation, "overall_eval_status", None))], threshold
-    )
-    return Graded(whole=whole)
-
-
-def _check_direction(statuses: Sequence[tuple[float, Any]], threshold: float) -> None:
-    """Raises ValueError when every status says the opposite of its score: less is better.
-
-    google-adk then turns the comparison round. Here a score passes from its threshold on, always, so that
-    such a metric would pass where it should fail.
-    """
-    names = [(score, getattr(status, "name", None)) for score, status in statuses if score != threshold]
-    known = [(score, name == "PASSED") for score, name in names if name in ("PASSED", "FAILED")]
-    if known and all((score > threshold) != passed for score, passed in known):
-        score, passed = known[0]
-        raise ValueError(
-            f"the evaluator says {'PASSED' if passed else 'FAILED'} for the score {score:g} with the "
-            f"threshold {threshold:g}, but a score passes from its threshold on; give scores of which more "
-            "is better, and statuses by the criterion's threshold or none"
-        )
-
-
-def _score(value: Any) -> Score:
-    if not isinstance(value, Real) or not math.isfinite(value):
-        raise TypeError(f"expected a finite number as score, but the evaluator gave {safe_repr(value)}")
-    return Score(float(value), "")
-
-
-def load_code(name: str, path: str, root: Path) -> Code:
-    """The evaluator or function at an import path, `pkg.mod.name` or `pkg.mod:name`. Raises ConfigError."""
-    module, _, attribute = path.rpartition("." if ":" not in path else ":")
+def _known(given: Mapping[str, Any], evaluator: str) -> dict[str, Any]:
+    known = ("metric_name", "threshold")
     try:
-        code = import_object(f"{module}:{attribute}", root)
+        keys = snake_keys(given, known)
     except ValueError as error:
-        raise ConfigError(f"custom_metrics.{name}: {error}") from None
-    return check_code(name, code)
+        raise TypeError(f"{evaluator}: {error}") from None
+    for key in keys:
+        if key not in known:
+            raise TypeError(f"{evaluator}: unknown key {key!r}; {did_you_mean(str(key), known)}")
+    return keys
 
 
-def check_code(name: str, code: Any) -> Code:
-    """The class or function, if it can grade. Raises ConfigError."""
-    if isinstance(code, type) and not issubclass(code, Evaluator):
-        raise ConfigError(
-            f"custom_metrics.{name}: {code.__name__} is no Evaluator; subclass agentest.evalset.Evaluator"
-        )
-    if not callable(code) and not isinstance(code, Evaluator):
-        raise ConfigError(f"custom_metrics.{name}: {code!r} is neither a function nor an Evaluator")
-    checked: Code = code
-    return checked
+def _number(value: Any, evaluator: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"{evaluator}: the threshold must be a number, found {safe_repr(value)}")
+    return float(value)
