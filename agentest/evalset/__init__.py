@@ -12,12 +12,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from agentest.evalset.api.agent_evaluator import AgentEvaluator as AgentEvaluator
     from agentest.evalset.api.agent_evaluator import EvaluationFailed as EvaluationFailed
-    from agentest.evalset.api.local_eval_service import EvalCaseResult as EvalCaseResult
-    from agentest.evalset.api.local_eval_service import EvalMetricResult as EvalMetricResult
-    from agentest.evalset.api.local_eval_service import (
+    from agentest.evalset.api.evaluation_results import EvalCaseResult as EvalCaseResult
+    from agentest.evalset.api.evaluation_results import EvalMetricResult as EvalMetricResult
+    from agentest.evalset.api.evaluation_results import (
         EvalMetricResultPerInvocation as EvalMetricResultPerInvocation,
     )
     from agentest.evalset.api.local_eval_service import LocalEvalService as LocalEvalService
+    from agentest.evalset.api.prebuilt_evaluators import (
+        FinalResponseMatchV2Evaluator as FinalResponseMatchV2Evaluator,
+    )
+    from agentest.evalset.api.prebuilt_evaluators import RougeEvaluator as RougeEvaluator
+    from agentest.evalset.api.prebuilt_evaluators import SafetyEvaluatorV1 as SafetyEvaluatorV1
+    from agentest.evalset.api.prebuilt_evaluators import TrajectoryEvaluator as TrajectoryEvaluator
     from agentest.evalset.api.service_requests import EvaluateRequest as EvaluateRequest
     from agentest.evalset.api.service_requests import InferenceRequest as InferenceRequest
     from agentest.evalset.api.service_requests import InferenceResult as InferenceResult
@@ -53,10 +59,10 @@ _HOME = {
     "Content": "formats.model",
     "ConversationScenario": "formats.model",
     "EvalCase": "formats.model",
-    "EvalCaseResult": "api.local_eval_service",
+    "EvalCaseResult": "api.evaluation_results",
     "EvalMetric": "metrics.own",
-    "EvalMetricResult": "api.local_eval_service",
-    "EvalMetricResultPerInvocation": "api.local_eval_service",
+    "EvalMetricResult": "api.evaluation_results",
+    "EvalMetricResultPerInvocation": "api.evaluation_results",
     "EvalSet": "formats.model",
     "EvalStatus": "metrics.own",
     "EvaluateRequest": "api.service_requests",
@@ -64,6 +70,7 @@ _HOME = {
     "EvaluationResult": "metrics.own",
     "Evaluator": "metrics.own",
     "FileData": "formats.model",
+    "FinalResponseMatchV2Evaluator": "api.prebuilt_evaluators",
     "FunctionCall": "formats.model",
     "FunctionResponse": "formats.model",
     "InferenceRequest": "api.service_requests",
@@ -77,9 +84,12 @@ _HOME = {
     "Part": "formats.model",
     "PerInvocationResult": "metrics.own",
     "PrebuiltMetrics": "prebuilt",
+    "RougeEvaluator": "api.prebuilt_evaluators",
     "Rubric": "formats.model",
     "RubricContent": "formats.model",
+    "SafetyEvaluatorV1": "api.prebuilt_evaluators",
     "SessionInput": "formats.model",
+    "TrajectoryEvaluator": "api.prebuilt_evaluators",
     "UserBehavior": "formats.personas",
     "UserPersona": "formats.personas",
 }

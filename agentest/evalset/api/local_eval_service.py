@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from agentest.evalset.api.in_process import AgentLike, configuration, criteria_of, mocks, read_set, run_result
+from agentest.evalset.api.evaluation_results import (
+    EvalCaseResult,
+    EvalMetricResultPerInvocation,
+    eval_status,
+    metric_result,
+    overall_reason,
+    turn_result,
+)
+from agentest.evalset.api.in_process import AgentLike, configuration, criteria_of, mocks, read_set
 from agentest.evalset.api.service_requests import (
     EvaluateRequest,
     InferenceRequest,
@@ -15,51 +24,15 @@ from agentest.evalset.api.service_requests import (
     evaluate_request,
     inference_request,
 )
+from agentest.evalset.api.streaming import results_as_they_come
 from agentest.evalset.cases import CaseSet, unchecked
 from agentest.evalset.formats.criteria import Criteria
-from agentest.evalset.formats.model import EvalCase, EvalSet, Invocation
-from agentest.evalset.metrics.own import EvalStatus
+from agentest.evalset.formats.model import EvalCase, EvalSet
 from agentest.evalset.metrics.own_grader import actual_invocations
 from agentest.evalset.planning import eval_plan
-from agentest.results import ConversationResult, MetricVerdict, RunResult, ScenarioResult, Status
+from agentest.results import ConversationResult, ScenarioResult
 from agentest.run.prepare import Request, prepared_for
 from agentest.transcript import Blame, Conversation, Ending, Failure
-from agentest.verdict import turn_verdict
-
-_STATUS = {Status.PASSED: EvalStatus.PASSED, Status.FAILED: EvalStatus.FAILED}
-
-
-@dataclass(frozen=True, slots=True)
-class EvalMetricResult:
-    """A metric's score, None where there is none, and its status."""
-
-    metric_name: str
-    threshold: float
-    score: float | None
-    eval_status: EvalStatus
-
-
-@dataclass(frozen=True, slots=True)
-class EvalMetricResultPerInvocation:
-    """An invocation beside what was expected, and its scores by each criterion."""
-
-    actual_invocation: Invocation
-    expected_invocation: Invocation | None
-    eval_metric_results: Sequence[EvalMetricResult] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class EvalCaseResult:
-    """The result of one case."""
-
-    eval_set_id: str
-    eval_id: str
-    final_eval_status: EvalStatus
-    overall_eval_metric_results: Sequence[EvalMetricResult]
-    eval_metric_result_per_invocation: Sequence[EvalMetricResultPerInvocation]
-    session_id: str
-    scenario: ScenarioResult = field(repr=False)
-    """The case in Agentest's own results, with the reasons of its verdict."""
 
 
 class LocalEvalService:
@@ -76,15 +49,20 @@ class LocalEvalService:
     async def perform_inference(
         self, request: InferenceRequest | Mapping[str, Any]
     ) -> AsyncIterator[InferenceResult]:
-        """Hold every case's conversation once. Results come when all have been held."""
+        """Hold every case's conversation once. Each is given when it has ended, so their order may differ.
+
+        Leaving the loop early ends the conversations that are under way.
+        """
         eval_set = inference_request(request).selected()
         chosen = CaseSet(read_set(eval_set), Criteria(()), self._tools, graded=False)
-        result = await self._run([chosen])
-        for scenario, case in zip(result.scenarios, eval_set.eval_cases, strict=True):
-            yield _inference(scenario, eval_set.eval_set_id, case)
+        cases = {case.eval_id: case for case in eval_set.eval_cases}
+        async with aclosing(self._results([chosen])) as results:
+            async for scenario in results:
+                case = cases[scenario.case.eval_id if scenario.case else ""]
+                yield _inference(scenario, eval_set.eval_set_id, case)
 
     async def evaluate(self, request: EvaluateRequest | Mapping[str, Any]) -> AsyncIterator[EvalCaseResult]:
-        """Evaluate conversations that were held. Results come when all have been evaluated."""
+        """Evaluate conversations that were held. Each is given when it is evaluated."""
         asked = evaluate_request(request)
         criteria, codes = criteria_of(asked.criteria, asked.evaluators, self._root)
         # Held several times, a case has one name more than once: a place of its own tells each apart.
@@ -93,18 +71,19 @@ class LocalEvalService:
             CaseSet(read_set(EvalSet(one.eval_set_id, (one.case,)), Path(place)), criteria, {}, codes)
             for place, one in places.items()
         ]
-        result = await self._run(sets, {place: _conversation(one) for place, one in places.items()})
-        for scenario, one in zip(result.scenarios, asked.inference_results, strict=True):
-            yield _case_result(scenario, one)
+        held = {place: _conversation(one) for place, one in places.items()}
+        async with aclosing(self._results(sets, held)) as results:
+            async for scenario in results:
+                yield _case_result(scenario, places[scenario.file])
 
-    async def _run(
+    def _results(
         self, sets: Sequence[CaseSet], held: Mapping[str, Conversation] | None = None
-    ) -> RunResult:
+    ) -> AsyncGenerator[ScenarioResult]:
         """Run the sets. `held`: the path of each → the conversation that was held already."""
         plan = eval_plan(sets, self._loaded.config, self._name, 1, self._root)
         finished = None if held is None else {unit.scope: [held[unit.file]] for unit in plan.units}
         prepared = prepared_for(Request(self._root), self._loaded, plan, _notes(sets))
-        return await run_result(prepared, finished=finished)
+        return results_as_they_come(prepared, finished)
 
 
 def _notes(sets: Sequence[CaseSet]) -> list[str]:
@@ -144,8 +123,11 @@ def _case_result(scenario: ScenarioResult, one: InferenceResult) -> EvalCaseResu
     return EvalCaseResult(
         eval_set_id=one.eval_set_id,
         eval_id=one.eval_case_id,
-        final_eval_status=_eval_status(scenario.verdict.status),
-        overall_eval_metric_results=[_metric(verdict) for verdict in scenario.metric_verdicts],
+        final_eval_status=eval_status(scenario.verdict.status),
+        overall_eval_metric_results=[
+            metric_result(verdict, overall_reason(verdict.name, scenario))
+            for verdict in scenario.metric_verdicts
+        ],
         eval_metric_result_per_invocation=[
             invocation
             for conversation in scenario.conversations
@@ -167,22 +149,9 @@ def _invocations(
             invocation,
             expected[n] if n < len(expected) else None,
             [
-                _metric(turn_verdict(name, threshold, metrics.get(n, {}).get(name)))
+                turn_result(name, threshold, (metrics.get(n, {}), conversation.metrics))
                 for name, threshold in scenario.thresholds.items()
             ],
         )
         for n, invocation in enumerate(actual)
     ]
-
-
-def _metric(verdict: MetricVerdict) -> EvalMetricResult:
-    return EvalMetricResult(
-        metric_name=verdict.name,
-        threshold=verdict.threshold,
-        score=verdict.score,
-        eval_status=_eval_status(verdict.status),
-    )
-
-
-def _eval_status(status: Status) -> EvalStatus:
-    return _STATUS.get(status, EvalStatus.NOT_EVALUATED)

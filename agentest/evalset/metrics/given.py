@@ -1,0 +1,70 @@
+"""Invocations that somebody hands over, as a conversation that the graders know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from agentest.evalset.formats.model import (
+    FunctionCall,
+    FunctionResponse,
+    IntermediateData,
+    Invocation,
+    InvocationEvents,
+    text_of,
+    tool_calls,
+    tool_responses,
+)
+from agentest.store.invocations import unwrapped
+from agentest.transcript import Conversation, Ending, Remark, ToolCall, Turn
+
+
+def conversation_of(invocations: Sequence[Invocation]) -> Conversation:
+    """The invocations as the turns of a conversation."""
+    turns = tuple(_turn(invocation, index) for index, invocation in enumerate(invocations))
+    return Conversation("invocations", turns, Ending.SCRIPT_FINISHED)
+
+
+def _turn(invocation: Invocation, index: int) -> Turn:
+    data = invocation.intermediate_data
+    return Turn(
+        turn_index=index,
+        user_message=text_of(invocation.user_content),
+        agent_message=text_of(invocation.final_response),
+        tool_calls=tuple(_call(call, response, index) for call, response in _answered(data)),
+        remarks=tuple(_remarks(data)),
+    )
+
+
+def _answered(
+    data: IntermediateData | InvocationEvents | None,
+) -> Iterator[tuple[FunctionCall, FunctionResponse | None]]:
+    """Each call with its response: the one of its id, else the next of its name."""
+    left = list(tool_responses(data))
+    for call in tool_calls(data):
+        same_id = (r for r in left if r.id is not None and r.id == call.id)
+        same_name = (r for r in left if r.name == call.name and (r.id is None or call.id is None))
+        response = next(same_id, None) or next(same_name, None)
+        if response is not None:
+            left.remove(response)
+        yield call, response
+
+
+def _call(call: FunctionCall, response: FunctionResponse | None, index: int) -> ToolCall:
+    answer: Any = response.response if response else None
+    return ToolCall(
+        name=call.name or "",
+        args=call.args,  # absent arguments stay absent: to ADK they are not the same as none
+        result=unwrapped(answer) if answer is not None else None,
+        mocked=False,
+        turn_index=index,
+    )
+
+
+def _remarks(data: IntermediateData | InvocationEvents | None) -> Iterator[Remark]:
+    if isinstance(data, InvocationEvents):
+        said = ((event.author, text_of(event.content)) for event in data.invocation_events)
+    else:
+        pairs = data.intermediate_responses if data else ()
+        said = ((author, "\n".join(p.text for p in parts if p.text)) for author, parts in pairs)
+    yield from (Remark(author, text) for author, text in said if text)
