@@ -26,7 +26,7 @@ from agentest.evalset.formats.reading import (
     select,
 )
 from agentest.evalset.formats.targets import find_eval_sets, parse_target
-from agentest.evalset.metrics.own_code import OwnMetric, own_metrics
+from agentest.evalset.metrics.own_code import OwnMetric, about_experimental, own_metrics
 from agentest.mocks.binding import Mock
 from agentest.run.plan import Plan, Unit, agents_under_test, placed
 from agentest.run.prepare import Prepared, Request, check_reporters, prepared_for
@@ -68,6 +68,7 @@ def prepare_eval(
     plan = eval_plan(sets, loaded.config, agent, asked.num_runs, request.root)
     notes = [warning for read in reads for warning in read.warnings]
     notes += [note for chosen in sets for note in unchecked(chosen)]
+    notes += about_experimental({n: metric for chosen in sets for n, metric in chosen.evaluators.items()})
     return prepared_for(request, loaded, plan, notes, environ)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from agentest.errors import AgentestError, UsageError
 from agentest.evalset.api.in_process import (
     AgentLike,
+    CriteriaLike,
     Evaluators,
     as_eval_set,
     configuration,
@@ -21,6 +22,7 @@ from agentest.evalset.api.in_process import (
 )
 from agentest.evalset.cases import CaseSet, unchecked
 from agentest.evalset.formats.model import EvalSet
+from agentest.evalset.metrics.own_code import about_experimental
 from agentest.evalset.migrate import migrate
 from agentest.evalset.planning import EvalRequest, eval_plan, prepare_eval
 from agentest.report.console.scenario import scenario_lines
@@ -78,7 +80,7 @@ class AgentEvaluator:
     async def evaluate_eval_set(
         agent: AgentLike,
         eval_set: EvalSet | Mapping[str, Any],
-        criteria: Mapping[str, Any],
+        criteria: CriteriaLike,
         num_runs: int = 2,
         print_detailed_results: bool = False,
         *,
@@ -100,7 +102,8 @@ class AgentEvaluator:
         chosen = CaseSet(read_set(as_eval_set(eval_set)), parsed, mocks(tools), codes)
         plan = eval_plan([chosen], loaded.config, name, num_runs, root)
         request = Request(root, detailed=print_detailed_results)
-        await _evaluated(prepared_for(request, loaded, plan, list(unchecked(chosen))))
+        notes = [*unchecked(chosen), *about_experimental(codes)]
+        await _evaluated(prepared_for(request, loaded, plan, notes))
 
     @staticmethod
     def migrate_eval_data_to_new_schema(

@@ -23,6 +23,7 @@ from agentest.evalset.formats.reading import MAX_PROBLEMS, Form, ReadSet
 from agentest.evalset.metrics.own import Code
 from agentest.evalset.metrics.own_code import OwnMetric, check_code, metric_name, own_metrics
 from agentest.evalset.planning import agent_at, loaded_with
+from agentest.evalset.prebuilt import PrebuiltMetrics
 from agentest.events import Emit
 from agentest.mocks.binding import Mock
 from agentest.results import RunResult
@@ -40,6 +41,8 @@ AgentLike = Any
 `endpoint`."""
 Evaluators = Mapping[str, Code] | Sequence[Code]
 """The user's own evaluators, by metric or by their own `metric_name`."""
+CriteriaLike = Mapping[str, Any] | Mapping[PrebuiltMetrics, Any]
+"""Metric → threshold or criterion, or the content of a test_config.json."""
 T = TypeVar("T")
 _FILE_KEYS = ("criteria", "custom_metrics", "user_simulator_config")
 
@@ -73,7 +76,7 @@ def read_set(eval_set: EvalSet, path: Path | None = None) -> ReadSet:
 
 
 def criteria_of(
-    criteria: Mapping[str, Any], evaluators: Evaluators, root: Path
+    criteria: CriteriaLike, evaluators: Evaluators, root: Path
 ) -> tuple[Criteria, dict[str, OwnMetric]]:
     """Criteria that are given as values, and what scores the user's own metrics. Raises UsageError."""
     if not isinstance(criteria, Mapping):
@@ -81,7 +84,7 @@ def criteria_of(
     codes = _by_metric(evaluators)
     content = snake_keys(criteria, _FILE_KEYS) if "criteria" in criteria else {"criteria": criteria}
     if isinstance(named := content["criteria"], Mapping):
-        content["criteria"] = {_plain(metric): criterion for metric, criterion in named.items()}
+        content["criteria"] = {plain_name(metric): criterion for metric, criterion in named.items()}
     given = {name: {"code_config": {"name": f"{name} (given)"}} for name in codes}
     content["custom_metrics"] = {**(content.get("custom_metrics") or {}), **given}
     parsed = parse_criteria(content, "criteria", root)
@@ -91,7 +94,10 @@ def criteria_of(
 
 def _by_metric(evaluators: Evaluators) -> dict[str, Code]:
     if isinstance(evaluators, Mapping):
-        return {str(_plain(name)): check_code(str(_plain(name)), code) for name, code in evaluators.items()}
+        return {
+            str(plain_name(name)): check_code(str(plain_name(name)), code)
+            for name, code in evaluators.items()
+        }
     named = [(metric_name(code), code) for code in evaluators]
     for name, times in Counter(name for name, _ in named).items():
         if times > 1:
@@ -99,7 +105,7 @@ def _by_metric(evaluators: Evaluators) -> dict[str, Code]:
     return {name: check_code(name, code) for name, code in named}
 
 
-def _plain(metric: Any) -> Any:
+def plain_name(metric: Any) -> Any:
     """A metric's name as text, where it is given as a constant: ours, or google-adk's."""
     return metric.value if isinstance(metric, Enum) else metric
 

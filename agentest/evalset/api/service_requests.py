@@ -7,9 +7,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agentest.errors import UsageError
-from agentest.evalset.api.in_process import Evaluators, as_eval_set, validated
+from agentest.evalset.api.in_process import (
+    CriteriaLike,
+    Evaluators,
+    as_eval_set,
+    plain_name,
+    validated,
+)
 from agentest.evalset.formats.model import EVAL_CASE, EvalCase, EvalSet, Invocation
 from agentest.evalset.formats.problems import Names
+from agentest.evalset.metrics.own import EvalMetric
 from agentest.support.json_text import safe_repr
 from agentest.support.spelling import did_you_mean, snake_keys
 from agentest.transcript import Conversation
@@ -51,7 +58,7 @@ class EvaluateRequest:
     """What to evaluate, and by which criteria: as `AgentEvaluator.evaluate_eval_set` takes them."""
 
     inference_results: Sequence[InferenceResult]
-    criteria: Mapping[str, Any]
+    criteria: CriteriaLike
     evaluators: Evaluators = ()
 
 
@@ -78,7 +85,7 @@ def evaluate_request(request: EvaluateRequest | Mapping[str, Any]) -> EvaluateRe
     criteria = keys.get("criteria")
     if criteria is None:
         config = _keys(keys.get("evaluate_config"), ("eval_metrics", "parallelism"), "evaluate_config")
-        criteria = dict(map(_criterion, _list(config, "eval_metrics")))
+        criteria = _criteria(_list(config, "eval_metrics"))
     results = _list(keys, "inference_results")
     for result in results:
         if not isinstance(result, InferenceResult):
@@ -117,9 +124,23 @@ def _cases(item: Any) -> Sequence[EvalCase]:
     return (validated(EVAL_CASE, EvalCase, item, Names()),)
 
 
+def _criteria(metrics: Sequence[Any]) -> dict[str, Any]:
+    """`eval_metrics` as criteria. Raises UsageError, also for a metric that is named twice."""
+    criteria: dict[str, Any] = {}
+    for name, criterion in map(_criterion, metrics):
+        if name in criteria:
+            raise UsageError(f"eval_metrics: `{name}` is named twice; evaluate once with each")
+        criteria[name] = criterion
+    return criteria
+
+
 def _criterion(metric: Any) -> tuple[str, Any]:
-    keys = _keys(metric, ("metric_name", "threshold", "criterion", "judge_model_options"), "eval_metrics")
-    name = keys.pop("metric_name", None)
+    if isinstance(metric, EvalMetric):
+        keys: dict[str, Any] = {"metric_name": metric.metric_name, "threshold": metric.threshold}
+        keys["criterion"] = dict(vars(metric.criterion))
+    else:
+        keys = _keys(metric, ("metric_name", "threshold", "criterion", "judge_model_options"), "eval_metrics")
+    name = plain_name(keys.pop("metric_name", None))
     if not isinstance(name, str):
         raise UsageError(f"eval_metrics: a metric has no metric_name: {safe_repr(metric)}")
     criterion = keys.pop("criterion", None) or {}

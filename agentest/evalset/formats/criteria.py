@@ -351,7 +351,7 @@ def _criterion(
     if metric in custom:
         base = _checked(_CustomCriterion, written, source, "criteria", metric)
         if base.threshold is None:
-            return Criterion(metric, _NOT_GIVEN, written=_without_null(written))
+            return Criterion(metric, _NOT_GIVEN, written=_without_threshold(written, metric, source))
         threshold = _within(base.threshold, custom[metric].bounds(), metric, source)
         return Criterion(metric, threshold, written=written)
     if metric not in ADK_METRICS:
@@ -389,8 +389,13 @@ def _with_threshold(metric: str, written: Any) -> Any:
     return {**written, "threshold": own}
 
 
-def _without_null(written: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in written.items() if key != "threshold"}
+def _without_threshold(written: Mapping[str, Any], metric: str, source: str) -> dict[str, Any]:
+    """The keys that the metric's code knows. Raises UsageError for one that was meant to be the threshold."""
+    others = {str(key): value for key, value in written.items() if key != "threshold"}
+    meant = difflib.get_close_matches("threshold", others, n=1, cutoff=0.75)
+    if meant:
+        raise UsageError(f"{source}: criteria.{metric}: unknown key `{meant[0]}`; did you mean `threshold`?")
+    return others
 
 
 def _unknown_metric(metric: str, custom: Mapping[str, Any]) -> str:

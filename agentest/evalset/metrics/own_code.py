@@ -15,7 +15,7 @@ from agentest.evalset.formats.metric_info import Interval, MetricInfo, interval_
 from agentest.evalset.metrics.own import Code, EvalMetric, Evaluator, chosen_threshold, held_to
 from agentest.support.calling import words_of
 from agentest.support.importing import import_object
-from agentest.support.spelling import did_you_mean
+from agentest.support.spelling import snake_case
 
 _NEEDED = "evaluate_invocations"
 
@@ -49,18 +49,22 @@ def own_metrics(
     Raises UsageError that says which metric's code cannot grade, and why.
     """
     thresholds = {c.metric: c.threshold for c in criteria.criteria if c.has_threshold}
-    own = {
-        name: _own_metric(
-            name, metric, given.get(name) or _imported(name, metric, root), thresholds.get(name)
-        )
-        for name, metric in criteria.custom.items()
-    }
     source = str(criteria.source or "criteria")
+    try:
+        codes = {n: given.get(n) or _imported(n, metric, root) for n, metric in criteria.custom.items()}
+        own = {n: _own_metric(n, criteria.custom[n], code, thresholds.get(n)) for n, code in codes.items()}
+    except ConfigError as error:
+        raise ConfigError(f"{source}: {error}" if criteria.source else str(error)) from None
     held = tuple(
         _completed(criterion, own[criterion.metric], source) if criterion.metric in own else criterion
         for criterion in criteria.criteria
     )
     return replace(criteria, criteria=held), own
+
+
+def about_experimental(own: Mapping[str, OwnMetric]) -> list[str]:
+    """A note on each metric that calls itself experimental."""
+    return [f"`{n}` is experimental, says {metric.name}" for n, metric in own.items() if metric.experimental]
 
 
 def metric_name(code: Code) -> str:
@@ -103,13 +107,16 @@ def _check_class(where: str, code: type[Any]) -> None:
         raise ConfigError(f"{where}: {code.__name__} is no Evaluator; subclass agentest.evalset.Evaluator")
     method = getattr(code, _NEEDED, None)
     if getattr(method, "__isabstractmethod__", False) or not callable(method):
-        others = [name for name in vars(code) if not name.startswith("_") and callable(vars(code)[name])]
-        meant = did_you_mean(_NEEDED, others) if others else ""
-        hint = f" ({meant.rstrip('?')} was meant to be it?)" if meant.startswith("did you mean") else ""
         raise ConfigError(
-            f"{where}: {code.__name__} has no method {_NEEDED}{hint}; "
-            f"define `def {_NEEDED}(self, actual_invocations, expected_invocations)`"
+            f"{where}: {code.__name__} has no method `{_NEEDED}`; define "
+            f"`def {_NEEDED}(self, actual_invocations, expected_invocations)`{_misspelled(code)}"
         )
+
+
+def _misspelled(code: type[Any]) -> str:
+    """A hint at a method that was meant to be the one that is needed: ADK-TS spells it differently."""
+    others = [name for name in vars(code) if snake_case(name) == _NEEDED]
+    return f" (its `{others[0]}` is the spelling of ADK-TS)" if others else ""
 
 
 def _check_not_ours(where: str, code: Any) -> None:
@@ -192,7 +199,7 @@ def _arguments(code: type[Evaluator], threshold: float | None, where: str) -> di
     if missing:
         raise ConfigError(
             f"{where}: {code.__name__}() needs {', '.join(missing)}, which Agentest does not know; "
-            "give them defaults, or hand over an instance with `evaluators=`"
+            "give each a default, or hand over an instance with `evaluators=`"
         )
     return given
 
