@@ -61,6 +61,13 @@ class EvalMetric:
     """The keys of the criterion as attributes: `criterion.threshold`."""
 
 
+@dataclass(frozen=True, slots=True)
+class HeldMetric(EvalMetric):
+    """The metric of an evaluator, which always has a threshold."""
+
+    threshold: float = 1.0
+
+
 class Evaluator(ABC):
     """Base of custom evaluators.
 
@@ -102,10 +109,10 @@ class Evaluator(ABC):
             self.threshold = _number(given["threshold"], type(self).__name__)
 
     @property
-    def metric(self) -> EvalMetric:
+    def metric(self) -> HeldMetric:
         """Name, threshold and criterion."""
         criterion = self._criterion or SimpleNamespace(threshold=self.threshold)
-        return EvalMetric(self.metric_name or type(self).__name__, self.threshold, criterion)
+        return HeldMetric(self.metric_name or type(self).__name__, self.threshold, criterion)
 
     @abstractmethod
     def evaluate_invocations(
