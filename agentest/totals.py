@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from heapq import nlargest
 
 from agentest.results import ConversationResult, SlowTurn, Totals
-from agentest.transcript import TimeSpent, Turn, UnfinishedTurn, Usage
+from agentest.transcript import TimeSpent, Turn, UnfinishedTurn, Usage, unanswered
 from agentest.verdict import conversation_passed
 
 KEPT_SLOWEST = 5
@@ -27,6 +28,7 @@ def totals_of(conversations: Sequence[ConversationResult]) -> Totals:
         agent_tokens=sum((turn.usage for turn in turns), Usage()),
         slowest=_slowest(conversations),
         time=sum((result.time for result in conversations), TimeSpent()),
+        unanswered=dict(Counter(c.name for turn in started for c in turn.tool_calls if unanswered(c))),
     )
 
 

@@ -57,6 +57,12 @@ def mismatch(call: ToolCall) -> str | None:
     return call.invalid_arguments if isinstance(call.args, Mapping) else None
 
 
+def unanswered(call: ToolCall) -> bool:
+    """Whether we were asked for the call's answer and had none: it was answered with null."""
+    asked = call.seen_by is SeenBy.CALLER and not call.mocked
+    return asked and call.error is None and call.invalid_arguments is None
+
+
 def call_text(call: ToolCall) -> str:
     """A call as it is shown: `name(key=value)`, or what was sent in place of arguments."""
     if not isinstance(call.args, Mapping):

@@ -20,6 +20,7 @@ from agentest.cli.options import (
     output_options,
     path_option,
     recording,
+    unmocked_option,
     where,
     which,
     with_dashes,
@@ -46,6 +47,7 @@ def cli() -> None:
     "--watch", is_flag=True, help="Run again when scenarios, their imports or the configuration change."
 )
 @click.option("--conversations", type=click.IntRange(min=1), metavar="N", help="Conversations per scenario.")
+@unmocked_option
 @limits
 @recording
 @click.option("--dry-run", is_flag=True, help="Show how many model calls there can be, and run nothing.")
@@ -132,6 +134,7 @@ def judge(results: Path, cwd: Path | None, **options: Any) -> int:
 )
 @output_options
 @model_option
+@unmocked_option
 @limits
 @recording
 def evaluate(cwd: Path | None, targets: tuple[str, ...], **options: Any) -> int:

@@ -80,6 +80,14 @@ def _workers(_: click.Context, param: click.Parameter, value: str) -> int | str:
 offline_option = click.option("--offline", is_flag=True, help="Ask no model, whatever is configured.")
 
 
+unmocked_option = click.option(
+    "--unmocked-tools",
+    type=click.Choice(["error", "passthrough"]),
+    help="What becomes of calls that nothing answers: an error, or the answer null "
+    "(default: `unmocked_tools` of the configuration, else error for run and passthrough for eval).",
+)
+
+
 def _cost(_: click.Context, param: click.Parameter, value: float | None) -> float | None:
     """A number: nothing costs more than `nan`, so that it would be no limit."""
     if value is not None and value != value:

@@ -160,6 +160,7 @@ def _in_a_line(
         written = "json" in prepared.reporters and "json" not in broadcast.failed
         where = f"; {shown_path(results, Path.cwd())}" if written else ""
         yield f"{'interrupted' if result.interrupted else run_status(result)}: {summary}{where}"
+        yield from (warning.message for warning in result.unanswered)
 
 
 def _not_kept(journal: Journal | None) -> Iterator[str]:

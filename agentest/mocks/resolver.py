@@ -20,6 +20,10 @@ from agentest.transcript import ToolCall
 _SHOWN_ARGS_CHARS = 80
 _MAX_NAME_CHARS = 256
 _UNANSWERED = "cancelled before it answered"
+_OR_NULL = (
+    "or let unknown tools answer null: --unmocked-tools passthrough, or unmocked_tools: passthrough in the "
+    "configuration."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,12 +150,11 @@ class MockResolver:
             return (
                 f"the agent called tool {name!r}, which has no mock ({where}), and the evaluation set "
                 f'recorded {recorded}. Either add a mock: --mocks FILE with tools = {{"{name}": …}}, '
-                "or let unknown tools answer null: unmocked_tools: passthrough in the configuration."
+                f"{_OR_NULL}"
             )
         return (
             f"the agent called tool {name!r}, which has no mock ({where}). "
-            f'Either add a mock to the scenario: tools={{"{name}": …}}, '
-            "or let unknown tools answer null: unmocked_tools: passthrough in the configuration."
+            f'Either add a mock to the scenario: tools={{"{name}": …}}, {_OR_NULL}'
         )
 
     def _finish(

@@ -186,7 +186,7 @@ def _sections(result: RunResult, transcripts: Transcripts) -> Iterator[_Section]
     violations = [partial(_violation, s, r, several) for s, r in select.violations(result)]
     yield _Section("threshold violations", "\n### Threshold violations\n\n", violations)
     warnings = [partial(_warning, s, text, several) for s, text in select.warnings(result)]
-    warnings += [partial(_run_warning, warning) for warning in result.silent]
+    warnings += [partial(_run_warning, warning) for warning in result.warnings]
     yield _Section("warnings", "\n### Warnings\n\n", warnings)
     stories = [partial(_details, s, story, several) for s in scenarios for story in transcripts.of(s)]
     yield _Section("transcripts", "\n### Transcripts of failures\n\n", stories, transcripts.left_out)

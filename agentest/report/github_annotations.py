@@ -67,6 +67,9 @@ def annotation_lines(result: RunResult, locate: Callable[[str], str]) -> Iterato
         yield annotation("warning", locate(scenario.file), scenario.line, title, warning)
     for silent in result.silent:
         yield annotation("warning", locate(silent.file), silent.line, "no tool call was seen", silent.message)
+    for null in result.unanswered:
+        title = "tool calls were answered with null"
+        yield annotation("warning", locate(null.file), null.line, title, null.message)
 
 
 def _reasons(scenario: ScenarioResult) -> str:

@@ -61,6 +61,8 @@ class Totals:
     slowest: tuple[SlowTurn, ...] = ()
     """The slowest turns, the slowest first."""
     time: TimeSpent = field(default_factory=TimeSpent)
+    unanswered: Mapping[str, int] = field(default_factory=dict)
+    """Tool → calls that were answered with null, as nothing had an answer to them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +129,13 @@ class RunResult:
     """How the tool calls of each agent become visible."""
     silent: tuple[RunWarning, ...] = ()
     """One for each agent without a single visible tool call, although its scenarios are about calls."""
+    unanswered: tuple[RunWarning, ...] = ()
+    """One for each tool of which calls were answered with null, as nothing had an answer to them."""
+
+    @property
+    def warnings(self) -> tuple[RunWarning, ...]:
+        """All warnings about the run as a whole."""
+        return (*self.silent, *self.unanswered)
 
     def with_status(self, status: Status) -> tuple[ScenarioResult, ...]:
         return tuple(s for s in self.scenarios if s.verdict.status is status)

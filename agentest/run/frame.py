@@ -24,6 +24,7 @@ from agentest.results import (
 from agentest.run.plan import Plan, Unit, endpoint
 from agentest.run.seeing import silence
 from agentest.run.stop import Stop
+from agentest.run.unanswered import unanswered
 from agentest.support.redact import Redactor
 from agentest.verdict import metric_verdicts
 from agentest.version import __version__
@@ -95,6 +96,7 @@ class Frame:
             stopped=self._stop.reason,
             sights=self._sights,
             silent=silence(self._plan, results),
+            unanswered=unanswered(self._plan, results),
         )
         self._emit(RunFinished(result))
         return result

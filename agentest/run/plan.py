@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from agentest.config.agent_types import AgentConfig, sight_of
 from agentest.config.config import Config
@@ -23,6 +23,8 @@ from agentest.support.files import readable
 from agentest.support.importing import import_object
 from agentest.support.paths import contains_any, shown_path
 from agentest.support.spelling import did_you_mean
+
+UnmockedTools = Literal["error", "passthrough"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,8 @@ class Options:
     dry_run: bool = False
     workers: int | str = 1
     """Processes to spread scenarios over, or `auto`: as many as there are cores."""
+    unmocked_tools: UnmockedTools | None = None
+    """What becomes of calls that nothing answers; None: as configured."""
 
     @property
     def filtered(self) -> bool:
@@ -142,6 +146,12 @@ def agents_under_test(config: Config, wanted: str | None) -> tuple[tuple[str, ..
     if wanted not in known:
         raise ConfigError(f"there is no agent {wanted!r}; {did_you_mean(wanted, known)}")
     return (wanted,), known
+
+
+def wished_unmocked_tools(config: Config, options: Options) -> UnmockedTools | None:
+    """What command line or configuration say of calls that nothing answers; None where neither does."""
+    configured = config.unmocked_tools if "unmocked_tools" in config.model_fields_set else None
+    return options.unmocked_tools or configured
 
 
 def _selected(scenarios: Sequence[Scenario], options: Options) -> list[Scenario]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, Protocol
+from typing import Protocol
 
 from anyio.abc import TaskGroup
 
@@ -21,7 +21,7 @@ from agentest.llm.open import Models
 from agentest.messages import UserText
 from agentest.mocks.resolver import MockResolver
 from agentest.run.agents import open_agents
-from agentest.run.plan import Unit
+from agentest.run.plan import Unit, UnmockedTools, wished_unmocked_tools
 from agentest.run.prepare import Prepared
 from agentest.run.session import Session
 from agentest.support.redact import Redactor
@@ -79,7 +79,8 @@ class LiveConversations:
 
     agents: Mapping[str, Agent]
     models: Models = Models()  # noqa: RUF009 - it holds nothing that could change
-    unmocked_tools: Literal["error", "passthrough"] = "error"
+    unmocked_tools: UnmockedTools | None = None
+    """What becomes of calls that nothing answers; None: null for those of a case, else an error."""
     request_timeout_s: float = 30.0
     redact: Redactor = Redactor()  # noqa: RUF009 - it holds nothing that could change
     pick_user: PickUser | None = None
@@ -104,7 +105,7 @@ class LiveConversations:
             unit.scenario.tools,
             scenario=unit.scenario.name,
             conversation_id=conversation_id,
-            unmocked_tools=self.unmocked_tools,
+            unmocked_tools=self.unmocked_tools or ("passthrough" if unit.scenario.case else "error"),
             recorded=unit.scenario.recorded,
             timeout_s=max(_MIN_MOCK_TIMEOUT_S, self.request_timeout_s),
             redact=self.redact,
@@ -130,7 +131,7 @@ def live_conversations(
     return LiveConversations(
         agents=agents,
         models=models,
-        unmocked_tools=config.unmocked_tools,
+        unmocked_tools=wished_unmocked_tools(config, prepared.request.options),
         request_timeout_s=config.request_timeout_ms / 1000,
         redact=prepared.loaded.redact,
         pick_user=pick_user,

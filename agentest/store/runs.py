@@ -92,7 +92,7 @@ def summary(result: RunResult) -> Summary:
         usage=_usage(result.usage, result.usage_by_role),
         time=stored_time(result.time),
         slowest_turns=_slowest(result),
-        warnings=tuple(warning.message for warning in result.silent),
+        warnings=tuple(warning.message for warning in result.warnings),
         per_agent=per_agent if result.comparison else None,
     )
 

@@ -374,7 +374,7 @@ NOT_STORED: Mapping[type, tuple[str, ...]] = {
     Score: ("rubrics",),
     TurnEvaluation: ("reference",),
     Verdict: ("reasons",),
-    RunResult: ("silent",),
+    RunResult: ("silent", "unanswered"),
     # Their `reason`, which is stored, is made of these.
     TrajectoryResult: ("mode", "expected", "forbidden", "actual"),
     CheckResult: ("reply",),
@@ -382,6 +382,6 @@ NOT_STORED: Mapping[type, tuple[str, ...]] = {
 """Fields of `transcript` and `results` that have their default when they are read back.
 
 Time is stored once, with the result of the conversation; rubrics and references are in ADK's part of a case;
-of reasons the messages are stored (`StoredScenario.failures`), and of silent agents the names and the
-warnings (`RunHead`).
+of reasons the messages are stored (`StoredScenario.failures`), of silent agents the names and the warnings
+(`RunHead`), and of unanswered calls the warnings.
 """

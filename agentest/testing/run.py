@@ -19,7 +19,7 @@ from agentest.llm.port import ChatModel, Ledger
 from agentest.results import RunResult
 from agentest.run.connections import Connections
 from agentest.run.frame import Frame
-from agentest.run.plan import Options, Plan, make_plan
+from agentest.run.plan import Options, Plan, make_plan, wished_unmocked_tools
 from agentest.run.runner import PacedUnits, run_units
 from agentest.run.seeing import check_mocks
 from agentest.run.settings import Settings, settings_of
@@ -91,7 +91,7 @@ async def arun_scenarios(
         source = LiveConversations(
             agents=clients,
             models=models,
-            unmocked_tools=checked.unmocked_tools,
+            unmocked_tools=wished_unmocked_tools(checked, options),
             request_timeout_s=checked.request_timeout_ms / 1000,
         )
         connections = Connections(source=source, models=models, ledger=ledger)

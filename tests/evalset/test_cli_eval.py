@@ -326,7 +326,7 @@ def test_chosen_cases_of_one_file_add_up(project: Project) -> None:
 
 
 def test_recorded_responses_answer_the_agents_calls(project: Project) -> None:
-    """A call gets what was recorded for its arguments, in order; another one is told as unmocked."""
+    """A call gets what was recorded for its arguments, in order; another one may be an error."""
     twice = [response("lookup_order", status="packed"), response("lookup_order", status="shipped")]
 
     def again(body: dict[str, Any]) -> Any:
@@ -343,7 +343,7 @@ def test_recorded_responses_answer_the_agents_calls(project: Project) -> None:
 
     written(project, case("other", invocation("Where is B2?", "Here.", [LOOKUP], [SHIPPED])))
     with ScriptedAgent(shop) as agent:
-        done = evaluate(project, "orders.test.json", "--agent", agent.endpoint)
+        done = evaluate(project, "orders.test.json", "--agent", agent.endpoint, "--unmocked-tools", "error")
     assert done.returncode == 1
     assert "'lookup_order', which has no mock" in done.stdout
     assert "--mocks FILE" in done.stdout

@@ -160,6 +160,8 @@ async def run_result(
     warn(map(prepared.loaded.redact, outcome.notes))
     if outcome.result is None or outcome.interrupted:
         raise KeyboardInterrupt
+    if finished is None:  # of an earlier run's calls it was told then
+        warn(prepared.loaded.redact(warning.message) for warning in outcome.result.unanswered)
     return outcome.result
 
 

@@ -179,9 +179,9 @@ def _tokens(usage: Usage) -> Iterator[str]:
 
 
 def _warnings(result: RunResult) -> Iterator[Line]:
-    for warning in result.silent:
+    for warning in result.warnings:
         yield line(0, (warning.message, "yellow"), lead=(("Warning: ", "bold yellow"),))
-    if result.silent:
+    if result.warnings:
         yield BLANK
 
 
