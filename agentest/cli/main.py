@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
-from io import StringIO
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 import click
 
+from agentest.cli.ending import ended as _ended
+from agentest.cli.ending import hear_interrupts as _hear_interrupts
+from agentest.cli.ending import run_to_exit
 from agentest.cli.options import (
     EVAL_FILES,
     camel_case_option,
@@ -25,8 +27,8 @@ from agentest.cli.options import (
     which,
     with_dashes,
 )
-from agentest.errors import ExitCode, OutputError, UsageError
-from agentest.support.terminal import Output, lost, say, source, tell
+from agentest.errors import ExitCode, UsageError
+from agentest.support.terminal import Output, say, source, tell
 from agentest.version import __version__
 
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -340,65 +342,6 @@ def _list(request: Any) -> ExitCode:
     return _tell_broken(broken(prepared))
 
 
-def _hear_interrupts() -> None:
-    from agentest.support.interrupts import hear
-
-    hear()
-
-
-def _ended(command: Callable[[], int]) -> int:
-    """The command's exit status; what the user got wrong is printed in one message."""
-    try:
-        return command()
-    except (UsageError, OutputError) as error:
-        return _refused(error)
-    except click.ClickException:
-        raise
-    except BaseException as error:  # noqa: BLE001 - also a SystemExit of the user's code: it would choose our status
-        from agentest.cli.mishaps import crashed
-
-        return crashed(error)
-
-
-def _refused(error: Exception) -> ExitCode:
-    from agentest.cli.mishaps import refused
-
-    return refused(error)
-
-
 def main() -> NoReturn:
     """Entry point of the `agentest` command."""
-    for stream in ("stdout", "stderr"):
-        if getattr(sys, stream) is None:  # closed by whoever started us
-            setattr(sys, stream, open(os.devnull, "w"))  # noqa: SIM115 - open for as long as we live
-    status = _ended(_flushed)
-    from agentest.support.interrupts import heard
-
-    sys.exit(ExitCode.INTERRUPTED if heard() else status)
-
-
-def _flushed() -> int:
-    """The exit status, when all that was printed is where it belongs: also what the user's code printed."""
-    status = _status()
-    try:
-        Output(sys.stdout).flush()
-    except OutputError as error:
-        return status or _refused(error)
-    return status
-
-
-def _status() -> int:
-    """What click makes of the command line. Its own exits would mix up ours: 1 is a scenario that failed."""
-    try:
-        return int(cli.main(prog_name="agentest", standalone_mode=False) or ExitCode.PASSED)
-    except click.Abort:
-        return ExitCode.INTERRUPTED
-    except click.ClickException as error:
-        shown = StringIO()
-        error.show(shown)
-        tell(shown.getvalue().rstrip("\n"))
-        return ExitCode.ERRORED
-    except SystemExit:  # click's own: nobody reads its help on, or a shell has its completions
-        return ExitCode.PASSED
-    except OSError as error:  # of its own writing, as commands raise none
-        raise lost(sys.stdout, error) from None
+    run_to_exit(cli)
