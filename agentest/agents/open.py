@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -13,29 +15,69 @@ from agentest.agents.port import Agent, OpenAgent, Resources
 from agentest.config.agent_types import AgentConfig, type_of
 from agentest.config.agents import HttpAgent
 from agentest.errors import AgentUnreachable, ConfigError
-from agentest.http.client import Client
+from agentest.http.client import Client, Poster
 from agentest.http.guard import RefusedAddress
 from agentest.http.retries import describe, pause_before_retry
 
 _CONNECT_TIMEOUT_S = 10.0
 
 
-def make_agents(
+async def make_agents(
     configs: Mapping[str, AgentConfig],
     client: Client,
     timeout_s: float,
     concurrency: int,
     root: Path,
+    stack: AsyncExitStack,
+    on_note: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Agent]:
-    """The agents by name. Raises ConfigError for a handler that cannot be imported."""
+    """The agents by name; the stack closes what they have opened.
+
+    Raises ConfigError for a handler or an application that cannot be imported or does not start.
+
+    Args:
+        on_note: receives what the user should know at the end.
+    """
     resources = Resources(
-        client=client, timeout_s=timeout_s, threads=anyio.CapacityLimiter(concurrency), root=root
+        client=client,
+        timeout_s=timeout_s,
+        threads=anyio.CapacityLimiter(concurrency),
+        root=root,
+        closing=stack,
     )
-    return {name: _opened(name, config, resources) for name, config in configs.items()}
+    apps = await _running_apps(configs, root, stack, on_note)
+    return {
+        name: _opened(name, config, _through(apps.get(name), resources)) for name, config in configs.items()
+    }
+
+
+async def _running_apps(
+    configs: Mapping[str, AgentConfig], root: Path, stack: AsyncExitStack, on_note: Callable[[str], None]
+) -> dict[str, Poster]:
+    """The applications by agent, started. Agents of the same application share it."""
+    running: dict[str, Poster] = {}
+    by_identity: dict[int, Poster] = {}
+    for name, config in configs.items():
+        if not isinstance(config, HttpAgent) or config.app is None:
+            continue
+        from agentest.agents.asgi.application import load_app, running_app
+
+        app = load_app(name, config.app, root)
+        if id(app) not in by_identity:
+            by_identity[id(app)] = await stack.enter_async_context(running_app(name, app, on_note))
+        running[name] = by_identity[id(app)]
+    return running
+
+
+def _through(app: Poster | None, resources: Resources) -> Resources:
+    """Resources whose requests go to an application, where there is one."""
+    return resources if app is None else replace(resources, client=app)
 
 
 def _opened(name: str, config: AgentConfig, resources: Resources) -> Agent:
     """The client of an agent's type, whose module is imported only where a configuration has that type."""
+    if isinstance(config, HttpAgent) and not config.endpoint:
+        config = config.model_copy(update={"endpoint": config.default_endpoint})
     open_agent: OpenAgent = import_module(type_of(config).client).open_agent
     return open_agent(name, config, resources)
 
@@ -45,7 +87,7 @@ async def check_reachable(name: str, config: AgentConfig, client: Client) -> Non
 
     One clear message before the first conversation, instead of one failure for each of them.
     """
-    if not isinstance(config, HttpAgent):
+    if not isinstance(config, HttpAgent) or config.app is not None:
         return
     parts = urlsplit(config.endpoint)
     host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)

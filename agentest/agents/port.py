@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -10,7 +11,7 @@ from typing import Any, Protocol
 import anyio
 
 from agentest.errors import AgentError
-from agentest.http.client import Client
+from agentest.http.client import Poster
 from agentest.messages import Message, ToolRequest
 from agentest.scenarios.definition import Session
 from agentest.support.json_text import well_formed, well_formed_value
@@ -76,12 +77,30 @@ ResolveTool = Callable[[str, Any], Any]
 RecordState = Callable[[Mapping[str, Any]], None]
 
 
+class RecordTool(Protocol):
+    """Records a call that the agent has made itself."""
+
+    def __call__(self, name: str, args: Mapping[str, Any] | None = None, result: Any = None) -> None: ...
+
+
+class RecordUsage(Protocol):
+    """Adds tokens to those of the turn."""
+
+    def __call__(self, *, prompt_tokens: int = 0, completion_tokens: int = 0) -> None: ...
+
+
+def _nobody_records(*_: Any, **__: Any) -> None:
+    raise AgentError("nobody records here: this context belongs to no conversation")
+
+
 @dataclass(frozen=True, slots=True)
 class TurnContext:
     """What an agent may know of the conversation, and its way to the scenario's mocks.
 
     `resolve_tool(name, args)` answers through the mocks and records the call: awaited in an async handler,
-    called plainly in a plain one.
+    called plainly in a plain one. `record_tool(name, args, result)` records a call that the agent has made
+    and answered itself, `record_usage(prompt_tokens=…, completion_tokens=…)` adds tokens to those of the
+    turn: both are called plainly in either, and raise AgentError for values that they cannot take.
     """
 
     conversation_id: str
@@ -95,19 +114,23 @@ class TurnContext:
     every run: an agent that keeps sessions by it would go on with yesterday's conversation."""
     record_state: RecordState = lambda _: None
     """Tells which state the agent's session has after this turn, a JSON object; the last word counts."""
+    record_tool: RecordTool = _nobody_records
+    record_usage: RecordUsage = _nobody_records
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
     """What the agents of a run share."""
 
-    client: Client
+    client: Poster
     timeout_s: float
     """The longest that one request may take."""
     threads: anyio.CapacityLimiter
     """Threads for handlers that block."""
     root: Path
     """The folder from which import paths are resolved."""
+    closing: AsyncExitStack
+    """Closes, at the end of the run, what agents put there."""
 
 
 class Agent(Protocol):

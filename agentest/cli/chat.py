@@ -12,7 +12,7 @@ import anyio
 from agentest.conversation.users import Said
 from agentest.errors import ExitCode, UsageError
 from agentest.llm.open import Models
-from agentest.run.agents import open_agents
+from agentest.run.agents import connected_agents, start_servers
 from agentest.run.plan import Unit
 from agentest.run.prepare import Prepared
 from agentest.run.sources import live_conversations
@@ -67,7 +67,8 @@ async def _chat(prepared: Prepared, unit: Unit, read_line: ReadLine, write: Writ
     async with anyio.create_task_group() as tasks:
         try:
             async with AsyncExitStack() as stack:
-                agents = await open_agents(prepared, stack, tasks, note)
+                client = await start_servers(prepared, stack, tasks, note)
+                agents = await connected_agents(prepared, client, stack, note)
                 write(_introduction(unit))
                 source = live_conversations(prepared, agents, Models(), lambda *_: Person(read_line, write))
                 conversation = await source.converse(

@@ -14,6 +14,7 @@ from pydantic import Discriminator, GetCoreSchemaHandler, Tag
 from agentest.config.agents import (
     AdkAgent,
     AnyAgent,
+    AsgiAgent,
     ChatCompletionsAgent,
     CustomAgent,
     http_secrets,
@@ -44,6 +45,12 @@ DEFAULT_TYPE = "chat_completions"
 AGENT_TYPES: dict[str, AgentType] = {
     "chat_completions": AgentType(
         settings=ChatCompletionsAgent,
+        client="agentest.agents.chat_completions.client",
+        secrets=http_secrets,
+        sight=Sight.RETURNED,
+    ),
+    "asgi": AgentType(
+        settings=AsgiAgent,
         client="agentest.agents.chat_completions.client",
         secrets=http_secrets,
         sight=Sight.RETURNED,

@@ -9,9 +9,11 @@ from urllib.parse import urlsplit
 from pydantic import (
     BeforeValidator,
     Field,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
+from pydantic_core import PydanticCustomError
 
 from agentest.config.fields import (
     NotNegative,
@@ -101,23 +103,56 @@ _WAYS_OF_STATE = (
     "(type: custom), which finds it in ctx.session.state"
 )
 
+AsgiApp = Callable[..., Any] | str
+"""An ASGI application, or its import path `pkg.module:app`."""
+IN_PROCESS = "http://localhost"
+"""Where requests to an `app` without an endpoint are said to go."""
+CHAT_PATH = "/v1/chat/completions"
+
 
 class HttpAgent(AnyAgent):
     """What every agent over HTTP has."""
 
-    endpoint: str
+    app: AsgiApp | None = None
+    """An ASGI application that runs in this process and takes the requests, or its import path."""
+    endpoint: Annotated[str, Field(validate_default=True)] = ""
+    """Where requests go. Empty: where an `app` has what this type speaks (`default_endpoint`)."""
     headers: dict[str, str] = Field(default_factory=dict)
     streaming: bool = False
     retries: NotNegative = 2
 
     @property
     def address(self) -> str:
-        return self.endpoint
+        return self.endpoint if self.app is None else _app_name(self.app)
+
+    @property
+    def default_endpoint(self) -> str:
+        """Where requests to an `app` go that is given without an endpoint."""
+        return IN_PROCESS
+
+    @field_validator("app")
+    @classmethod
+    def _application(cls, value: Any) -> Any:
+        if isinstance(value, str) and not all(value.partition(":")):
+            raise ValueError(f"is {value!r}, and an import path has the form pkg.module:app")
+        return value
 
     @field_validator("endpoint")
     @classmethod
-    def _http_url(cls, value: str) -> str:
-        return check_url(value)
+    def _http_url(cls, value: str, info: ValidationInfo) -> str:
+        if value or "app" not in info.data:
+            return value and check_url(value)
+        if info.data["app"] is None:
+            raise PydanticCustomError("missing", "Field required")
+        return value
+
+    @model_validator(mode="after")
+    def _an_app_needs_no_server(self) -> Self:
+        if self.app is not None and self.server is not None:
+            raise ValueError(
+                "`app` and `server` exclude each other: an `app` runs in this process, a `server` in its own"
+            )
+        return self
 
     @field_validator("headers")
     @classmethod
@@ -130,6 +165,8 @@ class ChatCompletionsAgent(HttpAgent):
 
     type: Literal["chat_completions"] = "chat_completions"
     body: dict[str, Any] = Field(default_factory=dict)
+    path: str | None = None
+    """Of an `app`, in place of an endpoint: the path that takes chat completions."""
     send_session_state: bool = False
     """Send the state of a scenario's or a case's session as `metadata.session_state`."""
 
@@ -149,6 +186,23 @@ class ChatCompletionsAgent(HttpAgent):
         except ValueError as error:
             raise ValueError(f"the body of {self.name!r} {error}") from None
 
+    @property
+    def default_endpoint(self) -> str:
+        return f"{IN_PROCESS}{self.path or CHAT_PATH}"
+
+    @field_validator("path")
+    @classmethod
+    def _absolute_path(cls, value: str | None) -> str | None:
+        if value is not None and not value.startswith("/"):
+            raise ValueError(f"is {value!r}, and must begin with a slash, like {CHAT_PATH}")
+        return value and urlsplit(check_url(f"{IN_PROCESS}{value}"))._replace(scheme="", netloc="").geturl()
+
+    @model_validator(mode="after")
+    def _path_or_endpoint(self) -> Self:
+        if self.path is not None and (self.app is None or self.endpoint):
+            raise ValueError("`path` goes with an `app` and without an `endpoint`, which has a path already")
+        return self
+
     @field_validator("body")
     @classmethod
     def _messages_are_a_list(cls, value: dict[str, Any]) -> dict[str, Any]:
@@ -162,6 +216,13 @@ class ChatCompletionsAgent(HttpAgent):
         if self.send_session_state and not isinstance(self.body.get("metadata", {}), Mapping):
             raise ValueError("body.metadata must be an object: send_session_state puts session_state into it")
         return self
+
+
+class AsgiAgent(ChatCompletionsAgent):
+    """An ASGI application in this process that speaks OpenAI's chat completions."""
+
+    type: Literal["asgi"]  # type: ignore[assignment]
+    app: AsgiApp
 
 
 class AdkAgent(HttpAgent):
@@ -217,6 +278,10 @@ class CustomAgent(AnyAgent):
     @property
     def state_refusal(self) -> str | None:
         return None
+
+
+def _app_name(app: AsgiApp) -> str:
+    return f"app {app}" if isinstance(app, str) else f"an app in Python ({type(app).__name__})"
 
 
 def server_secrets(agent: AnyAgent) -> list[str]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from typing import Protocol
 
-import aiohttp
 import httpx
 
 from agentest.http.unpacking import PackedWrongly, unpacker
@@ -24,10 +24,42 @@ class BodyTooLarge(BadBody):
         super().__init__(f"is larger than {MAX_BODY_BYTES // 2**20} MB")
 
 
+class _Headers(Protocol):
+    def __contains__(self, name: object, /) -> bool: ...
+
+    def getall(self, name: str, /) -> Sequence[str]: ...
+
+
+class _Pieces(Protocol):
+    def iter_any(self) -> AsyncIterator[bytes]: ...
+
+
+class RawAnswer(Protocol):
+    """An answer as it comes, packed and unbounded: what of aiohttp's is read here."""
+
+    @property
+    def status(self) -> int: ...
+
+    @property
+    def url(self) -> object: ...
+
+    @property
+    def headers(self) -> _Headers: ...
+
+    @property
+    def raw_headers(self) -> Sequence[tuple[bytes, bytes]]: ...
+
+    @property
+    def content(self) -> _Pieces: ...
+
+    def release(self) -> object:
+        """Let go of it, read to its end or not."""
+
+
 class Body(httpx.AsyncByteStream):
     """The body of an answer, unpacked as it comes. Raises BadBody; more than a piece is never held."""
 
-    def __init__(self, raw: aiohttp.ClientResponse) -> None:
+    def __init__(self, raw: RawAnswer) -> None:
         self._raw = raw
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -61,7 +93,7 @@ class Body(httpx.AsyncByteStream):
         self._raw.release()  # closes the connection where the body was not read to its end
 
 
-def headers_of(raw: aiohttp.ClientResponse) -> list[tuple[bytes, bytes]]:
+def headers_of(raw: RawAnswer) -> list[tuple[bytes, bytes]]:
     """An answer's headers without those that say how its body was packed: it comes unpacked."""
     if "content-encoding" not in raw.headers:
         return list(raw.raw_headers)

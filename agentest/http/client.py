@@ -12,6 +12,7 @@ import base64
 import socket
 from collections.abc import AsyncIterator, Sequence
 from io import BytesIO
+from typing import Protocol
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -20,7 +21,7 @@ import httpx
 from aiohappyeyeballs import AddrInfoType, start_connection
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from agentest.http.bodies import Body, headers_of
+from agentest.http.bodies import Body, RawAnswer, headers_of
 from agentest.http.guard import AddressGuard, literal
 
 _LARGE_BYTES = 2**20
@@ -149,7 +150,7 @@ class _Transport(httpx.AsyncBaseTransport):
 class DirectResponse(httpx.Response):
     """The answer to a request that was sent without an httpx.Request."""
 
-    def __init__(self, raw: aiohttp.ClientResponse) -> None:
+    def __init__(self, raw: RawAnswer) -> None:
         self._body = Body(raw)
         super().__init__(raw.status, headers=headers_of(raw), stream=self._body)
         self._raw = raw
@@ -158,9 +159,22 @@ class DirectResponse(httpx.Response):
     def url(self) -> httpx.URL:
         return httpx.URL(str(self._raw.url))
 
+    @property
+    def held_up(self) -> float:
+        """Seconds for which who answered has held up our own event loop: an application in this process."""
+        return float(getattr(self._raw, "held_up", 0.0))
+
     def pieces(self) -> AsyncIterator[bytes]:
         """The body as it comes, unpacked. Raises BadBody, CONNECTION_ERRORS."""
         return aiter(self._body)  # what httpx does with each piece would cost more than the piece
+
+
+class Poster(Protocol):
+    """What requests are posted by: connections, or an application in this process."""
+
+    async def post_direct(self, url: str, headers: Headers, content: bytes) -> DirectResponse:
+        """Post. The body is to be read, and the response to be closed."""
+        ...
 
 
 class Client(httpx.AsyncClient):

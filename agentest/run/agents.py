@@ -1,4 +1,4 @@
-"""The agents of a plan, opened: their servers started, all of them reachable."""
+"""The agents of a plan, opened: their servers started, all of them reachable, and those in this process."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from agentest.run.prepare import Prepared
 from agentest.run.seeing import check_mocks
 
 
-async def open_agents(
+async def start_servers(
     prepared: Prepared, stack: AsyncExitStack, tasks: TaskGroup, on_note: Callable[[str], None]
-) -> dict[str, Agent]:
-    """The agents of the plan, their servers started, all reachable. The stack closes them.
+) -> Client:
+    """Start the servers of the plan's agents and check that all can be reached. The stack ends them.
 
     Raises UsageError, also where mocks would not reach an agent's tools.
     """
@@ -36,10 +36,16 @@ async def open_agents(
             await stack.enter_async_context(server)
     for name, agent in prepared.plan.agents.items():
         await check_reachable(name, agent, client)
-    return connected_agents(prepared, client)
+    return client
 
 
-def connected_agents(prepared: Prepared, client: Client) -> dict[str, Agent]:
-    """The agents of the plan, which are known to be reachable."""
+async def connected_agents(
+    prepared: Prepared, client: Client, stack: AsyncExitStack, on_note: Callable[[str], None]
+) -> dict[str, Agent]:
+    """The agents of the plan, which are known to be reachable; those that live in this process are started.
+
+    The stack closes them. Raises ConfigError.
+    """
     timeout_s = prepared.loaded.config.request_timeout_ms / 1000
-    return make_agents(prepared.plan.agents, client, timeout_s, prepared.concurrency, prepared.request.root)
+    agents, root = prepared.plan.agents, prepared.request.root
+    return await make_agents(agents, client, timeout_s, prepared.concurrency, root, stack, on_note)

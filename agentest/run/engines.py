@@ -39,8 +39,9 @@ class InProcess:
             recordings = open_recordings(session)
             check_recordings(recordings, prepared.plan)
             models, ledger = await open_models(session, recordings, stack)
+            source = await make_source(models, stack)
             connections = Connections(
-                source=make_source(models), models=models, ledger=ledger, redact=prepared.loaded.redact
+                source=source, models=models, ledger=ledger, redact=prepared.loaded.redact
             )
             units = PacedUnits(prepared.plan.units, session.settings.debounce_s)
             custom, settings = prepared.plan.custom, session.settings

@@ -5,10 +5,9 @@ A new origin is one implementation of `SourceFactory` and one of `ConversationSo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from functools import partial
 from typing import Protocol
 
 from anyio.abc import TaskGroup
@@ -20,7 +19,7 @@ from agentest.conversation.users import OfflineUser, ScriptedUser, SimulatedUser
 from agentest.llm.open import Models
 from agentest.messages import UserText
 from agentest.mocks.resolver import MockResolver
-from agentest.run.agents import open_agents
+from agentest.run.agents import connected_agents, start_servers
 from agentest.run.plan import Unit, UnmockedTools, wished_unmocked_tools
 from agentest.run.prepare import Prepared
 from agentest.run.session import Session
@@ -40,8 +39,9 @@ class ConversationSource(Protocol):
         ...
 
 
-MakeSource = Callable[[Models], ConversationSource]
-"""Makes the source, when the models are open: one of them may play the user."""
+MakeSource = Callable[[Models, AsyncExitStack], Awaitable[ConversationSource]]
+"""Makes the source in the process that uses it, when the models are open: one of them may play the user. The
+stack closes what it opens. Raises ConfigError."""
 
 
 class SourceFactory(Protocol):
@@ -57,8 +57,14 @@ class LiveAgents:
     """Conversations with the agents of the plan, now."""
 
     async def open(self, session: Session, opened: AsyncExitStack, tasks: TaskGroup) -> MakeSource:
-        agents = await open_agents(session.prepared, opened, tasks, session.on_note)
-        return partial(live_conversations, session.prepared, agents)
+        prepared, on_note = session.prepared, session.on_note
+        client = await start_servers(prepared, opened, tasks, on_note)
+
+        async def make(models: Models, stack: AsyncExitStack) -> ConversationSource:
+            agents = await connected_agents(prepared, client, stack, on_note)
+            return live_conversations(prepared, agents, models)
+
+        return make
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +76,11 @@ class EarlierRun:
 
     async def open(self, session: Session, opened: AsyncExitStack, tasks: TaskGroup) -> MakeSource:
         del session, opened, tasks  # there is nothing to open
-        return lambda _: FinishedConversations(self.conversations)
+        return self._make
+
+    async def _make(self, models: Models, stack: AsyncExitStack) -> ConversationSource:
+        del models, stack
+        return FinishedConversations(self.conversations)
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,7 +153,7 @@ class _Worker:
     async def _open(self, session: Session, stack: AsyncExitStack) -> Connections:
         """Connect to agents and models; the parent has started the servers and checked the recordings."""
         client = await stack.enter_async_context(open_client(AddressGuard()))
-        agents = connected_agents(self._prepared, client)
+        agents = await connected_agents(self._prepared, client, stack, session.on_note)
         models, ledger = await open_models(session, open_recordings(session), stack, self._spending)
         return Connections(
             source=live_conversations(self._prepared, agents, models),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -82,8 +83,10 @@ async def arun_scenarios(
     check_mocks(plan)
     concurrency = options.concurrency or checked.concurrency
     ledger = Ledger()
-    async with open_client(AddressGuard()) as client:
-        clients = make_agents(plan.agents, client, checked.request_timeout_ms / 1000, concurrency, Path.cwd())
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(open_client(AddressGuard()))
+        timeout_s = checked.request_timeout_ms / 1000
+        clients = await make_agents(plan.agents, client, timeout_s, concurrency, Path.cwd(), stack)
         models = Models()
         if model is not None:
             opened = scripted(model, ledger, Patience(retries=checked.judge.retries))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote
@@ -787,8 +788,8 @@ def test_agents_by_type(tmp_path: Any) -> None:
             "a": AdkAgent(type="adk", endpoint="http://h"),
             "b": ChatCompletionsAgent(endpoint="http://h"),
         }
-        async with open_client(AddressGuard()) as client:
-            agents = make_agents(configs, client, 1.0, 1, tmp_path)
+        async with open_client(AddressGuard()) as client, AsyncExitStack() as stack:
+            agents = await make_agents(configs, client, 1.0, 1, tmp_path, stack)
         assert isinstance(agents["a"], AdkClient)
         assert isinstance(agents["b"], ChatCompletionsClient)
 

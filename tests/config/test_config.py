@@ -227,7 +227,7 @@ def test_a_threshold_in_both_spellings(folder: Folder) -> None:
         ("agent: {type: custom, handler: 5}\n", "FILE:1: agent.handler: found 5"),
         (
             "agent: {type: langchain}\n",
-            "FILE:1: agent.type: there is no agent type 'langchain'; valid are: `adk`, `chat",
+            "FILE:1: agent.type: there is no agent type 'langchain'; valid are: `adk`, `asgi`, `cha",
         ),
         ("agent: {type: chat_completion, endpoint: x}\n", "did you mean `chat_completions`?"),
         (AGENT + "agents: {b: {type: nope}}\n", "FILE:3: agents.b.type: there is no agent type 'nope'"),
@@ -435,7 +435,7 @@ def test_aliases_that_are_no_bomb(folder: Folder) -> None:
     [
         (
             "agent:\n  type: adk\n  endpoint: http://h\n  body: {}\n",
-            "FILE:4: agent.body: unknown key `body`; an agent of this type takes `app_name`, `endpoint`, ",
+            "FILE:4: agent.body: unknown key `body`; an agent of this type takes `app`, `app_name`, ",
         ),
         (
             AGENT + "agents: {b: {type: custom, handler: 'a:b', endpoint: 'http://h'}}\n",

@@ -17,7 +17,7 @@ from agentest.agents.http_sender import HttpAnswer, HttpSender, read_body
 from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
 from agentest.config.agents import AdkAgent
 from agentest.errors import AgentError
-from agentest.http.client import Client, DirectResponse
+from agentest.http.client import DirectResponse, Poster
 from agentest.messages import Message, UserText
 from agentest.scenarios.definition import Session
 
@@ -34,7 +34,7 @@ class AdkClient:
 
     takes_attachments = True
 
-    def __init__(self, config: AdkAgent, client: Client, timeout_s: float) -> None:
+    def __init__(self, config: AdkAgent, client: Poster, timeout_s: float) -> None:
         self.name = config.name
         self._app_name = config.app_name
         self._user_id = config.user_id

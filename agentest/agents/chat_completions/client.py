@@ -12,7 +12,7 @@ from agentest.agents.hints import CHAT_PLACE
 from agentest.agents.http_sender import HttpAnswer, HttpSender, read_body
 from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
 from agentest.config.agents import ChatCompletionsAgent
-from agentest.http.client import Client, DirectResponse
+from agentest.http.client import DirectResponse, Poster
 from agentest.messages import Message
 from agentest.scenarios.definition import Session
 
@@ -39,7 +39,7 @@ class ChatCompletionsClient:
 
     takes_attachments = True
 
-    def __init__(self, config: ChatCompletionsAgent, client: Client, timeout_s: float) -> None:
+    def __init__(self, config: ChatCompletionsAgent, client: Poster, timeout_s: float) -> None:
         self.name = config.name
         self._endpoint = config.endpoint
         self._streaming = config.streaming

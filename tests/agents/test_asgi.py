@@ -1,0 +1,447 @@
+"""Agents that are ASGI applications in this process: requests, lifespan, bounds, and what goes wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from project import Project
+
+from agentest import scenario
+from agentest.agents.asgi.application import load_app, running_app
+from agentest.agents.asgi.exchange import AppFailed
+from agentest.config.agents import AdkAgent, AsgiAgent, ChatCompletionsAgent
+from agentest.config.config import Config
+from agentest.errors import ConfigError
+from agentest.results import RunResult
+from agentest.testing import run_scenarios
+from agentest.transcript import Conversation
+
+Scope = Mapping[str, Any]
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+
+
+class App:
+    """An application whose answer to chat completions is what `answer` sends; it keeps what it gets."""
+
+    def __init__(self, answer: Callable[[dict[str, Any], Send, Receive], Awaitable[None]]) -> None:
+        self.answer = answer
+        self.seen: list[str] = []
+        self.requests: list[tuple[Scope, dict[str, Any]]] = []
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self.live(scope, receive, send)
+            return
+        body = json.loads((await receive())["body"])
+        self.requests.append((scope, body))
+        self.seen.append("request")
+        await self.answer(body, send, receive)
+
+    async def live(self, scope: Scope, receive: Receive, send: Send) -> None:
+        for what in ("startup", "shutdown"):
+            assert (await receive())["type"] == f"lifespan.{what}"
+            self.seen.append(what)
+            scope["state"]["db"] = "open"
+            await send({"type": f"lifespan.{what}.complete"})
+
+
+def start(status: int = 200, kind: str = "application/json", *headers: tuple[bytes, bytes]) -> dict[str, Any]:
+    return {
+        "type": "http.response.start",
+        "status": status,
+        "headers": [(b"content-type", kind.encode()), *headers],
+    }
+
+
+def piece(body: bytes, more: bool = False) -> dict[str, Any]:
+    return {"type": "http.response.body", "body": body, "more_body": more}
+
+
+def saying(text: str) -> bytes:
+    return json.dumps({"choices": [{"message": {"role": "assistant", "content": text}}]}).encode()
+
+
+async def hello(body: dict[str, Any], send: Send, receive: Receive) -> None:
+    await send(start())
+    await send(piece(saying(f"Hello, {body['messages'][-1]['content']}")))
+
+
+def run(app: Any, *turns: str, agent: Mapping[str, Any] | None = None, **config: Any) -> RunResult:
+    made = scenario("s", turns=list(turns) or ["Ann"])
+    return run_scenarios([made], agent={"type": "asgi", "app": app, **(agent or {})}, **config)
+
+
+def held(result: RunResult) -> Conversation:
+    return result.scenarios[0].conversations[0].conversation
+
+
+def problem(app: Any, **config: Any) -> str:
+    """How the conversation ended, with the agent to blame."""
+    failure = held(run(app, **config)).failure
+    assert failure is not None
+    assert failure.blame == "agent"
+    return failure.message
+
+
+def test_a_conversation_with_an_application() -> None:
+    """The application is started once, gets chat completions at its path, and is shut down at the end."""
+    app = App(hello)
+    compared = run(
+        app, "Ann", "Bob", agent={"headers": {"X-Key": "k"}}, compare=[{"name": "b", "path": "/p?q=1"}]
+    )
+    for result in compared.scenarios:
+        assert [t.agent_message for t in result.conversations[0].conversation.turns] == [
+            "Hello, Ann",
+            "Hello, Bob",
+        ]
+    assert app.seen == ["startup", *["request"] * 4, "shutdown"]
+    by_path = {scope["path"]: (scope, body) for scope, body in app.requests}
+    assert set(by_path) == {"/v1/chat/completions", "/p"}
+    scope, body = by_path["/v1/chat/completions"]
+    assert [m["content"] for m in body["messages"]] == ["Ann", "Hello, Ann", "Bob"]
+    headers = dict(scope["headers"])
+    assert (headers[b"host"], headers[b"x-key"], scope["method"]) == (b"localhost", b"k", "POST")
+    assert int(headers[b"content-length"]) > 0
+    assert scope["state"] == {"db": "open"}
+    assert by_path["/p"][0]["query_string"] == b"q=1"
+
+
+def test_an_application_of_any_http_type() -> None:
+    """`app` takes the place of the address, whatever the agent speaks; an endpoint then gives the path."""
+
+    async def adk(body: dict[str, Any], send: Send, receive: Receive) -> None:
+        await send(start())
+        if "new_message" not in body:
+            return await send(piece(json.dumps({"id": body["session_id"], "state": {}}).encode()))
+        said = body["new_message"]["parts"][0]["text"]
+        events = [{"author": "a", "content": {"parts": [{"text": f"{said}!"}]}}]
+        await send(piece(json.dumps(events).encode()))
+
+    made = scenario("s", turns=["Ann"])
+    spoken = run_scenarios([made], agent={"type": "adk", "app_name": "x", "app": App(adk)})
+    assert held(spoken).turns[0].agent_message == "Ann!"
+    app = App(hello)
+    run_scenarios([made], agent={"app": app, "endpoint": "http://shop.example/chat"})
+    scope = app.requests[0][0]
+    assert (scope["path"], dict(scope["headers"])[b"host"]) == ("/chat", b"shop.example")
+
+
+def test_a_stream_comes_as_it_is_sent() -> None:
+    """Pieces are read while the application still runs, and what is packed is unpacked."""
+
+    async def stream(body: dict[str, Any], send: Send, receive: Receive) -> None:
+        packed = b"".join(
+            f'data: {{"choices": [{{"delta": {{"content": "{word}"}}}}]}}\n\n'.encode()
+            for word in ("Hel", "lo")
+        )
+        await send(start(200, "text/event-stream", (b"content-encoding", b"gzip")))
+        await send(piece(gzip.compress(packed + b"data: [DONE]\n\n")))
+
+    assert held(run(App(stream), agent={"streaming": True})).turns[0].agent_message == "Hello"
+
+    async def go() -> None:
+        read = anyio.Event()
+
+        async def waits(body: dict[str, Any], send: Send, receive: Receive) -> None:
+            await send(start())
+            await send(piece(b"one", more=True))
+            await read.wait()
+            await send(piece(b"two"))
+
+        async with running_app("a", App(waits), print) as running:
+            answer = await running.post_direct("http://localhost/", [], b"{}")
+            got = []
+            async for part in answer.pieces():
+                got.append(part)
+                read.set()
+            await answer.aclose()
+        assert got == [b"one", b"two"]
+
+    anyio.run(go)
+
+
+async def _raises(body: dict[str, Any], send: Send, receive: Receive) -> None:
+    raise ValueError("no idea")
+
+
+async def _answers_500_and_raises(body: dict[str, Any], send: Send, receive: Receive) -> None:
+    await send(start(500, "text/plain"))
+    await send(piece(b"Internal Server Error"))
+    raise KeyError("order")
+
+
+async def _raises_in_between(body: dict[str, Any], send: Send, receive: Receive) -> None:
+    await send(start())
+    await send(piece(b'{"choi', more=True))
+    raise OSError("disk full")
+
+
+async def _says_nothing(body: dict[str, Any], send: Send, receive: Receive) -> None:
+    pass
+
+
+async def _no_start(body: dict[str, Any], send: Send, receive: Receive) -> None:
+    await send(piece(b"{}"))
+
+
+async def _endless(body: dict[str, Any], send: Send, receive: Receive) -> None:
+    await send(start())
+    while True:
+        await send(piece(b" " * 2**20, more=True))
+
+
+async def _no_end(body: dict[str, Any], send: Send, receive: Receive) -> None:
+    await send(start())
+    assert (await receive())["type"] == "http.disconnect"
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (_raises, "the application raised ValueError: no idea"),
+        (_answers_500_and_raises, "the application raised KeyError: 'order'"),
+        (_raises_in_between, "the application raised OSError: disk full"),
+        (_says_nothing, "the application returned before its answer was complete"),
+        (_no_start, "the application sent 'http.response.body' before the start of its answer"),
+        (_endless, "the answer is larger than 10 MB"),
+        (_no_end, "no complete answer within 0.05 s (request_timeout_ms)"),
+    ],
+)
+def test_an_application_that_fails(answer: Any, said: str) -> None:
+    """What an application raises is the agent's error with type and message; size and time are bounded."""
+    timeout = 50 if answer is _no_end else 30_000
+    assert said in problem(App(answer), request_timeout_ms=timeout)
+
+
+def test_work_after_the_answer() -> None:
+    """What an application does after its answer is waited for, and what it raises there is told."""
+    notes: list[str] = []
+    done: list[str] = []
+
+    async def late(body: dict[str, Any], send: Send, receive: Receive) -> None:
+        await hello({"messages": [{"content": "x"}]}, send, receive)
+        await anyio.lowlevel.checkpoint()
+        done.append("late")
+        raise RuntimeError("too late")
+
+    async def go() -> None:
+        async with running_app("bot", App(late), notes.append) as running:
+            for _ in range(2):
+                answer = await running.post_direct("http://localhost/", [], b"{}")
+                assert [part async for part in answer.pieces()] == [saying("Hello, x")]
+
+    anyio.run(go)
+    assert done == ["late", "late"]
+    assert notes == ["agent 'bot': the application raised RuntimeError: too late after its answer, 2 times"]
+
+
+def test_whoever_hangs_up_is_told_to_the_application() -> None:
+    """An application that sends on when nobody listens gets an OSError, as behind a server."""
+    got: list[str] = []
+
+    async def sends_on(body: dict[str, Any], send: Send, receive: Receive) -> None:
+        await send(start())
+        try:
+            while True:
+                await send(piece(b"x", more=True))
+        except OSError as error:
+            got.append(str(error))
+
+    async def go() -> None:
+        async with running_app("bot", App(sends_on), print) as running:
+            answer = await running.post_direct("http://localhost/", [], b"{}")
+            await answer.aclose()
+
+    anyio.run(go)
+    assert got == ["nobody listens any more"]
+
+
+async def _without_lifespan(scope: Scope, receive: Receive, send: Send) -> None:
+    if scope["type"] != "http":
+        raise NotImplementedError(scope["type"])
+    await hello(json.loads((await receive())["body"]), send, receive)
+
+
+async def _failing(scope: Scope, receive: Receive, send: Send) -> None:
+    await receive()
+    await send({"type": "lifespan.startup.failed", "message": "Traceback …\nRuntimeError: no database"})
+
+
+async def _raising(scope: Scope, receive: Receive, send: Send) -> None:
+    await receive()
+    raise RuntimeError("no database")
+
+
+async def _ending_badly(scope: Scope, receive: Receive, send: Send) -> None:
+    if scope["type"] != "lifespan":
+        return await hello(json.loads((await receive())["body"]), send, receive)
+    await receive()
+    await send({"type": "lifespan.startup.complete"})
+    await receive()
+    raise RuntimeError("still open")
+
+
+def test_lifespans() -> None:
+    """An application without a lifespan is used as it is; one whose startup fails stops the run."""
+    assert held(run(_without_lifespan)).turns[0].agent_message == "Hello, Ann"
+    with pytest.raises(
+        ConfigError, match=r"agent 'agent': the application did not start: its startup failed: Runt"
+    ):
+        run(_failing)
+    with pytest.raises(ConfigError, match=r"did not start: the application raised RuntimeError: no database"):
+        run(_raising)
+
+
+def test_a_shutdown_that_fails_is_told() -> None:
+    """What goes wrong in the shutdown is a note: the conversations are over."""
+    notes: list[str] = []
+
+    async def go() -> None:
+        async with running_app("bot", _ending_badly, notes.append):
+            pass
+
+    anyio.run(go)
+    assert notes == [
+        "agent 'bot': the application ended badly: the application raised RuntimeError: still open"
+    ]
+
+
+def test_failures_of_requests_are_of_the_request() -> None:
+    """`AppFailed` comes from the request alone: the application goes on with the next."""
+
+    async def go() -> None:
+        app = App(_raises)
+        async with running_app("bot", app, print) as running:
+            with pytest.raises(AppFailed):
+                await running.post_direct("http://localhost/", [], b"{}")
+            app.answer = hello
+            content = json.dumps({"messages": [{"content": "Ann"}]}).encode()
+            answer = await running.post_direct("http://localhost/", [], content)
+            assert [part async for part in answer.pieces()] == [saying("Hello, Ann")]
+
+    anyio.run(go)
+
+
+@pytest.mark.parametrize(
+    ("agent", "said"),
+    [
+        ({"type": "asgi"}, "Field required"),
+        ({"type": "asgi", "app": "bot"}, "has the form pkg.module:app"),
+        ({"type": "asgi", "app": "bot:app", "path": "chat"}, "must begin with a slash"),
+        ({"app": "bot:app", "path": "/a", "endpoint": "http://h"}, "`path` goes with an `app`"),
+        ({"endpoint": "http://h", "path": "/a"}, "`path` goes with an `app`"),
+        ({"streaming": True}, "Field required"),
+        (
+            {"app": "bot:app", "server": {"command": "x", "ready": "tcp://h:1"}},
+            "`app` and `server` exclude each other",
+        ),
+    ],
+)
+def test_settings_that_do_not_go_together(agent: dict[str, Any], said: str) -> None:
+    """An agent needs an address or an application, and not both with what belongs to the other."""
+    with pytest.raises(ValueError, match=said.replace(".", r"\.")):
+        Config.model_validate({"agent": agent})
+
+
+def test_addresses_of_applications() -> None:
+    """People are shown the application; requests have the address that the protocol needs."""
+    agent = AsgiAgent(type="asgi", app="bot:app")
+    assert (agent.address, agent.default_endpoint) == ("app bot:app", "http://localhost/v1/chat/completions")
+    assert AdkAgent(type="adk", app="bot:app").default_endpoint == "http://localhost"
+    assert ChatCompletionsAgent(app=print).address == "an app in Python (builtin_function_or_method)"
+
+
+APPLICATION = """
+import json
+
+number = 3
+
+def note(event):
+    with open("events", "a") as file:
+        print(event, file=file)
+
+async def app(scope, receive, send):
+    if scope["type"] == "lifespan":
+        await receive()
+        note("up")
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        note("down")
+        return await send({"type": "lifespan.shutdown.complete"})
+    said = json.loads((await receive())["body"])["messages"][-1]["content"]
+    if said == "crash":
+        raise RuntimeError("no idea")
+    body = json.dumps({"choices": [{"message": {"content": f"{said}!"}}]}).encode()
+    headers = [(b"content-type", b"application/json")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+def make():
+    return app
+"""
+
+
+def test_a_run_with_workers(tmp_path: Path) -> None:
+    """Each worker starts the application for itself, and the run's own process does not."""
+    project = Project(tmp_path)
+    project.write("bot.py", APPLICATION)
+    project.config("", agent={"type": "asgi", "app": "bot:app"})
+    project.scenario('scenario("good", turns=["hi"])\nscenario("bad", turns=["crash"])')
+    done = project.run("--offline", "--workers", "2")
+    assert done.returncode == 1, done.stderr
+    assert "agent   agent  app bot:app" in done.stdout
+    assert project.scenario_result("good")["conversations"][0]["turns"][0]["agentMessage"] == "hi!"
+    assert "the application raised RuntimeError: no idea" in done.stdout
+    assert sorted((tmp_path / "events").read_text().split()) == ["down", "down", "up", "up"]
+
+
+@pytest.mark.parametrize(
+    ("app", "said"),
+    [
+        ("nowhere:app", "agent 'agent': app: importing 'nowhere' failed: ModuleNotFoundError"),
+        ("bot:nothing", "agent 'agent': app: module 'bot' has no 'nothing'"),
+        ("bot:number", "agent 'agent': app: 'bot:number' is no ASGI application"),
+        ("bot:make", "agent 'agent': app: 'bot:make' does not take (scope, receive, send)"),
+    ],
+)
+def test_what_is_no_application(app: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One message that names key and import path."""
+    monkeypatch.chdir(tmp_path)
+    Project(tmp_path).write("bot.py", APPLICATION)
+    with pytest.raises(ConfigError) as caught:
+        load_app("agent", app, tmp_path)
+    assert str(caught.value).startswith(said)
+    sys.modules.pop("bot", None)
+
+
+def test_a_run_without_its_application(tmp_path: Path) -> None:
+    """A run whose application cannot be imported ends before the first conversation, with exit status 2."""
+    project = Project(tmp_path)
+    project.config("", agent={"type": "asgi", "app": "nowhere:app"})
+    project.scenario('scenario("good", turns=["hi"])')
+    done = project.run("--offline")
+    assert (done.returncode, done.stdout) == (2, "")
+    said = "importing 'nowhere' failed: ModuleNotFoundError: No module named 'nowhere'"
+    assert done.stderr == f"agentest: agent 'agent': app: {said}\n"
+
+
+def test_an_application_that_blocks_is_too_late() -> None:
+    """Time for which an application holds up the event loop is its own, and counts against the limit."""
+
+    async def blocks(body: dict[str, Any], send: Send, receive: Receive) -> None:
+        loop = asyncio.get_running_loop()
+        end = loop.time() + 0.3
+        while loop.time() < end:
+            pass
+        await hello(body, send, receive)
+
+    assert "no complete answer within 0.1 s" in problem(App(blocks), request_timeout_ms=100)
