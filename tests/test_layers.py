@@ -53,7 +53,7 @@ FLOORS: list[dict[str, str]] = [
     },
     # What it does with them.
     {
-        "conversation": "agents llm scenarios mocks errors messages transcript storing support",
+        "conversation": "agents llm scenarios mocks errors messages sight transcript storing support",
         "evaluate": "llm scenarios config errors metrics results sight transcript storing support",
     },
     {

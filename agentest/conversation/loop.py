@@ -18,6 +18,7 @@ from agentest.agents.port import (
     well_formed_reply,
 )
 from agentest.conversation.failures import failure_of
+from agentest.conversation.recording import Recording
 from agentest.conversation.sessions import new_session_id
 from agentest.conversation.users import Said, User
 from agentest.errors import AgentError, AgentestError, CannotSend, MockError
@@ -233,8 +234,9 @@ class TurnLoop:
             return result
 
         turn.requests += 1
+        recording = Recording(turn.turn_index, self._mocks)
         try:
-            ctx = self._context(turn.turn_index, resolve_tool)
+            ctx = self._context(turn.turn_index, resolve_tool, recording)
             with self._waiting_for("agent"):
                 reply = well_formed_reply(await self._agent.reply(self._messages, ctx))
         except NoReply as error:
@@ -245,6 +247,8 @@ class TurnLoop:
             if waiting and not ended:  # the handler could not answer, as a mock had not answered it
                 raise MockError(f"the mock of tool {waiting[0]!r} did not answer: {error}") from error
             raise
+        finally:
+            recording.close()
         if ended:  # a handler may have caught it, but what ends a conversation ends it
             raise ended[0]
         self._mocks.observe(reply.observed)
@@ -253,13 +257,20 @@ class TurnLoop:
         if self._initial_state is None:
             self._initial_state = reply.state_before
         turn.latency_ms += reply.latency_ms
-        turn.usage += reply.usage
+        turn.usage += reply.usage + recording.usage
         turn.count_retries(reply.retries)
         return reply
 
-    def _context(self, turn_index: int, resolve_tool: ResolveTool) -> TurnContext:
+    def _context(self, turn_index: int, resolve_tool: ResolveTool, recording: Recording) -> TurnContext:
         return TurnContext(
-            self._id, self._scenario, turn_index, resolve_tool, self._session, session_id=self._session_id
+            self._id,
+            self._scenario,
+            turn_index,
+            resolve_tool,
+            self._session,
+            session_id=self._session_id,
+            record_tool=recording.record_tool,
+            record_usage=recording.record_usage,
         )
 
     async def _answer_tools(self, reply: AgentReply, turn: _Progress) -> None:

@@ -1,0 +1,75 @@
+"""What an agent in this process says of itself in a turn: calls that it made, tokens that it used."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from agentest.errors import AgentError
+from agentest.mocks.resolver import MockResolver
+from agentest.sight import SeenBy
+from agentest.support.json_text import NotJson, json_text, safe_repr
+from agentest.transcript import ToolCall, Usage
+
+
+class Recording:
+    """Takes what the agent records while it answers one request. Bad values are its own error."""
+
+    def __init__(self, turn_index: int, mocks: MockResolver) -> None:
+        self.usage = Usage()
+        self._turn_index = turn_index
+        self._mocks = mocks
+        self._closed = False
+
+    def close(self) -> None:
+        """Take nothing more: the agent has answered."""
+        self._closed = True
+
+    def record_tool(self, name: str, args: Mapping[str, Any] | None = None, result: Any = None) -> None:
+        """Record a call that the agent has made and answered itself. Raises AgentError.
+
+        Args:
+            args: the argument object; None is one without keys.
+            result: what JSON or pydantic can write.
+        """
+        if not isinstance(name, str) or not name:
+            raise AgentError(f"record_tool: `name` must be the tool's name, found {safe_repr(name)}")
+        self._check_open(f"record_tool({name!r})")
+        if args is not None and not isinstance(args, Mapping):
+            raise AgentError(
+                f"record_tool({name!r}): `args` must be a mapping of arguments, found {safe_repr(args)}"
+            )
+        call = ToolCall(
+            name,
+            _plain(name, "args", dict(args or {})),
+            _plain(name, "result", result),
+            False,
+            self._turn_index,
+            seen_by=SeenBy.AGENT,
+        )
+        self._mocks.observe((call,))
+
+    def record_usage(self, *, prompt_tokens: int = 0, completion_tokens: int = 0) -> None:
+        """Add tokens to those of the turn. Raises AgentError."""
+        self._check_open("record_usage")
+        prompt = _tokens("prompt_tokens", prompt_tokens)
+        self.usage += Usage(prompt, _tokens("completion_tokens", completion_tokens))
+
+    def _check_open(self, what: str) -> None:
+        if self._closed:
+            raise AgentError(f"{what}: the agent has answered already; record before the handler returns")
+
+
+def _plain(name: str, what: str, value: Any) -> Any:
+    """The value as JSON has it, so that the record cannot change later."""
+    try:
+        return json.loads(json_text(value))
+    except NotJson as error:
+        raise AgentError(f"record_tool({name!r}): `{what}` cannot be written as JSON: {error}") from None
+
+
+def _tokens(name: str, count: Any) -> int:
+    if isinstance(count, int) and not isinstance(count, bool) and count >= 0:
+        return count
+    raise AgentError(f"record_usage: `{name}` must be a whole number of at least 0, found {safe_repr(count)}")
