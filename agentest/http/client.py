@@ -170,10 +170,14 @@ class DirectResponse(httpx.Response):
 
 
 class Poster(Protocol):
-    """What requests are posted by: connections, or an application in this process."""
+    """What requests are sent by: connections, or an application in this process."""
 
     async def post_direct(self, url: str, headers: Headers, content: bytes) -> DirectResponse:
         """Post. The body is to be read, and the response to be closed."""
+        ...
+
+    async def get_direct(self, url: str, headers: Headers) -> DirectResponse:
+        """Get, as `post_direct` posts."""
         ...
 
 

@@ -87,8 +87,15 @@ class RunningApp:
 
     async def post_direct(self, url: str, headers: Headers, content: bytes) -> DirectResponse:
         """Post. The body is to be read, and the response to be closed. Raises AppFailed."""
+        return await self._send("POST", url, headers, content)
+
+    async def get_direct(self, url: str, headers: Headers) -> DirectResponse:
+        """Get, as `post_direct` posts."""
+        return await self._send("GET", url, headers, b"")
+
+    async def _send(self, method: str, url: str, headers: Headers, content: bytes) -> DirectResponse:
         exchange = Exchange(url, content)
-        scope = _scope(url, headers, content) | {"state": dict(self._state)}
+        scope = _scope(method, url, headers, content) | {"state": dict(self._state)}
         task = asyncio.create_task(exchange.run(self._app, scope))
         self._under_way[task] = exchange
         task.add_done_callback(self._done)
@@ -120,7 +127,7 @@ class RunningApp:
         return [f"{problem} after its answer, {often}" for problem, often in counted]
 
 
-def _scope(url: str, headers: Headers, content: bytes) -> dict[str, Any]:
+def _scope(method: str, url: str, headers: Headers, content: bytes) -> dict[str, Any]:
     parts = urlsplit(url)
     host, port = parts.hostname or "localhost", parts.port or _PORTS[parts.scheme]
     sent = {"host": parts.netloc.rpartition("@")[2], "content-length": str(len(content))}
@@ -129,7 +136,7 @@ def _scope(url: str, headers: Headers, content: bytes) -> dict[str, Any]:
         "type": "http",
         "asgi": {"version": "3.0", "spec_version": "2.4"},
         "http_version": "1.1",
-        "method": "POST",
+        "method": method,
         "scheme": parts.scheme,
         "path": unquote(parts.path) or "/",
         "raw_path": (parts.path or "/").encode(),
