@@ -65,7 +65,7 @@ def run(cwd: Path | None, watch: bool, list_only: bool, **options: Any) -> int:
 
     def go() -> int:
         _hear_interrupts()
-        request = _request(_root(cwd), **options)
+        request = _request(_place(cwd, options["config"]), **options)
         if watch:
             from agentest.cli.watch import run_and_watch
 
@@ -88,7 +88,7 @@ def chat(cwd: Path | None, **options: Any) -> int:
         from agentest.cli.chat import chat
         from agentest.run.prepare import prepare
 
-        return chat(prepare(_request(_root(cwd), offline=True, **options)))
+        return chat(prepare(_request(_place(cwd, options["config"]), offline=True, **options)))
 
     return _ended(go)
 
@@ -112,8 +112,8 @@ def judge(results: Path, cwd: Path | None, **options: Any) -> int:
         from agentest.cli.judge import judge_again
         from agentest.run.prepare import prepare
 
-        root = _root(cwd)
-        return judge_again(prepare(_request(root, **options)), root / results)
+        place = _place(cwd, options["config"])
+        return judge_again(prepare(_request(place, **options)), place.path(results))
 
     return _ended(go)
 
@@ -151,10 +151,11 @@ def evaluate(cwd: Path | None, targets: tuple[str, ...], **options: Any) -> int:
         from agentest.cli.run import run_once
         from agentest.evalset.planning import EvalRequest, prepare_eval
 
-        root = _root(cwd)
-        files = {key: root / path if (path := options.pop(key)) else None for key in EVAL_FILES}
+        place = _place(cwd, options["config"])
+        files = {key: place.path(path) if (path := options.pop(key)) else None for key in EVAL_FILES}
         runs = options.pop("num_runs")
-        return run_once(prepare_eval(EvalRequest(_request(root, **options), targets, num_runs=runs, **files)))
+        wanted = tuple(map(place.from_root, targets))
+        return run_once(prepare_eval(EvalRequest(_request(place, **options), wanted, num_runs=runs, **files)))
 
     return _ended(go)
 
@@ -270,9 +271,9 @@ def coverage(cwd: Path | None, fail_under: float | None, form: Any, **options: A
         from agentest.cli.listing import broken
         from agentest.run.prepare import prepare
 
-        root = _root(cwd)
-        results = [root / path for path in options.pop("results")]
-        prepared = prepare(_request(root, offline=True, **options))
+        place = _place(cwd, options["config"])
+        results = [place.path(path) for path in options.pop("results")]
+        prepared = prepare(_request(place, offline=True, **options))
         measured = covered(prepared, results)
         show(measured, form, sys.stdout)
         return _tell_broken(broken(prepared)) or enough(measured, fail_under)
@@ -280,21 +281,33 @@ def coverage(cwd: Path | None, fail_under: float | None, form: Any, **options: A
     return _ended(go)
 
 
-def _root(cwd: Path | None) -> Path:
-    """The working directory; scenario files, servers and reports all live relative to it."""
+def _place(cwd: Path | None, config: Path | None) -> Any:
+    """Where the run takes place: the folder of the configuration becomes the working directory."""
+    from agentest.run.place import Place, place_of
+
     if cwd is not None:
         if not cwd.is_dir():
             raise UsageError(f"--cwd: the folder {cwd} does not exist")
         os.chdir(cwd)
-    return Path.cwd()
+    here = Path.cwd()
+    if config:  # named by the user, so it may lie anywhere
+        return Place(here, here)
+    place = place_of(here)
+    if place.config:
+        tell(f"agentest: configuration: {place.shown(place.config)}")
+        os.chdir(place.root)
+    return place
 
 
-def _request(root: Path, config: Path | None, **options: Any) -> Any:
+def _request(place: Any, config: Path | None, **options: Any) -> Any:
     from agentest.run.plan import Options
     from agentest.run.prepare import Request
 
     reporting = {name: options.pop(name) for name in ("reporters", "verbose", "detailed") if name in options}
-    return Request(root, root / config if config else None, Options(**options), **reporting)
+    if options.get("cassettes"):
+        options["cassettes"] = place.from_root(options["cassettes"])
+    named = place.path(config) if config else None
+    return Request(place.root, named, Options(**options), here=place.here, **reporting)
 
 
 def _tape(options: dict[str, Any]) -> str | None:

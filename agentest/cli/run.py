@@ -16,8 +16,9 @@ from agentest.errors import ConfigError, ExitCode
 from agentest.results import RunResult, Status
 from agentest.run.outputs import output_dir
 from agentest.run.prepare import Prepared
+from agentest.support.files import readable
 from agentest.support.locking import Taken, locked
-from agentest.support.paths import shown_path
+from agentest.support.paths import path_from
 from agentest.support.terminal import clean, in_log, tell
 from agentest.transcript import Conversation
 from agentest.verdict import run_status
@@ -128,7 +129,8 @@ def _run(
     broadcast = Broadcast([*reporters, NotesReporter()], note)
     for text in prepared.notes:
         note(text)
-    outcome = _executed(prepared, broadcast, kind.source(), processes, partial(_last_words, journal))
+    last_words = partial(_last_words, prepared, journal)
+    outcome = _executed(prepared, broadcast, kind.source(), processes, last_words)
     broadcast.finish()
     for text in (
         *outcome.notes,
@@ -158,7 +160,7 @@ def _in_a_line(
         counts = [(len(result.with_status(status)), status) for status in Status]
         summary = ", ".join(f"{count} {status}" for count, status in counts if count) or "no scenarios"
         written = "json" in prepared.reporters and "json" not in broadcast.failed
-        where = f"; {shown_path(results, Path.cwd())}" if written else ""
+        where = f"; {_shown(results, prepared)}" if written else ""
         yield f"{'interrupted' if result.interrupted else run_status(result)}: {summary}{where}"
         yield from (warning.message for warning in result.unanswered)
 
@@ -169,14 +171,22 @@ def _not_kept(journal: Journal | None) -> Iterator[str]:
         yield f"{journal.path} is not complete: there was no room for all of it"
 
 
-def _last_words(journal: Journal | None) -> str:
+def _last_words(prepared: Prepared, journal: Journal | None) -> str:
     """What the user should know when a run ends without its reports."""
     if journal is None or not journal.held:
         return ""
-    path = shown_path(journal.path, Path.cwd())
+    path = _shown(journal.path, prepared)
     held = f"{journal.held} finished conversation{'' if journal.held == 1 else 's'}"
     words = f"agentest: {path} holds {held}; agentest judge {path} judges again what is there"
     return in_log(clean(words)) + "\n"
+
+
+def _shown(path: Path, prepared: Prepared) -> str:
+    """A path that the run writes to, as the user would write it from where they are."""
+    request = prepared.request
+    if not path.is_relative_to(request.root):
+        return readable(path.as_posix())
+    return path_from(request.here or request.root, path)
 
 
 def _executed(

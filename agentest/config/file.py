@@ -53,14 +53,40 @@ class LoadedConfig:
 
 def find(root: Path) -> Path:
     """The configuration file of a working directory. Raises ConfigError when there is none."""
-    for name in NAMES:
-        if (root / name).is_file():
-            return root / name
+    found = _in_folder(root)
+    if found:
+        return found
     raise ConfigError(
-        f"no configuration found in {root}: expected {NAMES[0]}, {NAMES[1]} or {NAMES[2]}. "
+        f"no configuration found in {root}{_nor_above(root)}: expected {NAMES[0]}, {NAMES[1]} or {NAMES[2]}. "
         "Write one with at least\n  agent:\n    endpoint: http://localhost:8000/v1/chat/completions\n"
         "or name another file with --config PATH."
     )
+
+
+def find_above(folder: Path) -> Path | None:
+    """The configuration of the nearest folder above that has one, up to the root of the repository.
+
+    None where the folder has one itself, and outside of any repository: who knows whose files those are.
+    """
+    above = () if _in_folder(folder) else _up_to_repository(folder)
+    return next((found for parent in above if (found := _in_folder(parent))), None)
+
+
+def _in_folder(folder: Path) -> Path | None:
+    return next((folder / name for name in NAMES if (folder / name).is_file()), None)
+
+
+def _up_to_repository(folder: Path) -> tuple[Path, ...]:
+    """The folders above, the nearest first, the last with `.git`; none where the folder itself has it."""
+    folders = (folder, *folder.parents)
+    # In a worktree or a submodule, `.git` is a file.
+    top = next((at for at, each in enumerate(folders) if (each / ".git").exists()), 0)
+    return folders[1 : top + 1]
+
+
+def _nor_above(folder: Path) -> str:
+    above = _up_to_repository(folder)
+    return f", nor above it up to {above[-1]}, the root of the repository" if above else ""
 
 
 def load(path: Path, environ: MutableMapping[str, str] = os.environ) -> LoadedConfig:

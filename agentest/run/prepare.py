@@ -15,6 +15,7 @@ from agentest.config.wishes import ModelWish
 from agentest.errors import ConfigError, UsageError
 from agentest.run.plan import Options, Plan, make_plan, wishes_of
 from agentest.scenarios.discovery import Discovered, discover
+from agentest.support.paths import path_from
 
 if TYPE_CHECKING:  # needed only where a model is configured
     from agentest.llm.providers import ModelSpec
@@ -32,6 +33,8 @@ class Request:
     options: Options = field(default_factory=Options)
     reporters: tuple[str, ...] = ()
     verbose: bool = False
+    here: Path | None = None
+    """Where the user is, if not in `root`."""
     detailed: bool = False
     """Whether the console shows every invocation of an evaluation set beside what was expected."""
 
@@ -83,7 +86,7 @@ def prepare(request: Request, environ: MutableMapping[str, str] = os.environ) ->
     discovered = discover_scenarios(request, loaded)
     plan = make_plan(loaded.config, discovered, request.options, request.root)
     _check_not_empty(plan, discovered, request, loaded)
-    return prepared_for(request, loaded, plan, _notes(discovered), environ, discovered.files)
+    return prepared_for(request, loaded, plan, _notes(discovered, request), environ, discovered.files)
 
 
 def configure(request: Request, environ: MutableMapping[str, str] = os.environ) -> LoadedConfig:
@@ -100,18 +103,19 @@ def discover_scenarios(request: Request, loaded: LoadedConfig) -> Discovered:
     return discovered.redacted(loaded.redact)
 
 
-def _notes(discovered: Discovered) -> Iterator[str]:
+def _notes(discovered: Discovered, request: Request) -> Iterator[str]:
     """What the user should know of files that hold no scenario, and of folders that were left out."""
     yield from (f"{file} defines no scenario: it never calls scenario(…)" for file in discovered.empty)
-    yield from _about_other_runs(discovered.left_out)
+    yield from _about_other_runs(discovered.left_out, request)
 
 
-def _about_other_runs(folders: Sequence[str]) -> Iterator[str]:
+def _about_other_runs(folders: Sequence[str], request: Request) -> Iterator[str]:
     if folders:
+        first = path_from(request.here or request.root, request.root / folders[0])
         which = ", ".join(folders[:_SHOWN]) + (f" and {len(folders) - _SHOWN} more" * (len(folders) > _SHOWN))
         yield (
             f"left out, as there is another configuration: {which}; "
-            f"agentest run --cwd {folders[0]} runs what is there"
+            f"agentest run --cwd {first} runs what is there"
         )
 
 

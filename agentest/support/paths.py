@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -49,3 +50,11 @@ def shown_path(path: Path | str, root: Path) -> str:
         if path.is_relative_to(folder):
             return readable(path.relative_to(folder).as_posix())
     return readable(path.as_posix())
+
+
+def path_from(here: Path, path: Path) -> str:
+    """A path as a user who is in the folder `here` would write it, be it above or beside."""
+    try:
+        return readable(Path(os.path.relpath(path, here)).as_posix())
+    except ValueError:  # on another drive
+        return readable(path.as_posix())

@@ -1,0 +1,135 @@
+"""A run that is started below its configuration: which one it finds, and what paths are relative to."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from project import Project
+
+from agentest.config.file import find, find_above
+from agentest.errors import ConfigError
+from agentest.run.place import Place, place_of
+
+CONFIG = "agentest.config.yaml"
+
+
+def repository(folder: Path) -> Path:
+    """A folder with a repository and a configuration."""
+    (folder / ".git").mkdir()
+    (folder / CONFIG).touch()
+    return folder
+
+
+def below(folder: Path, name: str) -> Path:
+    made = folder / name
+    made.mkdir(parents=True)
+    return made
+
+
+def test_the_nearest_configuration_counts(tmp_path: Path) -> None:
+    """The folder's own comes first, then that of the nearest folder above it."""
+    deep = below(repository(tmp_path), "a/b")
+    assert find_above(deep) == tmp_path / CONFIG
+    (tmp_path / "a" / "agentest.config.py").touch()
+    assert find_above(deep) == tmp_path / "a" / "agentest.config.py"
+    (deep / CONFIG).touch()
+    assert find_above(deep) is None
+    assert place_of(deep) == Place(deep, deep)
+
+
+def test_a_repository_is_the_limit(tmp_path: Path) -> None:
+    """What lies above the repository is none of the run's business; in a submodule `.git` is a file."""
+    inner = below(repository(tmp_path), "vendor/inner/deep")
+    (inner.parent / ".git").write_text("gitdir: elsewhere")
+    assert find_above(inner) is None
+    with pytest.raises(
+        ConfigError, match=rf"no configuration found in {inner}, nor above it up to {inner.parent}, "
+    ):
+        find(inner)
+    with pytest.raises(ConfigError, match=rf"no configuration found in {inner.parent}: expected"):
+        find(inner.parent)
+
+
+def test_without_a_repository_nothing_is_looked_for(tmp_path: Path) -> None:
+    """Outside of any repository only the working directory is looked at."""
+    (tmp_path / CONFIG).touch()
+    assert find_above(below(tmp_path, "a")) is None
+
+
+def test_paths_of_the_command_line(tmp_path: Path) -> None:
+    """What the user names is relative to where they are, and may be followed by the names of cases."""
+    here = below(repository(tmp_path), "sets/more")
+    place = place_of(here)
+    assert place.root == tmp_path
+    assert place.path(Path("../x.json")) == here / "../x.json"
+    assert place.from_root("x.test.json:one,two") == "sets/more/x.test.json:one,two"
+    assert place.from_root("/x.test.json") == "/x.test.json"
+    assert Place(here, here).from_root("x.test.json") == "x.test.json"
+    assert place.shown(tmp_path / "results.json") == "../../results.json"
+
+
+AGENT = """
+def handler(messages, ctx):
+    return open("data.txt").read() + messages[-1]["content"]
+
+
+config = {"agent": {"type": "custom", "handler": handler}, "reporters": ["json"]}
+"""
+SET = [{"query": "hi", "expected_tool_use": [], "reference": "data: hi"}]
+
+
+def test_commands_find_the_configuration_above(tmp_path: Path) -> None:
+    """Every command says which configuration it found, and does what it would have done beside that one."""
+    top, user = Project(tmp_path), Project(below(tmp_path, "sets/deep"))
+    (tmp_path / ".git").mkdir()
+    top.write("agentest.config.py", AGENT)
+    top.write("data.txt", "data: ")
+    top.write("other/" + CONFIG, "agent: {endpoint: 'http://127.0.0.1:9/'}\n")
+    top.scenario("scenario('other', turns=['hi'])", "other/o.sim.py")
+    top.scenario("scenario('top', turns=['hi'])")
+    checks = "{'user_message': 'hi', 'expect': {'contains': 'data: hi'}}"
+    top.scenario(f"scenario('deep', turns=[{checks}])", "sets/deep/d.sim.py")
+    user.write("x.test.json", json.dumps(SET))
+
+    done = user.run()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr.splitlines() == [
+        "agentest: configuration: ../../agentest.config.py",
+        "agentest: left out, as there is another configuration: other; "
+        "agentest run --cwd ../../other runs what is there",
+        "agentest: passed: 2 passed; ../../.agentest/results.json",
+    ]
+    assert [s["file"] for s in top.results["scenarios"]] == ["a.sim.py", "sets/deep/d.sim.py"]
+    assert not (user.root / ".agentest").exists()
+
+    judged = user.agentest("judge", "../../.agentest/results.json")
+    assert (judged.returncode, judged.stderr.splitlines()[-1]) == (
+        0,
+        "agentest: passed: 2 passed; ../../.agentest/judged.json",
+    )
+    evaluated = user.agentest("eval", "x.test.json")
+    assert evaluated.returncode == 0, evaluated.stdout + evaluated.stderr
+    assert top.results["scenarios"][0]["file"] == "sets/deep/x.test.json"
+    assert (
+        user.agentest("eval", "x.test.json:none")
+        .stderr.splitlines()[-1]
+        .startswith("agentest: sets/deep/x.test.json: there is no case `none`")
+    )
+    chatted = user.agentest("chat", "--scenario", "deep", typed="you there\n")
+    assert "agent  data: you there" in chatted.stdout
+    covered = user.agentest("coverage", "--format", "json")
+    assert (covered.returncode, covered.stderr) == (0, "agentest: configuration: ../../agentest.config.py\n")
+
+
+def test_a_named_configuration_moves_nothing(tmp_path: Path) -> None:
+    """With --config the run takes place where the user is, whatever lies above."""
+    top, user = Project(repository(tmp_path)), Project(below(tmp_path, "sub"))
+    top.write("agentest.config.py", AGENT)
+    top.scenario("scenario('top', turns=['hi'])")
+    user.write("data.txt", "")
+    user.scenario("scenario('mine', turns=['hi'])", "m.sim.py")
+    done = user.run("--config", "../agentest.config.py")
+    assert (done.returncode, done.stderr) == (0, "agentest: passed: 1 passed; .agentest/results.json\n")
+    assert [s["name"] for s in user.results["scenarios"]] == ["mine"]
