@@ -31,9 +31,7 @@ async def checked_session(expect: Expect, turn: Turn, agent: str, timeout_s: flo
         state = await checked_state("session_state", expect.session_state, turn, agent, timeout_s)
     wanted = expect.remarks
     plain = not any(e.regex or not is_plain([e.author, e.equals]) for e in wanted)
-    return state + await _in_time(
-        lambda: tuple(_remark(expected, turn, agent) for expected in wanted), "remarks", plain, timeout_s
-    )
+    return state + await _in_time(lambda: _remarks(wanted, turn, agent), "remarks", plain, timeout_s)
 
 
 async def checked_state(
@@ -88,8 +86,16 @@ def _undecided(check: str, error: str, summary: str = "") -> CheckResult:
     return CheckResult(check=check, passed=False, summary=told, error=error)
 
 
-def _remark(expected: ExpectedRemark, turn: Turn, agent: str) -> CheckResult:
-    """Whether a remark of the turn is as expected.
+def _remarks(expected: Sequence[ExpectedRemark], turn: Turn, agent: str) -> Checks:
+    """A result for each expected remark; those that cannot be seen have one together, which says why."""
+    results = [(each, _remark(each, turn)) for each in expected]
+    unseen = "; ".join(_wanted(each) for each, result in results if result is None)
+    why = (_undecided("remarks", remarks_unseen(agent), f"expected {unseen}"),) if unseen else ()
+    return (*(result for _, result in results if result), *why)
+
+
+def _remark(expected: ExpectedRemark, turn: Turn) -> CheckResult | None:
+    """Whether a remark of the turn is as expected; None where that cannot be seen.
 
     Where the agent does not tell who says what, a remark that fits is one; that there is none is not known.
     """
@@ -104,7 +110,7 @@ def _remark(expected: ExpectedRemark, turn: Turn, agent: str) -> CheckResult:
         return CheckResult(check="remarks", passed=False, summary=f"{said}; {error}")
     unseen = turn.author is None and not banned and (not found or expected.not_contains)
     if unseen:
-        return _undecided("remarks", remarks_unseen(agent), said)
+        return None
     passed = found and not banned
     return CheckResult(
         check="remarks", passed=passed, summary=f"expected {_wanted(expected)}" if passed else said

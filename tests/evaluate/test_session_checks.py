@@ -1,0 +1,137 @@
+"""Checks of the session's state and of remarks: what holds, what does not, and what cannot be known."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import anyio
+import pytest
+
+from agentest.evaluate.session_checks import checked_session, checked_state
+from agentest.results import CheckResult
+from agentest.scenarios.expectations import parse_expect
+from agentest.transcript import Remark, StateChange, Turn
+
+STATE = {"cart": [{"item": "notebook", "n": 2}], "open": True, "n": 1, "nothing": None}
+REMARKS = (
+    Remark("planner", "The plan is long."),
+    Remark("executor", "Done."),
+    Remark("executor", "Really done."),
+)
+
+
+def turn(**more: Any) -> Turn:
+    return Turn(0, "Hi", "approved", **{"remarks": REMARKS, "author": "reviewer", **more})
+
+
+def checks(expect: dict[str, Any], of: Turn) -> list[CheckResult]:
+    found = anyio.run(checked_session, parse_expect(expect), of, "pipe")
+    return list(found)
+
+
+@pytest.mark.parametrize(
+    ("expected", "holds"),
+    [
+        ({"n": 1, "open": True}, [True, True]),
+        ({"n": 1.0}, [True]),
+        ({"n": True}, [False]),
+        ({"open": 1}, [False]),
+        ({"nothing": None}, [True]),
+        ({"gone": None}, [False]),
+        ({"cart": [{"item": "notebook", "n": 2}]}, [True]),
+        ({"cart": [{"item": "notebook"}]}, [False]),
+        ({"cart": [{"item": re.compile("note.*"), "n": pytest.approx(2.0001, abs=0.1)}]}, [True]),
+        ({"cart": lambda cart: any(item["item"] == "notebook" for item in cart)}, [True]),
+        ({"cart": [], "n": lambda n: n / 0}, [False, False]),
+    ],
+)
+def test_states(expected: dict[str, Any], holds: list[bool]) -> None:
+    """Each expected key is compared with its value as arguments of calls are; other keys may be there."""
+    found = checks({"session_state": expected}, turn(state_after=STATE))
+    assert [result.passed for result in found] == holds
+    assert not any(result.error for result in found)
+
+
+def test_what_a_mismatch_says() -> None:
+    """A mismatch names key, expected and found; a key that is missing, those there are; a predicate, why."""
+    expected = {"open": "yes", "tier": "gold", "n": lambda n: n / 0}
+    texts = [result.summary for result in checks({"session_state": expected}, turn(state_after=STATE))]
+    assert texts[0] == "open: expected 'yes', found True"
+    assert texts[1] == "tier: expected 'gold', found no such key; the state has cart, open, n, nothing"
+    assert "n: expected <predicate <lambda>>, found 1; " in texts[2]
+    assert "ZeroDivisionError" in texts[2]
+    (empty,) = checks({"session_state": {"a": 1}}, turn(state_after={}))
+    assert empty.summary.endswith("found no such key; the state is empty")
+
+
+def test_a_state_that_nobody_tells_of() -> None:
+    """A state that is expected and unknown can neither pass nor fail, and the error says why."""
+    (unseen,) = checks({"session_state": {"a": 1, "b": 2}}, turn())
+    assert not unseen.passed
+    assert "the session state of agent 'pipe' cannot be seen" in str(unseen.error)
+    of = turn(state_error="the server is gone")
+    (unread,) = anyio.run(checked_state, "final_session_state", {"a": 1}, of, "pipe")
+    assert (unread.check, unread.passed, unread.error) == ("final_session_state", False, "the server is gone")
+
+
+@pytest.mark.parametrize(
+    ("remark", "holds"),
+    [
+        ({"author": "planner"}, True),
+        ({"author": "planner", "contains": "plan"}, True),
+        ({"author": "executor", "contains": "plan"}, False),
+        ({"contains": ["Really", "done"]}, True),
+        ({"contains": ["plan", "done"]}, False),  # in one remark
+        ({"regex": "^Done"}, True),
+        ({"author": "executor", "regex": ["^Really", r"done\.$"]}, True),
+        ({"equals": "Done."}, True),
+        ({"equals": "Done"}, False),
+        ({"author": re.compile("exec.*"), "equals": lambda text: text.startswith("Really")}, True),
+        ({"author": "executor", "not_contains": "plan"}, True),
+        (
+            {"author": "executor", "contains": "Done", "not_contains": "Really"},
+            False,
+        ),  # of any of that author
+        ({"author": "nobody", "not_contains": "x"}, False),
+        ({"author": "reviewer", "contains": "approved"}, True),  # the reply is the author's, who is named
+        ({"contains": "approved"}, False),
+        ({"author": "reviewer", "equals": lambda text: text / 0}, False),
+    ],
+)
+def test_remarks(remark: dict[str, Any], holds: bool) -> None:
+    """One remark must fit as a whole, and none of its author may hold what is excluded."""
+    (found,) = checks({"remarks": [remark]}, turn())
+    assert (found.passed, found.error) == (holds, None)
+
+
+def test_what_is_said_of_a_missing_remark() -> None:
+    """A remark that is missing is named, with what was said and who gave the reply."""
+    (found,) = checks({"remarks": [{"contains": "approved"}]}, turn())
+    assert found.summary == (
+        "expected a remark with 'approved'; before the reply was said planner: 'The plan is long.', "
+        "executor: 'Done.', executor: 'Really done.'; reviewer gave the reply (which counts where `author` "
+        "is named): 'approved'"
+    )
+
+
+def test_remarks_that_cannot_be_seen() -> None:
+    """Where an agent does not tell who says what, one that fits is one; that there is none is unknown."""
+    of = turn(author=None, remarks=(Remark("pipe", "Let me look."),))
+    seen, unseen = checks({"remarks": [{"contains": "look"}, {"author": "a"}, {"contains": "b"}]}, of)
+    assert (seen.passed, unseen.passed) == (True, False)
+    assert "of agent 'pipe' cannot be seen" in str(unseen.error)
+    assert "expected a remark of 'a'; a remark with 'b'" in unseen.summary
+    (banned,) = checks({"remarks": [{"contains": "Let", "not_contains": "look"}]}, of)
+    assert (banned.passed, banned.error) == (False, None)
+    (maybe,) = checks({"remarks": [{"contains": "Let", "not_contains": "other"}]}, of)
+    assert maybe.error
+
+
+def test_changes_of_a_state() -> None:
+    """A change tells keys apart that are new, gone, and of another value: true is not 1, order is none."""
+    before = {"same": {"a": 1, "b": 2}, "n": 1, "gone": "x"}
+    after = {"same": {"b": 2, "a": 1}, "n": True, "new": []}
+    assert StateChange.between(before, after) == StateChange(
+        added={"new": []}, changed={"n": (1, True)}, removed={"gone": "x"}
+    )
