@@ -31,6 +31,7 @@ from agentest.sight import SeenBy
 from agentest.transcript import Remark, ToolCall
 
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "adk_agent"
+PIPELINE = Path(__file__).parent.parent / "support" / "adk_pipeline"
 ENVIRONMENT = os.environ.get("AGENTEST_ADK")
 
 pytestmark = [
@@ -42,11 +43,11 @@ BOTH = pytest.mark.parametrize("streaming", [False, True], ids=["run", "run_sse"
 
 
 @contextmanager
-def adk_server(folder: Path, *options: str) -> Iterator[str]:
-    """`adk api_server` on a copy of the example agent: its address."""
-    shutil.copytree(EXAMPLE, folder / "adk_agent", ignore=shutil.ignore_patterns(".adk", "__pycache__"))
+def adk_server(folder: Path, *options: str, agent: Path = EXAMPLE) -> Iterator[str]:
+    """`adk api_server` on a copy of an agent: its address."""
+    shutil.copytree(agent, folder / agent.name, ignore=shutil.ignore_patterns(".adk", "__pycache__"))
     port = free_port()
-    command = [str(Path(ENVIRONMENT or "") / "bin" / "adk"), "api_server", str(folder / "adk_agent")]
+    command = [str(Path(ENVIRONMENT or "") / "bin" / "adk"), "api_server", str(folder / agent.name)]
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
             [*command, "--port", str(port), *options], cwd=folder, stdout=log, stderr=subprocess.STDOUT
@@ -199,6 +200,63 @@ def test_a_run(server: str, streaming: bool, project: Project) -> None:
     assert crashes["status"] == "failed"
     assert ("RuntimeError" if streaming else "answered 500") in str(held["error"])
     assert len(held["turns"]) == 1
+
+
+PIPELINE_SCENARIOS = """
+scenario(
+    "pipeline",
+    session={"state": {"customer": "Ann"}},
+    conversations_per_scenario=5,
+    turns=[
+        {"user_message": "Redesign", "expect": {
+            "session_state": {
+                "project_plan": "plan for Ann: Redesign",
+                "execution_plan": [
+                    {"step": "design", "of": "plan for Ann: Redesign"}, {"step": "build", "done": None}],
+                "review_result": {"approved": True, "rounds": 1},
+                "customer": "Ann",
+            },
+            "remarks": [
+                {"author": "planner", "equals": "project_plan is ready"},
+                {"author": "executor", "contains": "ready"},
+                {"author": "reviewer", "contains": "review_result"},
+            ],
+        }},
+        {"user_message": "Again", "expect": {
+            "session_state": {
+                "project_plan": "plan for Ann: Again", "review_result": {"approved": True, "rounds": 2}},
+        }},
+    ],
+    final_session_state={"rounds": 2},
+)
+scenario("fails", turns=["Redesign"], final_session_state={"project_plan": "another", "cart": []})
+scenario("taken", session={"state": {"customer": "Bob"}, "session_id": "own"}, turns=["Redesign"])
+scenario("first", session={"session_id": "own", "state": {"customer": "Ann"}}, turns=["Redesign"])
+"""
+
+
+@BOTH
+def test_the_state_of_a_pipeline(streaming: bool, project: Project) -> None:
+    """State is asserted after every turn of a pipeline of three stages, each of which is heard."""
+    with adk_server(project.root, "--session_service_uri", "memory://", agent=PIPELINE) as url:
+        agent = {"type": "adk", "endpoint": url, "app_name": PIPELINE.name, "streaming": streaming}
+        project.config("", agent=agent)
+        project.scenario(PIPELINE_SCENARIOS)
+        first = project.run("--offline", "--scenario", "first")
+        assert first.returncode == 0, first.stdout
+        done = project.run(
+            "--offline", "--scenario", "pipeline", "--scenario", "fails", "--scenario", "taken"
+        )
+    assert done.returncode == 1, done.stdout + done.stderr
+    statuses = {s["name"]: s["status"] for s in project.results["scenarios"]}
+    assert statuses == {"pipeline": "passed", "fails": "failed", "taken": "errored"}, done.stdout
+    for held in project.scenario_result("pipeline")["conversations"]:
+        assert held["initialState"] == {"customer": "Ann"}
+        states = [turn["stateAfter"] for turn in held["turns"]]
+        assert [state["rounds"] for state in states] == [1, 2]
+        assert sorted(states[0]) == ["customer", "execution_plan", "project_plan", "review_result", "rounds"]
+    assert "project_plan: expected 'another', found 'plan for somebody: Redesign'" in done.stdout
+    assert "the session 'own' exists already and keeps its own state" in done.stdout
 
 
 def test_events_read_as_google_adk_does() -> None:
