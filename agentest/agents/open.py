@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from importlib import import_module
+from inspect import isawaitable
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -44,10 +45,12 @@ async def make_agents(
         threads=anyio.CapacityLimiter(concurrency),
         root=root,
         closing=stack,
+        on_note=on_note,
     )
     apps = await _running_apps(configs, root, stack, on_note)
     return {
-        name: _opened(name, config, _through(apps.get(name), resources)) for name, config in configs.items()
+        name: await _opened(name, config, _through(apps.get(name), resources))
+        for name, config in configs.items()
     }
 
 
@@ -74,12 +77,13 @@ def _through(app: Poster | None, resources: Resources) -> Resources:
     return resources if app is None else replace(resources, client=app)
 
 
-def _opened(name: str, config: AgentConfig, resources: Resources) -> Agent:
+async def _opened(name: str, config: AgentConfig, resources: Resources) -> Agent:
     """The client of an agent's type, whose module is imported only where a configuration has that type."""
     if isinstance(config, HttpAgent) and not config.endpoint:
         config = config.model_copy(update={"endpoint": config.default_endpoint})
     open_agent: OpenAgent = import_module(type_of(config).client).open_agent
-    return open_agent(name, config, resources)
+    agent = open_agent(name, config, resources)
+    return await agent if isawaitable(agent) else agent
 
 
 async def check_reachable(name: str, config: AgentConfig, client: Client) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
@@ -131,6 +131,8 @@ class Resources:
     """The folder from which import paths are resolved."""
     closing: AsyncExitStack
     """Closes, at the end of the run, what agents put there."""
+    on_note: Callable[[str], None]
+    """Receives what the user should know at the end."""
 
 
 class Agent(Protocol):
@@ -151,6 +153,6 @@ def takes_attachments(agent: Agent) -> bool:
     return bool(getattr(agent, "takes_attachments", False))
 
 
-OpenAgent = Callable[[str, Any, Resources], Agent]
-"""Makes an agent from its name and the settings of its type. Raises ConfigError for settings that name
-something that does not exist. The module of each protocol has one, called `open_agent`."""
+OpenAgent = Callable[[str, Any, Resources], Agent | Awaitable[Agent]]
+"""Makes an agent from its name and the settings of its type; may be async. Raises ConfigError for settings
+that name something that does not exist. The module of each protocol has one, called `open_agent`."""

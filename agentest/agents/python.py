@@ -6,18 +6,19 @@ import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import anyio
 
 from agentest.agents.chat_completions.wire import WireMessage, to_wire
 from agentest.agents.handler_answers import read_answer
+from agentest.agents.in_time import answer_in_time
 from agentest.agents.port import AgentReply, Resources, TurnContext
 from agentest.config.agents import CustomAgent
-from agentest.errors import AgentError, AgentestError, ConfigError
+from agentest.errors import ConfigError
 from agentest.messages import Message
-from agentest.support.calling import Steps, ends_the_run, from_anywhere, in_thread, words_of
-from agentest.support.deadlines import TimeLimit
+from agentest.support.calling import Steps, from_anywhere, in_thread
 from agentest.support.functions import is_async
 from agentest.support.importing import import_object
 from agentest.support.json_text import NotJson, copied, json_text
@@ -55,35 +56,13 @@ class CustomAgentClient:
         states: list[Any] = []
         ctx = replace(ctx, resolve_tool=from_anywhere(ctx.resolve_tool), record_state=states.append)
         before = copied(dict(ctx.session.state)) if ctx.session else {}
-        limit, steps = TimeLimit(self._timeout_s), Steps()
-        answer = await self._in_time(to_wire(messages), ctx, limit, steps)
-        # What holds up the event loop is not the agent's doing, but for what the handler did in it itself.
-        took = min(limit.elapsed + steps.blocked, limit.elapsed_in_all)
-        if took > self._timeout_s:
-            raise self._too_late()
-        reply = replace(read_answer(answer), latency_ms=took * 1000)
+        call = partial(self._call, to_wire(messages), ctx)
+        timed = await answer_in_time(call, self._timeout_s, "the handler", self.name)
+        reply = replace(read_answer(timed.value), latency_ms=timed.latency_ms)
         if not states:
             return reply
         first = ctx.turn_index == 0
         return replace(reply, state=_state(states[-1]), state_before=before if first else None)
-
-    async def _in_time(
-        self, messages: list[WireMessage], ctx: TurnContext, limit: TimeLimit, steps: Steps
-    ) -> Any:
-        try:
-            with limit:
-                return await self._call(messages, ctx, steps)
-        except AgentestError:
-            raise
-        except BaseException as error:
-            if ends_the_run(error):
-                raise
-            if limit.expired and isinstance(error, TimeoutError):
-                raise self._too_late() from None
-            raise AgentError(f"the handler raised {type(error).__name__}: {words_of(error)}") from error
-
-    def _too_late(self) -> AgentError:
-        return AgentError(f"the handler of agent {self.name!r} did not answer within {self._timeout_s:g} s")
 
     async def _call(self, messages: list[WireMessage], ctx: TurnContext, steps: Steps) -> Any:
         if self._is_async:

@@ -13,6 +13,7 @@ from pydantic import Discriminator, GetCoreSchemaHandler, Tag
 
 from agentest.config.agents import (
     AdkAgent,
+    AdkModuleAgent,
     AnyAgent,
     AsgiAgent,
     ChatCompletionsAgent,
@@ -59,6 +60,12 @@ AGENT_TYPES: dict[str, AgentType] = {
         settings=AdkAgent,
         client="agentest.agents.adk_server.client",
         secrets=http_secrets,
+        sight=Sight.REPORTED,
+    ),
+    "adk_module": AgentType(
+        settings=AdkModuleAgent,
+        client="agentest.agents.adk_module.client",
+        secrets=server_secrets,
         sight=Sight.REPORTED,
     ),
     "custom": AgentType(

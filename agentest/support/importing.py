@@ -162,6 +162,22 @@ def import_object(reference: str, root: Path) -> Any:
     return target
 
 
+def has_module(name: str, root: Path) -> bool:
+    """Whether something could be imported under this name, with the working directory importable.
+
+    Only packages above it are imported for that; one that cannot be does not have it.
+    """
+    if not all(part.isidentifier() for part in name.split(".")):
+        return False
+    try:
+        with Imports().importable(root):
+            return importlib.util.find_spec(name) is not None
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001 - the user's packages may raise anything
+        return False
+
+
 def imported_files() -> frozenset[Path]:
     """Files of all of the user's modules."""
     files = map(_users_file, list(sys.modules.values()))

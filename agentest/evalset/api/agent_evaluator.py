@@ -18,6 +18,7 @@ from agentest.evalset.api.in_process import (
     mocks,
     read_set,
     run_result,
+    wanted_agent,
     warn,
 )
 from agentest.evalset.cases import CaseSet, unchecked
@@ -51,20 +52,32 @@ class AgentEvaluator:
 
     @staticmethod
     async def evaluate(
-        agent: AgentLike,
-        eval_dataset_file_path_or_dir: str | Path,
+        agent: AgentLike = None,
+        eval_dataset_file_path_or_dir: str | Path | None = None,
         num_runs: int = 2,
+        agent_name: str | None = None,
         initial_session_file: str | Path | None = None,
-        *,
         print_detailed_results: bool = False,
+        *,
+        agent_module: str | None = None,
         config_file_path: str | Path | None = None,
         mocks: str | Path | None = None,
+        **others: Any,
     ) -> None:
         """Evaluate a file (or `file:case1,case2`), or all files of a folder, with the criteria beside each.
+
+        Args:
+            agent_module: module or folder of a google-adk agent, run in this process, in place of `agent`.
+            agent_name: an agent below that one.
+            others: arguments that google-adk's method has besides; they are refused in words.
 
         Raises EvaluationFailed, and UsageError for what cannot be run.
         """
         _check_runs(num_runs)
+        refuse_others(others)
+        if eval_dataset_file_path_or_dir is None:
+            raise UsageError("eval_dataset_file_path_or_dir is missing: the file or folder to evaluate")
+        agent = wanted_agent(agent, agent_module, agent_name)
         root = Path.cwd()
         asked = EvalRequest(
             Request(root, detailed=print_detailed_results),
@@ -78,27 +91,37 @@ class AgentEvaluator:
 
     @staticmethod
     async def evaluate_eval_set(
-        agent: AgentLike,
-        eval_set: EvalSet | Mapping[str, Any],
-        criteria: CriteriaLike,
+        agent: AgentLike = None,
+        eval_set: EvalSet | Mapping[str, Any] | None = None,
+        criteria: CriteriaLike | None = None,
         num_runs: int = 2,
         print_detailed_results: bool = False,
         *,
+        agent_module: str | None = None,
+        agent_name: str | None = None,
+        eval_config: Any = None,
         tools: Mapping[str, Any] | None = None,
         evaluators: Evaluators = (),
+        **others: Any,
     ) -> None:
         """Evaluate a set. `criteria`: metric → threshold or criterion, or the content of a test_config.json.
 
         Args:
+            agent_module: module or folder of a google-adk agent, run in this process, in place of `agent`.
+            agent_name: an agent below that one.
+            eval_config: google-adk's name for the content of a test_config.json, also as its EvalConfig.
             tools: mocks, as in a scenario.
             evaluators: the user's own evaluators, by metric or by their own `metric_name`.
 
         Raises EvaluationFailed, and UsageError for what cannot be run.
         """
         _check_runs(num_runs)
+        refuse_others(others)
+        if eval_set is None:
+            raise UsageError("eval_set is missing: the set to evaluate")
         root = Path.cwd()
-        loaded, name = configuration(agent, root)
-        parsed, codes = criteria_of(criteria, evaluators, root)
+        loaded, name = configuration(wanted_agent(agent, agent_module, agent_name), root)
+        parsed, codes = criteria_of(_criteria(criteria, eval_config), evaluators, root)
         chosen = CaseSet(read_set(as_eval_set(eval_set)), parsed, mocks(tools), codes)
         plan = eval_plan([chosen], loaded.config, name, num_runs, root)
         request = Request(root, detailed=print_detailed_results)
@@ -129,6 +152,35 @@ class AgentEvaluator:
             camel_case=camel_case,
             config_out=_path(config_out),
         )
+
+
+_OF_GOOGLE_ADK = {
+    "output_file": "results.json has every invocation (`reporters: [json]`)",
+    "artifact_service": "an agent in this process keeps its artifacts in memory",
+    "eval_set_results_manager": "results.json keeps the results (`reporters: [json]`, `output_dir`)",
+    "app_name": "sessions have the app_name of the case's session_input",
+}
+"""Arguments that google-adk's methods have besides → what there is in their place."""
+
+
+def refuse_others(others: Mapping[str, Any]) -> None:
+    """Raise UsageError for an argument of google-adk's without a meaning here, TypeError for any other."""
+    for name, value in others.items():
+        if name not in _OF_GOOGLE_ADK:
+            raise TypeError(f"AgentEvaluator takes no argument {name!r}")
+        if value is not None:
+            raise UsageError(f"{name} has no meaning here: {_OF_GOOGLE_ADK[name]}")
+
+
+def _criteria(criteria: CriteriaLike | None, eval_config: Any) -> CriteriaLike:
+    """The criteria of a call, where google-adk has two places for them. Raises UsageError."""
+    if (criteria is None) == (eval_config is None):
+        raise UsageError("give one of `criteria` and `eval_config`: what the set is held to")
+    if criteria is not None:
+        return criteria
+    if callable(dump := getattr(eval_config, "model_dump", None)):
+        return dump(mode="json", exclude_none=True)  # type: ignore[no-any-return]
+    return eval_config  # type: ignore[no-any-return]
 
 
 def _check_runs(num_runs: int) -> None:

@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from agentest.config.agent_types import AgentConfig
-from agentest.config.agents import AnyAgent, CustomAgent
+from agentest.config.agents import AdkModuleAgent, AnyAgent, CustomAgent, is_adk_object
 from agentest.config.file import LoadedConfig, find, load
-from agentest.errors import UsageError
+from agentest.errors import ConfigError, UsageError
 from agentest.evalset.formats.criteria import Criteria, parse_criteria
 from agentest.evalset.formats.model import EVAL_SET, EvalSet
 from agentest.evalset.formats.problems import Names, problems
@@ -31,14 +31,15 @@ from agentest.run.prepare import Prepared
 from agentest.run.run import Mode, execute
 from agentest.run.sources import EarlierRun, LiveAgents
 from agentest.scenarios.definition import parse_tools
+from agentest.support.importing import has_module
 from agentest.support.json_text import safe_repr
 from agentest.support.spelling import snake_keys
 from agentest.support.terminal import clean_rows, in_log
 from agentest.transcript import Conversation
 
 AgentLike = Any
-"""A name of the configuration, a URL, an agent of `agentest.config`, a handler function, or anything with an
-`endpoint`."""
+"""A name of the configuration, a URL, a module or folder with a google-adk agent, such an agent or App, an
+agent of `agentest.config`, a handler function, or anything with an `endpoint`."""
 Evaluators = Mapping[str, Code] | Sequence[Code]
 """The user's own evaluators, by metric or by their own `metric_name`."""
 CriteriaLike = Mapping[str, Any] | Mapping[PrebuiltMetrics, Any]
@@ -51,6 +52,8 @@ def as_eval_set(value: EvalSet | Mapping[str, Any]) -> EvalSet:
     """An evaluation set from its JSON form. Raises UsageError."""
     if isinstance(value, EvalSet):
         return value
+    if callable(dump := getattr(value, "model_dump", None)):  # google-adk's own
+        value = dump(mode="json", exclude_none=True)
     names = Names("eval_cases", case_id="eval_id", invocations="conversation", line="eval_id")
     return validated(EVAL_SET, EvalSet, value, names)
 
@@ -125,11 +128,49 @@ def mocks(tools: Mapping[str, Any] | None) -> dict[str, Mock]:
         raise UsageError(str(error)) from None
 
 
+def wanted_agent(agent: AgentLike, agent_module: str | None, agent_name: str | None) -> AgentLike:
+    """The agent of a call that may be written as google-adk's are. Raises UsageError."""
+    if (agent is None) == (agent_module is None):
+        raise UsageError("give one of `agent` and `agent_module`: what is to be evaluated")
+    if agent_module is not None:
+        return adk_module(agent_module, agent_name)
+    if agent_name is not None:
+        if not isinstance(agent, str) and not is_adk_object(agent):
+            raise UsageError("`agent_name` names a part of a google-adk agent: give its module, or the agent")
+        return adk_module(agent, agent_name)
+    return agent
+
+
+def adk_module(module: Any, agent_name: str | None = None) -> AdkModuleAgent:
+    """A google-adk agent in this process. Raises UsageError."""
+    try:
+        return AdkModuleAgent(type="adk_module", module=module, agent_name=agent_name)
+    except ValidationError as error:
+        raise UsageError(f"agent_module: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from None
+
+
 def configuration(agent: AgentLike, root: Path) -> tuple[LoadedConfig, str | None]:
     """The configuration of the working directory, if there is one, with this agent under test."""
     if isinstance(agent, str) and "://" not in agent:
-        return load(find(root)), agent
+        return _named(agent, root)
     return loaded_with(_agent_config(agent), root), None
+
+
+def _named(name: str, root: Path) -> tuple[LoadedConfig, str | None]:
+    """The agent of this name in the configuration, else the google-adk agent of this module or folder."""
+    is_module = Path(root, name).is_dir() or has_module(name, root)
+    try:
+        path = find(root)
+    except ConfigError:
+        if not is_module:
+            raise
+        return loaded_with(adk_module(name), root), None
+    loaded = load(path)
+    config = loaded.config
+    known = {config.agent.name, *config.agents, *(other.name for other in config.compare)}
+    if name in known or not is_module:
+        return loaded, name
+    return loaded_with(adk_module(name), root), None
 
 
 def _agent_config(agent: AgentLike) -> AgentConfig:
@@ -139,11 +180,13 @@ def _agent_config(agent: AgentLike) -> AgentConfig:
         return agent
     if isinstance(endpoint := getattr(agent, "endpoint", None), str):
         return agent_at(endpoint)
+    if is_adk_object(agent):
+        return adk_module(agent)
     if callable(agent):
         return CustomAgent(type="custom", handler=agent)
     raise UsageError(
-        f"{agent!r} is no agent; give a name of the configuration, a URL, an agent of agentest.config, "
-        "a handler function, or an object with an `endpoint`"
+        f"{agent!r} is no agent; give a name of the configuration, a URL, a module with a google-adk agent, "
+        "such an agent, an agent of agentest.config, a handler function, or an object with an `endpoint`"
     )
 
 

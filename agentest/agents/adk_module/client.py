@@ -1,0 +1,148 @@
+"""An agent of Google's ADK in this process: google-adk's runner, with sessions in memory.
+
+The agent runs its tools itself, as behind ADK's server: calls are observed, mocks do not apply.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
+from importlib import import_module
+from typing import Any
+
+from agentest.agents.adk_module.finding import Found, find_agent, load_google_adk
+from agentest.agents.adk_server.events import Run, read_run
+from agentest.agents.in_time import answer_in_time
+from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
+from agentest.config.agents import AdkModuleAgent
+from agentest.errors import AgentError, AgentestError, ConfigError
+from agentest.messages import Message, UserText
+from agentest.scenarios.definition import Session
+from agentest.support.calling import Steps, words_of
+from agentest.support.json_text import NotJson, json_text, safe_repr
+
+_DEFAULT_USER = "agentest"
+
+
+async def open_agent(name: str, config: AdkModuleAgent, resources: Resources) -> AdkModuleClient:
+    """The client of a google-adk agent in this process. Raises ConfigError where it cannot be had."""
+    load_google_adk(name)
+    try:
+        found = await find_agent(config.module, config.agent_name, resources.root)
+    except ValueError as error:
+        raise ConfigError(f"agent {name!r}: module: {error}") from None
+    client = AdkModuleClient(name, config, found, resources.timeout_s)
+    resources.closing.push_async_callback(_close, client, resources.on_note)
+    return client
+
+
+async def _close(client: AdkModuleClient, on_note: Callable[[str], None]) -> None:
+    """Close what google-adk has opened. The conversations are over: what goes wrong is a note."""
+    try:
+        await client.close()
+    except Exception as error:  # noqa: BLE001 - toolsets and plugins of the user's may raise anything
+        on_note(f"agent {client.name!r}: closing it raised {type(error).__name__}: {words_of(error)}")
+
+
+class AdkModuleClient:
+    """Runs an agent. What it keeps of conversations is google-adk's: their sessions."""
+
+    def __init__(self, name: str, config: AdkModuleAgent, found: Found, timeout_s: float) -> None:
+        self.name = name
+        self._config = config
+        self._found = found
+        self._timeout_s = timeout_s
+        self._runners: dict[str, Any] = {}
+
+    async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
+        """The agent's answer to the last text of the user; the first turn creates the session.
+
+        Raises NoReply, with the calls that were made before.
+        """
+        events: list[Any] = []
+        text = next(message.text for message in reversed(messages) if isinstance(message, UserText))
+
+        def call(steps: Steps) -> Awaitable[Mapping[str, Any]]:
+            return steps.of(self._run(text, ctx, events))
+
+        try:
+            timed = await answer_in_time(call, self._timeout_s, "the google-adk agent", self.name)
+        except AgentError as error:
+            raise NoReply(str(error), 0, _calls_so_far(events, ctx)) from error
+        run = _read(events, ctx)
+        if run.problem is not None:
+            raise NoReply(run.problem, 0, run.calls)
+        return AgentReply(
+            run.text,
+            usage=run.usage,
+            latency_ms=timed.latency_ms,
+            observed=run.calls,
+            remarks=run.remarks,
+            state=timed.value,
+        )
+
+    async def _run(self, text: str, ctx: TurnContext, events: list[Any]) -> Mapping[str, Any]:
+        """Let the agent answer. Its events are kept as they come; returns the session's state afterwards."""
+        session = ctx.session or Session()
+        runner = self._runner(self._config.app_name or session.app_name or self._found.app_name)
+        place = {"user_id": self._user_id(session), "session_id": ctx.session_id}
+        sessions, app = runner.session_service, {"app_name": runner.app_name}
+        if ctx.turn_index == 0 and await sessions.get_session(**app, **place) is None:
+            await sessions.create_session(**app, **place, state=dict(session.state))
+        types = import_module("google.genai.types")
+        said = types.Content(role="user", parts=[types.Part(text=text)])
+        async with aclosing(runner.run_async(**place, new_message=said)) as stream:
+            async for event in stream:
+                events.append(event.model_dump(mode="json", by_alias=True, exclude_none=True))
+        return _plain((await sessions.get_session(**app, **place)).state)
+
+    def _user_id(self, session: Session) -> str:
+        return self._config.user_id or session.user_id or _DEFAULT_USER
+
+    def _runner(self, app_name: str) -> Any:
+        """The runner of an app's sessions: state of user and app is kept by the app's name."""
+        if app_name not in self._runners:
+            in_memory = import_module("google.adk.runners").InMemoryRunner
+            self._runners[app_name] = in_memory(app_name=app_name, **self._what_runs())
+        return self._runners[app_name]
+
+    def _what_runs(self) -> dict[str, Any]:
+        agent, app = self._found.agent, self._found.app
+        if app is not None:
+            return {"app": app if app.root_agent is agent else app.model_copy(update={"root_agent": agent})}
+        is_agent = isinstance(agent, import_module("google.adk.agents.base_agent").BaseAgent)
+        return {"agent": agent} if is_agent else {"node": agent}
+
+    async def close(self) -> None:
+        """Close what the runners have opened: toolsets, plugins."""
+        for runner in self._runners.values():
+            await runner.close()
+        if self._found.closes is not None:
+            await self._found.closes.aclose()
+
+
+def _read(events: Sequence[Any], ctx: TurnContext) -> Run:
+    try:
+        return read_run(events, ctx.turn_index)
+    except AgentError as error:
+        raise NoReply(str(error)) from None
+
+
+def _calls_so_far(events: Sequence[Any], ctx: TurnContext) -> tuple[Any, ...]:
+    try:
+        return read_run(events, ctx.turn_index).calls
+    except AgentestError:
+        return ()
+
+
+def _plain(state: Mapping[str, Any]) -> dict[str, Any]:
+    """The state as JSON has it. It may hold anything: what is no JSON is kept as Python shows it."""
+    return {str(key): _plain_value(value) for key, value in state.items()}
+
+
+def _plain_value(value: Any) -> Any:
+    try:
+        return json.loads(json_text(value))
+    except NotJson:
+        return safe_repr(value)
