@@ -16,7 +16,7 @@ from agentest.agents.handler_answers import read_answer
 from agentest.agents.in_time import answer_in_time
 from agentest.agents.port import AgentReply, Resources, TurnContext
 from agentest.config.agents import CustomAgent
-from agentest.errors import ConfigError
+from agentest.errors import AgentError, ConfigError
 from agentest.messages import Message
 from agentest.support.calling import Steps, from_anywhere, in_thread
 from agentest.support.functions import is_async
