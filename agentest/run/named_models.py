@@ -134,9 +134,12 @@ def _about_not_sent(wishes: Sequence[ModelWish]) -> Iterator[str]:
 
 def _named_by(wishes: Sequence[ModelWish]) -> str:
     """Where a model is named, and as what."""
-    places = [wish.place for wish in wishes[:_SHOWN]]
-    more = len(wishes) - len(places)
-    where = " and ".join(places) + (f" and {more} more" if more else "")
+    by_file: dict[str, list[str]] = {}
+    for wish in wishes[:_SHOWN]:
+        by_file.setdefault(wish.file, []).append(wish.key)
+    where = "; ".join(f"{file}: {', '.join(keys)}" for file, keys in by_file.items())
+    more = len(wishes) - _SHOWN
+    where += f" and {more} more" if more > 0 else ""
     verb = "names" if len(wishes) == 1 else "name"
     return f"{where} {verb} the {_WHO[wishes[0].role]} {wishes[0].model}"
 

@@ -91,6 +91,97 @@ def test_every_option_in_either_spelling() -> None:
         )
 
 
+@pytest.mark.parametrize(
+    "written",
+    [
+        {
+            "judge_model": "m",
+            "judge_model_config": {"temperature": 0},
+            "num_samples": 3,
+            "parallelism_limit": 2,
+        },
+        {"judgeModel": "m", "judgeModelConfig": {"temperature": 0.0}, "numSamples": 3, "parallelismLimit": 2},
+        {
+            "judgeModelOptions": {"judgeModel": "m", "numSamples": 3, "parallelismLimit": 2},
+            "judgeModelConfig": {"temperature": 0, "topK": None},
+        },
+    ],
+)
+def test_judges_are_named_in_the_criterion_too(written: Any) -> None:
+    """What google-adk has under `judge_model_options` may stand in the criterion, in either spelling."""
+    found = one("safety_v1", {"threshold": 1, **written})
+    assert found.judge == ModelWish("judge", "m", Sampling(temperature=0))
+    assert (found.num_samples, found.parallelism_limit) == (3, 2)
+    assert found.judge is not None
+    assert (found.judge.place, found.judge.metric) == ("test_config.json: criteria.safety_v1", "safety_v1")
+    assert one("safety_v1", 1).judge is None
+
+
+def test_how_a_judge_is_to_answer() -> None:
+    """Keys of google-genai's configuration are read where our requests have them, else remembered."""
+    config = {
+        "temperature": 0.5,
+        "maxTokens": 100,
+        "topP": 0.9,
+        "topK": 40,
+        "seed": 7,
+        "presencePenalty": 0.1,
+        "frequency_penalty": -0.1,
+        "thinkingConfig": {"thinkingBudget": 0},
+        "stop_sequences": ["x"],
+        "labels": None,
+    }
+    for found in (
+        one("safety_v1", {"threshold": 1, "judge_model_options": {"judgeModelConfig": config}}).judge,
+        parse({"user_simulator_config": {"model_configuration": config}}).user.model,
+    ):
+        assert found is not None
+        assert found.sampling == Sampling(0.5, 100, 0.9, 40, 7, 0.1, -0.1)
+        assert found.not_sent == ("stop_sequences", "thinking_config")
+        assert found.model is None
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("judge_model", "", ": must not be empty"),
+        ("judge_model", 5, ": must be a valid string"),
+        ("judge_model_config", [], ": must be an object"),
+        ("judge_model_config", {"temprature": 1}, ": unknown key `temprature`; did you mean `temperature`?"),
+        (
+            "judge_model_config",
+            {"x": 1},
+            ": unknown key `x`; give `temperature`, `max_output_tokens` or `top_p`",
+        ),
+        ("judge_model_config", {"temperature": "hot"}, ".temperature: must be a valid number"),
+        ("judge_model_config", {"topP": 2}, ".top_p: must be less than or equal to 1"),
+        (
+            "judge_model_config",
+            {"max_tokens": 1, "maxOutputTokens": 2},
+            ": `max_output_tokens` and `max_tokens` are one setting; give one of them",
+        ),
+        ("parallelism_limit", 0, ": must be greater than or equal to 1"),
+    ],
+)
+def test_bad_judges(key: str, value: Any, message: str) -> None:
+    """What cannot be a judge's option is refused with file and key, wherever it stands."""
+    for place, written in (
+        ("", {key: value}),
+        (".judge_model_options", {"judge_model_options": {key: value}}),
+    ):
+        told = refusal({"criteria": {"safety_v1": {"threshold": 1, **written}}})
+        assert told.startswith(f"test_config.json: criteria.safety_v1{place}.{key}{message}; found ")
+
+
+def test_a_judge_is_named_once() -> None:
+    """An option that stands in the criterion and under `judge_model_options` is refused."""
+    twice = {"threshold": 1, "judge_model": "a", "judge_model_options": {"judge_model": "a"}}
+    assert (
+        "criteria.safety_v1: `judge_model` is given twice, here and in `judge_model_options`; give it once"
+        in refusal({"criteria": {"safety_v1": twice}})
+    )
+
+
 @pytest.mark.parametrize("written", ["any-order", "Any Order", " ANY_ORDER ", "anY_order", 2])
 def test_match_type_spellings(written: Any) -> None:
     """A match type is written in any case, with - or space for _, or as its number."""

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 from builders import conversation, tool_call, turn
 from hypothesis import example, given, settings
@@ -154,6 +155,31 @@ def about(metric: str) -> EvalCase:
 
 
 # All of them
+
+
+def test_a_criterion_limits_what_is_asked_at_once() -> None:
+    """`parallelism_limit` is how many questions about a conversation are asked at once, else all are."""
+
+    class Busy:
+        """A model that is asked by all at once, and counts them."""
+
+        name = "busy"
+        here = most = 0
+
+        async def ask(self, messages: Any, answer: Any, key: CallKey) -> Any:
+            self.here += 1
+            self.most = max(self.most, self.here)
+            for _ in range(20):
+                await anyio.lowlevel.checkpoint()
+            self.here -= 1
+            return answer(reason="fine", value=1)
+
+    for limit, most in ((1, 1), (2, 2), (None, 10)):
+        busy = Busy()
+        held = conversation(turns=(turn(), turn(1)))
+        of = criterion("safety_v1", num_samples=5, parallelism_limit=limit)
+        anyio.run(JUDGED["safety_v1"](case(), of).grade, held, busy, KEY)
+        assert busy.most == most
 
 
 @pytest.mark.parametrize("metric", JUDGED)

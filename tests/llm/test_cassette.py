@@ -26,6 +26,7 @@ from agentest.llm.recording.cassette import (
     Recorder,
     Replay,
     recorded_models,
+    recorded_named_models,
 )
 from agentest.llm.recording.cassette_file import cassette_path, digest
 from agentest.results import ModelUsage
@@ -99,6 +100,9 @@ class Tape:
     ledger: Ledger = field(default_factory=Ledger)
     live: Live = field(default_factory=lambda: Live(Ledger()))
 
+    named: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Part → models that may be asked in its place."""
+
     def cassettes(self, mode: Mode, models: Mapping[str, str] | None = None) -> Cassettes:
         return Cassettes(
             self.folder,
@@ -106,6 +110,7 @@ class Tape:
             self.redact,
             names={SCOPE: "books a slot"},
             models=models,
+            named=self.named,
             on_failure=self.failures.append,
         )
 
@@ -144,9 +149,10 @@ class Tape:
         questions: Sequence[Question],
         *prepared: str | Answered | ModelError,
         name: str = "openai/m",
+        models: Mapping[str, str] | None = None,
         finished: bool = True,
     ) -> list[Answered | str]:
-        cassettes, ledger = self.cassettes(Mode.FILL), MeasuringLedger()
+        cassettes, ledger = self.cassettes(Mode.FILL, models), MeasuringLedger()
         self.ledger, self.live = ledger, Live(ledger, prepared, name)
         recorder = Recorder(self.live, cassettes, ledger)
         said = ask(Replay(cassettes, ledger, name, self.live.parameters, recorder), questions)
@@ -720,6 +726,32 @@ def test_models_that_disagree(tape: Tape) -> None:
     ):
         recorded_models(tape.folder)
     assert recorded_models(tape.folder, [OTHER, "never recorded"]) == {"judge": "openai/n"}
+
+
+def test_models_that_files_name(tape: Tape) -> None:
+    """Answers of a model that a file names are kept beside those of its part's model, and found again.
+
+    What neither of them answered is dropped when a recording is completed, as it would never be found.
+    """
+    judge, named, old = question(metric="a"), question(metric="b"), question(metric="c")
+    tape.record([old], name="openai/old")
+    tape.named = {"judge": ["openai/n", "openai/never-asked"]}
+    tape.fill([named], name="openai/n", models={"judge": "openai/m"})
+    tape.fill([judge])
+    assert texts(tape.replay([judge])) == texts(tape.replay([named], name="openai/n")) == ["answer 0"]
+    assert recorded_models(tape.folder) == {"judge": "openai/m"}
+    assert recorded_named_models(tape.folder) == {"openai/n"}
+    with pytest.raises(CassetteError):
+        tape.replay([old], name="openai/old")
+
+
+def test_a_judge_named_like_the_users_model(tape: Tape) -> None:
+    """A file may name for the judge the model that plays the user: each part keeps its own."""
+    models, tape.named = {"user": "openai/n", "judge": "openai/m"}, {"judge": ["openai/n"]}
+    tape.record([question(metric="a")], name="openai/n", models=models)
+    tape.fill([question(metric="b")], models=models)
+    assert recorded_models(tape.folder) == models
+    assert texts(tape.replay([question(metric="a")], name="openai/n")) == ["answer 0"]
 
 
 def test_no_recorded_models(tape: Tape) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from agentest.config.config import Config
 from agentest.errors import ConfigError
-from agentest.llm.providers import ModelSpec, resolve
+from agentest.llm.providers import ModelSpec, litellm_name, resolve
 from agentest.run.plan import Options
 from agentest.run.prepare import Request, prepare
 
@@ -365,3 +365,33 @@ def test_azure() -> None:
     for variable in AZURE:
         with pytest.raises(ConfigError, match=variable):
             resolved({k: v for k, v in AZURE.items() if k != variable}, model="azure/mine")
+
+
+# Names as ADK's files have them
+
+
+@pytest.mark.parametrize(
+    ("written", "name"),
+    [
+        ("gemini-2.5-flash", "gemini/gemini-2.5-flash"),
+        ("models/gemini-2.5-flash", "gemini/gemini-2.5-flash"),
+        (" google/gemini-2.5-pro ", "gemini/gemini-2.5-pro"),
+        ("gemma-3-27b-it", "gemini/gemma-3-27b-it"),
+        ("gpt-4", "openai/gpt-4"),
+        ("o3-mini", "openai/o3-mini"),
+        ("claude-3-opus", "anthropic/claude-3-opus"),
+        ("openai/gpt-5-mini", "openai/gpt-5-mini"),
+        ("openrouter/openai/gpt-5", "openrouter/openai/gpt-5"),
+        ("opnai/gpt-5", "opnai/gpt-5"),
+    ],
+)
+def test_names_of_adks_files(written: str, name: str) -> None:
+    """A bare name, Gemini's resource name and LiteLLM's spelling all become LiteLLM's spelling."""
+    assert litellm_name(written) == name
+
+
+@pytest.mark.parametrize("written", ["house-judge", "llama3.2", "", "projects/p/locations/l/endpoints/7"])
+def test_names_that_say_nothing(written: str) -> None:
+    """A name that does not say whose model it is is refused, with how to write it."""
+    with pytest.raises(ConfigError, match="write it as "):
+        litellm_name(written)

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 
 from agentest.config.config import Config
 from agentest.config.file import LoadedConfig
+from agentest.config.wishes import ModelWish
 from agentest.llm.providers import ModelSpec
 from agentest.results import Unscored
 from agentest.run.file_descriptors import RESERVE, fitted
@@ -45,13 +46,16 @@ def unit(name: str, conversations: int = 3) -> Unit:
 
 
 def prepared(units: int = 8, concurrency: int = 20, **models: Any) -> Prepared:
-    """A run of scenarios of three conversations each; `user` and `judge` are settings of their models."""
+    """A run of scenarios of three conversations each; `user` and `judge` are settings of their models, the
+    other models are judges that files name."""
     made = tuple(unit(f"s{n}") for n in range(units))
     config = Config.model_validate({"agent": {"endpoint": "http://127.0.0.1:9/"}, "concurrency": concurrency})
     specs = {role: ModelSpec("m", "m", **settings) for role, settings in models.items()}
     plan = Plan(made, {}, False, units=made)
     loaded = LoadedConfig(config, HERE, Redactor())
-    return Prepared(Request(HERE), loaded, plan, (), specs.get("user"), specs.get("judge"))
+    roles = {role: specs.pop(role, None) for role in ("user", "judge")}
+    named = {ModelWish("judge", name): spec for name, spec in specs.items()}
+    return Prepared(Request(HERE), loaded, plan, (), **roles, named=named)
 
 
 @given(st.integers(0, 10_000), st.integers(1, 64))
@@ -65,13 +69,14 @@ def test_shares_are_the_whole(whole: int, count: int) -> None:
 def test_every_limit_is_divided() -> None:
     """Conversations, requests at once, requests and tokens a minute: two workers have what one has."""
     limits = {"max_concurrency": 7, "requests_per_minute": 61, "tokens_per_minute": 1001}
-    whole = prepared(concurrency=5, user=limits, judge=limits)
+    whole = prepared(concurrency=5, user=limits, judge=limits, other=limits)
     parts = [part_of(whole, Share(index, 2)) for index in range(2)]
     assert [part.request.options.concurrency for part in parts] == [3, 2]
     assert [part.user and part.user.max_concurrency for part in parts] == [4, 3]
     assert [part.judge and part.judge.requests_per_minute for part in parts] == [31, 30]
     assert [part.judge and part.judge.tokens_per_minute for part in parts] == [501, 500]
     assert parts[0].user == parts[0].judge  # still one model, with one set of limits
+    assert [[s.max_concurrency for s in part.named.values()] for part in parts] == [[4], [3]]
 
 
 @pytest.mark.parametrize("base_url", ["", "http://127.0.0.1:9/v1"], ids=["elsewhere", "on loopback"])
@@ -98,10 +103,19 @@ def test_what_is_not_limited_stays_so() -> None:
         (prepared(concurrency=2), 2),
         (prepared(user={"max_concurrency": 4}), 4),
         (prepared(judge={"requests_per_minute": 1}), 1),
+        (prepared(other={"tokens_per_minute": 2}), 2),
         (prepared(units=0), 1),
         (prepared(), 8),
     ],
-    ids=["scenarios", "places", "requests at once", "requests a minute", "nothing", "as wanted"],
+    ids=[
+        "scenarios",
+        "places",
+        "requests at once",
+        "requests a minute",
+        "a named judge",
+        "nothing",
+        "as wanted",
+    ],
 )
 def test_no_worker_is_without_a_share(run: Prepared, count: int) -> None:
     """There are no more workers than scenarios, places or requests to divide among them."""
@@ -307,8 +321,9 @@ def test_what_is_lowered_fits(concurrency: int, allowed: int, processes: int, mo
 
 
 def test_only_what_there_is_needs_connections() -> None:
-    """Three scenarios need no hundred connections, and a replay none to models."""
-    run = prepared(units=3, concurrency=1000, user={})
+    """Three scenarios need no hundred connections, and a replay none to models; a named judge has its own."""
+    run = prepared(units=3, concurrency=1000, user={}, alike={})
+    other = replace(run, named={ModelWish("judge", "other"): ModelSpec("other", "other")})
     replay = replace(run, request=replace(run.request, options=Options(tape="replay")))
     asked: list[int] = []
 
@@ -318,4 +333,5 @@ def test_only_what_there_is_needs_connections() -> None:
 
     fitted(run, allow=allow)
     fitted(replay, allow=allow)
-    assert asked == [RESERVE + 9 + 90, RESERVE + 9]
+    fitted(other, allow=allow)
+    assert asked == [RESERVE + 9 + 90, RESERVE + 9, RESERVE + 9 + 90 + 90]
