@@ -434,7 +434,7 @@ def test_the_session_reaches_an_agent_that_wants_it(project: Project) -> None:
 
 
 def test_judged_metrics_ask_the_configured_model(project: Project) -> None:
-    """The judge of the configuration answers in place of one that the criteria name, which a note says."""
+    """The judge of the configuration answers in place of one whose key is not there, which a note says."""
     written(project, PRICE, case("rude", invocation("Insult me.", "No.")))
     named = {"threshold": 1.0, "judge_model_options": {"judge_model": "gemini-x", "num_samples": 3}}
     project.write("test_config.json", text(criteria(final_response_match_v2=named)))
@@ -447,7 +447,8 @@ def test_judged_metrics_ask_the_configured_model(project: Project) -> None:
         assert len(model.received) == 6
     assert done.returncode == 1, done.stdout + done.stderr
     assert statuses(project) == {"price": "PASSED", "rude": "FAILED"}
-    assert "the criteria name gemini-x: the models of the configuration are asked" in done.stderr
+    assert "names the judge gemini-x, which needs GEMINI_API_KEY or GOOGLE_API_KEY" in done.stderr
+    assert "the configured model m is asked in its place" in done.stderr
     assert project.results["summary"]["llmCalls"] == 6
 
 

@@ -17,7 +17,8 @@ from fork_server import Forked, forkable
 
 COMMAND = [sys.executable, "-m", "agentest"]
 DEADLINE_S = 60
-_DROPPED = ("AGENTEST_", "GITHUB_", "OPENAI_", "ANTHROPIC_", "CI", "NO_COLOR", "FORCE_COLOR")
+_PROVIDERS = ("ANTHROPIC_", "DEEPSEEK_", "GEMINI_", "GOOGLE_", "GROQ_", "OPENAI_")
+_DROPPED = ("AGENTEST_", "GITHUB_", "CI", "NO_COLOR", "FORCE_COLOR", *_PROVIDERS)
 
 
 def clean_environment(extra: dict[str, str] | None = None) -> dict[str, str]:
