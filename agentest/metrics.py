@@ -33,6 +33,8 @@ class Kind(StrEnum):
     """0 or 1."""
     SHARE = "share"
     """A number from 0 to 1."""
+    AMOUNT = "amount"
+    """A number of any size, the smaller the better; has no threshold: it never passes or fails."""
     LABEL = "label"
     """One of a fixed set of labels; has no average and no threshold."""
 
@@ -58,7 +60,7 @@ class MetricDefinition:
     """What is known about a metric.
 
     Attributes:
-        thresholds: the least and the highest threshold that makes sense; None for labels.
+        thresholds: the least and the highest threshold that makes sense; None for labels and amounts.
         adk: whether it is a metric of ADK's evaluation sets, which a criterion asks for; else one that
             Agentest measures in scenarios.
         judged: whether a judge is asked, where one is configured.
@@ -93,7 +95,7 @@ class MetricDefinition:
             "question": not self.adk and not self.question,
             "anchors": not self.adk and (self.kind is Kind.SCALE) is (self.anchors is None),
             "labels": (self.kind is Kind.LABEL) is not bool(self.labels),
-            "thresholds": (self.kind is Kind.LABEL) is not (self.thresholds is None),
+            "thresholds": (self.kind in (Kind.LABEL, Kind.AMOUNT)) is not (self.thresholds is None),
         }
         for name in (name for name, wrong in incomplete.items() if wrong):
             raise LookupError(f"the definition of the metric {self.name} has the wrong {name}")
@@ -144,6 +146,17 @@ def _adk(
         rubric_type=rubric_type,
         samples=samples,
         default_threshold=default_threshold,
+    )
+
+
+def _amount(name: str, *, judges_tool_calls: bool = False) -> MetricDefinition:
+    return MetricDefinition(
+        name=name,
+        kind=Kind.AMOUNT,
+        thresholds=None,
+        adk=True,
+        judged=False,
+        judges_tool_calls=judges_tool_calls,
     )
 
 
@@ -278,6 +291,18 @@ _ADK = (
     _adk("per_turn_user_simulator_quality_v1", Kind.BINARY),
     _adk("final_session_state_match", Kind.BINARY, judged=False, default_threshold=1.0),
     _adk("intermediate_responses_match", Kind.BINARY, judged=False, default_threshold=1.0),
+    _adk("multi_turn_task_success_v1", samples=1),
+    _adk("multi_turn_trajectory_quality_v1", judges_tool_calls=True, samples=1),
+    _adk("multi_turn_tool_use_quality_v1", judges_tool_calls=True, samples=1),
+    _adk(
+        "rubric_based_multi_turn_trajectory_quality_v1",
+        rubric_type="TRAJECTORY_QUALITY",
+        judges_tool_calls=True,
+    ),
+    _amount("tool_call_count_v1", judges_tool_calls=True),
+    _amount("inference_call_count_v1"),
+    _amount("token_usage_v1"),
+    _amount("invocation_duration_v1"),
 )
 
 

@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 from agentest.errors import UsageError
 from agentest.evalset.formats.criteria import Criterion
 from agentest.evalset.formats.model import (
+    AgentDetails,
+    AppDetails,
     ConversationScenario,
     EvalCase,
     IntermediateData,
@@ -35,6 +37,7 @@ from agentest.evalset.formats.personas import (
     persona_text,
     persona_violations,
 )
+from agentest.evalset.metrics.facts import NOTHING_KNOWN, AgentFacts, facts_of
 from agentest.evalset.metrics.judged import JUDGED
 from agentest.evalset.metrics.rubrics import check_rubrics, effective_rubrics
 from agentest.evalset.metrics.sampling import samples_of
@@ -54,14 +57,25 @@ USER = "per_turn_user_simulator_quality_v1"
 MATCH = "final_response_match_v2"
 CONTAINED = "reference_answer_match"
 GROUNDED = "hallucinations_v1"
+PATH = "rubric_based_multi_turn_trajectory_quality_v1"
+TASK = "multi_turn_task_success_v1"
+WAY = "multi_turn_trajectory_quality_v1"
+CALLS = "multi_turn_tool_use_quality_v1"
+WHOLE = (PATH, TASK, WAY, CALLS)
+"""What is asked once, about the whole conversation."""
+ALL_HOLD = [{"property": n, "reason": "so it is", "value": "yes"} for n in range(1, 7)]
 PERFECT: Mapping[str, Any] = {
     MATCH: {"reason": "as it should be", "value": 1},
     CONTAINED: {"reason": "as it should be", "value": 1},
     USER: {"reason": "as it should be", "value": 1},
     "safety_v1": {"reason": "harmless", "value": 1},
     "response_evaluation_score": {"reason": "fine", "value": 5},
-    REPLY: {"answers": [{"property": 1, "reason": "so it is", "value": "yes"}]},
-    TOOLS: {"answers": [{"property": 1, "reason": "so it is", "value": "yes"}]},
+    REPLY: {"answers": ALL_HOLD[:1]},
+    TOOLS: {"answers": ALL_HOLD[:1]},
+    PATH: {"answers": ALL_HOLD[:1]},
+    WAY: {"answers": ALL_HOLD},
+    CALLS: {"answers": ALL_HOLD},
+    TASK: {"goals": [{"goal": "know whether Tuesday is free", "reason": "it was said", "reached": "yes"}]},
     GROUNDED: {"labels": [{"sentence": 1, "reason": "the tool says so", "label": "supported"}]},
 }
 """Metric → what a content judge answers about one rubric and one sentence."""
@@ -119,15 +133,19 @@ def rubric(rubric_id: str = "r", text: str = "It is polite.", kind: str | None =
 
 
 def criterion(metric: str, **more: Any) -> Criterion:
-    if metric in (REPLY, TOOLS):
+    if metric in (REPLY, TOOLS, PATH):
         more = {"rubrics": (rubric(),), **more}
     return Criterion(metric, 0.8, **more)
 
 
 def grade(
-    asked: Asked | None, of: Criterion, about: EvalCase | None = None, turns: Sequence[Turn] = (turn(),)
+    asked: Asked | None,
+    of: Criterion,
+    about: EvalCase | None = None,
+    turns: Sequence[Turn] = (turn(),),
+    facts: AgentFacts = NOTHING_KNOWN,
 ) -> Graded:
-    grader = JUDGED[of.metric](about or case(), of)
+    grader = JUDGED[of.metric](about or case(), of, facts=facts)
     held = conversation(turns=turns)
 
     async def go() -> Graded:
@@ -197,7 +215,7 @@ def test_a_content_judge(metric: str) -> None:
         asked, criterion(metric), case(*[invocation()] * 2) if metric != USER else simulated(), turns
     )
     assert found.whole is None
-    assert list(found.turns) == [0, 1]
+    assert list(found.turns) == [1] if metric in WHOLE else [0, 1]
     for result in found.turns.values():
         assert isinstance(result, Score)
         assert result.value == (5 if metric == "response_evaluation_score" else 1)
@@ -211,8 +229,8 @@ def test_every_question_is_asked_by_its_own_key(metric: str) -> None:
     turns = [turn(n, agent="Some other words.") for n in range(3)]
     grade(asked, criterion(metric), case(*[invocation()] * 3) if metric != USER else simulated(), turns)
     keys = [request.key for request in asked.requests]
-    many = 1 if metric in ("response_evaluation_score", "safety_v1", GROUNDED) else 5
-    assert len(keys) == 3 * many
+    many = 1 if metric in ("response_evaluation_score", "safety_v1", GROUNDED, TASK, WAY, CALLS) else 5
+    assert len(keys) == many * (1 if metric in WHOLE else 3)
     assert len(set(keys)) == len(keys)
     assert {(key.metric, key.scope, key.conversation, key.role) for key in keys} == {
         (metric, "scope", 1, "judge")
@@ -313,8 +331,11 @@ def test_no_text_adds_a_delimiter(metric: str, text: str) -> None:
         persona = UserPersona("p", text, (UserBehavior(text, text, (text,), (text,)),))
         written = case(*[invocation(f"b{text}")] * 2)
         given = simulated(text, persona) if metric == USER else written
-        more: dict[str, Any] = {"rubrics": (rubric(text, text),)} if metric in (REPLY, TOOLS) else {}
-        grade(asked, criterion(metric, num_samples=1, **more), given, turns)
+        more: dict[str, Any] = {"rubrics": (rubric(text, text),)} if metric in (REPLY, TOOLS, PATH) else {}
+        facts = AgentFacts(instructions=f"Be {text}", tools=f"- {text}")
+        if metric == "safety_v1":
+            grade(asked, criterion(metric, policy=f"Never {text}"), given, turns)
+        grade(asked, criterion(metric, num_samples=1, **more), given, turns, facts)
         contents = [told(request) for request in asked.requests]
         # How many sentences a text has is its own business.
         contents = [SENTENCE.sub("", found) for found in contents]
@@ -324,7 +345,7 @@ def test_no_text_adds_a_delimiter(metric: str, text: str) -> None:
     assert found == plain[: len(found)]
 
 
-@pytest.mark.parametrize("metric", JUDGED)
+@pytest.mark.parametrize("metric", [metric for metric in JUDGED if metric not in WHOLE])
 def test_the_shared_beginning(metric: str) -> None:
     """All samples of a turn are asked the same, and the agent's turn is shown to all metrics alike."""
     asked = Asked(lambda _: PERFECT[metric])
@@ -761,6 +782,166 @@ def test_splitting_loses_nothing(text: str) -> None:
     plain = [char for char in text if char.isalnum()]
     assert [char for sentence in found for char in sentence if char.isalnum()] == plain
     assert all(sentence.strip() == sentence and sentence for sentence in found)
+
+
+def test_what_an_agent_was_told_is_evidence() -> None:
+    """The judge sees the agent's instructions and tools as evidence, and is told so; where nothing is known
+    of them, no block is there and none is spoken of."""
+    asked = Asked(lambda _: labels("supported"))
+    facts = AgentFacts(instructions="We open at 9:00 on weekdays.", tools='{"name": "book"}')
+    score(grade(asked, criterion(GROUNDED), facts=facts))
+    question = asked.requests[0].messages[2]["content"]
+    assert '<data name="assistant_instructions">\nWe open at 9:00 on weekdays.\n</data>' in question
+    assert '<data name="assistant_tools">\n{"name": "book"}\n</data>' in question
+    assert "block assistant_instructions and block assistant_tools. The assistant's own messages" in question
+    plain = Asked(lambda _: labels("supported"))
+    score(grade(plain, criterion(GROUNDED)))
+    assert "assistant_" not in told(plain.requests[0])
+
+
+def test_where_facts_come_from() -> None:
+    """The agent's own settings come first; else what the case recorded of its agents, each thing once."""
+    declared: tuple[Any, ...] = (
+        {"functionDeclarations": [{"name": "book"}, {"name": "cancel"}]},
+        {"google_search": {}},
+    )
+    app = AppDetails({"desk": AgentDetails("desk", "Be kind.", declared), "mute": AgentDetails("mute")})
+    recorded = case(invocation(app_details=app), invocation(app_details=app), invocation())
+    tools = '{"name": "book"}\n{"name": "cancel"}\n{"google_search": {}}'
+    assert facts_of(recorded, None) == AgentFacts(instructions="Agent desk:\nBe kind.", tools=tools)
+    assert facts_of(recorded, "Be short.") == AgentFacts(instructions="Be short.", tools=tools)
+    assert facts_of(simulated(), None) == facts_of(case(), None) == NOTHING_KNOWN
+
+
+# Safety
+
+
+def unsafe(*violated: str, reason: str = "it says so") -> dict[str, Any]:
+    return {"reason": reason, "violated": list(violated), "value": 0}
+
+
+@pytest.mark.parametrize(
+    ("policy", "told_to_agent", "block_name", "absent"),
+    [
+        ("Never promise a refund.", "Be kind.", "policy", "Be kind."),
+        ("", "Never promise a refund.", "assistant_instructions", "block policy"),
+        ("", "", None, "policy"),
+    ],
+)
+def test_the_policy(policy: str, told_to_agent: str, block_name: str | None, absent: str) -> None:
+    """Replies are held to the criterion's policy, else to what the agent was told; without either the judge
+    is asked about harm and bias alone."""
+    asked = Asked(lambda _: {"reason": "harmless", "violated": [], "value": 1})
+    found = grade(asked, criterion("safety_v1", policy=policy), facts=AgentFacts(instructions=told_to_agent))
+    assert score(found).value == 1
+    question = asked.requests[0].messages[2]["content"]
+    assert "- harm:" in question
+    assert "- bias:" in question
+    assert absent not in question
+    if block_name:
+        assert f'<data name="{block_name}">\nNever promise a refund.\n</data>' in question
+        assert f"in block {block_name}" in question
+
+
+def test_the_reason_names_what_is_violated() -> None:
+    """The reason of an unsafe reply says which parts are violated; the majority decides, a tie against it."""
+    asked = by_sample({"reason": "fine", "value": 1}, unsafe("policy", "harm"), unsafe("bias"))
+    found = score(grade(asked, criterion("safety_v1", num_samples=3, policy="Be kind.")))
+    assert (found.value, found.reason) == (0, "violated: policy, harm: it says so")
+    assert found.samples == (1, 0, 0)
+    tie = by_sample({"reason": "fine", "value": 1}, {"reason": "rude", "value": 0})
+    assert score(grade(tie, criterion("safety_v1", num_samples=2))) == Score(0, "rude", (1, 0))
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        ({"reason": "x", "violated": ["harm"], "value": 1}, "the value must be 0"),
+        (unsafe(), "must name what is violated"),
+        (unsafe("policy"), "violated"),
+        (unsafe("rudeness"), "violated"),
+    ],
+)
+def test_an_answer_that_contradicts_itself(answer: Any, problem: str) -> None:
+    """A judge that names a part and calls the reply safe, or the reverse, or a part that it was not asked
+    about, has given no answer."""
+    found = only(grade(Asked(lambda _: answer), criterion("safety_v1")))
+    assert isinstance(found, Unscored)
+    assert problem in found.error
+
+
+# Whole conversations
+
+TWO_TURNS = (turn(), turn(1, "And Friday?", "Full, sorry.", tool_calls=(tool_call(),)))
+
+
+def goal(name: str, reached: str) -> dict[str, str]:
+    return {"goal": name, "reason": f"{name} decides", "reached": reached}
+
+
+def test_task_success() -> None:
+    """The score is the share of the user's goals that were reached, the mean over samples, and belongs to
+    the last turn; the reason names the goals that were missed."""
+    asked = by_sample(
+        {"goals": [goal("Tuesday", "yes"), goal("Friday", "no")]},
+        {"goals": [goal("a slot", "yes")]},
+        {"goals": [goal("Tuesday", "no")]},
+    )
+    found = grade(asked, criterion(TASK, num_samples=3), case(*[invocation()] * 2), TWO_TURNS)
+    assert list(found.turns) == [1]
+    result = score(found)
+    assert (result.value, result.samples) == (0.5, (0.5, 1.0, 0.0))
+    assert result.reason == "not reached: Friday: Friday decides"
+    assert [(one.rubric_id, one.score) for one in result.rubrics] == [("Tuesday", 1.0), ("Friday", 0.0)]
+    none = only(grade(Asked(lambda _: {"goals": []}), criterion(TASK), case(), TWO_TURNS))
+    assert isinstance(none, Unscored)
+
+
+@pytest.mark.parametrize("metric", [WAY, CALLS])
+def test_properties_of_our_own(metric: str) -> None:
+    """A metric of six properties is the share that holds, and says which do not; a property without an
+    answer leaves it unscored."""
+    missed = [{**one, "value": "no"} if one["property"] in (2, 5) else one for one in ALL_HOLD]
+    found = score(grade(Asked(lambda _: {"answers": missed}), criterion(metric), case(), TWO_TURNS))
+    assert found.value == pytest.approx(4 / 6)
+    names = [one.rubric_id for one in found.rubrics if not one.score]
+    assert len(names) == 2
+    assert found.reason == f"not fulfilled: {names[0]}: so it is; {names[1]}: so it is"
+    few = only(grade(Asked(lambda _: {"answers": ALL_HOLD[:5]}), criterion(metric), case(), TWO_TURNS))
+    assert isinstance(few, Unscored)
+
+
+@pytest.mark.parametrize("metric", WHOLE)
+def test_what_the_judge_of_a_whole_conversation_sees(metric: str) -> None:
+    """The judge is asked once about all turns with their calls, the plan of a simulated user, and what is
+    known of the agent."""
+    asked = Asked(lambda _: PERFECT[metric])
+    facts = AgentFacts(instructions="Be kind.", tools='{"name": "book"}')
+    grade(asked, criterion(metric, num_samples=1), simulated("Ask for two days."), TWO_TURNS, facts)
+    [request] = asked.requests
+    assert request.key.turn == 1
+    for part in ("And Friday?", "Full, sorry.", "check_availability", "Yes, at 9:00.", "Ask for two days."):
+        assert part in request.messages[1]["content"]
+    for part in ("Be kind.", '{"name": "book"}'):
+        assert part in request.messages[2]["content"]
+
+
+def test_rubrics_of_a_whole_conversation() -> None:
+    """Rubrics of type TRAJECTORY_QUALITY come from criterion, case and every invocation; one that is
+    repeated is asked once, an id with two texts is an error, and so is a case without any."""
+    kind = "TRAJECTORY_QUALITY"
+    written = case(
+        invocation(rubrics=(rubric("a", "It looks first.", kind), rubric("x", "Other.", "TOOL_USE_QUALITY"))),
+        invocation(rubrics=(rubric("a", "It looks first.", kind),)),
+        rubrics=(rubric("b", "It asks.", kind),),
+    )
+    asked = Asked(lambda _: {"answers": ALL_HOLD[:3]})
+    found = score(grade(asked, criterion(PATH), written, TWO_TURNS))
+    assert [one.rubric_id for one in found.rubrics] == ["r", "b", "a"]
+    with pytest.raises(UsageError, match="'a' is given twice, with two texts"):
+        JUDGED[PATH](written, criterion(PATH, rubrics=(rubric("a", "Something else."),)))
+    with pytest.raises(UsageError, match=r"has no rubrics.*TRAJECTORY_QUALITY"):
+        JUDGED[PATH](case(), criterion(PATH, rubrics=()))
 
 
 # The simulated user

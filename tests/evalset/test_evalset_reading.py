@@ -507,14 +507,28 @@ RUBRIC = [{"rubric_id": "rubric", "rubric_content": {"text_property": "Is kind."
         (data_set(), None),
         (data_set(data=CALLS), {"tool_trajectory_avg_score": 1.0, "reference_answer_match": 1.0}),
         (data_set(metrics=[]), {}),
-        (data_set(data=CALLS, metrics=["response_match_score"]), {"response_match_score": 0.8}),
+        (
+            data_set(data=CALLS, metrics=["response_match_score"]),
+            {
+                "response_match_score": 0.8,
+                "tool_trajectory_avg_score": {"information": True, "threshold": 1.0},
+            },
+        ),
+        (
+            data_set(data=CALLS, metrics=["tool_trajectory_avg_score", "token_usage_v1"]),
+            {
+                "tool_trajectory_avg_score": 1.0,
+                "token_usage_v1": None,
+                "reference_answer_match": {"information": True, "threshold": 1.0},
+            },
+        ),
         (
             data_set(metrics=["safety_v1", "hallucinations_v1", "response_evaluation_score"]),
             {"safety_v1": 1.0, "hallucinations_v1": 0.8, "response_evaluation_score": 4.0},
         ),
         (
             data_set(metrics=["safety_v1"], thresholds={"safety_v1": 0.5, "hallucinations_v1": 0.95}),
-            {"safety_v1": 0.5, "hallucinations_v1": 0.95},
+            {"safety_v1": 0.5, "hallucinations_v1": {"information": True, "threshold": 0.95}},
         ),
         (
             data_set(data=CALLS, thresholds={"safety_v1": 0.5}),
@@ -528,7 +542,11 @@ RUBRIC = [{"rubric_id": "rubric", "rubric_content": {"text_property": "Is kind."
             data_set(metrics=["safety_v1"], rubric="Is kind."),
             {
                 "safety_v1": 1.0,
-                "rubric_based_final_response_quality_v1": {"threshold": 0.8, "rubrics": RUBRIC},
+                "rubric_based_final_response_quality_v1": {
+                    "information": True,
+                    "threshold": 0.8,
+                    "rubrics": RUBRIC,
+                },
             },
         ),
     ],
@@ -537,6 +555,20 @@ def test_what_the_data_form_asks_for(written: Written, document: object, criteri
     """Metrics, thresholds and rubric become criteria; what is not named follows from the cases' data."""
     found = read_eval_set(written(document)).criteria
     assert found == (None if criteria is None else {"criteria": criteria})
+
+
+def test_what_metrics_do_not_list(written: Written) -> None:
+    """A note says which metrics are scored for information, and there is none where the file lists all that
+    it has data for, or has no list."""
+    listed = data_set(data=CALLS, metrics=["safety_v1"], thresholds={"hallucinations_v1": 0.9})
+    [note] = read_eval_set(written(listed)).warnings
+    names = "`hallucinations_v1`, `tool_trajectory_avg_score`, `reference_answer_match`"
+    assert f"`metrics` does not list {names}: scored for information, and fails no case" in note
+    for document in (
+        data_set(data=CALLS),
+        data_set(data=CALLS, metrics=["tool_trajectory_avg_score", "response_match_score"]),
+    ):
+        assert read_eval_set(written(document)).warnings == ()
 
 
 # --- scenarios, sessions ---------------------------------------------------------------------------

@@ -8,6 +8,12 @@ from agentest.evalset.formats.criteria import Criterion
 from agentest.evalset.formats.model import EvalCase
 from agentest.evalset.metrics.beside_the_reply import FinalSessionState, IntermediateResponses
 from agentest.evalset.metrics.deterministic import ResponseMatch, ToolTrajectory, ToolTrajectoryF1
+from agentest.evalset.metrics.efficiency import (
+    InferenceCallCount,
+    InvocationDuration,
+    TokenUsage,
+    ToolCallCount,
+)
 from agentest.evalset.metrics.facts import NOTHING_KNOWN, AgentFacts
 from agentest.evalset.metrics.own_code import OwnMetric
 from agentest.evalset.metrics.own_grader import CustomGrader
@@ -22,6 +28,10 @@ _DETERMINISTIC: Mapping[str, Callable[[EvalCase, Criterion], Grader]] = one_for_
         "response_match_score": ResponseMatch,
         "final_session_state_match": FinalSessionState,
         "intermediate_responses_match": IntermediateResponses,
+        "tool_call_count_v1": ToolCallCount,
+        "inference_call_count_v1": InferenceCallCount,
+        "token_usage_v1": TokenUsage,
+        "invocation_duration_v1": InvocationDuration,
     },
 )
 

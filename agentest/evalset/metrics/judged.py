@@ -16,6 +16,12 @@ from agentest.evalset.metrics.sampling import Panel, Sampled, no_model, voted
 from agentest.evalset.metrics.turn_judges import TurnJudge, each_turn
 from agentest.evalset.metrics.turns import NO_REFERENCE, SIMULATED, reference_of, reply_messages, reply_of
 from agentest.evalset.metrics.user_quality import UserSimulatorQuality
+from agentest.evalset.metrics.whole import (
+    RubricTrajectory,
+    TaskSuccess,
+    ToolUseQuality,
+    TrajectoryQuality,
+)
 from agentest.evaluate.grading import Graded, Grader
 from agentest.evaluate.judge import BinaryAnswer, ScaleAnswer
 from agentest.llm.port import CallKey, Model
@@ -86,6 +92,10 @@ JUDGED: Mapping[str, Callable[..., Grader]] = one_for_each(
         "rubric_based_tool_use_quality_v1": RubricQuality,
         "hallucinations_v1": HallucinationsV1,
         "safety_v1": Safety,
+        "multi_turn_task_success_v1": TaskSuccess,
+        "multi_turn_trajectory_quality_v1": TrajectoryQuality,
+        "multi_turn_tool_use_quality_v1": ToolUseQuality,
+        "rubric_based_multi_turn_trajectory_quality_v1": RubricTrajectory,
         "per_turn_user_simulator_quality_v1": UserSimulatorQuality,
         "reference_answer_match": ReferenceAnswerMatch,
     },

@@ -56,10 +56,36 @@ def check_rubrics(case: EvalCase, criterion: Criterion) -> None:
     turns = len(case.conversation) if case.conversation is not None else 1
     by_turn = [effective_rubrics(case, criterion, index) for index in range(turns)]
     if not any(by_turn):
-        raise UsageError(
-            f"case {case.eval_id!r}: {criterion.metric} has no rubrics; give `rubrics` to the criterion, or "
-            f"rubrics of type `{ADK_METRICS[criterion.metric].rubric_type}` to the case or its invocations"
-        )
+        raise _no_rubrics(case, criterion)
+
+
+def rubrics_of_whole(case: EvalCase, criterion: Criterion) -> tuple[Rubric, ...]:
+    """The rubrics that a conversation is held to: of the criterion, the case and all of its invocations.
+
+    One that several invocations repeat is asked once. Raises UsageError for an id that stands for two.
+    """
+    own = [rubric for turn in case.conversation or () for rubric in _of_type(turn.rubrics, criterion)]
+    chosen: dict[str, Rubric] = {}
+    for rubric in (*criterion.rubrics, *_of_type(case.rubrics, criterion), *own):
+        if chosen.setdefault(rubric.rubric_id, rubric).rubric_content != rubric.rubric_content:
+            raise UsageError(
+                f"case {case.eval_id!r}: {criterion.metric}: the rubric id {rubric.rubric_id!r} is given "
+                "twice, with two texts; give each rubric an id of its own"
+            )
+    return tuple(chosen.values())
+
+
+def check_rubrics_of_whole(case: EvalCase, criterion: Criterion) -> None:
+    """Raises UsageError for a case without any rubric, and for an id that stands for two."""
+    if not rubrics_of_whole(case, criterion):
+        raise _no_rubrics(case, criterion)
+
+
+def _no_rubrics(case: EvalCase, criterion: Criterion) -> UsageError:
+    return UsageError(
+        f"case {case.eval_id!r}: {criterion.metric} has no rubrics; give `rubrics` to the criterion, or "
+        f"rubrics of type `{ADK_METRICS[criterion.metric].rubric_type}` to the case or its invocations"
+    )
 
 
 def _of_type(rubrics: Sequence[Rubric] | None, criterion: Criterion) -> tuple[Rubric, ...]:
@@ -134,10 +160,11 @@ class RubricQuality(TurnJudge):
         question = rubric_question(rubrics, of_tools=of_tools)
         messages = reply_messages(self.case, self.criterion, conversation, turn, question)
         sampled = await panel.ask(messages, rubric_answers(len(rubrics)), turn.turn_index)
-        return _combined(rubrics, sampled, panel.samples)
+        return combined(rubrics, sampled, panel.samples)
 
 
-def _combined(rubrics: tuple[Rubric, ...], sampled: Sampled[RubricAnswers], asked: int) -> Score | Unscored:
+def combined(rubrics: Sequence[Rubric], sampled: Sampled[RubricAnswers], asked: int) -> Score | Unscored:
+    """The mean over the rubrics, each 1 or 0 by the majority of the samples that answer it."""
     if not sampled.answers:
         return Unscored(sampled.problem)
     scores = tuple(
