@@ -207,7 +207,10 @@ def test_bad_thresholds(threshold: Any) -> None:
         assert f"test_config.json: criteria.{TRAJECTORY}" in refusal({"criteria": {TRAJECTORY: criterion}})
 
 
-@pytest.mark.parametrize("metric", ADK_METRICS)
+AMOUNTS = [metric.name for metric in ADK_METRICS.values() if metric.thresholds is None]
+
+
+@pytest.mark.parametrize("metric", [metric for metric in ADK_METRICS if metric not in AMOUNTS])
 def test_every_metric_takes_its_range(metric: str) -> None:
     """Both ends of a metric's range and what lies between are valid, anything beyond is not."""
     low, high = ADK_METRICS[metric].thresholds or (0, 0)
@@ -215,6 +218,62 @@ def test_every_metric_takes_its_range(metric: str) -> None:
         assert one(metric, threshold).threshold == threshold
     for beyond in (low - 0.1, high + 0.1):
         assert f"must be from {low:g} to {high:g}" in refusal({"criteria": {metric: beyond}})
+
+
+@pytest.mark.parametrize("metric", AMOUNTS)
+def test_amounts_have_no_threshold(metric: str) -> None:
+    """A metric that never passes or fails takes null or an empty object, and refuses a threshold."""
+    for written in (None, {}, {"threshold": None}):
+        assert one(metric, written).information
+    for written in (1.0, {"threshold": 0}):
+        assert f"criteria.{metric}: is a number that never passes" in refusal({"criteria": {metric: written}})
+    bare = parse({metric: None, TRAJECTORY: 1.0})
+    assert [(c.metric, c.information) for c in bare.criteria] == [(metric, True), (TRAJECTORY, False)]
+
+
+def test_any_metric_for_information() -> None:
+    """`information` makes a criterion decide nothing: it needs no threshold, and one that it has is
+    checked all the same."""
+    assert one("response_evaluation_score", {"information": True}).information
+    assert one(TRAJECTORY, {"information": True, "threshold": 0.5}).information
+    assert not one(TRAJECTORY, {"information": False, "threshold": 0.5}).information
+    bad = {TRAJECTORY: {"information": True, "threshold": 2}}
+    assert "threshold: must be from 0 to 1, found 2" in refusal({"criteria": bad})
+    assert "information: must be a valid boolean" in refusal(
+        {"criteria": {TRAJECTORY: {"information": "yes"}}}
+    )
+
+
+def test_policies(tmp_path: Path) -> None:
+    """The policy of safety_v1 is a text, or a file beside the criteria, in either spelling of the keys."""
+    (tmp_path / "policy.md").write_text("Never promise a refund.\n", "utf-8-sig")
+    (tmp_path / "empty.md").write_text("\n")
+    (tmp_path / "binary.md").write_bytes(b"\xff\xfe")
+    path = tmp_path / "test_config.json"
+
+    def read(metric: str = "safety_v1", **criterion: Any) -> str:
+        path.write_text(json.dumps({"criteria": {metric: {"threshold": 1, **criterion}}}))
+        [found] = read_criteria(path).criteria
+        return found.policy
+
+    assert read() == ""
+    assert read(policy="Be kind.") == "Be kind."
+    assert read(policyFile="policy.md") == read(policy_file="policy.md") == "Never promise a refund.\n"
+    for criterion, problem in (
+        ({"policy_file": "no.md"}, f"policy_file: {tmp_path / 'no.md'} does not exist; name a text file"),
+        ({"policy_file": "empty.md"}, "policy_file: " + str(tmp_path / "empty.md") + " is empty"),
+        ({"policy_file": "binary.md"}, "is not UTF-8 text"),
+        ({"policy_file": "."}, "cannot be read: Is a directory"),
+        ({"policy": " "}, "policy: must not be empty"),
+        ({"policy": ["a"]}, "policy: must be a valid string"),
+        ({"policy": "a", "policyFile": "policy.md"}, "policy and policy_file exclude each other"),
+        ({"polici": "a"}, "did you mean `policy`?"),
+        ({"metric": "hallucinations_v1", "policy": "a"}, "hallucinations_v1.policy: only `safety_v1` asks"),
+    ):
+        with pytest.raises(UsageError) as caught:
+            read(**criterion)
+        assert str(caught.value).startswith(f"{path}: criteria.")
+        assert problem in str(caught.value)
 
 
 def test_unknown_metric_lists_the_names() -> None:

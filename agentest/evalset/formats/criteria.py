@@ -370,10 +370,10 @@ def _builtin(metric: MetricDefinition, written: Mapping[str, Any], source: str, 
         raise UsageError(
             f"{at}: is a number that never passes or fails, so it has no threshold; write null in its place"
         )
-    threshold = criterion.threshold
-    if threshold is not None:
-        _within(threshold, bounds or _UNBOUNDED, metric.name, source)
-    value = criterion.value(metric.name, threshold or 0.0, written)
+    least, _ = bounds or (0.0, 0.0)
+    threshold = least if criterion.threshold is None else criterion.threshold
+    _within(threshold, bounds or _UNBOUNDED, metric.name, source)
+    value = criterion.value(metric.name, threshold, written)
     return replace(
         value,
         file=source,
