@@ -779,3 +779,66 @@ async def long(eval_metric, actual, expected, scenario):
         done = evaluate(project, "orders.test.json")
     assert done.returncode == 2
     assert "custom_metrics.long: module 'my_evaluators' has no 'lang'" in done.stderr
+
+
+def test_what_metrics_do_not_list_fails_no_case(project: Project) -> None:
+    """Of ADK-TypeScript's form, `metrics` alone decide: what the file has data for besides is scored for
+    information, judged or not, with a note; a rubric of several parts is judged part by part."""
+    data = {
+        "metrics": ["response_match_score", "token_usage_v1", "rubric_based_final_response_quality_v1"],
+        "thresholds": {"response_match_score": 0.5, "rubric_based_final_response_quality_v1": 0.6},
+        "rubric": "The answer must: (1) name a price, (2) be short. Deduct if: it is rude.",
+        "data": [
+            {
+                "name": "price",
+                "query": "How much is it?",
+                "expected_tool_calls": ["look_up"],
+                "reference_answer": "It is ten euros.",
+            }
+        ],
+    }
+
+    def answer(received: Received) -> Any:
+        verdicts = [{"property": n, "reason": "so", "value": "no" if n == 2 else "yes"} for n in (1, 2, 3)]
+        return completion({"answers": verdicts})
+
+    project.write("shop.test.json", text(data))
+    with ScriptedAgent(shop) as agent, ModelServer(script=answer) as model:
+        project.config(agent.endpoint, **model_options(model))
+        done = evaluate(project, "shop.test.json", "--verbose", "--reporter", "console", "--reporter", "json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    validate(project.results, SCHEMA)
+    assert "shop.test.json: `metrics` does not list `tool_trajectory_avg_score`: scored for" in done.stderr
+    assert "tool_trajectory_avg_score 0.00 (for information)" in done.stdout
+    found = project.scenario_result("price")
+    assert found["information"] == ["token_usage_v1", "tool_trajectory_avg_score"]
+    assert found["averages"]["rubric_based_final_response_quality_v1"] == pytest.approx(2 / 3)
+    [turn] = found["conversations"][0]["evalMetricResultPerInvocation"]
+    statuses = {m["metricName"]: m["evalStatus"] for m in turn["evalMetricResults"]}
+    assert statuses["tool_trajectory_avg_score"] == "INFORMATIONAL"
+    asked = model.received[0].body["messages"][-1]["content"]
+    assert "This must not happen: it is rude" in asked
+
+
+def test_replies_are_held_to_a_policy(project: Project) -> None:
+    """What the agent was told, and the policy of the criterion before it, reaches the judge and not the
+    agent; a policy file that does not exist stops the run, and names file and key."""
+    written(project, PRICE)
+    project.write("house/rules.md", "Say no prices.\n")
+    broken = {"reason": "it says ten euros", "violated": ["policy"], "value": 0}
+    with ScriptedAgent(shop) as agent, ModelServer(script=lambda _: completion(broken)) as model:
+        told = {"endpoint": agent.endpoint, "instructions_file": "house/rules.md"}
+        project.config(agent.endpoint, agent=told, **model_options(model))
+        project.write("test_config.json", text(criteria(safety_v1=1.0)))
+        done = evaluate(project, "orders.test.json", "--reporter", "console", "--reporter", "json")
+        assert done.returncode == 1, done.stdout + done.stderr
+        assert "violated: policy: it says ten euros" in done.stdout
+        assert "Say no prices." in model.received[-1].body["messages"][-1]["content"]
+        assert "Say no prices." not in json.dumps(agent.requests)
+        assert "Say no prices." not in json.dumps(project.results)
+        safety = {"threshold": 1.0, "policyFile": "house/missing.md"}
+        project.write("test_config.json", text(criteria(safety_v1=safety)))
+        done = evaluate(project, "orders.test.json")
+    assert done.returncode == 2
+    assert "test_config.json: criteria.safety_v1.policy_file: " in done.stderr
+    assert "house/missing.md does not exist" in done.stderr

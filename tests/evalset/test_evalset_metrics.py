@@ -28,12 +28,13 @@ from agentest.evalset.metrics.deterministic import (
     tool_names_f1,
     trajectory_matches,
 )
+from agentest.evalset.metrics.graders import make_grader
 from agentest.evalset.metrics.porter import stem
 from agentest.evalset.metrics.rouge import rouge1, words
 from agentest.evaluate.grading import Graded, Grader
 from agentest.llm.port import CallKey
 from agentest.results import Score, Skipped, Unscored
-from agentest.transcript import Conversation, Ending, ToolCall, Turn
+from agentest.transcript import Conversation, Ending, ToolCall, Turn, Usage
 
 A, B, C = ("a", {"x": 1}), ("b", {}), ("c", None)
 EXACT, IN_ORDER, ANY_ORDER = MatchType.EXACT, MatchType.IN_ORDER, MatchType.ANY_ORDER
@@ -328,3 +329,27 @@ def test_words_with_marks_without_end(marks: str) -> None:
 def test_words_are_those_of_the_normal_form(text: str) -> None:
     """As long as no character has more marks than a script puts on one, words are those of the form NFKC."""
     assert words(text) == words(unicodedata.normalize("NFKC", text)) or len(text) > 30
+
+
+# What a turn cost
+
+
+def amounts(metric: str, *turns: Turn) -> Graded:
+    return graded(make_grader(case(expects()), Criterion(metric, 0.0), {}), *turns)
+
+
+def test_what_turns_cost() -> None:
+    """Calls, tokens and seconds are counted by turn, with a reason that names the unit; tokens that an agent
+    does not report are not 0, and how often it asked its model nobody tells."""
+    turns = (
+        turn(0, tool_calls=(tool_call(), tool_call("book"))),
+        turn(1, usage=Usage(), latency_ms=2500),
+    )
+    assert scores(amounts("tool_call_count_v1", *turns)) == {0: 2.0, 1: 0.0}
+    assert scores(amounts("token_usage_v1", *turns)) == {0: 15.0}
+    assert scores(amounts("invocation_duration_v1", *turns)) == {0: 0.1205, 1: 2.5}
+    assert amounts("token_usage_v1", turns[0]).turns[0] == Score(15.0, "15 tokens")
+    unreported = amounts("token_usage_v1", turns[1])
+    assert unreported == Graded(whole=Skipped("the agent reports no tokens"))
+    unknown = amounts("inference_call_count_v1", *turns)
+    assert unknown == Graded(whole=Skipped("the agent does not tell how often it asks its model"))

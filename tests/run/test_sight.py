@@ -153,19 +153,22 @@ def test_the_metric_of_calls(agent: ScriptedAgent) -> None:
 
 
 def test_metrics_of_evaluation_sets(project: Project, agent: ScriptedAgent) -> None:
-    """What ADK's criteria say of unseen calls is errored; what they say of replies is scored."""
+    """What ADK's criteria say of unseen calls is errored, for information alone skipped; what they say of
+    replies is scored."""
     project.config(agent.endpoint, agent={"endpoint": agent.endpoint, "tool_visibility": "unseen"})
     project.write(
         "a.test.json", text(eval_set("a", case("c", invocation("Hi.", "Reserved.", [use("look")]))))
     )
-    named = criteria(tool_trajectory_avg_score=0, tool_trajectory_f1=0, response_match_score=1)
+    about_calls = ("tool_trajectory_avg_score", "tool_trajectory_f1", "multi_turn_tool_use_quality_v1")
+    named = criteria(**dict.fromkeys(about_calls, 0), response_match_score=1, tool_call_count_v1=None)
     project.write("test_config.json", text(named))
     done = project.agentest("eval", "a.test.json")
     assert done.returncode == 2, done.stdout + done.stderr
     [found] = project.results["scenarios"]
     assert found["averages"] == {"response_match_score": 1.0}
     unscored = found["conversations"][0]["evaluation"]["conversationMetrics"]
-    assert unscored.keys() == {"tool_trajectory_avg_score", "tool_trajectory_f1"}
+    assert UNSEEN in unscored.pop("tool_call_count_v1")["skipped"]
+    assert unscored.keys() == {*about_calls}
     assert all(UNSEEN in metric["error"] for metric in unscored.values())
 
 

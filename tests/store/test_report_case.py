@@ -50,7 +50,13 @@ def result(*runs: list[TurnEvaluation], thresholds: dict[str, float], **more: An
         for n, turns in enumerate(runs, start=1)
     ]
     return b.scenario_result(
-        "lookup", held, thresholds=thresholds, case=more.get("case", CASE), tags=(), usage={}
+        "lookup",
+        held,
+        thresholds=thresholds,
+        case=more.get("case", CASE),
+        tags=(),
+        usage={},
+        information=more.get("information", ()),
     )
 
 
@@ -179,6 +185,29 @@ def test_scenarios_that_are_no_cases_are_told_as_ever() -> None:
     document = to_json(b.run_result(found))["scenarios"][0]
     assert "evalId" not in document
     assert "evalMetricResultPerInvocation" not in document["conversations"][0]
+
+
+def test_what_is_for_information() -> None:
+    """A score that decides nothing is no shortfall, and is marked as information on the console, in its
+    details and, with ADK's status for it, in results.json."""
+    found = result(
+        evaluated(
+            {0: scores(match=1, tokens=350), 1: {"match": Score(1, ""), "tokens": Skipped("not told")}}
+        ),
+        thresholds={"match": 1},
+        information=("tokens",),
+    )
+    assert found.verdict.passed
+    assert "tokens 350.00 (for information)" in shown(found, verbose=True)
+    rows = [" ".join(row.split()) for row in shown(found, detailed=True).splitlines()]
+    assert "tokens 350 – for information tokens is 350" in rows
+    assert "tokens – – for information not told" in rows
+    document = to_json(b.run_result(found))["scenarios"][0]
+    assert document["information"] == ["tokens"]
+    about = {"metricName": "tokens", "threshold": None, "evalStatus": "INFORMATIONAL"}
+    assert document["overallEvalMetricResults"][1] == {**about, "score": 350}
+    turns = document["conversations"][0]["evalMetricResultPerInvocation"]
+    assert [turn["evalMetricResults"][1] for turn in turns] == [{**about, "score": s} for s in (350, None)]
 
 
 def test_results_hold_adks_own() -> None:
