@@ -3,45 +3,96 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TextIO
 
 from agentest.analysis.coverage.measure import Coverage, measure
 from agentest.analysis.coverage.show import as_json, as_markdown, print_text
+from agentest.cli.listing import broken
 from agentest.errors import ExitCode, UsageError
+from agentest.evalset.cases import CaseSet, case_entries
+from agentest.evalset.formats.criteria import Criteria
+from agentest.evalset.planning import EvalRequest, read_sets
 from agentest.report.console.reporter import open_console
 from agentest.results import ScenarioResult, Status
 from agentest.run.outputs import output_dir
-from agentest.run.prepare import Prepared
+from agentest.run.plan import Options, Unit
+from agentest.run.prepare import Prepared, Request, is_configured, prepare
 from agentest.store.reading import read_results
-from agentest.support.paths import shown_path
+from agentest.support.paths import contains_any, shown_path
 from agentest.support.terminal import Output, clean_rows, source, tell
 
 Form = Literal["text", "json", "markdown"]
+_NO_AGENT = ""
+"""Coverage asks no agent: a case is placed once, whoever will answer it."""
 
 
-def covered(prepared: Prepared, results: Sequence[Path] = ()) -> Coverage:
-    """What the planned scenarios and their results cover. Raises UsageError.
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What is covered, and what could not be loaded."""
+
+    coverage: Coverage
+    broken: tuple[ScenarioResult, ...]
+
+
+def covered(request: Request, results: Sequence[Path] = (), eval_sets: Sequence[str] = ()) -> Measured:
+    """What scenarios, cases and their results cover. Raises UsageError.
 
     Args:
         results: files to read; () for the results of the last run, if there are any.
+        eval_sets: files and folders; a file may be followed by `:case1,case2`.
     """
-    root, options = prepared.request.root, prepared.request.options
-    last = output_dir(prepared) / "results.json"
-    paths = list(results) or ([last] if last.exists() else [])
-    skipped = [
-        entry
-        for entry in prepared.plan.entries
-        if isinstance(entry, ScenarioResult) and entry.verdict.status is Status.SKIPPED
-    ]
-    return measure(
-        prepared.plan.units,
-        len(skipped),
+    root, options = request.root, request.options
+    prepared = _prepared(request, alone=not (results or eval_sets))
+    entries = prepared.plan.entries if prepared else ()
+    planned = [*(entry for entry in entries if isinstance(entry, Unit)), *_cases(request, eval_sets)]
+    if options.filtered and not (planned or entries):
+        raise UsageError("no scenario and no case fits the filters --scenario, --file, --tag")
+    paths = list(results) or (_last_results(prepared) if prepared else [])
+    coverage = measure(
+        planned,
+        len([entry for entry in entries if _status(entry) is Status.SKIPPED]),
         {shown_path(str(path.resolve()), root): read_results(path) for path in paths},
         only_units=options.filtered,
         agent=options.agent,
     )
+    return Measured(coverage, tuple(broken(prepared)) if prepared else ())
+
+
+def _prepared(request: Request, *, alone: bool) -> Prepared | None:
+    """The scenarios; where they are not all there is, neither they nor a configuration need be there."""
+    if not (alone or is_configured(request)):
+        return None
+    return prepare(request, may_be_empty=not alone)
+
+
+def _last_results(prepared: Prepared) -> list[Path]:
+    last = output_dir(prepared) / "results.json"
+    return [last] if last.exists() else []
+
+
+def _cases(request: Request, eval_sets: Sequence[str]) -> Iterator[Unit]:
+    """The cases of evaluation sets that could be run, as far as the filters choose them."""
+    reads = read_sets(EvalRequest(request, tuple(eval_sets)))
+    sets = [CaseSet(read, Criteria(()), graded=False) for read in reads]
+    options = request.options
+    for entry in case_entries(sets, [_NO_AGENT], 1, request.root):
+        if isinstance(entry, Unit) and _chosen(entry, options):
+            yield entry
+
+
+def _chosen(unit: Unit, options: Options) -> bool:
+    return (
+        (not options.scenarios or contains_any(unit.scenario.name, options.scenarios))
+        and (not options.files or contains_any(unit.file, options.files))
+        and (not options.tags or bool({*options.tags} & {*unit.scenario.tags}))
+    )
+
+
+def _status(entry: Unit | ScenarioResult) -> Status | None:
+    return entry.verdict.status if isinstance(entry, ScenarioResult) else None
 
 
 def show(coverage: Coverage, form: Form, out: TextIO, environ: Mapping[str, str] = os.environ) -> None:

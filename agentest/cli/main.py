@@ -16,6 +16,7 @@ from agentest.cli.ending import run_to_exit
 from agentest.cli.options import (
     EVAL_FILES,
     camel_case_option,
+    coverage_options,
     limits,
     model_option,
     offline_option,
@@ -237,46 +238,28 @@ def export(results: Path, output: Path | None, force: bool, **options: Any) -> i
 @cli.command()
 @where
 @which
-@click.option(
-    "--results",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    metavar="PATH",
-    help="Results to count, one or several times (default: the last run's).",
-)
-@click.option(
-    "--fail-under",
-    type=click.FloatRange(0, 100),
-    metavar="PERCENT",
-    help="Fail when fewer cells have a scenario, or fewer tools were called.",
-)
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "json", "markdown"]),
-    default="text",
-    show_default=True,
-    help="How to tell it.",
-)
+@coverage_options
 def coverage(cwd: Path | None, fail_under: float | None, form: Any, **options: Any) -> int:
-    """Show which paths of which tasks have scenarios, and which tools were called and failed.
+    """Show which paths of which tasks have tests of which kind, and which tools were called and failed.
 
-    Scenarios are placed by their tags, task:NAME and path:NAME. Nothing is run.
+    RESULTS are those of one run or of several (default: the last run's); of a scenario that several have, the
+    latest counts. Scenarios are placed by their tags task:NAME and path:NAME, and unit, integration or
+    scenario; cases of evaluation sets by their tags or by ids like TASK/PATH. Nothing is run.
 
     Exit status: 0, 1 below --fail-under, 2 when something could not be loaded.
     """
 
     def go() -> int:
         from agentest.cli.coverage import covered, enough, show
-        from agentest.cli.listing import broken
-        from agentest.run.prepare import prepare
 
         place = _place(cwd, options["config"])
-        results = [place.path(path) for path in options.pop("results")]
-        prepared = prepare(_request(place, offline=True, **options))
-        measured = covered(prepared, results)
-        show(measured, form, sys.stdout)
-        return _tell_broken(broken(prepared)) or enough(measured, fail_under)
+        paths = (*options.pop("more_results"), *options.pop("results"))
+        eval_sets = [place.from_root(target) for target in options.pop("eval_sets")]
+        measured = covered(
+            _request(place, offline=True, **options), [place.path(path) for path in paths], eval_sets
+        )
+        show(measured.coverage, form, sys.stdout)
+        return _tell_broken(measured.broken) or enough(measured.coverage, fail_under)
 
     return _ended(go)
 

@@ -63,6 +63,39 @@ camel_case_option = click.option(
 )
 
 
+coverage_options = _options(
+    click.argument("more_results", nargs=-1, type=click.Path(path_type=Path), metavar="[RESULTS]…"),
+    click.option(
+        "--results",
+        multiple=True,
+        type=click.Path(path_type=Path),
+        metavar="PATH",
+        help="The same as RESULTS, one or several times.",
+    ),
+    click.option(
+        "--eval-set",
+        "eval_sets",
+        multiple=True,
+        metavar="FILE_OR_DIR[:CASE,…]",
+        help="Count the cases of these evaluation sets, too.",
+    ),
+    click.option(
+        "--fail-under",
+        type=click.FloatRange(0, 100),
+        metavar="PERCENT",
+        help="Fail when fewer cells have a scenario, or fewer tools were called.",
+    ),
+    click.option(
+        "--format",
+        "form",
+        type=click.Choice(["text", "json", "markdown"]),
+        default="text",
+        show_default=True,
+        help="How to tell it.",
+    ),
+)
+
+
 def with_dashes(option: str) -> str:
     """ADK's own command line spells its options with underscores."""
     return option.replace("_", "-")

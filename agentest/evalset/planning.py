@@ -62,7 +62,7 @@ def prepare_eval(
     request = asked.request
     check_reporters(request.reporters)
     loaded, agent = configured or load_for(request, environ)
-    reads = _read(asked)
+    reads = read_sets(asked)
     tools = load_mocks(asked.mocks) if asked.mocks else {}
     sets = case_sets(reads, asked.criteria, tools, request.root)
     plan = eval_plan(sets, loaded.config, agent, asked.num_runs, request.root)
@@ -110,7 +110,8 @@ def loaded_with(
     return replace(loaded, config=changed, redact=loaded.redact.knowing(secrets_of(changed)))
 
 
-def _read(asked: EvalRequest) -> list[ReadSet]:
+def read_sets(asked: EvalRequest) -> list[ReadSet]:
+    """The sets that are asked for, of each only the cases that are wanted. Raises UsageError."""
     session = read_session(asked.initial_session) if asked.initial_session else None
     reads = ((read_eval_set(file, session), cases) for file, cases in _wanted(asked.targets).items())
     return [select(read, tuple(cases)) if cases else read for read, cases in reads]

@@ -80,13 +80,24 @@ class Prepared:
         return found
 
 
-def prepare(request: Request, environ: MutableMapping[str, str] = os.environ) -> Prepared:
-    """Load configuration and scenarios and plan the run. Raises UsageError."""
+def prepare(
+    request: Request, environ: MutableMapping[str, str] = os.environ, *, may_be_empty: bool = False
+) -> Prepared:
+    """Load configuration and scenarios and plan the run. Raises UsageError, for an empty plan too."""
     loaded = configure(request, environ)
     discovered = discover_scenarios(request, loaded)
     plan = make_plan(loaded.config, discovered, request.options, request.root)
-    _check_not_empty(plan, discovered, request, loaded)
+    if not may_be_empty:
+        _check_not_empty(plan, discovered, request, loaded)
     return prepared_for(request, loaded, plan, _notes(discovered, request), environ, discovered.files)
+
+
+def is_configured(request: Request) -> bool:
+    """Whether there is a configuration, be it right or wrong."""
+    try:
+        return request.config is not None or bool(find(request.root))
+    except ConfigError:
+        return False
 
 
 def configure(request: Request, environ: MutableMapping[str, str] = os.environ) -> LoadedConfig:

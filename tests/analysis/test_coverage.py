@@ -5,26 +5,32 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import builders
 import pytest
+from evalset_documents import case, eval_set, invocation, simulated
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 from stored import to_json
 
-from agentest.analysis.coverage.measure import Coverage, CoveredShare, Placed, ToolUse, measure, worst
+from agentest.analysis.coverage.measure import Coverage, CoveredShare, ToolUse, measure
+from agentest.analysis.coverage.placing import Level, Placed, worst
 from agentest.analysis.coverage.show import print_text
+from agentest.cli.coverage import covered as measured
 from agentest.cli.coverage import enough, show
 from agentest.config.config import Config
 from agentest.errors import ExitCode, UsageError
-from agentest.results import RunResult, Status
+from agentest.results import CaseId, RunResult, Status
 from agentest.run.plan import Options, Unit, make_plan
+from agentest.run.prepare import Request
 from agentest.scenarios.definition import Scenario, scenario
 from agentest.scenarios.discovery import Discovered
 from agentest.store.reading import stored_run
+from agentest.transcript import Ending
 
 
 def place(name: str, *tags: str, **more: Any) -> Scenario:
@@ -209,7 +215,7 @@ def test_a_narrow_terminal_gets_the_matrix_in_pieces() -> None:
     print_text(found, Console(file=out, force_terminal=True, width=60, color_system=None))
     rows = out.getvalue().splitlines()
     assert max(map(len, rows)) <= 60
-    heads = [row for row in rows if row.startswith("task")]
+    heads = [row for row in rows if row.startswith("task") and "Unit" not in row]
     assert len(heads) == 4
     assert all(f"way-{n:02}-of-many" in " ".join(heads) for n in range(12))
 
@@ -239,6 +245,8 @@ def test_the_markdown() -> None:
             tasks=st.lists(st.text(min_size=1, max_size=5), max_size=3, unique=True).map(tuple),
             paths=st.lists(st.text(min_size=1, max_size=5), max_size=3, unique=True).map(tuple),
             status=st.sampled_from([*Status, None]),
+            levels=st.lists(st.sampled_from(Level), min_size=1, max_size=3, unique=True).map(tuple),
+            own_path=st.text(max_size=3),
         ),
         max_size=6,
     ),
@@ -253,3 +261,110 @@ def test_any_coverage_can_be_told(scenarios: Any, tools: Any, with_results: bool
     gaps = sum(map(len, found.gaps.values()))
     share = found.cells_share
     assert (share.covered + gaps == share.of) if share else not gaps
+
+
+# --- kinds of tests, cases of evaluation sets, several runs ----------------------------------------
+
+
+def ran_case(set_id: str, eval_id: str, status: Status = Status.PASSED, *tags: str, said: str = "") -> Any:
+    """A case in the results of `agentest eval`; `said` by a simulated user, else by a script."""
+    held = replace(
+        builders.conversation(f"{eval_id}-1"),
+        ending=Ending.USER_STOPPED if said else Ending.SCRIPT_FINISHED,
+    )
+    return builders.scenario_result(
+        eval_id,
+        [builders.conversation_result(held=held)],
+        verdict=builders.verdict(status),
+        case=CaseId(set_id, eval_id),
+        tags=tags,
+    )
+
+
+def at(started_at: str, *scenarios: Any) -> RunResult:
+    return replace(builders.run_result(*scenarios), started_at=started_at)
+
+
+def rows(coverage: Coverage) -> dict[tuple[str, str], list[list[str]]]:
+    """Task and path → the names of the unit, integration and scenario tests."""
+    return {
+        cell: [[s.name for s in found] for found in row.values()] for cell, row in coverage.levels.items()
+    }
+
+
+def test_tags_or_kinds_make_the_columns() -> None:
+    """A script is a unit test, a played user a scenario test; the tags unit, integration, scenario win."""
+    tags = ("task:t", "path:p")
+    found = covered(
+        [
+            place("script", *tags),
+            scenario("played", goal="x", profile="y", tags=tags),
+            place("tagged", *tags, "integration", "scenario"),
+            place("nowhere", "unit"),
+        ]
+    )
+    assert rows(found) == {("t", "p"): [["script"], ["tagged"], ["tagged", "played"]]}
+    assert "t      p      1      1             2" in text_of(found)
+    (row,) = json.loads(text_of(found, "json"))["levels"]
+    assert row["integration"] == [{"name": "tagged", "status": None}]
+    assert "| t | p | 1 | 1 | 2 |" in text_of(found, "markdown")
+    assert "1 path: 1 has a unit test, 1 an integration test, 1 a scenario test" in text_of(found)
+
+
+def test_cases_of_results_are_placed() -> None:
+    """By tags, by an id that reads task/path, else in a row of their own under their set's id, which opens no
+    gap in the matrix."""
+    result = builders.run_result(
+        ran_case("orders", "by_id"),
+        ran_case("orders", "refund/not-found/by mail", Status.FAILED),
+        ran_case("orders", "tagged", Status.PASSED, "task:refund", "path:happy", "unit"),
+        ran_case("orders", "half/", Status.PASSED, "path:happy"),
+        ran_case("orders", "refund/not-found/played", said="Hi"),
+    )
+    found = covered([place("pays", "task:refund", "path:happy")], result)
+    assert rows(found) == {
+        ("refund", "happy"): [["pays", "tagged"], [], []],
+        ("refund", "not-found"): [[], ["refund/not-found/by mail"], ["refund/not-found/played"]],
+        ("orders", "happy"): [[], ["half/"], []],
+        ("orders", "by_id"): [[], ["by_id"], []],
+    }
+    assert found.tasks == ("refund", "orders")
+    assert found.paths == ("happy", "not-found")
+    assert found.outside == ()
+    text = text_of(found)
+    assert "orders   by_id       –       ✓ 1/1         –" in text
+    assert "refund   ? 1/2   ✗ 1/2" in text
+
+
+def test_the_latest_run_of_a_scenario_counts() -> None:
+    """Of several results the last run's that has a scenario counts, whatever their order; calls add up."""
+    old = at(
+        "2026-01-01T00:00:00+00:00", ran("pays", Status.FAILED, builders.tool_call("pay")), ran("all at once")
+    )
+    new = at(
+        "2026-01-02T00:00:00+00:00", ran("pays", Status.PASSED, builders.tool_call("pay")), ran_case("s", "c")
+    )
+    for order in ((old, new), (new, old)):
+        found = covered(MATRIX, *order)
+        status = {s.name: s.status for s in found.scenarios}
+        assert (status["pays"], status["all at once"], status["c"]) == (Status.PASSED,) * 3
+        assert found.tools[0].called == 2
+
+
+def test_cases_of_sets_are_counted_before_they_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--eval-set` needs neither scenarios nor a configuration; filters and wanted cases narrow it."""
+    monkeypatch.chdir(tmp_path)
+    cases = [case("pay/happy", invocation("x", "y"), agentest={"tags": ["unit"]}), simulated("play")]
+    (tmp_path / "a.test.json").write_text(json.dumps(eval_set("a", *cases)))
+    request = Request(tmp_path)
+    assert rows(measured(request, (), ["a.test.json"]).coverage) == {
+        ("pay", "happy"): [["pay/happy"], [], []],
+        ("a", "play"): [[], [], ["play"]],
+    }
+    assert [*rows(measured(request, (), ["a.test.json:play"]).coverage)] == [("a", "play")]
+    only = replace(request, options=Options(scenarios=("PAY",)))
+    assert [*rows(measured(only, (), ["."]).coverage)] == [("pay", "happy")]
+    with pytest.raises(UsageError, match="no scenario and no case fits the filters"):
+        measured(replace(request, options=Options(tags=("zz",))), (), ["."])
+    with pytest.raises(UsageError, match="no configuration found"):
+        measured(request)

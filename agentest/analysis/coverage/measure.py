@@ -1,34 +1,21 @@
-"""What scenarios and results cover. Tags place a scenario: any number of `task:NAME` and `path:NAME`."""
+"""What scenarios, cases of evaluation sets and results cover."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
+from typing import TypeVar
 
-from agentest.errors import UsageError
+from agentest.analysis.coverage.placing import Key, Level, Placed, key_of, placed, placed_case, worst
 from agentest.results import Status
 from agentest.run.plan import Unit
 from agentest.store.conversations import conversation_of
 from agentest.store.reading import AnyRun
 from agentest.store.runs import entries
+from agentest.store.shapes import StoredEntry
 from agentest.transcript import ToolCall
-
-TASK, PATH = "task:", "path:"
-_WORST_FIRST = (Status.FAILED, Status.ERRORED, None, Status.SKIPPED, Status.PASSED)
-
-
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """A scenario and where its tags place it."""
-
-    name: str
-    where: str
-    """`file:line`."""
-    tasks: tuple[str, ...]
-    paths: tuple[str, ...]
-    status: Status | None
-    """The worst of its results; None where the results hold none of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +58,8 @@ class Coverage:
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(task for s in self.scenarios for task in s.tasks))
+        """Those of the matrix: a case with a path of its own opens no row in it."""
+        return tuple(dict.fromkeys(task for s in self.scenarios if s.opens_rows for task in s.tasks))
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -82,9 +70,8 @@ class Coverage:
         """The scenarios of every task and path; () for a gap."""
         cells: dict[tuple[str, str], list[Placed]] = {(t, p): [] for t in self.tasks for p in self.paths}
         for scenario in self.scenarios:
-            for task in scenario.tasks:
-                for path in scenario.paths:
-                    cells[task, path].append(scenario)
+            for cell in product(scenario.tasks, scenario.paths):
+                cells[cell].append(scenario)
         return {cell: tuple(scenarios) for cell, scenarios in cells.items()}
 
     @property
@@ -96,9 +83,21 @@ class Coverage:
         }
 
     @property
+    def levels(self) -> dict[tuple[str, str], dict[Level, tuple[Placed, ...]]]:
+        """Of every task and path that has any: the unit, integration and scenario tests, () for none."""
+        found: dict[tuple[str, str], dict[Level, tuple[Placed, ...]]] = {}
+        for scenario in self.scenarios:
+            for cell in product(scenario.tasks, scenario.all_paths):
+                row = found.setdefault(cell, dict.fromkeys(Level, ()))
+                for level in scenario.levels:
+                    row[level] += (scenario,)
+        order = [*self.cells, *found]
+        return {cell: found[cell] for cell in dict.fromkeys(order) if cell in found}
+
+    @property
     def outside(self) -> tuple[Placed, ...]:
         """The scenarios that are in no cell: without a task, or without a path."""
-        return tuple(s for s in self.scenarios if not (s.tasks and s.paths))
+        return tuple(s for s in self.scenarios if not (s.tasks and s.all_paths))
 
     @property
     def cells_share(self) -> CoveredShare | None:
@@ -116,11 +115,6 @@ class Coverage:
         return CoveredShare(sum(tool.called > 0 for tool in self.tools), len(self.tools))
 
 
-def worst(statuses: Iterable[Status | None]) -> Status | None:
-    """The worst of at least one status; unknown is worse than passed."""
-    return min(statuses, key=_WORST_FIRST.index)
-
-
 def measure(
     units: Sequence[Unit],
     skipped: int,
@@ -129,7 +123,10 @@ def measure(
     only_units: bool,
     agent: str | None = None,
 ) -> Coverage:
-    """Measure planned scenarios and what results hold.
+    """Measure planned scenarios and cases, and what results hold.
+
+    Cases that only the results tell of are placed as well. Of a scenario that several runs have, the last
+    run's status counts; calls are counted in all of them.
 
     Args:
         results: runs by the path from which they were read.
@@ -138,39 +135,69 @@ def measure(
 
     Raises UsageError for a tag without a name.
     """
-    by_name = {unit.scenario.name: unit for unit in units}
-
-    statuses: dict[str, list[Status]] = {}
-    calls: list[ToolCall] = []
-    conversations = 0
-    for entry in (entry for run in results.values() for entry in entries(run)):
-        scenario = entry.scenario
-        if (only_units and scenario.name not in by_name) or agent not in (None, scenario.agent):
-            continue
-        statuses.setdefault(scenario.name, []).append(scenario.status)
-        conversations += len(entry.conversations)
-        calls += [call for stored in entry.conversations for call in conversation_of(stored).tool_calls]
-    placed = tuple(_placed(unit, statuses.get(name, [])) for name, unit in by_name.items())
-    return Coverage(placed, skipped, _tools(units, calls), tuple(results), conversations)
-
-
-def _placed(unit: Unit, statuses: Sequence[Status]) -> Placed:
-    scenario = unit.scenario
-    where = f"{unit.file}:{scenario.line}"
-    return Placed(
-        scenario.name,
-        where,
-        _named(scenario.tags, TASK, where),
-        _named(scenario.tags, PATH, where),
-        worst(statuses) if statuses else None,
+    planned = {(key_of(unit.scenario.name, unit.scenario.case), unit.file): unit for unit in units}
+    known = {key for key, _ in planned}
+    counted = [
+        [
+            entry
+            for entry in entries(run)
+            if (not only_units or _key(entry) in known) and agent in (None, entry.scenario.agent)
+        ]
+        for run in sorted(results.values(), key=lambda run: run.head.started_at)
+    ]
+    statuses = _latest(counted)
+    calls = [
+        call
+        for held in counted
+        for entry in held
+        for stored in entry.conversations
+        for call in conversation_of(stored).tool_calls
+    ]
+    scenarios = [placed(unit, statuses.get(key)) for (key, _), unit in planned.items()]
+    return Coverage(
+        (*scenarios, *_cases_of_results(counted, known, statuses)),
+        skipped,
+        _tools(units, calls),
+        tuple(results),
+        sum(len(entry.conversations) for held in counted for entry in held),
     )
 
 
-def _named(tags: Iterable[str], prefix: str, where: str) -> tuple[str, ...]:
-    names = dict.fromkeys(tag.removeprefix(prefix).strip() for tag in tags if tag.startswith(prefix))
-    if "" in names:
-        raise UsageError(f"{where}: the tag {prefix!r} names nothing; write it like {prefix}refund")
-    return tuple(names)
+def _key(entry: StoredEntry) -> Key:
+    adk = entry.scenario.adk
+    return key_of(entry.scenario.name, adk.case if adk else None)
+
+
+def _latest(runs: Iterable[Sequence[StoredEntry]]) -> dict[Key, Status | None]:
+    """The status of each scenario: what the last run that has it says, the worst of all agents'.
+
+    Args:
+        runs: the oldest first.
+    """
+    latest: dict[tuple[Key, str], Status | None] = {}
+    for held in runs:
+        latest |= _worst_of(((_key(entry), entry.scenario.agent), entry.scenario.status) for entry in held)
+    return _worst_of((key, status) for (key, _), status in latest.items())
+
+
+_K = TypeVar("_K")
+
+
+def _worst_of(statuses: Iterable[tuple[_K, Status | None]]) -> dict[_K, Status | None]:
+    found: dict[_K, Status | None] = {}
+    for key, status in statuses:
+        found[key] = worst([found[key], status]) if key in found else status
+    return found
+
+
+def _cases_of_results(
+    runs: Iterable[Sequence[StoredEntry]], planned: Container[Key], statuses: Mapping[Key, Status | None]
+) -> Iterator[Placed]:
+    """Cases of evaluation sets that only the results tell of."""
+    last = {_key(entry): entry for held in runs for entry in held}
+    for key, entry in last.items():
+        if entry.scenario.adk and key not in planned:
+            yield placed_case(entry, entry.scenario.adk.case, statuses[key])
 
 
 def _tools(units: Iterable[Unit], calls: Sequence[ToolCall]) -> tuple[ToolUse, ...]:

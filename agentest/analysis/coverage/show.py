@@ -11,7 +11,8 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 
-from agentest.analysis.coverage.measure import Coverage, CoveredShare, Placed, ToolUse, worst
+from agentest.analysis.coverage.measure import Coverage, CoveredShare, ToolUse
+from agentest.analysis.coverage.placing import Level, Placed, worst
 from agentest.report.console.text import BLANK, STYLES, Line, Part, Printer, line
 from agentest.results import Status
 from agentest.support.json_text import json_document
@@ -22,6 +23,8 @@ _CELL, _GAP = 5, 3
 """Columns of a cell like `✓ 1/1`, and between cells."""
 _ICONS = {Status.PASSED: "✅", Status.FAILED: "❌", Status.ERRORED: "⚠️", Status.SKIPPED: "⏭️", None: "❔"}
 _IN_MARKDOWN = str.maketrans({c: f"&#{ord(c)};" for c in "&<>|`*[]\\~$\n\r"})
+_LEVELS = "Unit, integration and scenario tests"
+_LEVEL_HEAD = ("task", "path", *(level.title() for level in Level))
 _HOW_TO_TAG = 'tags=["task:refund", "path:tool-error"]'
 
 
@@ -32,7 +35,12 @@ def print_text(coverage: Coverage, console: Console) -> None:
     for paths in _beside(coverage, console) if coverage.cells else ():
         printer.write_table(_matrix(coverage, paths, printer))
         printer.write([BLANK])
-    printer.write([*_matrix_lines(coverage, printer), BLANK, line(0, *_tools_title(coverage)), BLANK])
+    printer.write([*_matrix_lines(coverage, printer), BLANK])
+    if coverage.levels:
+        printer.write([line(0, (_LEVELS, "bold"), ("  by tag, else by kind", "dim")), BLANK])
+        printer.write_table(_level_table(coverage, printer))
+        printer.write([BLANK, line(0, _levels_line(coverage)), BLANK])
+    printer.write([line(0, *_tools_title(coverage)), BLANK])
     if coverage.results and coverage.tools:
         printer.write_table(_tool_table(coverage.tools, printer))
     printer.write(_tool_lines(coverage))
@@ -64,6 +72,28 @@ def _matrix(coverage: Coverage, paths: Sequence[str], printer: Printer) -> Table
         row = [_cell(cells[task, path], printer, bool(coverage.results)) for path in paths]
         table.add_row(printer.text([task]), *(printer.text([part]) for part in row))
     return table
+
+
+def _level_table(coverage: Coverage, printer: Printer) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for name in _LEVEL_HEAD:
+        table.add_column(name, overflow="fold")
+    for cell, row in coverage.levels.items():
+        parts: list[Part] = [*cell]
+        for scenarios in row.values():
+            parts.append(_cell(scenarios, printer, bool(coverage.results)) if scenarios else ("–", "dim"))
+        table.add_row(*(printer.text([part]) for part in parts))
+    return table
+
+
+def _levels_line(coverage: Coverage) -> str:
+    rows = coverage.levels.values()
+    have = {level: sum(bool(row[level]) for row in rows) for level in Level}
+    verb = "has" if have[Level.UNIT] == 1 else "have"
+    return (
+        f"{count(len(rows), 'path')}: {have[Level.UNIT]} {verb} a unit test, "
+        f"{have[Level.INTEGRATION]} an integration test, {have[Level.SCENARIO]} a scenario test"
+    )
 
 
 def _cell(scenarios: Sequence[Placed], printer: Printer, with_results: bool) -> Part:
@@ -169,11 +199,15 @@ def as_json(coverage: Coverage) -> str:
             {
                 "task": task,
                 "path": path,
-                "scenarios": [{"name": s.name, "status": s.status and s.status.value} for s in scenarios],
+                "scenarios": _listed(scenarios),
             }
             for (task, path), scenarios in cells
         ],
         "gaps": [{"task": task, "path": path} for (task, path), scenarios in cells if not scenarios],
+        "levels": [
+            {"task": task, "path": path, **{level.value: _listed(found) for level, found in row.items()}}
+            for (task, path), row in coverage.levels.items()
+        ],
         "untagged": [{"name": s.name, "where": s.where} for s in coverage.outside],
         "skipped": coverage.skipped,
         "tools": [{"name": t.name, "called": t.called, "failed": t.failed} for t in coverage.tools],
@@ -187,13 +221,18 @@ def as_json(coverage: Coverage) -> str:
     return json_document(json.loads(json.dumps(document)))
 
 
+def _listed(scenarios: Iterable[Placed]) -> list[dict[str, Any]]:
+    return [{"name": s.name, "status": s.status and s.status.value} for s in scenarios]
+
+
 def _share_json(share: CoveredShare | None) -> dict[str, Any] | None:
     return {"covered": share.covered, "of": share.of, "percent": share.percent} if share else None
 
 
 def as_markdown(coverage: Coverage) -> str:
-    """Two tables for a pull request."""
-    return "\n".join([*_matrix_markdown(coverage), "", *_tools_markdown(coverage)]) + "\n"
+    """Tables for a pull request."""
+    rows = [*_matrix_markdown(coverage), "", *_levels_markdown(coverage), *_tools_markdown(coverage)]
+    return "\n".join(rows) + "\n"
 
 
 def _matrix_markdown(coverage: Coverage) -> Iterator[str]:
@@ -215,6 +254,21 @@ def _matrix_markdown(coverage: Coverage) -> Iterator[str]:
         yield f"\n{_in_no_cell(coverage)}."
     if coverage.skipped:
         yield f"\n{_skipped(coverage)}."
+
+
+def _levels_markdown(coverage: Coverage) -> Iterator[str]:
+    if not coverage.levels:
+        return
+    yield f"**{_LEVELS}**"
+    yield ""
+    yield from _table(
+        _LEVEL_HEAD,
+        (
+            [*cell, *(_icon(scenarios, bool(coverage.results)) for scenarios in row.values())]
+            for cell, row in coverage.levels.items()
+        ),
+    )
+    yield ""
 
 
 def _icon(scenarios: Sequence[Placed], with_results: bool) -> str:
