@@ -74,8 +74,7 @@ def _sampling(criterion: Criterion) -> dict[str, Any]:
 def _named(
     model: str, config: Config, judge: JudgeSettings, environ: MutableMapping[str, str]
 ) -> ModelSpec | None:
-    """The model that the criterion names. A key that is configured for another provider is not sent to it."""
-    settings = judge.model_copy(
-        update={"model": model, "provider": None, "provider_options": ProviderOptions()}
-    )
-    return resolve(config.model_copy(update={"provider": None}), settings, environ)
+    """The model that the criterion names. What is configured may be another provider's key."""
+    elsewhere = {"model": None, "provider": None, "provider_options": ProviderOptions()}
+    settings = judge.model_copy(update={**elsewhere, "model": model})
+    return resolve(config.model_copy(update=elsewhere), settings, environ)
