@@ -267,8 +267,8 @@ def test_an_existing_session_of_another_state(read: bytes, found: str) -> None:
 @pytest.mark.parametrize(
     ("read", "why"),
     [
-        (http(b"boom", "500 Oops"), "sessions/s-1 answered 500: boom"),
-        (http(b"", "405 Method Not Allowed"), "sessions/s-1 answered 405"),
+        (http(b"boom", "500 Oops"), "sessions/<session_id> answered 500: boom"),
+        (http(b"", "405 Method Not Allowed"), "sessions/<session_id> answered 405"),
         (http(b"<html>"), "is a web page, no JSON"),
         (http(b"[]"), "answered no session of ADK's, but: []"),
         (created([1]), "answered no session of ADK's"),

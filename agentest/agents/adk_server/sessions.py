@@ -102,11 +102,10 @@ class Sessions:
             url = self._url_of(place)
             session = (await self._sender.get(url, _read_session)).value
         except (NoReply, HeldUp) as error:
-            return StateRead(error=f"the session's state could not be read: {error}")
+            return _unread(str(error), place)
         state = session.get("state", {}) if isinstance(session, dict) else None
         if not isinstance(state, dict) or session.get("id") != place.session_id:
-            found = f"{url} answered no session of ADK's, but: {shown(session)}"
-            return StateRead(error=f"the session's state could not be read: {found}")
+            return _unread(f"{url} answered no session of ADK's, but: {shown(session)}", place)
         return StateRead(state=state)
 
     def _url(self, place: Place) -> str:
@@ -114,6 +113,13 @@ class Sessions:
 
     def _url_of(self, place: Place) -> str:
         return f"{self._url(place)}/{_segment(place.session_id)}"
+
+
+def _unread(problem: str, place: Place) -> StateRead:
+    """No state, and why. Most session ids are new in every run, and results shall be the same in a replay."""
+    return StateRead(
+        error=f"the session's state could not be read: {problem.replace(place.session_id, '<session_id>')}"
+    )
 
 
 def _segment(name: str) -> str:
