@@ -36,8 +36,10 @@ class Configured:
     judge: ModelSpec | None
     override: str | None = None
     """The model of `--model` or `AGENTEST_MODEL`."""
-    replayed: Collection[str] | None = None
-    """The named models of which answers are recorded, where a run asks nobody else."""
+    recorded: Collection[str] = ()
+    """The named models of which answers are recorded, where recorded answers count."""
+    replay: bool = False
+    """Whether nobody is asked but the recording."""
 
     def of(self, wish: ModelWish) -> ModelSpec | None:
         """The model of the wish's role."""
@@ -46,11 +48,20 @@ class Configured:
     def resolved(self, wish: ModelWish, name: str) -> ModelSpec:
         """A model that is not the configured one. Raises MissingAccess, ConfigError."""
         settings = self.config.user if wish.role == "user" else self.config.judge
-        if self.replayed is None:
-            return resolve_named(name, self.config, settings, self.environ, self.override)
-        if name in self.replayed:
+        if self.replay and name not in self.recorded:
+            raise MissingAccess(f"nothing is recorded of {name}", "a recording of its answers")
+        if self.replay:
             return recorded(name, settings)
-        raise MissingAccess(f"nothing is recorded of {name}", "a recording of its answers")
+        try:
+            return resolve_named(name, self.config, settings, self.environ, self.override)
+        except MissingAccess as missing:
+            if name not in self.recorded:
+                raise
+            # The configured model's answers would take the place of the recorded ones.
+            raise ConfigError(
+                f"answers of {name} are recorded, and asking for more needs {missing.what}; "
+                "set it, or replay what there is with --replay"
+            ) from None
 
 
 def named_models(

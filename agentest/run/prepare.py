@@ -220,13 +220,22 @@ def _named_models(
         return {}, ()
     from agentest.run.named_models import Configured, named_models
 
-    replayed = None
-    if options.tape == "replay":
-        from agentest.llm.recording.cassette import recorded_named_models
-
-        replayed = recorded_named_models(folder, [unit.scope for unit in plan.units])
+    recorded = _recorded_names(plan, options, folder)
     override = options.model or environ.get(MODEL_VARIABLE) or None
-    return named_models(wishes, Configured(config, environ, *configured, override, replayed))
+    replay = options.tape == "replay"
+    return named_models(wishes, Configured(config, environ, *configured, override, recorded, replay))
+
+
+def _recorded_names(plan: Plan, options: Options, folder: Path) -> frozenset[str]:
+    """The named models whose recorded answers this run may give again. Raises ConfigError."""
+    if options.tape in (None, "record"):
+        return frozenset()
+    from agentest.llm.recording.cassette import CassetteError, recorded_named_models
+
+    try:
+        return recorded_named_models(folder, [unit.scope for unit in plan.units])
+    except CassetteError as error:
+        raise ConfigError(str(error)) from None
 
 
 def _check_cost(specs: Sequence[ModelSpec | None], options: Options) -> None:

@@ -25,12 +25,12 @@ def wish(model: str | None, sampling: Sampling = COLD, **more: Any) -> ModelWish
 
 
 def configured(
-    environ: Mapping[str, str] | None = None, replayed: frozenset[str] | None = None, **keys: Any
+    environ: Mapping[str, str] | None = None, recorded: str = "", *, replay: bool = False, **keys: Any
 ) -> Configured:
     """A configuration's models, with whatever keys the environment holds."""
     config, environ = Config.model_validate({"agent": {"endpoint": "http://h"}, **keys}), environ or {}
     roles = (resolve(config, role, environ) for role in (config.user, config.judge))
-    return Configured(config, environ, *roles, replayed=replayed)
+    return Configured(config, environ, *roles, recorded=[recorded], replay=replay)
 
 
 LOCAL = {"model": "ollama/llama3.2"}
@@ -143,11 +143,21 @@ def test_a_key_that_cannot_be_sent() -> None:
 
 def test_a_replay_asks_who_was_recorded() -> None:
     """A replay asks for the answers of a named model where there are any, whatever keys are there now."""
-    taped = configured(KEYS, frozenset({"openai/gpt-4"}), **LOCAL)
+    taped = configured(KEYS, "openai/gpt-4", replay=True, **LOCAL)
     spec = asked(wish("gpt-4"), taped)
     assert spec is not None
     assert (spec.name, spec.api_key) == ("openai/gpt-4", None)
     assert "needs a recording of its answers" in noted(wish("gemini-2.5-flash"), taped)
+
+
+def test_a_recording_is_not_completed_by_another() -> None:
+    """A recording of a named model is completed by that model or not at all: nobody takes its place in it."""
+    with pytest.raises(
+        ConfigError, match=r"c\.json: criteria\.safety_v1: answers of openai/gpt-4 are recorded"
+    ):
+        named_models([wish("gpt-4")], configured({}, "openai/gpt-4", **LOCAL))
+    assert asked(wish("gpt-4"), configured(KEYS, "openai/gpt-4", **LOCAL)) is not None
+    assert "needs GROQ_API_KEY" in noted(wish("groq/llama"), configured({}, "openai/gpt-4", **LOCAL))
 
 
 def test_nobody_is_asked_without_a_model() -> None:
