@@ -66,10 +66,15 @@ def prepare_eval(
     tools = load_mocks(asked.mocks) if asked.mocks else {}
     sets = case_sets(reads, asked.criteria, tools, request.root)
     plan = eval_plan(sets, loaded.config, agent, asked.num_runs, request.root)
-    notes = [warning for read in reads for warning in read.warnings]
+    notes = [note for read in reads for note in _notes(read, asked.criteria)]
     notes += [note for chosen in sets for note in unchecked(chosen)]
     notes += about_experimental({n: metric for chosen in sets for n, metric in chosen.evaluators.items()})
     return prepared_for(request, loaded, plan, notes, environ)
+
+
+def _notes(read: ReadSet, criteria: Path | None) -> tuple[str, ...]:
+    """What the user should know of a file, and of its own criteria where no others replace them."""
+    return (*read.warnings, *read.criteria_notes) if criteria is None else read.warnings
 
 
 def load_for(

@@ -348,7 +348,7 @@ def test_what_turns_cost() -> None:
     assert scores(amounts("tool_call_count_v1", *turns)) == {0: 2.0, 1: 0.0}
     assert scores(amounts("token_usage_v1", *turns)) == {0: 15.0}
     assert scores(amounts("invocation_duration_v1", *turns)) == {0: 0.1205, 1: 2.5}
-    assert amounts("token_usage_v1", turns[0]).turns[0] == Score(15.0, "15 tokens")
+    assert amounts("token_usage_v1", turns[0]).turns[0] == Score(15.0, "tokens: 15")
     unreported = amounts("token_usage_v1", turns[1])
     assert unreported == Graded(whole=Skipped("the agent reports no tokens"))
     unknown = amounts("inference_call_count_v1", *turns)

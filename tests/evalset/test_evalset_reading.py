@@ -561,14 +561,14 @@ def test_what_metrics_do_not_list(written: Written) -> None:
     """A note says which metrics are scored for information, and there is none where the file lists all that
     it has data for, or has no list."""
     listed = data_set(data=CALLS, metrics=["safety_v1"], thresholds={"hallucinations_v1": 0.9})
-    [note] = read_eval_set(written(listed)).warnings
+    [note] = read_eval_set(written(listed)).criteria_notes
     names = "`hallucinations_v1`, `tool_trajectory_avg_score`, `reference_answer_match`"
     assert f"`metrics` does not list {names}: scored for information, and fails no case" in note
     for document in (
         data_set(data=CALLS),
         data_set(data=CALLS, metrics=["tool_trajectory_avg_score", "response_match_score"]),
     ):
-        assert read_eval_set(written(document)).warnings == ()
+        assert read_eval_set(written(document)).criteria_notes == ()
 
 
 # --- scenarios, sessions ---------------------------------------------------------------------------

@@ -65,6 +65,7 @@ class ReadSet:
         criteria: what the file itself asks for, in the form of a `test_config.json`; None where it says
             nothing.
         warnings: what the user should know about the file, one sentence each.
+        criteria_notes: what the user should know about `criteria`, where they are those that hold.
     """
 
     eval_set: EvalSet
@@ -73,6 +74,7 @@ class ReadSet:
     lines: Mapping[str, int]
     criteria: Mapping[str, Any] | None = None
     warnings: tuple[str, ...] = ()
+    criteria_notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,9 +187,14 @@ def _read_eval_set(path: Path, text: bytes) -> ReadSet | None:
 def _read_any_form(path: Path, text: bytes) -> ReadSet:
     shape, document, extras = _validated(path, text)
     eval_set = shape.convert(document, set_name(path))
-    warnings = _legacy_warnings(path, extras) if shape.form is Form.LEGACY else _data_warnings(path, document)
     return ReadSet(
-        eval_set, path, shape.form, _case_lines(text, eval_set, shape), shape.criteria(document), warnings
+        eval_set,
+        path,
+        shape.form,
+        _case_lines(text, eval_set, shape),
+        shape.criteria(document),
+        _legacy_warnings(path, extras) if shape.form is Form.LEGACY else (),
+        _criteria_notes(path, document) if isinstance(document, DataSet) else (),
     )
 
 
@@ -225,8 +232,8 @@ def _legacy_warnings(path: Path, extras: Sequence[str]) -> tuple[str, ...]:
     return about, f"{path}: ADK does not know the key{'s' * (len(extras) > 1)} {keys}; left out"
 
 
-def _data_warnings(path: Path, document: Any) -> tuple[str, ...]:
-    unlisted = unlisted_metrics(document) if isinstance(document, DataSet) else ()
+def _criteria_notes(path: Path, document: DataSet) -> tuple[str, ...]:
+    unlisted = unlisted_metrics(document)
     if not unlisted:
         return ()
     names = ", ".join(f"`{name}`" for name in unlisted)

@@ -20,7 +20,7 @@ class _Amount(CriterionGrader):
         """The amount of each turn. No model is asked."""
         found = {turn.turn_index: self._amount(turn) for turn in conversation.turns}
         turns = {
-            index: Score(amount, f"{amount:g} {self._unit()}")
+            index: Score(amount, f"{self._unit()}: {amount:.6g}")
             for index, amount in found.items()
             if amount is not None
         }

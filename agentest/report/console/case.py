@@ -10,7 +10,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from agentest.metrics import ABOUT_CALLS
+from agentest.metrics import ABOUT_CALLS, METRICS, MetricLevel
 from agentest.report.console.text import BLANK, STYLES, Line, Look, Part, Printer, labelled, line, rows_of
 from agentest.results import (
     ConversationResult,
@@ -82,7 +82,7 @@ def _shortfalls(result: ScenarioResult) -> Iterator[_Shortfall]:
                 yield _Shortfall(
                     turn=turn.turn_index,
                     verdict=verdict,
-                    reason=_why(metric),
+                    reason=_why(metric, verdict.name),
                     expected=None if about_calls or not turn.reference else turn.reference.text,
                     replied=replies[turn.turn_index],
                 )
@@ -137,12 +137,12 @@ def _scores(
         metric = evaluation.metrics.get(name) or conversation.metrics.get(name)
         verdict = turn_verdict(name, threshold, metric)
         score = "–" if verdict.score is None else f"{verdict.score:.4g}"
-        why = shortened(_why(metric), _REASON_CHARS)
+        why = shortened(_why(metric, name), _REASON_CHARS)
         _row(table, printer, name, score, f"{threshold:g}", _badge(verdict.status, look), why)
     for name in result.information:
         metric = evaluation.metrics.get(name) or conversation.metrics.get(name)
         number = metric.number if isinstance(metric, Score) else None
-        score, why = "–" if number is None else f"{number:.4g}", shortened(_why(metric), _REASON_CHARS)
+        score, why = "–" if number is None else f"{number:.4g}", shortened(_why(metric, name), _REASON_CHARS)
         _row(table, printer, name, score, "–", ("for information", "dim"), why)
     return table
 
@@ -175,7 +175,7 @@ def expected_text(call: ReferenceCall) -> str:
     return f"{call.name}({', '.join(f'{key}={safe_repr(value)}' for key, value in call.args.items())})"
 
 
-def _why(result: MetricResult | None) -> str:
+def _why(result: MetricResult | None, name: str) -> str:
     match result:
         case Score():
             return result.reason
@@ -183,4 +183,6 @@ def _why(result: MetricResult | None) -> str:
             return result.why
         case Unscored():
             return result.error
+    if name in METRICS and METRICS[name].level is MetricLevel.CONVERSATION:
+        return "of the whole conversation: its last turn has the score"
     return "nothing to compare with in this turn"
