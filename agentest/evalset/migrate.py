@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from agentest.errors import UsageError
-from agentest.evalset.formats.model import eval_set_json, tool_calls
+from agentest.evalset.formats.model import CAMEL_CASE, eval_set_json, tool_calls
 from agentest.evalset.formats.reading import Form, ReadSet, read_eval_set, read_session
 from agentest.evalset.formats.targets import SUFFIXES
 from agentest.evalset.migrated_criteria import criteria_of
@@ -37,7 +37,8 @@ def migrate(
     _write(new, document)
     if criteria.content is not None:
         _write(criteria.path, criteria.content)
-    return [_summary(read, new), *criteria.notes, *_notes(read, new)]
+    spelling = [f"{new}: {CAMEL_CASE}"] * camel_case
+    return [_summary(read, new), *criteria.notes, *_notes(read, new), *spelling]
 
 
 def _refuse_target(old: Path, new: Path) -> None:

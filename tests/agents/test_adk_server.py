@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import subprocess
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,7 +26,7 @@ from agentest.config.agents import AdkAgent
 from agentest.conversation.sessions import new_session_id
 from agentest.http.client import open_client
 from agentest.http.guard import AddressGuard
-from agentest.messages import UserText
+from agentest.messages import Attachment, UserText
 from agentest.scenarios.definition import Session
 from agentest.sight import SeenBy
 from agentest.transcript import Remark, ToolCall
@@ -68,7 +69,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield url
 
 
-def say(url: str, *texts: str, session: Session | None = None, **config: Any) -> list[AgentReply]:
+def say(url: str, *texts: str | UserText, session: Session | None = None, **config: Any) -> list[AgentReply]:
     """One conversation."""
 
     async def go() -> list[AgentReply]:
@@ -78,7 +79,7 @@ def say(url: str, *texts: str, session: Session | None = None, **config: Any) ->
             agent = AdkClient(AdkAgent(type="adk", **settings), client, 30)
             return [
                 await agent.reply(
-                    [UserText(text)],
+                    [text if isinstance(text, UserText) else UserText(text)],
                     TurnContext("c-1", "s", turn, print, session, session_id=session_id),
                 )
                 for turn, text in enumerate(texts)
@@ -118,6 +119,25 @@ def test_a_session_of_ones_own(server: str) -> None:
     for n in (1, 2):
         (reply,) = say(server, "Book Friday at 15:00", session=session, app_name=None)
         assert reply.observed == (booked(n, "Ann", turn=0),)
+
+
+def test_files_of_a_message(server: str) -> None:
+    """An image's bytes and a file's address reach the agent as they were written, beside the text."""
+    files = (
+        Attachment(mime_type="image/png", base64="iVBOR/8=", name="a.png"),
+        Attachment(mime_type="application/pdf", uri="gs://bucket/bill.pdf"),
+    )
+    session = Session("adk_agent", "u-3", {}, "files-1")
+    (reply,) = say(server, UserText("Free on Friday?", files), session=session)
+    assert reply.text == "Free on friday: 15:00."
+    address = f"{server}/apps/adk_agent/users/u-3/sessions/files-1"
+    with urllib.request.urlopen(address) as answer:
+        first = json.load(answer)["events"][0]
+    assert first["content"]["parts"] == [
+        {"text": "Free on Friday?"},
+        {"inlineData": {"data": "iVBOR_8=", "displayName": "a.png", "mimeType": "image/png"}},
+        {"fileData": {"fileUri": "gs://bucket/bill.pdf", "mimeType": "application/pdf"}},
+    ]
 
 
 def test_sessions_in_a_file(tmp_path: Path) -> None:

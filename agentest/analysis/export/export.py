@@ -72,14 +72,15 @@ def _evaluation_set(
     earlier: Earlier, selection: Selection, output: Path | None, camel_case: bool
 ) -> Exported:
     from agentest.analysis.export.evaluation_set import evaluation_set
-    from agentest.evalset.formats.model import eval_set_json
+    from agentest.evalset.formats.model import CAMEL_CASE, eval_set_json
 
     try:
         made = evaluation_set(selection.held, _set_id(output), earlier.started)
         content = eval_set_json(made, camel_case=camel_case)
     except (ValueError, RecursionError) as error:
         raise _no_form(earlier, error) from None
-    return Exported(content, _count(len(selection.held), "case"), selection.notes)
+    notes = (*selection.notes, *[CAMEL_CASE] * camel_case)
+    return Exported(content, _count(len(selection.held), "case"), notes)
 
 
 def _set_id(output: Path | None) -> str:

@@ -274,6 +274,9 @@ _BYTES: Any = {
 }
 
 
+CAMEL_CASE = "in camelCase, which ADK-TS reads and google-adk does not"
+
+
 def eval_set_json(eval_set: EvalSet, *, camel_case: bool = False) -> bytes:
     """The set as a file: two spaces, without what is not given; snake_case, or camelCase as ADK-TS writes.
 
