@@ -107,7 +107,7 @@ def test_coverage_fails_below_a_share(project: Project) -> None:
         assert before.returncode == 0, before.stderr
         assert "1 scenario skipped" in before.stdout
         project.run()
-    after = project.agentest("coverage", "--fail-under", "51", "--format", "json")
+    after = project.agentest("coverage", RESULTS, "--fail-under", "51", "--format", "json")
     assert after.returncode == 1
     assert "tools called: 1 of 2 (50 %)" in after.stderr
     assert json.loads(after.stdout)["neverCalled"] == ["cancel"]

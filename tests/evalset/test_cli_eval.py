@@ -603,7 +603,7 @@ def test_older_forms_are_run_and_migrated(
         assert done.returncode == 0, done.stdout + done.stderr
         assert done.stderr.count("`agentest migrate OLD NEW`") == int(warned)
         assert [s["evalId"] for s in project.results["scenarios"]] == names
-        migrated = project.agentest("migrate", "old.test.json", "new.test.json")
+        migrated = project.agentest("migrate", "old.test.json", "new.test.json", "--camel_case")
         assert migrated.returncode == 0, migrated.stderr
         found = EVAL_SET.validate_json((project.root / "new.test.json").read_bytes())
         assert [c.eval_id for c in found.eval_cases] == names
