@@ -70,7 +70,7 @@ FLOORS: list[dict[str, str]] = [
     # Who uses runs.
     {
         "scale": "run llm store errors events results totals transcript support http",
-        "testing": "run agents config llm scenarios events metrics results transcript http",
+        "testing": "run config llm scenarios errors events metrics results transcript",
         "evalset": "run conversation evaluate llm scenarios config mocks store report errors events "
         "messages metrics results transcript verdict support",
     },

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, MutableMapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import yaml
@@ -28,7 +29,7 @@ from agentest.support.redact import (
     secret_values,
     url_secrets,
 )
-from agentest.support.spelling import snake_case
+from agentest.support.spelling import snake_case, snake_keys
 
 NAMES = ("agentest.config.py", "agentest.config.yaml", "agentest.config.yml")
 
@@ -89,16 +90,55 @@ def _nor_above(folder: Path) -> str:
     return f", nor above it up to {above[-1]}, the root of the repository" if above else ""
 
 
-def load(path: Path, environ: MutableMapping[str, str] = os.environ) -> LoadedConfig:
+def load(
+    path: Path,
+    environ: MutableMapping[str, str] = os.environ,
+    changes: Mapping[str, Any] = MappingProxyType({}),
+) -> LoadedConfig:
     """Read and check a configuration file.
 
     A `.env` file beside it is read into `environ` first, without overriding what is there. Raises
     ConfigError that names the file, the key (and its line in YAML), what was found and what was expected.
+
+    Args:
+        changes: keys with the values that count in place of the file's.
     """
     if not path.is_file():
         raise ConfigError(f"configuration file {path} does not exist")
     _read_dotenv(path.parent / ".env", environ)
     data, lines = _read_python(path, environ) if path.suffix == ".py" else _read_yaml(path)
+    if changes:
+        data = with_changes(data, changes, path)
+        changed = {snake_case(key) for key in changes}
+        lines = {at: line for at, line in lines.items() if at[0] not in changed}
+    return _checked(data, lines, path, path.parent, environ)
+
+
+def load_values(
+    values: Mapping[str, Any] | Config, who: str, folder: Path, environ: Mapping[str, str] = os.environ
+) -> LoadedConfig:
+    """Check a configuration that is no file. Raises ConfigError as `load` does.
+
+    Args:
+        who: was given the values, and is named in place of a file.
+        folder: what paths in it are relative to.
+    """
+    return replace(_checked(values, {}, Path(who), folder, environ), path=folder)
+
+
+def with_changes(data: Any, changes: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """The keys of a configuration in one spelling, with others in their place. Raises ConfigError."""
+    keys = Config.model_fields
+    try:
+        old = _set_values(data) if isinstance(data, Section) else snake_keys(data, keys)
+        return {**old, **snake_keys(changes, keys)}
+    except ValueError as error:  # one is given in both spellings
+        raise ConfigError(f"{path}: {error}") from None
+
+
+def _checked(
+    data: Any, lines: dict[Path_, int], path: Path, folder: Path, environ: Mapping[str, str]
+) -> LoadedConfig:
     used: dict[str, str] = {}
     try:
         config = Config.model_validate(_interpolate(data, environ, used))
@@ -112,7 +152,7 @@ def load(path: Path, environ: MutableMapping[str, str] = os.environ) -> LoadedCo
         raise ConfigError(describe(error, path, lines, redact)) from None
     except RecursionError:
         raise ConfigError(f"{path}: {_TOO_DEEP}") from None
-    config = with_instructions(config, path.parent, lambda at: place(path, at, lines))
+    config = with_instructions(config, folder, lambda at: place(path, at, lines))
     secrets = [*secret_values(used), *environment_secrets(environ), *secrets_of(config)]
     return LoadedConfig(config, path, Redactor(secrets))
 

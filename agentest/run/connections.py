@@ -41,6 +41,8 @@ async def open_models(
 
     Raises UsageError.
     """
+    if session.given:
+        return session.given
     prepared = session.prepared
     terms = _model_terms(session, recordings, spending)
     if not (prepared.user or prepared.judge):

@@ -58,7 +58,7 @@ async def execute(
     with handled_signals(interrupt, last_words) as signals:
         async with anyio.create_task_group() as tasks:
             try:
-                await _run(session, mode, outcome, starting, tasks)
+                await run_steps(session, mode, outcome, starting, tasks)
             except UsageError as error:  # kept: a task group would wrap it
                 problem = error
             tasks.cancel_scope.cancel()
@@ -69,15 +69,23 @@ async def execute(
     return outcome
 
 
-async def _run(
+async def run_steps(
     session: Session, mode: Mode, outcome: Outcome, starting: anyio.CancelScope, tasks: TaskGroup
 ) -> None:
-    """The steps of a run. What was opened is closed when the block ends, the last first."""
+    """The steps of a run. What was opened is closed when the block ends, the last first.
+
+    Args:
+        outcome: receives the result.
+        starting: cancelled, it keeps the run from beginning.
+        tasks: where the agents' servers are looked after until the caller cancels it.
+
+    Raises UsageError when the run cannot begin.
+    """
     prepared = session.prepared
     frame = Frame(
         plan=prepared.plan,
         concurrency=prepared.concurrency,
-        models=prepared.model_names,
+        models=session.model_names,
         emit=session.emit,
         stop=session.stop,
         redact=prepared.loaded.redact,

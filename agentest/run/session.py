@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from agentest.events import Emit
 from agentest.results import RunResult
 from agentest.run.prepare import Prepared
 from agentest.run.settings import Settings
 from agentest.run.stop import Stop
+
+if TYPE_CHECKING:  # imported when models are opened
+    from agentest.llm.open import Models
+    from agentest.llm.port import Ledger
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +29,16 @@ class Session:
     """Ends the run early."""
     on_note: Callable[[str], None]
     """Receives what the user should know at the end."""
+    given: tuple[Models, Ledger] | None = None
+    """Models that are open already, and the ledger of their calls, in place of those that were prepared."""
+
+    @property
+    def model_names(self) -> dict[str, str | None]:
+        """Role → model; None is offline."""
+        if self.given is None:
+            return self.prepared.model_names
+        models, _ = self.given
+        return {role: m.name if m else None for role, m in (("user", models.user), ("judge", models.judge))}
 
 
 @dataclass(slots=True)

@@ -1,36 +1,39 @@
-"""Running scenarios from Python, against an agent and a model of one's own."""
+"""Running scenarios from Python, against an agent and a model of one's own or those of a configuration."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import anyio
 
-from agentest.agents.open import make_agents
+from agentest.config.agents import AnyAgent
 from agentest.config.config import Config
-from agentest.events import Emit, Event
-from agentest.http.client import open_client
-from agentest.http.guard import AddressGuard
+from agentest.config.file import NAMES, LoadedConfig, find, load, load_values, with_changes
+from agentest.errors import ConfigError, UsageError
+from agentest.events import Event, Noted
 from agentest.llm.live import Patience
 from agentest.llm.open import Models, scripted
 from agentest.llm.port import ChatModel, Ledger
 from agentest.results import RunResult
-from agentest.run.connections import Connections
-from agentest.run.frame import Frame
-from agentest.run.plan import Options, Plan, make_plan, wished_unmocked_tools
-from agentest.run.runner import PacedUnits, run_units
-from agentest.run.seeing import check_mocks
-from agentest.run.settings import Settings, settings_of
-from agentest.run.sources import LiveConversations
+from agentest.run.plan import Options, make_plan
+from agentest.run.prepare import MODEL_VARIABLE, Prepared, Request, prepared_for
+from agentest.run.run import Mode, run_steps
+from agentest.run.session import Outcome, Session
+from agentest.run.settings import settings_of
 from agentest.run.stop import Stop
 from agentest.scenarios.definition import Scenario
 from agentest.scenarios.discovery import Discovered
 from agentest.testing.agent import ScriptedAgent
 
-AgentLike = ScriptedAgent | str | Callable[..., Any] | Mapping[str, Any]
+AgentLike = ScriptedAgent | str | Callable[..., Any] | Mapping[str, Any] | AnyAgent
+ConfigLike = str | Path | Mapping[str, Any] | Config
+_SUFFIXES = frozenset(Path(name).suffix for name in NAMES)
+_WHO = Path("run_scenarios")
+"""Stands in errors where the name of a configuration file would."""
 
 
 def _ignore(_: Event) -> None:
@@ -41,16 +44,17 @@ def run_scenarios(
     scenarios: Iterable[Scenario],
     *,
     agent: AgentLike | None = None,
-    model: ChatModel | None = None,
+    config: ConfigLike | None = None,
+    model: ChatModel | str | None = None,
     options: Options | None = None,
     on_event: Callable[[Event], object] = _ignore,
-    **config: Any,
+    **settings: Any,
 ) -> RunResult:
     """Run scenarios in this process and return their results; see `arun_scenarios`."""
 
     async def go() -> RunResult:
         return await arun_scenarios(
-            scenarios, agent=agent, model=model, options=options, on_event=on_event, **config
+            scenarios, agent=agent, config=config, model=model, options=options, on_event=on_event, **settings
         )
 
     return anyio.run(go)
@@ -60,68 +64,154 @@ async def arun_scenarios(
     scenarios: Iterable[Scenario],
     *,
     agent: AgentLike | None = None,
-    model: ChatModel | None = None,
+    config: ConfigLike | None = None,
+    model: ChatModel | str | None = None,
     options: Options | None = None,
     on_event: Callable[[Event], object] = _ignore,
     stop: Stop | None = None,
-    **config: Any,
+    **settings: Any,
 ) -> RunResult:
-    """Run scenarios and return their results.
+    """Run scenarios and return their results. Servers of agents are started, and ended with the run.
 
     Args:
-        agent: a ScriptedAgent, an endpoint, a handler function, or the `agent` section of a configuration.
-        model: plays the user and judges; None runs offline.
+        agent: a ScriptedAgent, an endpoint, a handler function, the `agent` section of a configuration as a
+            mapping or an object, or the name of an agent of `config`; default: the one of `config`.
+        config: the path of a configuration file or of its folder, or a configuration as a mapping or object.
+        model: plays the user and judges: a model, or a name such as `openai/gpt-5-mini`. Default: what the
+            configuration says; without any, the run is offline.
         on_event: receives every event of the run.
         stop: calling it stops the run.
-        config: further keys of the configuration.
+        settings: keys of the configuration, which count in place of those of `config`.
 
-    Raises ConfigError or pydantic's ValidationError for a wrong configuration.
+    Raises UsageError for what cannot be run: its ConfigError says which key is wrong, and what was expected.
     """
-    checked = Config.model_validate({**({"agent": _agent_config(agent)} if agent else {}), **config})
-    options = options or Options()
-    plan = make_plan(checked, Discovered(tuple(scenarios)), options, Path.cwd())
-    check_mocks(plan)
-    concurrency = options.concurrency or checked.concurrency
-    ledger = Ledger()
-    async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(open_client(AddressGuard()))
-        timeout_s = checked.request_timeout_ms / 1000
-        clients = await make_agents(plan.agents, client, timeout_s, concurrency, Path.cwd(), stack)
-        models = Models()
-        if model is not None:
-            opened = scripted(model, ledger, Patience(retries=checked.judge.retries))
-            models = Models(opened, opened)
-        source = LiveConversations(
-            agents=clients,
-            models=models,
-            unmocked_tools=wished_unmocked_tools(checked, options),
-            request_timeout_s=checked.request_timeout_ms / 1000,
-        )
-        connections = Connections(source=source, models=models, ledger=ledger)
-        return await _run(plan, settings_of(checked, options), connections, on_event, stop or Stop())
+    asked = _Asked(agent=agent, config=config, model=model, options=options or Options(), settings=settings)
+    prepared = _prepared(tuple(scenarios), asked)
 
+    def note(text: str) -> None:
+        on_event(Noted(text))
 
-async def _run(plan: Plan, settings: Settings, connections: Connections, emit: Emit, stop: Stop) -> RunResult:
-    models = {"user": connections.models.user, "judge": connections.models.judge}
-    frame = Frame(
-        plan=plan,
-        concurrency=settings.concurrency,
-        models={role: model.name if model else None for role, model in models.items()},
-        emit=emit,
-        stop=stop,
-        redact=connections.redact,
+    session = Session(
+        prepared=prepared,
+        settings=settings_of(prepared.loaded.config, prepared.request.options),
+        emit=on_event,
+        stop=stop or Stop(),
+        on_note=note,
+        given=_given(model, prepared.loaded.config),
     )
-    frame.report_start()
-    units = PacedUnits(plan.units, settings.debounce_s)
-    results = await run_units(units, plan.custom, settings, connections, emit, stop)
-    return frame.report_end(results)
+    for text in prepared.notes:
+        note(text)
+    return await _run(session)
 
 
-def _agent_config(agent: AgentLike) -> Mapping[str, Any]:
-    if isinstance(agent, Mapping):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """What `run_scenarios` was called with."""
+
+    agent: AgentLike | None
+    config: ConfigLike | None
+    model: ChatModel | str | None
+    options: Options
+    settings: Mapping[str, Any]
+
+    @property
+    def named_agent(self) -> str | None:
+        """The agent, where it is the name of one of the configuration's."""
+        is_name = isinstance(self.agent, str) and "://" not in self.agent
+        return str(self.agent) if is_name and self.config is not None else None
+
+    @property
+    def changes(self) -> dict[str, Any]:
+        """The keys that count in place of the configuration's."""
+        if self.agent is None or self.named_agent:
+            return dict(self.settings)
+        # What the configuration compares are variants of its own agent.
+        return {"agent": _agent_section(self.agent), "compare": [], **self.settings}
+
+
+def _prepared(scenarios: tuple[Scenario, ...], asked: _Asked) -> Prepared:
+    """The run, checked and ready to begin."""
+    loaded, root, environ = _configuration(asked)
+    request = Request(root, options=_options(asked))
+    plan = make_plan(loaded.config, Discovered(scenarios), request.options, root)
+    return prepared_for(request, loaded, plan, environ=environ)
+
+
+def _configuration(asked: _Asked) -> tuple[LoadedConfig, Path, dict[str, str]]:
+    """The configuration, what paths are relative to, and the environment in which models are looked up."""
+    if isinstance(asked.config, str | Path):
+        path = _config_file(Path.cwd() / asked.config)
+        return load(path, os.environ, asked.changes), path.parent, dict(os.environ)
+    if asked.config is None and asked.agent is None and "agent" not in asked.settings:
+        raise ConfigError(f"{_WHO}: which agent? Give one with agent=…, or a configuration with config=…")
+    if asked.config is not None and not isinstance(asked.config, Mapping | Config):
+        raise ConfigError(f"config: {asked.config!r} is neither a path nor a mapping nor a Config")
+    # Values of a test mean what they say: the environment's model is for `agentest run`, and may cost.
+    environ = {name: value for name, value in os.environ.items() if name != MODEL_VARIABLE}
+    values = with_changes(asked.config or {}, asked.changes, _WHO)
+    return load_values(values, str(_WHO), Path.cwd(), environ), Path.cwd(), environ
+
+
+def _config_file(path: Path) -> Path:
+    return find(path) if path.is_dir() else path
+
+
+def _options(asked: _Asked) -> Options:
+    """The options, with what is given beside them. Raises ConfigError."""
+    options = asked.options
+    if options.workers != 1:
+        raise ConfigError("options: run_scenarios runs in this process; leave `workers` out")
+    if asked.named_agent:
+        options = replace(options, agent=asked.named_agent)
+    if isinstance(asked.model, str):
+        return replace(options, model=asked.model)
+    if asked.model is None:
+        return options
+    if not callable(getattr(asked.model, "complete", None)):
+        raise ConfigError(f"model: {asked.model!r} is neither a model's name nor an object with `complete`")
+    if options.tape:
+        raise ConfigError("options: `tape` is for configured models; leave it out, or `model`")
+    return replace(options, offline=True)  # no other model is looked for
+
+
+def _given(model: ChatModel | str | None, config: Config) -> tuple[Models, Ledger] | None:
+    """A model that is an object, ready to be asked, and the ledger of its calls."""
+    if model is None or isinstance(model, str):
+        return None
+    ledger = Ledger()
+    opened = scripted(model, ledger, Patience(retries=config.judge.retries))
+    return Models(opened, opened), ledger
+
+
+async def _run(session: Session) -> RunResult:
+    outcome = Outcome()
+    problem: Exception | None = None
+    async with anyio.create_task_group() as tasks:
+        try:
+            await run_steps(session, Mode(), outcome, anyio.CancelScope(), tasks)
+        except UsageError as error:
+            problem = type(error)(session.prepared.loaded.redact(str(error)))
+        except Exception as error:  # noqa: BLE001 - kept: a task group would wrap it
+            problem = error
+        tasks.cancel_scope.cancel()
+    if problem:
+        raise problem
+    assert outcome.result  # nobody has cancelled the start
+    return outcome.result
+
+
+def _agent_section(agent: AgentLike) -> Any:
+    """The `agent` section of a configuration. Raises ConfigError for what cannot be one."""
+    if isinstance(agent, Mapping | AnyAgent):
         return agent
     if isinstance(agent, ScriptedAgent):
         return {"name": agent.name, "endpoint": agent.endpoint}
-    if isinstance(agent, str):
+    if isinstance(agent, str) and ("://" in agent or Path(agent).suffix not in _SUFFIXES):
         return {"endpoint": agent}
-    return {"type": "custom", "handler": agent}
+    if callable(agent):
+        return {"type": "custom", "handler": agent}
+    hint = f"; name a configuration file with config={str(agent)!r}" if isinstance(agent, str | Path) else ""
+    raise ConfigError(
+        f"agent: {agent!r} is no agent: expected an endpoint, a mapping as in a configuration, a handler "
+        f"function or a ScriptedAgent{hint}"
+    )
