@@ -28,19 +28,34 @@ def dry_run(prepared: Prepared) -> Iterator[str]:
 
 
 def listing(prepared: Prepared) -> Iterator[str]:
-    """A line for every scenario that would run, and for every one that would not."""
+    """A line for every scenario that would run, and for every one that would not.
+
+    Before the cases of an evaluation set stands what its file is held to.
+    """
+    file = None
     for entry in prepared.plan.entries:
         if isinstance(entry, Unit):
             scenario = entry.scenario
             kind = "scripted" if scenario.scripted else "simulated"
             tags = f"  [{', '.join(scenario.tags)}]" if scenario.tags else ""
             agent = f"  {entry.agent}" if len(prepared.plan.agents) > 1 else ""
+            if scenario.case and file != entry.file:
+                file = entry.file
+                yield clean(f"{file}: {_criteria(prepared, file)}")
             yield clean(
                 f"{entry.file}:{scenario.line}  {scenario.name}{agent}  {kind} × {entry.conversations}{tags}"
             )
         elif entry.verdict.status is Status.SKIPPED:
             why = entry.verdict.reasons[0].message
             yield clean(f"{entry.file}:{entry.line}  {entry.name}  skipped: {why}")
+
+
+def _criteria(prepared: Prepared, file: str) -> str:
+    """What the cases of a file are held to; with the default criteria, a case may be held to fewer."""
+    held = [(unit, grader) for unit in prepared.plan.units if unit.file == file for grader in unit.graders]
+    least = {grader.name: unit.thresholds.get(grader.name) for unit, grader in held}
+    shown = (name if value is None else f"{name} ≥ {value:g}" for name, value in least.items())
+    return "held to " + ", ".join(shown)
 
 
 def broken(prepared: Prepared) -> list[ScenarioResult]:

@@ -19,6 +19,7 @@ from agentest.cli.options import (
     coverage_options,
     limits,
     model_option,
+    not_run,
     offline_option,
     output_options,
     path_option,
@@ -53,8 +54,7 @@ def cli() -> None:
 @unmocked_option
 @limits
 @recording
-@click.option("--dry-run", is_flag=True, help="Show how many model calls there can be, and run nothing.")
-@click.option("--list", "list_only", is_flag=True, help="List the scenarios and run nothing.")
+@not_run
 def run(cwd: Path | None, watch: bool, list_only: bool, **options: Any) -> int:
     """Run the scenarios (*.sim.py) against the agent.
 
@@ -71,9 +71,16 @@ def run(cwd: Path | None, watch: bool, list_only: bool, **options: Any) -> int:
             from agentest.cli.watch import run_and_watch
 
             return run_and_watch(request)
+        from agentest.run.prepare import prepare
+
+        prepared = prepare(request)
         if request.options.dry_run:
-            return _dry_run(request)
-        return _list(request) if list_only else _run(request)
+            return _dry_run(prepared)
+        if list_only:
+            return _listed(prepared)
+        from agentest.cli.run import run_once
+
+        return run_once(prepared)
 
     options["offline"] = options["offline"] or list_only  # a list needs no model, nor its key
     return _ended(go)
@@ -120,13 +127,14 @@ def judge(results: Path, cwd: Path | None, **options: Any) -> int:
 
 
 @cli.command("eval", context_settings={"token_normalize_func": with_dashes})
-@click.argument("targets", nargs=-1, required=True, metavar="FILE_OR_DIR[:CASE,…]…")
+@click.argument("targets", nargs=-1, required=True, metavar="[AGENT] FILE_OR_DIR[:CASE,…]…")
 @where
 @click.option("--agent", metavar="NAME", help="Test this agent of the configuration, or the one at a URL.")
 @path_option(
     "--config-file-path", "criteria", "Criteria for all files (default: test_config.json beside each)."
 )
 @click.option("--num-runs", type=click.IntRange(min=1), default=1, metavar="N", help="Runs of each case.")
+@click.option("--all", "every_set", is_flag=True, help="Run the *.evalset.json of folders, too.")
 @path_option("--mocks", "mocks", "Python file with a dict `tools` of mocks.")
 @path_option("--initial-session-file", "initial_session", "Session for cases that have none of their own.")
 @click.option(
@@ -140,12 +148,18 @@ def judge(results: Path, cwd: Path | None, **options: Any) -> int:
 @unmocked_option
 @limits
 @recording
-def evaluate(cwd: Path | None, targets: tuple[str, ...], **options: Any) -> int:
-    """Run ADK evaluation sets (*.test.json, *.evalset.json) against the agent.
+@not_run
+def evaluate(cwd: Path | None, targets: tuple[str, ...], list_only: bool, **options: Any) -> int:
+    """Run ADK evaluation sets (*.test.json of a folder, or any file) against the agent.
+
+    AGENT may be named first: an agent of the configuration, a URL, or a package with a `root_agent`.
 
     Exit status as of run: 0 all passed, 1 a case failed, 2 something errored or could not be evaluated.
     """
+    if list_only and options["dry_run"]:
+        raise click.UsageError("--list and --dry-run exclude each other")
     options["tape"] = _tape(options)
+    options["offline"] = options["offline"] or list_only  # a list needs no model, nor its key
 
     def go() -> int:
         _hear_interrupts()
@@ -153,10 +167,17 @@ def evaluate(cwd: Path | None, targets: tuple[str, ...], **options: Any) -> int:
         from agentest.evalset.planning import EvalRequest, prepare_eval
 
         place = _place(cwd, options["config"])
-        files = {key: place.path(path) if (path := options.pop(key)) else None for key in EVAL_FILES}
-        runs = options.pop("num_runs")
-        wanted = tuple(map(place.from_root, targets))
-        return run_once(prepare_eval(EvalRequest(_request(place, **options), wanted, num_runs=runs, **files)))
+        asked: dict[str, Any] = {
+            key: place.path(path) if (path := options.pop(key)) else None for key in EVAL_FILES
+        }
+        asked |= {key: options.pop(key) for key in ("num_runs", "every_set")}
+        request = _request(place, **options)
+        alone = list_only or options["dry_run"]
+        words = tuple(map(place.word, targets))
+        prepared = prepare_eval(EvalRequest(request, words, without_agent=alone, **asked))
+        if list_only:
+            return _listed(prepared)
+        return _dry_run(prepared) if request.options.dry_run else run_once(prepared)
 
     return _ended(go)
 
@@ -303,12 +324,20 @@ def _tape(options: dict[str, Any]) -> str | None:
     return chosen[0] if chosen else None
 
 
-def _dry_run(request: Any) -> ExitCode:
+def _dry_run(prepared: Any) -> ExitCode:
     from agentest.cli.listing import broken, dry_run
-    from agentest.run.prepare import prepare
 
-    prepared = prepare(request)
     for line in dry_run(prepared):
+        say(line)
+    return _tell_broken(broken(prepared))
+
+
+def _listed(prepared: Any) -> ExitCode:
+    from agentest.cli.listing import broken, listing
+
+    for note in prepared.notes:
+        tell(f"agentest: {note}")
+    for line in listing(prepared):
         say(line)
     return _tell_broken(broken(prepared))
 
@@ -317,25 +346,6 @@ def _tell_broken(problems: Sequence[Any]) -> ExitCode:
     for entry in problems:
         tell(f"{entry.file}:{entry.line}: {entry.verdict.reasons[0].message}")
     return ExitCode.ERRORED if problems else ExitCode.PASSED
-
-
-def _run(request: Any) -> ExitCode:
-    from agentest.cli.run import run_once
-    from agentest.run.prepare import prepare
-
-    return run_once(prepare(request))
-
-
-def _list(request: Any) -> ExitCode:
-    from agentest.cli.listing import broken, listing
-    from agentest.run.prepare import prepare
-
-    prepared = prepare(request)
-    for note in prepared.notes:
-        tell(f"agentest: {note}")
-    for line in listing(prepared):
-        say(line)
-    return _tell_broken(broken(prepared))
 
 
 def main() -> NoReturn:

@@ -154,6 +154,12 @@ limits = _options(
 )
 
 
+not_run = _options(
+    click.option("--dry-run", is_flag=True, help="Show how many model calls there can be, and run nothing."),
+    click.option("--list", "list_only", is_flag=True, help="List what would run, and run nothing."),
+)
+
+
 recording = _options(
     click.option("--record", is_flag=True, help="Keep every model's answer in a cassette."),
     click.option("--replay", is_flag=True, help="Take models' answers from cassettes: no model, no key."),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -12,7 +11,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from agentest.config.agent_types import AgentConfig
-from agentest.config.agents import ChatCompletionsAgent
+from agentest.config.agents import AnyAgent, ChatCompletionsAgent
 from agentest.config.config import Config
 from agentest.config.file import LoadedConfig, find, load, secrets_of
 from agentest.config.instructions import with_instructions
@@ -25,14 +24,18 @@ from agentest.evalset.formats.reading import (
     read_session,
     select,
 )
-from agentest.evalset.formats.targets import find_eval_sets, parse_target
+from agentest.evalset.formats.targets import FoundSets, find_eval_sets, parse_target
 from agentest.evalset.metrics.own_code import OwnMetric, about_experimental, own_metrics
+from agentest.evalset.words import read_words, without_password
 from agentest.mocks.binding import Mock
 from agentest.run.plan import Plan, Unit, agents_under_test, placed
 from agentest.run.prepare import Prepared, Request, check_reporters, prepared_for
 from agentest.scenarios.definition import parse_tools
 from agentest.support.importing import import_file, user_traceback
-from agentest.support.redact import HIDDEN, Redactor, environment_secrets
+from agentest.support.redact import Redactor, environment_secrets
+
+_NOBODY = ChatCompletionsAgent(endpoint="http://localhost")
+"""Stands for the agent of a run that talks to nobody."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +44,16 @@ class EvalRequest:
 
     request: Request
     targets: tuple[str, ...]
-    """Files and folders; a file may be followed by `:case1,case2`."""
+    """Files and folders; a file may be followed by `:case1,case2`. The first may be the agent."""
     criteria: Path | None = None
     """The criteria of all files, in place of what lies beside each."""
     num_runs: int = 1
     initial_session: Path | None = None
     mocks: Path | None = None
+    every_set: bool = False
+    """Whether folders run their `*.evalset.json`, too."""
+    without_agent: bool = False
+    """Whether nobody is talked to, so that the agent may be missing."""
 
 
 def prepare_eval(
@@ -61,12 +68,16 @@ def prepare_eval(
     """
     request = asked.request
     check_reporters(request.reporters)
-    loaded, agent = configured or load_for(request, environ)
-    reads = read_sets(asked)
+    if configured is None:
+        configured, targets = load_for(asked, environ)
+        asked = replace(asked, targets=targets)
+    loaded, agent = configured
+    wanted = _wanted(asked)
+    reads = _read(asked, wanted)
     tools = load_mocks(asked.mocks) if asked.mocks else {}
     sets = case_sets(reads, asked.criteria, tools, request.root)
     plan = eval_plan(sets, loaded.config, agent, asked.num_runs, request.root)
-    notes = [note for read in reads for note in _notes(read, asked.criteria)]
+    notes = [*wanted.notes, *(note for read in reads for note in _notes(read, asked.criteria))]
     notes += [note for chosen in sets for note in unchecked(chosen)]
     notes += about_experimental({n: metric for chosen in sets for n, metric in chosen.evaluators.items()})
     return prepared_for(request, loaded, plan, notes, environ)
@@ -78,13 +89,37 @@ def _notes(read: ReadSet, criteria: Path | None) -> tuple[str, ...]:
 
 
 def load_for(
-    request: Request, environ: MutableMapping[str, str] = os.environ
-) -> tuple[LoadedConfig, str | None]:
-    """The configuration and which of its agents is wanted. An agent may be given as a URL, without any."""
-    wanted = request.options.agent
-    if wanted is None or "://" not in wanted:
-        return load(request.config or find(request.root), environ), wanted
-    return loaded_with(agent_at(wanted), request.root, request.config, environ), None
+    asked: EvalRequest, environ: MutableMapping[str, str] = os.environ
+) -> tuple[tuple[LoadedConfig, str | None], tuple[str, ...]]:
+    """The configuration, which of its agents is wanted, and the targets.
+
+    An agent that is given by URL or as a package needs no configuration. Raises UsageError.
+    """
+    request, first = asked.request, asked.targets[0]
+    url = next((word for word in (request.options.agent, first) if word and "://" in word), None)
+    at_url = agent_at(url) if url else None  # before the configuration: it may be wrong, too
+    file = _configuration_file(request)
+    loaded = load(file, environ) if isinstance(file, Path) else None
+    names = agents_under_test(loaded.config, None)[1] if loaded else {}
+    words = read_words(asked.targets, request.options.agent, names)
+    agent: str | AnyAgent | None = words.agent
+    if agent is None and loaded is None and asked.without_agent:
+        agent = _NOBODY
+    if isinstance(agent, str) and "://" in agent:
+        agent = at_url
+    if isinstance(agent, AnyAgent):
+        return (loaded_with(agent, request.root, request.config, environ, loaded), None), words.targets
+    if loaded is None:
+        raise ConfigError(f"{file}\nOr name the agent before the files: agentest eval URL FILE_OR_DIR")
+    return (loaded, agent), words.targets
+
+
+def _configuration_file(request: Request) -> Path | ConfigError:
+    """The file, or why there is none: an agent that is named by its URL needs none."""
+    try:
+        return request.config or find(request.root)
+    except ConfigError as error:
+        return error
 
 
 def agent_at(url: str) -> ChatCompletionsAgent:
@@ -93,9 +128,7 @@ def agent_at(url: str) -> ChatCompletionsAgent:
         return ChatCompletionsAgent(endpoint=url)
     except ValidationError as error:
         problem = error.errors()[0]["msg"].removeprefix("Value error, ")
-        # A password that ends the address too early, at its /, is no password in the eyes of `redact`.
-        url = re.sub("//.*@", f"//{HIDDEN}@", url, flags=re.S)
-        raise ConfigError(f"{url!r} is no endpoint of an agent: {problem}") from None
+        raise ConfigError(f"{without_password(url)!r} is no endpoint of an agent: {problem}") from None
 
 
 def loaded_with(
@@ -103,39 +136,59 @@ def loaded_with(
     root: Path,
     config: Path | None = None,
     environ: MutableMapping[str, str] = os.environ,
+    loaded: LoadedConfig | None = None,
 ) -> LoadedConfig:
-    """The configuration, if there is one, with this agent alone under test. Raises ConfigError."""
+    """The configuration, if there is one, with this agent alone under test. Raises ConfigError.
+
+    Args:
+        loaded: the configuration, where it has been read already.
+    """
     try:
         path = config or find(root)
     except ConfigError:
         alone = with_instructions(Config(agent=agent), root)
         return LoadedConfig(alone, root, Redactor([*environment_secrets(environ), *secrets_of(alone)]))
-    loaded = load(path, environ)
+    loaded = loaded or load(path, environ)
     changed = with_instructions(loaded.config.model_copy(update={"agent": agent, "compare": []}), root)
     return replace(loaded, config=changed, redact=loaded.redact.knowing(secrets_of(changed)))
 
 
 def read_sets(asked: EvalRequest) -> list[ReadSet]:
     """The sets that are asked for, of each only the cases that are wanted. Raises UsageError."""
+    return _read(asked, _wanted(asked))
+
+
+def _read(asked: EvalRequest, wanted: _Wanted) -> list[ReadSet]:
     session = read_session(asked.initial_session) if asked.initial_session else None
-    reads = ((read_eval_set(file, session), cases) for file, cases in _wanted(asked.targets).items())
+    reads = ((read_eval_set(file, session), cases) for file, cases in wanted.files.items())
     return [select(read, tuple(cases)) if cases else read for read, cases in reads]
 
 
-def _wanted(targets: Sequence[str]) -> dict[Path, dict[str, None]]:
-    """File → the cases that are wanted of it (none: all); a file that is named twice is read once."""
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """File → the cases that are wanted of it (none: all), and what was left out."""
+
+    files: Mapping[Path, Mapping[str, None]]
+    notes: Sequence[str]
+
+
+def _wanted(asked: EvalRequest) -> _Wanted:
+    """The files that the targets stand for; one that is named twice is read once."""
     files: dict[Path, tuple[Path, dict[str, None]]] = {}
-    for target in targets:
+    notes: list[str] = []
+    for target in asked.targets:
         path_text, cases = parse_target(target)
         path = Path(path_text)
         if path.is_dir() and cases:
             raise UsageError(f"{target}: {path_text} is a folder, and only a file's cases can be named")
-        for file in find_eval_sets(path) if path.is_dir() else [path]:
+        found = find_eval_sets(path, every=asked.every_set) if path.is_dir() else FoundSets((path,))
+        notes += [found.note] if found.note else []
+        for file in found.files:
             first, before = files.get(file.resolve(), (file, dict.fromkeys(cases)))
             # Wanted as a whole once, it is wanted as a whole.
             all_of_it = not before or not cases
             files[file.resolve()] = first, {} if all_of_it else before | dict.fromkeys(cases)
-    return dict(files.values())
+    return _Wanted(dict(files.values()), notes)
 
 
 def case_sets(

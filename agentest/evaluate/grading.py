@@ -49,6 +49,10 @@ class Grader(Protocol):
         """
         ...
 
+    def most_calls(self, turns: int) -> int:
+        """How often a judge is asked at most about a conversation of so many turns, where one is."""
+        ...
+
 
 async def graded(
     grader: Grader,

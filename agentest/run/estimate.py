@@ -37,14 +37,17 @@ def estimate(
 def _of(unit: Unit, user: bool, judge: bool, samples: int, batch: bool) -> Estimate:
     scenario = unit.scenario
     turns = len(scenario.turns) or unit.max_turns
+    # A user who follows a plan opens with words of the plan.
+    spoken = max(0, turns - 1) if scenario.plan else turns
     judged = unit.metrics if judge and scenario.goal else ()
     of_turns = [metric for metric in judged if BUILTIN[metric].level is MetricLevel.TURN]
     per_conversation = turns * _questions(of_turns, batch) + len(judged) - len(of_turns)
+    graded = sum(grader.most_calls(turns) for grader in unit.graders)
     return Estimate(
         scenario.name,
         unit.agent,
-        0 if scenario.scripted or not user else unit.conversations * turns,
-        unit.conversations * per_conversation * samples,
+        0 if scenario.scripted or not user else unit.conversations * spoken,
+        unit.conversations * (per_conversation * samples + (graded if judge else 0)),
         # Custom metrics with labels may need it too, so it is counted wherever there is a judge.
         int(judge and bool(scenario.goal) and any(BUILTIN[metric].kind is Kind.LABEL for metric in judged)),
     )

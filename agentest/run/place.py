@@ -31,6 +31,13 @@ class Place:
             return given
         return f"{os.path.relpath(self.here, self.root)}/{given}"
 
+    def word(self, given: str) -> str:
+        """A word of the command line that may be a path or a name, as it is written in the root."""
+        path = given.rpartition(":")[0] or given
+        is_path = "://" not in given and ("/" in given or ".json" in given)
+        there = any((self.here / each).exists() for each in (given, path))
+        return self.from_root(given) if is_path or there else given
+
     def shown(self, path: Path) -> str:
         """A path as the user would write it."""
         return path_from(self.here, path)

@@ -288,9 +288,9 @@ def test_each_file_has_the_criteria_beside_it(project: Project) -> None:
     project.write("all.json", text({"response_match_score": 0.5}))
     with ScriptedAgent(shop) as agent:
         project.config(agent.endpoint)
-        assert evaluate(project, "strict", "loose").returncode == 1
+        assert evaluate(project, "strict", "loose", "--all").returncode == 1
         assert statuses(project) == {"strict/low": "FAILED", "loose/low": "PASSED"}
-        assert evaluate(project, "strict", "loose", "--config_file_path", "all.json").returncode == 0
+        assert evaluate(project, "strict", "loose", "--all", "--config_file_path", "all.json").returncode == 0
 
 
 def test_cases_of_the_same_name_are_told_apart(project: Project) -> None:

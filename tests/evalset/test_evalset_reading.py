@@ -32,7 +32,7 @@ from agentest.evalset.formats.reading import (
     read_session,
     select,
 )
-from agentest.evalset.formats.targets import find_eval_sets, parse_target
+from agentest.evalset.formats.targets import FoundSets, find_eval_sets, parse_target
 from agentest.evalset.migrate import migrate
 
 TURN = {"user_content": {"parts": [{"text": "Where is parcel 7?"}]}}
@@ -626,16 +626,25 @@ def test_what_is_no_session(written: Written, document: object, message: str) ->
 
 
 def test_finding_sets(tmp_path: Path) -> None:
-    """A folder's sets are found at every depth, in order; other files and folders are none."""
+    """A folder's tests are found at every depth, in order, and its other sets where all are wanted."""
     for name in ("b.test.json", "a/c.evalset.json", "a/test_config.json", "d.json", "e.test.json/x.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
-    assert find_eval_sets(tmp_path) == [tmp_path / "a/c.evalset.json", tmp_path / "b.test.json"]
+    every = (tmp_path / "a/c.evalset.json", tmp_path / "b.test.json")
+    assert find_eval_sets(tmp_path, every=True) == FoundSets(every)
+    found = find_eval_sets(tmp_path)
+    assert found.files == every[1:]
+    assert found.note == (
+        f"{tmp_path}: 1 file *.evalset.json left out; --all (from Python: every_set=True) runs it, too"
+    )
 
 
 def test_a_folder_without_sets(tmp_path: Path) -> None:
     """A folder without sets, and what is no folder, are refused."""
     with pytest.raises(UsageError, match="no evaluation sets"):
+        find_eval_sets(tmp_path)
+    (tmp_path / "a.evalset.json").touch()
+    with pytest.raises(UsageError, match=r"but 1 file .*: --all .* runs it"):
         find_eval_sets(tmp_path)
     with pytest.raises(UsageError, match="is not a folder"):
         find_eval_sets(tmp_path / "no")

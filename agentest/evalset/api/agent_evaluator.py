@@ -62,13 +62,15 @@ class AgentEvaluator:
         agent_module: str | None = None,
         config_file_path: str | Path | None = None,
         mocks: str | Path | None = None,
+        every_set: bool = False,
         **others: Any,
     ) -> None:
-        """Evaluate a file (or `file:case1,case2`), or all files of a folder, with the criteria beside each.
+        """Evaluate a file (`file:case1,case2`) or the `*.test.json` of a folder by the criteria beside each.
 
         Args:
             agent_module: module or folder of a google-adk agent, run in this process, in place of `agent`.
             agent_name: an agent below that one.
+            every_set: evaluates the `*.evalset.json` of a folder, too.
             others: arguments that google-adk's method has besides; they are refused in words.
 
         Raises EvaluationFailed, and UsageError for what cannot be run.
@@ -86,6 +88,7 @@ class AgentEvaluator:
             num_runs,
             _path(initial_session_file),
             _path(mocks),
+            every_set,
         )
         await _evaluated(prepare_eval(asked, configured=configuration(agent, root)))
 

@@ -5,29 +5,53 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from agentest.errors import UsageError
 
-SUFFIXES = (".test.json", ".evalset.json")
-"""How the names of evaluation sets end."""
+TEST_SUFFIX = ".test.json"
+"""How the names of sets end that a folder runs."""
+EVAL_SET_SUFFIX = ".evalset.json"
+"""How the names of sets end that a folder runs only where all are wanted."""
+SUFFIXES = (TEST_SUFFIX, EVAL_SET_SUFFIX)
 
 _DRIVE = re.compile(r"[A-Za-z]:[\\/]")
 
 
-def find_eval_sets(folder: Path) -> list[Path]:
-    """The evaluation sets below a folder, in the order of their paths. Raises UsageError when none."""
+@dataclass(frozen=True, slots=True)
+class FoundSets:
+    """The evaluation sets of a folder that are wanted, in the order of their paths."""
+
+    files: tuple[Path, ...]
+    note: str | None = None
+    """What was left out, and how to have it, too."""
+
+
+def find_eval_sets(folder: Path, *, every: bool = False) -> FoundSets:
+    """The `*.test.json` below a folder, with `every` also `*.evalset.json`. Raises UsageError when none."""
     if not folder.is_dir():
         raise UsageError(f"{folder}: is not a folder")
-    files = sorted(
+    there = eval_sets_in(folder)
+    if not there:
+        raise UsageError(f"{folder}: no evaluation sets in it; their names end in {' or '.join(SUFFIXES)}")
+    wanted = tuple(file for file in there if every or file.name.endswith(TEST_SUFFIX))
+    others = len(there) - len(wanted)
+    shown = f"{others} file{'s' * (others > 1)} *{EVAL_SET_SUFFIX}"
+    how = f"--all (from Python: every_set=True) runs {'it' if others == 1 else 'them'}"
+    if not wanted:
+        raise UsageError(f"{folder}: no *{TEST_SUFFIX} in it, but {shown}: {how}")
+    return FoundSets(wanted, f"{folder}: {shown} left out; {how}, too" if others else None)
+
+
+def eval_sets_in(folder: Path) -> list[Path]:
+    """All evaluation sets below a folder, in the order of their paths."""
+    return sorted(
         Path(parent, name)
         for parent, _, names in os.walk(folder)
         for name in names
         if name.endswith(SUFFIXES)
     )
-    if not files:
-        raise UsageError(f"{folder}: no evaluation sets in it; their names end in {' or '.join(SUFFIXES)}")
-    return files
 
 
 def parse_target(text: str, root: Path = Path()) -> tuple[str, tuple[str, ...]]:

@@ -11,6 +11,7 @@ from agentest.evalset.formats.model import EvalCase
 from agentest.evalset.metrics.facts import NOTHING_KNOWN, AgentFacts
 from agentest.evaluate.grading import Graded
 from agentest.llm.port import CallKey, Model
+from agentest.metrics import ADK_METRICS
 from agentest.transcript import Conversation
 
 
@@ -34,3 +35,10 @@ class CriterionGrader(ABC):
     @abstractmethod
     async def grade(self, conversation: Conversation, model: Model | None, key: CallKey) -> Graded:
         """The scores, as `evaluate.grading.Grader` says."""
+
+    def most_calls(self, turns: int) -> int:
+        """A question for every turn and sample, where the metric is judged at all."""
+        metric = ADK_METRICS.get(self.name)
+        if metric is None or not metric.judged:
+            return 0  # whether an evaluator of the user's own asks anybody is not known
+        return turns * (self.criterion.num_samples or metric.samples)
