@@ -13,6 +13,7 @@ import click
 from agentest.cli.ending import ended as _ended
 from agentest.cli.ending import hear_interrupts as _hear_interrupts
 from agentest.cli.ending import run_to_exit
+from agentest.cli.eval_set import eval_set
 from agentest.cli.options import (
     EVAL_FILES,
     camel_case_option,
@@ -33,7 +34,11 @@ from agentest.errors import ExitCode, UsageError
 from agentest.support.terminal import Output, say, source, tell
 from agentest.version import __version__
 
-_CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+_CONTEXT = {
+    "help_option_names": ["-h", "--help"],
+    "max_content_width": 100,
+    "token_normalize_func": with_dashes,
+}
 
 
 @click.group(context_settings=_CONTEXT)
@@ -126,7 +131,7 @@ def judge(results: Path, cwd: Path | None, **options: Any) -> int:
     return _ended(go)
 
 
-@cli.command("eval", context_settings={"token_normalize_func": with_dashes})
+@cli.command("eval")
 @click.argument("targets", nargs=-1, required=True, metavar="[AGENT] FILE_OR_DIR[:CASE,…]…")
 @where
 @click.option("--agent", metavar="NAME", help="Test this agent of the configuration, or the one at a URL.")
@@ -283,6 +288,9 @@ def coverage(cwd: Path | None, fail_under: float | None, form: Any, **options: A
         return _tell_broken(measured.broken) or enough(measured.coverage, fail_under)
 
     return _ended(go)
+
+
+cli.add_command(eval_set)
 
 
 def _place(cwd: Path | None, config: Path | None) -> Any:

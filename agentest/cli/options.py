@@ -97,7 +97,7 @@ coverage_options = _options(
 
 
 def with_dashes(option: str) -> str:
-    """ADK's own command line spells its options with underscores."""
+    """ADK's own command line spells its options and commands with underscores."""
     return option.replace("_", "-")
 
 
