@@ -104,8 +104,13 @@ class AdkModuleClient:
         """The runner of an app's sessions: state of user and app is kept by the app's name."""
         if app_name not in self._runners:
             in_memory = import_module("google.adk.runners").InMemoryRunner
-            self._runners[app_name] = in_memory(app_name=app_name, **self._what_runs())
+            self._runners[app_name] = in_memory(**self._what_runs(), **self._named(app_name))
         return self._runners[app_name]
+
+    def _named(self, app_name: str) -> dict[str, str]:
+        """The name, where it is not the App's own: not every google-adk takes one beside an App."""
+        app = self._found.app
+        return {} if app is not None and app.name == app_name else {"app_name": app_name}
 
     def _what_runs(self) -> dict[str, Any]:
         agent, app = self._found.agent, self._found.app
