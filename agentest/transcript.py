@@ -256,12 +256,12 @@ class Conversation:
     def started_turns(self) -> int:
         return len(self.turns) + (1 if self.unfinished else 0)
 
-    @property
-    def state_changes(self) -> Mapping[int, StateChange]:
-        """Index of a turn → what it changed in the session's state, for each turn of which that is known."""
-        changes, before = {}, self.initial_state
-        for turn in self.turns:
-            if before is not None and turn.state_after is not None:
-                changes[turn.turn_index] = StateChange.between(before, turn.state_after)
-            before = turn.state_after
-        return changes
+
+def state_changes(conversation: Conversation) -> dict[int, StateChange]:
+    """Index of a turn → what it changed in the session's state, for each turn of which that is known."""
+    changes, before = {}, conversation.initial_state
+    for turn in conversation.turns:
+        if before is not None and turn.state_after is not None:
+            changes[turn.turn_index] = StateChange.between(before, turn.state_after)
+        before = turn.state_after
+    return changes

@@ -25,7 +25,7 @@ from agentest.results import (
 from agentest.support.json_text import plain, well_formed
 from agentest.support.terminal import clean
 from agentest.support.text import count
-from agentest.transcript import NO_TEXT, Conversation, StateChange, ToolCall, Turn, call_text
+from agentest.transcript import NO_TEXT, Conversation, StateChange, ToolCall, Turn, call_text, state_changes
 from agentest.verdict import conversation_passed, run_status
 
 SUMMARY_LIMIT = 1024 * 1024
@@ -286,7 +286,7 @@ def _story(scenario: ScenarioResult, result: ConversationResult) -> Iterator[str
 
 
 def _dialogue(conversation: Conversation) -> Iterator[str]:
-    changes = conversation.state_changes
+    changes = state_changes(conversation)
     for turn in conversation.turns:
         yield _shown("user: ", turn.user_message)
         yield from _calls(turn.tool_calls)

@@ -15,6 +15,7 @@ from evalset_documents import case, criteria, eval_set, invocation, simulated, t
 from model_server import ModelServer, completion
 from project import Project
 
+from agentest.agents.port import TurnContext
 from agentest.config.agents import ChatCompletionsAgent, CustomAgent
 from agentest.errors import ConfigError, UsageError
 from agentest.evalset import (
@@ -303,6 +304,35 @@ async def test_notes_become_warnings(project: Project) -> None:
     project.write("a.test.json", text([{"query": "one", "reference": "one"}]))
     with pytest.warns(UserWarning, match="is in the legacy form"):
         await AgentEvaluator.evaluate(echo, "a.test.json")
+
+
+async def test_the_final_state_of_a_handler() -> None:
+    """A final state that a handler records is compared where a criterion asks, else a warning says so."""
+
+    def remembers(messages: list[dict[str, Any]], ctx: TurnContext) -> str:
+        assert ctx.session is not None
+        ctx.record_state({**ctx.session.state, "said": [messages[-1]["content"]]})
+        return "one"
+
+    session = {"app_name": "a", "user_id": "u", "state": {"tier": "gold"}}
+    final = {"said": ["one"], "tier": "gold"}
+    document = eval_set(
+        "states", case("a", invocation("one", "one"), session_input=session, final_session_state=final)
+    )
+    with pytest.warns(UserWarning, match="case a has a final_session_state, which no criterion compares"):
+        await AgentEvaluator.evaluate_eval_set(remembers, document, WORDS, 1)
+    service = LocalEvalService(remembers)
+    held = await all_of(service.perform_inference({"eval_set": document}))
+    asked: dict[str, Any] = {"inference_results": [*held, *held], "criteria": WORDS}
+    with pytest.warns(UserWarning, match="^states: case a has a final_session_state") as told:
+        await all_of(service.evaluate(asked))
+    assert len(told) == 1
+    asked["criteria"] = {"final_session_state_match": {}}
+    results = await all_of(service.evaluate(asked))
+    assert [result.final_eval_status for result in results] == [EvalStatus.PASSED] * 2
+    document["eval_cases"][0]["final_session_state"] = {"tier": "silver"}
+    with pytest.raises(EvaluationFailed, match="tier: expected 'silver', found 'gold'"):
+        await AgentEvaluator.evaluate_eval_set(remembers, document, {"final_session_state_match": 1}, 1)
 
 
 def test_migrating_returns_notes(project: Project) -> None:

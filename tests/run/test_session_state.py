@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from evalset_documents import case, criteria, eval_set, invocation, text
+from evalset_documents import case, criteria, eval_set, invocation, simulated, text
 from jsonschema import validate
 from pipeline import Pipeline
 from project import Project
@@ -18,6 +18,7 @@ from agentest import scenario
 from agentest.agents.port import TurnContext
 from agentest.results import ScenarioResult, Status
 from agentest.testing import ScriptedAgent, run_scenarios
+from agentest.transcript import state_changes
 
 SCHEMA = json.loads(
     (Path(__file__).parent.parent.parent / "agentest" / "schemas" / "results.schema.json").read_text()
@@ -64,7 +65,7 @@ def test_a_pipeline_is_asserted_after_every_turn() -> None:
         turns = one.conversation.turns
         assert one.conversation.initial_state == {"draft": 1, "tier": "gold"}
         assert [turn.state_after and turn.state_after["rounds"] for turn in turns] == [1, 2]
-        change = one.conversation.state_changes[0]
+        change = state_changes(one.conversation)[0]
         assert (change.removed, sorted(change.added)) == (
             {"draft": 1},
             ["execution_plan", "project_plan", "review_result", "rounds"],
@@ -133,7 +134,7 @@ def test_a_handler_is_given_the_state_and_tells_of_its_own() -> None:
     expect = {"session_state": {"cart": ["pen", "book"], "tuple": [1]}}
     found = held(handler, {"user_message": "book", "expect": expect}, session={"state": {"cart": ["pen"]}})
     assert found.verdict.passed, found.verdict.reasons
-    assert found.conversations[0].conversation.state_changes[0].changed == {
+    assert state_changes(found.conversations[0].conversation)[0].changed == {
         "cart": (["pen"], ["pen", "book"])
     }
     assert (
@@ -176,8 +177,7 @@ def test_what_the_reports_say(project: Project) -> None:
         project.scenario(PROJECT)
         arguments = (
             "--offline",
-            "--workers",
-            "2",
+            "--workers=2",
             *(f"--reporter={r}" for r in ("console", "json", "github-actions")),
         )
         summary_env = {"GITHUB_STEP_SUMMARY": str(project.root / "summary.md")}
@@ -215,12 +215,14 @@ def planned(eval_id: str, *stages: list[Any], **more: Any) -> dict[str, Any]:
 
 PLANNER, EXECUTOR = stage("planner", "The plan: Redesign"), stage("executor", "1. design\n2. build")
 STATES = {"rounds": 1, "review_result": {"rounds": 1, "approved": True}}
+STEPS = [{"step": "design", "done": False}, {"step": "build", "done": False}]
 CASES = (
     planned("all", PLANNER, EXECUTOR, final_session_state=STATES),
     planned("some", EXECUTOR, final_session_state={"project_plan": PLAN}),
     planned("turned", EXECUTOR, PLANNER),
     planned("other", stage("nobody", "1. design 2. build"), final_session_state={"rounds": True, "cart": []}),
     planned("neither"),
+    {**simulated("led"), "final_session_state": {"execution_plan": STEPS}},
 )
 
 
@@ -231,7 +233,8 @@ def test_evaluation_sets(project: Project) -> None:
     with Pipeline() as pipe:
         project.config("", agent=pipe.agent)
         project.write("none.json", text(criteria(tool_trajectory_avg_score=1)))
-        silent = project.agentest("eval", "set.test.json", "--config-file-path", "none.json")
+        written_out = "set.test.json:all,some,turned,other,neither"
+        silent = project.agentest("eval", written_out, "--config-file-path", "none.json")
         project.write("both.json", text(criteria(**asked)))
         done = project.agentest(
             "eval",
@@ -255,6 +258,7 @@ def test_evaluation_sets(project: Project) -> None:
         "turned": "FAILED",
         "other": "FAILED",
         "neither": "NOT_EVALUATED",
+        "led": "PASSED",
     }
     assert "no criterion" not in done.stderr
     assert "rounds: expected True, found 1; cart: expected [], found no such key" in done.stdout

@@ -66,6 +66,8 @@ class Pipeline:
 def _handler_for(pipeline: Pipeline) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
+        wbufsize = -1  # headers and body leave in one piece
 
         def do_GET(self) -> None:
             session_id = self.path.rsplit("/", 1)[-1]
@@ -93,6 +95,7 @@ def _handler_for(pipeline: Pipeline) -> type[BaseHTTPRequestHandler]:
             self.send_header("content-length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
+            self.wfile.flush()
 
         def log_message(self, format: str, *args: Any) -> None:
             """Say nothing."""

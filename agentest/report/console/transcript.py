@@ -20,7 +20,15 @@ from agentest.results import (
 from agentest.sight import SeenBy
 from agentest.support.json_text import NotJson, json_text
 from agentest.support.text import count, duration, shortened
-from agentest.transcript import NO_TEXT, Conversation, ToolCall, Turn, UnfinishedTurn, call_text
+from agentest.transcript import (
+    NO_TEXT,
+    Conversation,
+    ToolCall,
+    Turn,
+    UnfinishedTurn,
+    call_text,
+    state_changes,
+)
 from agentest.verdict import check_status, trajectory_status
 
 _SHOWN_CALLS = 8
@@ -87,7 +95,7 @@ def state_lines(conversation: Conversation, turn: Turn, indent: int) -> Iterator
     """What a turn changed in the state of the agent's session, a row a key; or why that is not known."""
     if turn.state_error:
         yield from labelled(indent, _STATE, [shortened(turn.state_error)], "yellow")
-    change = conversation.state_changes.get(turn.turn_index)
+    change = state_changes(conversation).get(turn.turn_index)
     if change:
         yield from labelled(indent, _STATE, state_rows(change), "dim")
 
