@@ -61,4 +61,4 @@ def test_what_is_derived_from_the_table() -> None:
     """The tables of scenarios and of evaluation sets share no name, and together are all there is."""
     assert [*BUILTIN, *ADK_METRICS] == [*METRICS]
     assert {name for name in BUILTIN if BUILTIN[name].thresholds} | {PASS_RATE} == set(THRESHOLD_RANGE)
-    assert {name for name in METRICS if "tool" in name} == ABOUT_CALLS
+    assert {name for name in METRICS if "tool" in name or "trajectory" in name} == ABOUT_CALLS
