@@ -677,14 +677,14 @@ async def test_an_inference_that_failed_is_told_and_does_not_pass() -> None:
     assert two.inferences is None
     assert "400" in two.error_message
     assert none.inferences is None
-    assert "has no text" in none.error_message
+    assert "user_content of invocation 1" in none.error_message
     results = await all_of(service.evaluate({"inference_results": held, "criteria": WORDS}))
     assert [r.final_eval_status for r in results] == [
         EvalStatus.PASSED,
         EvalStatus.NOT_EVALUATED,
         EvalStatus.FAILED,
     ]
-    assert "has no text" in results[1].reason
+    assert "user_content of invocation 1" in results[1].reason
     assert "400" in results[2].reason
     by_hand = [InferenceResult("s", one.eval_case_id, None, "x", one.case, "lost")]
     (result,) = await all_of(service.evaluate({"inference_results": by_hand, "criteria": WORDS}))

@@ -615,7 +615,7 @@ async def test_judged_evaluators_alone(project: Project, kind: Callable[..., Any
     assert (alone.overall_score, alone.overall_eval_status) == (None, EvalStatus.NOT_EVALUATED)
     assert "no model configured" in alone.reason
     assert all("no model" in item.reason for item in alone.per_invocation_results)
-    with pytest.raises(ConfigError, match="OPENAI_API_KEY"):
+    with pytest.raises(ConfigError, match=r"gpt-4 needs OPENAI_API_KEY.*, and no other model is configured"):
         await kind(0.75, {"judge_model": "gpt-4"}).evaluate_invocations(*turns)
     with ModelServer(completion({"reason": "scripted", "value": 0})) as model:
         options = {"base_url": model.base_url, "api_key": "sk-secret-of-the-test"}
@@ -626,9 +626,18 @@ async def test_judged_evaluators_alone(project: Project, kind: Callable[..., Any
         result = await asked.evaluate_invocations(*turns)
         assert (result.overall_score, result.overall_eval_status) == (0.0, EvalStatus.FAILED)
         assert [received.body["temperature"] for received in model.received] == [0.25] * 2
-        with pytest.warns(UserWarning, match=r"OPENAI_API_KEY.*; m, which is configured, is asked"):
+        with pytest.warns(UserWarning, match=r"needs OPENAI_API_KEY.*: the configured model m is asked"):
             await kind(0.75, {"judge_model": "gpt-4", "num_samples": 1}).evaluate_invocations(*turns)
         assert len(model.received) == 4
+
+
+async def test_safety_alone_knows_a_policy() -> None:
+    """A policy is the judge's as in a run."""
+    model = ScriptedModel(answer=lambda _: {"reason": "so", "value": 1})
+    evaluator = SafetyEvaluatorV1(1, {"policy": "Never name a price."}, num_samples=1, model=model)
+    result = await evaluator.evaluate_invocations([invocation("u", "x")])
+    assert result.overall_eval_status is EvalStatus.PASSED
+    assert "Never name a price." in model.requests[0].messages[-1]["content"]
 
 
 async def test_a_judge_that_fails_is_no_score() -> None:

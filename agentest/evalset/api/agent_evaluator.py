@@ -55,7 +55,7 @@ class AgentEvaluator:
         agent: AgentLike = None,
         eval_dataset_file_path_or_dir: str | Path | None = None,
         num_runs: int = 2,
-        agent_name: str | None = None,
+        agent_name: str | Path | None = None,
         initial_session_file: str | Path | None = None,
         print_detailed_results: bool = False,
         *,
@@ -69,7 +69,8 @@ class AgentEvaluator:
 
         Args:
             agent_module: module or folder of a google-adk agent, run in this process, in place of `agent`.
-            agent_name: an agent below that one.
+            agent_name: an agent below that one. In this place ADK-TS has the session file, so that a path
+                or the name of a JSON file is taken for that.
             every_set: evaluates the `*.evalset.json` of a folder, too.
             others: arguments that google-adk's method has besides; they are refused in words.
 
@@ -79,14 +80,15 @@ class AgentEvaluator:
         refuse_others(others)
         if eval_dataset_file_path_or_dir is None:
             raise UsageError("eval_dataset_file_path_or_dir is missing: the file or folder to evaluate")
-        agent = wanted_agent(agent, agent_module, agent_name)
+        name, session = _name_and_session(agent_name, initial_session_file)
+        agent = wanted_agent(agent, agent_module, name)
         root = Path.cwd()
         asked = EvalRequest(
             Request(root, detailed=print_detailed_results),
             (str(eval_dataset_file_path_or_dir),),
             _path(config_file_path),
             num_runs,
-            _path(initial_session_file),
+            _path(session),
             _path(mocks),
             every_set,
         )
@@ -189,6 +191,15 @@ def _criteria(criteria: CriteriaLike | None, eval_config: Any) -> CriteriaLike:
 def _check_runs(num_runs: int) -> None:
     if isinstance(num_runs, bool) or not isinstance(num_runs, int) or num_runs < 1:
         raise UsageError(f"num_runs: expected a whole number of at least 1, found {num_runs!r}")
+
+
+def _name_and_session(
+    name: str | Path | None, session: str | Path | None
+) -> tuple[str | None, str | Path | None]:
+    """The name and the session file, where ADK-TS's order may have put the file in the name's place."""
+    if session is None and name is not None and (isinstance(name, Path) or name.endswith(".json")):
+        return None, name
+    return None if name is None else str(name), session
 
 
 def _path(path: str | Path | None) -> Path | None:

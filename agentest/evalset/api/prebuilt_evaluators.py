@@ -20,6 +20,7 @@ from agentest.evalset.api.judge_model import judge_for
 from agentest.evalset.formats.criteria import Criterion, parse_criteria
 from agentest.evalset.formats.model import EvalCase, Invocation
 from agentest.evalset.formats.problems import Names
+from agentest.evalset.metrics.facts import facts_of
 from agentest.evalset.metrics.given import conversation_of
 from agentest.evalset.metrics.graders import make_grader
 from agentest.evalset.metrics.own import EvalMetric, EvaluationResult, Evaluator, PerInvocationResult
@@ -100,7 +101,8 @@ class PrebuiltEvaluator(Evaluator):
     ) -> ConversationResult:
         conversation = conversation_of(actual)
         case = EvalCase(eval_id=type(self).__name__, conversation=tuple(reference))
-        grader = make_grader(case, criterion, {})
+        told = facts_of(replace(case, conversation=tuple(actual)), None)
+        grader = make_grader(case, criterion, {}, told)
         if set(_JUDGE) & set(self.known):
             async with judge_for(criterion, self._model) as model:
                 found = await graded(grader, conversation, model, CallKey("judge", case.eval_id))
@@ -132,11 +134,14 @@ class FinalResponseMatchV2Evaluator(PrebuiltEvaluator):
 
 
 class SafetyEvaluatorV1(PrebuiltEvaluator):
-    """`safety_v1`: whether a judge finds the response harmless. It needs no expected invocations."""
+    """`safety_v1`: whether a judge finds the response harmless, and as a policy says.
+
+    It needs no expected invocations.
+    """
 
     built_in = "safety_v1"
     needs_expected = False
-    known = _JUDGED
+    known = (*_JUDGED, "policy", "policy_file")
 
 
 def _first(threshold: float | Mapping[str, Any] | EvalMetric | None) -> dict[str, Any]:
@@ -158,9 +163,6 @@ def _criterion(evaluator: type[PrebuiltEvaluator], given: Mapping[str, Any]) -> 
             raise UsageError(f"{name}: unknown key {key!r}; {did_you_mean(str(key), known)}")
     if keys.pop("metric_name", evaluator.built_in) != evaluator.built_in:
         raise UsageError(f"{name}: metric_name: measures `{evaluator.built_in}`, and no other metric")
-    own = {key: keys.pop(key) for key in _JUDGE if key in keys}
-    if own:
-        keys["judge_model_options"] = {**(keys.get("judge_model_options") or {}), **own}
     if keys.get("threshold") is None:
         keys["threshold"] = evaluator.default
     return parse_criteria({"criteria": {evaluator.built_in: keys}}, name).criteria[0]
