@@ -132,3 +132,15 @@ def test_an_invocation_in_results_is_camel_case() -> None:
     assert told["invocationId"] == "one"
     assert told["intermediateData"]["toolUses"] == [{"name": "find", "args": {"id": 7, "day": None}}]
     assert "finalResponse" not in told
+
+
+def test_values_show_what_is_given() -> None:
+    """A value is shown with the fields that it was given, so that a printed result can be read."""
+    made = Invocation(
+        user_content=content("hi", "user"),
+        intermediate_data=IntermediateData(tool_uses=(FunctionCall(name="look", args={}),)),
+    )
+    assert repr(made) == (
+        "Invocation(user_content=Content(role='user', parts=(Part(text='hi'),)), "
+        "intermediate_data=IntermediateData(tool_uses=(FunctionCall(name='look', args={}),)))"
+    )

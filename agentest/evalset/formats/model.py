@@ -8,8 +8,8 @@ Read them with `evalset.reading`, which says where a file is wrong.
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from collections.abc import Mapping
-from dataclasses import field
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, field, fields
 from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, ConfigDict, Discriminator, Tag, TypeAdapter, model_validator
@@ -27,8 +27,18 @@ _CLOSED: ConfigDict = {**_JSON, "extra": "forbid"}
 _OPEN: ConfigDict = {**_JSON, "extra": "ignore"}
 
 
-@dataclass(slots=True, frozen=True, config=_CLOSED)
-class FunctionCall:
+class Brief:
+    """Shows what is given alone: most fields of ADK's values are empty most of the time."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        given = (f"{name}={value!r}" for name, value in _given(self))
+        return f"{type(self).__name__}({', '.join(given)})"
+
+
+@dataclass(slots=True, frozen=True, repr=False, config=_CLOSED)
+class FunctionCall(Brief):
     """A tool call. Absent arguments (None) are not the same as none (`{}`)."""
 
     id: str | None = None
@@ -38,8 +48,8 @@ class FunctionCall:
     will_continue: bool | None = None
 
 
-@dataclass(slots=True, frozen=True, config=_CLOSED)
-class FunctionResponse:
+@dataclass(slots=True, frozen=True, repr=False, config=_CLOSED)
+class FunctionResponse(Brief):
     """What a tool answered."""
 
     id: str | None = None
@@ -66,8 +76,8 @@ def _base64(data: Any) -> Any:
 _STANDARD = str.maketrans("-_", "+/")
 
 
-@dataclass(slots=True, frozen=True, config=_CLOSED)
-class Blob:
+@dataclass(slots=True, frozen=True, repr=False, config=_CLOSED)
+class Blob(Brief):
     """A file's bytes. Made with bytes, or with base64 text, it holds base64 text."""
 
     mime_type: str | None = None
@@ -75,8 +85,8 @@ class Blob:
     display_name: str | None = None
 
 
-@dataclass(slots=True, frozen=True, config=_CLOSED)
-class FileData:
+@dataclass(slots=True, frozen=True, repr=False, config=_CLOSED)
+class FileData(Brief):
     """A file by its address."""
 
     mime_type: str | None = None
@@ -84,8 +94,8 @@ class FileData:
     display_name: str | None = None
 
 
-@dataclass(slots=True, frozen=True, config=_CLOSED)
-class Part:
+@dataclass(slots=True, frozen=True, repr=False, config=_CLOSED)
+class Part(Brief):
     """A piece of a message. Texts, files, calls and responses are read; the rest is kept as it is."""
 
     text: str | None = None
@@ -107,16 +117,16 @@ class Part:
     speech_metadata: Any = None
 
 
-@dataclass(slots=True, frozen=True, config=_CLOSED)
-class Content:
+@dataclass(slots=True, frozen=True, repr=False, config=_CLOSED)
+class Content(Brief):
     """A message."""
 
     role: str | None = None
     parts: tuple[Part, ...] | None = None
 
 
-@dataclass(slots=True, frozen=True, config=_CLOSED)
-class IntermediateData:
+@dataclass(slots=True, frozen=True, repr=False, config=_CLOSED)
+class IntermediateData(Brief):
     """What happens between a user's message and the final response: the older form."""
 
     tool_uses: tuple[FunctionCall, ...] = ()
@@ -125,8 +135,8 @@ class IntermediateData:
     """Pairs of an author and what they said."""
 
 
-@dataclass(slots=True, frozen=True, config=_OPEN)
-class InvocationEvent:
+@dataclass(slots=True, frozen=True, repr=False, config=_OPEN)
+class InvocationEvent(Brief):
     """One event of an agent's work."""
 
     author: str
@@ -136,20 +146,20 @@ class InvocationEvent:
     model_version: str | None = None
 
 
-@dataclass(slots=True, frozen=True, config=_CLOSED)
-class InvocationEvents:
+@dataclass(slots=True, frozen=True, repr=False, config=_CLOSED)
+class InvocationEvents(Brief):
     """What happens between a user's message and the final response: the newer form."""
 
     invocation_events: tuple[InvocationEvent, ...] = ()
 
 
-@dataclass(slots=True, frozen=True, config=_CLOSED)
-class RubricContent:
+@dataclass(slots=True, frozen=True, repr=False, config=_CLOSED)
+class RubricContent(Brief):
     text_property: str
 
 
-@dataclass(slots=True, frozen=True, config=_CLOSED)
-class Rubric:
+@dataclass(slots=True, frozen=True, repr=False, config=_CLOSED)
+class Rubric(Brief):
     """A property that a judge answers with yes or no."""
 
     rubric_id: str
@@ -157,6 +167,15 @@ class Rubric:
     description: str | None = None
     type: str | None = None
     """FINAL_RESPONSE_QUALITY or TOOL_USE_QUALITY, for a rubric of a case or an invocation."""
+
+
+def _given(value: Any) -> Iterator[tuple[str, Any]]:
+    """The fields that have another value than by default."""
+    for one in fields(value):
+        default = one.default if one.default_factory is MISSING else one.default_factory()
+        found = getattr(value, one.name)
+        if found != default:
+            yield one.name, found
 
 
 def _form(data: Any) -> str:
@@ -171,8 +190,8 @@ Intermediate = Annotated[
 ]
 
 
-@dataclass(slots=True, frozen=True, config=_CLOSED)
-class AgentDetails:
+@dataclass(slots=True, frozen=True, repr=False, config=_CLOSED)
+class AgentDetails(Brief):
     """What an agent was told, and the tools that it has, in whichever form ADK recorded them."""
 
     name: str
@@ -180,15 +199,15 @@ class AgentDetails:
     tool_declarations: tuple[Any, ...] = ()
 
 
-@dataclass(slots=True, frozen=True, config=_CLOSED)
-class AppDetails:
+@dataclass(slots=True, frozen=True, repr=False, config=_CLOSED)
+class AppDetails(Brief):
     """The agents that took part in an invocation, by name."""
 
     agent_details: dict[str, AgentDetails] = field(default_factory=dict)
 
 
-@dataclass(slots=True, frozen=True, config=_CLOSED)
-class Invocation:
+@dataclass(slots=True, frozen=True, repr=False, config=_CLOSED)
+class Invocation(Brief):
     """One message of the user and everything up to the agent's final response."""
 
     user_content: Content
@@ -203,8 +222,8 @@ class Invocation:
     rubrics: tuple[Rubric, ...] | None = None
 
 
-@dataclass(slots=True, frozen=True, config=_CLOSED)
-class ConversationScenario:
+@dataclass(slots=True, frozen=True, repr=False, config=_CLOSED)
+class ConversationScenario(Brief):
     """A conversation that a simulated user leads."""
 
     starting_prompt: str
@@ -212,8 +231,8 @@ class ConversationScenario:
     user_persona: Annotated[UserPersona | None, BeforeValidator(persona)] = None
 
 
-@dataclass(slots=True, frozen=True, config=_OPEN)
-class SessionInput:
+@dataclass(slots=True, frozen=True, repr=False, config=_OPEN)
+class SessionInput(Brief):
     """The session in which a case is run."""
 
     app_name: str
@@ -222,8 +241,8 @@ class SessionInput:
     session_id: str | None = None
 
 
-@dataclass(slots=True, frozen=True, config=_CLOSED)
-class OwnKeys:
+@dataclass(slots=True, frozen=True, repr=False, config=_CLOSED)
+class OwnKeys(Brief):
     """What ADK has no place for, under the key `agentest` of a case: google-adk keeps it, unread."""
 
     any_args_where_absent: bool | None = None
@@ -232,8 +251,8 @@ class OwnKeys:
     """As scenarios have them."""
 
 
-@dataclass(slots=True, frozen=True, config=_OPEN)
-class EvalCase:
+@dataclass(slots=True, frozen=True, repr=False, config=_OPEN)
+class EvalCase(Brief):
     """One conversation to evaluate: written out, or led by a simulated user."""
 
     eval_id: str
@@ -252,8 +271,8 @@ class EvalCase:
         return self
 
 
-@dataclass(slots=True, frozen=True, config=_OPEN)
-class EvalSet:
+@dataclass(slots=True, frozen=True, repr=False, config=_OPEN)
+class EvalSet(Brief):
     """A file's cases."""
 
     eval_set_id: str
