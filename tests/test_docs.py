@@ -78,9 +78,9 @@ def test_yaml_blocks_are_configurations(text: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", blocks("json"))
 def test_json_blocks_are_evaluation_files(text: str, tmp_path: Path) -> None:
-    """A JSON block is an evaluation set, in either spelling, or a criteria file."""
+    """A JSON block is an evaluation set, in either spelling, scenarios for one, or a criteria file."""
     document = json.loads(text)
-    if document.keys() & {"eval_set_id", "evalSetId"}:
+    if document.keys() & {"eval_set_id", "evalSetId", "scenarios"}:
         path = tmp_path / "a.test.json"
         path.write_text(text, encoding="utf-8")
         assert read_eval_set(path).eval_set.eval_cases
@@ -95,7 +95,16 @@ def test_commands_exist(text: str) -> None:
         for part in line.split("&&"):
             words = [word for word in shlex.split(part) if "=" not in word or word.startswith("-")]
             if words and words[0].endswith("agentest"):
-                cli.commands[words[1]].make_context(words[1], words[2:])
+                parse(cli, "agentest", words[1:])
+
+
+def parse(command: click.Command, name: str, words: list[str], parent: click.Context | None = None) -> None:
+    """Parse the words of a command, and of the command of a group."""
+    context = command.make_context(name, list(words), parent=parent)
+    if isinstance(command, click.Group):
+        of_group, chosen, rest = command.resolve_command(context, words)
+        assert chosen is not None
+        parse(chosen, str(of_group), rest, context)
 
 
 def test_blocks_have_a_language_that_is_checked() -> None:
