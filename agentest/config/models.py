@@ -59,7 +59,7 @@ class ModelSettings(Section):
     timeout_ms: AtLeastOne = 120_000
     """One request to the model, from connect to the last byte."""
     deadline_ms: AtLeastOne = 600_000
-    """One answer with all its retries and waiting."""
+    """One answer with all its retries and pauses; not what it waits for a place among others."""
     retries: NotNegative = 4
     max_concurrency: AtLeastOne | None = None
     requests_per_minute: AtLeastOne | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from types import TracebackType
 
@@ -11,6 +12,7 @@ import anyio
 
 from agentest.http.retries import MAX_RETRY_AFTER_S
 from agentest.llm.port import Message
+from agentest.support.deadlines import TimeLimit
 
 _MINUTE_S = 60.0
 _BURST = 0.1
@@ -32,7 +34,7 @@ _TOKENS_PER_MESSAGE = 4
 class Limiter:
     """Places for requests to one model, given in the order in which they were asked for.
 
-        async with limiter.place(estimate_tokens(messages)) as place:
+        async with limiter.place(estimate_tokens(messages), limit) as place:
             ...                                  # one attempt
             place.succeeded(usage.total_tokens)  # or place.throttled(retry_after) after a 429; else neither
 
@@ -85,9 +87,13 @@ class Limiter:
         """Whether places need an estimate of tokens."""
         return self._tokens is not None
 
-    def place(self, tokens_estimate: int = 0) -> Place:
-        """A place for one request, to be entered with `async with` once."""
-        return Place(self, tokens_estimate)
+    def place(self, tokens_estimate: int = 0, limit: TimeLimit | None = None) -> Place:
+        """A place for one request, to be entered with `async with` once.
+
+        Args:
+            limit: that of the request, which does not count the time that it stands in line.
+        """
+        return Place(self, tokens_estimate, limit)
 
     def hold(self, seconds: float) -> None:
         """Let no request start for a while, at most `MAX_RETRY_AFTER_S`."""
@@ -95,15 +101,19 @@ class Limiter:
             until = self._clock() + min(seconds, MAX_RETRY_AFTER_S)
             self._held_until = until if self._held_until is None else max(until, self._held_until)
 
-    async def _take(self, tokens: int) -> int:
+    async def _take(self, tokens: int, limit: TimeLimit | None) -> int:
         """Wait for a place; the number of decreases so far, by which `_throttled` knows older requests."""
         if self._line.locked() or not self._is_free() or self._delay(tokens):
-            async with self._line:
-                await self._wait(tokens)
-                self._start(tokens)
+            with limit.paused() if limit else nullcontext():
+                await self._stand_in_line(tokens)
         else:
             self._start(tokens)
         return self._decreases
+
+    async def _stand_in_line(self, tokens: int) -> None:
+        async with self._line:
+            await self._wait(tokens)
+            self._start(tokens)
 
     async def _wait(self, tokens: int) -> None:
         # Everything may have changed after each wait: places go away, holds are prolonged.
@@ -207,15 +217,16 @@ class Limiter:
 class Place:
     """A place in a limiter, held by one request; what became of the request is reported to it."""
 
-    __slots__ = ("_limiter", "_since", "_tokens")
+    __slots__ = ("_limit", "_limiter", "_since", "_tokens")
 
-    def __init__(self, limiter: Limiter, tokens: int) -> None:
+    def __init__(self, limiter: Limiter, tokens: int, limit: TimeLimit | None) -> None:
         self._limiter = limiter
         self._tokens = tokens
+        self._limit = limit
         self._since = 0
 
     async def __aenter__(self) -> Place:
-        self._since = await self._limiter._take(self._tokens)
+        self._since = await self._limiter._take(self._tokens, self._limit)
         return self
 
     async def __aexit__(

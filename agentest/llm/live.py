@@ -42,7 +42,7 @@ class Patience:
     timeout_s: float = 120.0
     """One attempt, from connect to the last byte."""
     deadline_s: float = 600.0
-    """One answer with all its attempts, waiting for places and pauses."""
+    """One answer with all its attempts and pauses. Standing in line for a place does not count."""
     retries: int = 4
     sleep: Callable[[float], Awaitable[None]] = anyio.sleep
 
@@ -99,7 +99,7 @@ class LiveAnswers:
             problem = f"no answer within {self._patience.deadline_s:g} s, all attempts together"
             if self._circuit.is_open:
                 problem = f"{problem}: {self._circuit.problem}"
-            # Most of it may have been spent waiting for a place: that says nothing of the model.
+            # Most of it may have been spent on pauses between attempts: that says nothing of the model.
             raise self._given_up(problem, down=False) from None
 
     async def _at_best_level(self, question: Question, call: _Call) -> Answered:
@@ -165,7 +165,7 @@ class LiveAnswers:
             while True:
                 if circuit.is_open:
                     await circuit.admit(call, call.deadline_at)
-                async with self._limiter.place(tokens) as place:
+                async with self._limiter.place(tokens, call.limit) as place:
                     if not circuit.keeps_out(call):
                         return await self._attempt(request, call, place, retry)
                     place.unused()  # it opened while the place was waited for

@@ -7,6 +7,8 @@ reads an answer nor sends a request: what it waits for is not late. A heartbeat 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 from weakref import WeakKeyDictionary
@@ -126,6 +128,26 @@ class TimeLimit(Clock):
         super().__init__()
         self._seconds = seconds
         self._cancels = 0
+        self._paused_at: float | None = None
+        self._uncounted = 0.0
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds until now, but for those of delays and pauses."""
+        if self._took is not None:  # what was kept at the end is without pauses
+            return self._took[0]
+        until = super().elapsed if self._paused_at is None else self._paused_at
+        return until - self._uncounted
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """What is waited for meanwhile does not count. Pauses do not overlap."""
+        began = self._paused_at = super().elapsed
+        try:
+            yield
+        finally:
+            self._uncounted += super().elapsed - began
+            self._paused_at = None
 
     @property
     def expired(self) -> bool:

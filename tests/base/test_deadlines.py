@@ -68,6 +68,34 @@ def test_the_time_is_up() -> None:
     assert run(test) == pytest.approx(3.9)
 
 
+async def _pause_and_go_on(limit: TimeLimit) -> None:
+    with limit.paused():
+        await asyncio.sleep(60)
+    await asyncio.sleep(6)
+
+
+def test_a_pause_does_not_count() -> None:
+    """What is waited for in a pause is not counted, nor is a delay in it counted twice."""
+
+    async def test(loop: Loop) -> None:
+        with TimeLimit(5.0) as limit:
+            await asyncio.sleep(1)
+            for _ in range(2):
+                with limit.paused():
+                    await asyncio.sleep(60)
+                    loop.hold_up(7)
+                    await asyncio.sleep(1)
+                    assert limit.elapsed == pytest.approx(1)
+                    assert limit.ends_at == pytest.approx(loop.time() + 4)
+            await asyncio.sleep(3)
+        assert limit.elapsed == pytest.approx(4)
+        with pytest.raises(TimeoutError), TimeLimit(5.0) as limit:
+            await _pause_and_go_on(limit)
+        assert limit.elapsed == pytest.approx(5)
+
+    run(test)
+
+
 @pytest.mark.parametrize("delay", [0.3, 4.0, 3600.0])
 def test_a_delay_does_not_count(delay: float) -> None:
     """A limit goes on for as long as the loop was held up, even where the time was up when it came back."""

@@ -117,6 +117,21 @@ class Run:
         self.took = anyio.current_time()
 
 
+def test_standing_in_line_is_no_delay() -> None:
+    """A slow model that takes one request at a time answers all, however late the last are."""
+    done = Run(Model(lasts=5), at_once=400, places=1, deadline_s=60, timeout_s=20)(conversations=400, calls=1)
+    assert done.errors == []
+    assert (done.model.most, round(done.took)) == (1, 2000)
+
+
+def test_the_deadline_counts_what_the_model_takes() -> None:
+    """Attempts and the pauses between them count, however long the call stood in line before."""
+    failing = Model(lambda at, request: BROKEN if at > 900 else None, lasts=5)
+    done = Run(failing, at_once=200, places=1, retries=1000, deadline_s=60)(conversations=200, calls=1)
+    assert len(done.errors) > 0
+    assert done.took < 905 + 60 + 60
+
+
 def between(begin: float, end: float, error: ModelError) -> Fault:
     return lambda at, request: error if begin <= at < end else None
 
