@@ -10,7 +10,7 @@ from typing import Any
 
 import anyio
 
-from agentest.config.agents import AnyAgent
+from agentest.config.agents import AnyAgent, is_adk_object
 from agentest.config.config import Config
 from agentest.config.file import NAMES, LoadedConfig, find, load, load_values, with_changes
 from agentest.errors import ConfigError, UsageError
@@ -74,8 +74,8 @@ async def arun_scenarios(
     """Run scenarios and return their results. Servers of agents are started, and ended with the run.
 
     Args:
-        agent: a ScriptedAgent, an endpoint, a handler function, the `agent` section of a configuration as a
-            mapping or an object, or the name of an agent of `config`; default: the one of `config`.
+        agent: a ScriptedAgent, an endpoint, a handler function, an agent of google-adk, the `agent` section
+            of a configuration as a mapping or an object, or the name of an agent of `config` (default: its).
         config: the path of a configuration file or of its folder, or a configuration as a mapping or object.
         model: plays the user and judges: a model, or a name such as `openai/gpt-5-mini`. Default: what the
             configuration says; without any, the run is offline.
@@ -208,10 +208,12 @@ def _agent_section(agent: AgentLike) -> Any:
         return {"name": agent.name, "endpoint": agent.endpoint}
     if isinstance(agent, str) and ("://" in agent or Path(agent).suffix not in _SUFFIXES):
         return {"endpoint": agent}
+    if is_adk_object(agent):
+        return {"type": "adk_module", "module": agent}
     if callable(agent):
         return {"type": "custom", "handler": agent}
     hint = f"; name a configuration file with config={str(agent)!r}" if isinstance(agent, str | Path) else ""
     raise ConfigError(
         f"agent: {agent!r} is no agent: expected an endpoint, a mapping as in a configuration, a handler "
-        f"function or a ScriptedAgent{hint}"
+        f"function, an agent of google-adk or a ScriptedAgent{hint}"
     )
