@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from agentest.config.agents import AdkAgent as AdkAgent
+    from agentest.config.agents import AdkModuleAgent as AdkModuleAgent
+    from agentest.config.agents import AsgiAgent as AsgiAgent
     from agentest.config.agents import ChatCompletionsAgent as ChatCompletionsAgent
     from agentest.config.agents import CustomAgent as CustomAgent
     from agentest.config.agents import Server as Server
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "AdkAgent": "agents",
+    "AdkModuleAgent": "agents",
+    "AsgiAgent": "agents",
     "ChatCompletionsAgent": "agents",
     "CustomAgent": "agents",
     "Server": "agents",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
@@ -260,11 +259,19 @@ class AdkAgent(HttpAgent):
         return check_runs_its_tools(value, "an agent behind ADK's server")
 
 
-@dataclass(frozen=True, slots=True)
 class Given:
-    """An agent object, hidden from pydantic, which would make a mapping of it."""
+    """An agent object, hidden from pydantic, which would make a mapping of it (and of a dataclass, too)."""
 
-    value: Any
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Given) and other.value is self.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
 
     def __repr__(self) -> str:
         return f"<{type(self.value).__name__} {getattr(self.value, 'name', '')!r}>"

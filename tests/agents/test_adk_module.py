@@ -224,6 +224,29 @@ def test_an_agent_given_as_an_object(project: Project) -> None:
     )
 
 
+class Robot:
+    """What is known as an agent of google-adk by its class alone."""
+
+    name = "robot"
+
+    def run_async(self) -> None:
+        """Never called."""
+
+
+Robot.__module__ = "google.adk.agents.robot"
+
+
+def test_an_agent_in_the_configuration() -> None:
+    """An agent object stays what it is in a configuration in Python, for entries of `compare` too."""
+    robot = Robot()
+    agent = AdkModuleAgent(type="adk_module", module=robot)
+    config = Config.model_validate({"agent": agent, "compare": [{"name": "b", "user_id": "bob"}]})
+    (other,) = config.compare
+    assert isinstance(other, AdkModuleAgent)
+    assert (other.module, other.address) == (agent.module, "google-adk agent <Robot 'robot'>")
+    assert getattr(other.module, "value", None) is robot
+
+
 @marked
 def test_conversations_side_by_side(project: Project) -> None:
     """Each conversation has a session of its own; calls are seen as the agent's, and its tools are real."""
