@@ -799,6 +799,17 @@ def test_what_an_agent_was_told_is_evidence() -> None:
     assert "assistant_" not in told(plain.requests[0])
 
 
+@pytest.mark.parametrize("metric", [REPLY, TOOLS])
+def test_rubrics_may_speak_of_what_an_agent_was_told(metric: str) -> None:
+    """Judges of rubrics are shown the agent's instructions and tools, and nothing where they are unknown."""
+    for facts, shown in ((AgentFacts(instructions="Be kind.", tools="{}"), True), (NOTHING_KNOWN, False)):
+        asked = Asked(lambda _: PERFECT[metric])
+        score(grade(asked, criterion(metric), facts=facts))
+        question = asked.requests[0].messages[2]["content"]
+        assert ('<data name="assistant_instructions">\nBe kind.\n</data>' in question) is shown
+        assert ("assistant_tools" in question) is shown
+
+
 def test_where_facts_come_from() -> None:
     """The agent's own settings come first; else what the case recorded of its agents, each thing once."""
     declared: tuple[Any, ...] = (

@@ -724,3 +724,44 @@ def test_the_names_of_the_package_are_all_there() -> None:
         assert getattr(package, name).__name__ == name
     with pytest.raises(AttributeError, match="Nothing"):
         _ = package.Nothing
+
+
+class Length(Evaluator):
+    """How long the answers are. It has no threshold of its own."""
+
+    metric_name = "length"
+
+    def evaluate_invocations(self, actual: Any, expected: Any) -> EvaluationResult:
+        sizes = [PerInvocationResult(one, score=float(len(str(one.final_response)))) for one in actual]
+        return EvaluationResult(per_invocation_results=sizes)
+
+
+async def test_scores_for_information() -> None:
+    """What decides nothing has a score without a threshold, and ADK's status for it: amounts, metrics of
+    ours, the user's own; what cannot be had says why, and nothing of it keeps a case from passing."""
+    asked = {
+        **WORDS,
+        "tool_call_count_v1": None,
+        "token_usage_v1": {},
+        "safety_v1": {"information": True},
+        "length": {"information": True},
+    }
+    service = LocalEvalService(echo)
+    held = await all_of(service.perform_inference({"eval_set": ECHO}))
+    request = {"inference_results": held, "criteria": asked, "evaluators": [Length]}
+    for found in await all_of(service.evaluate(request)):
+        assert found.final_eval_status is EvalStatus.PASSED
+        overall = {one.metric_name: one for one in found.overall_eval_metric_results}
+        [turn] = found.eval_metric_result_per_invocation
+        of_turn = {one.metric_name: one for one in turn.eval_metric_results}
+        assert overall.keys() == of_turn.keys() == asked.keys()
+        for results in (overall, of_turn):
+            decides = results.pop("response_match_score")
+            assert decides.eval_status is EvalStatus.PASSED
+            assert {one.eval_status for one in results.values()} == {EvalStatus.INFORMATIONAL}
+            assert {one.threshold for one in results.values()} == {None}
+            assert results["tool_call_count_v1"].score == 0.0
+            assert results["length"].score is not None
+            assert results["token_usage_v1"].score is results["safety_v1"].score is None
+            assert results["token_usage_v1"].reason == "the agent reports no tokens"
+            assert "no model configured" in results["safety_v1"].reason

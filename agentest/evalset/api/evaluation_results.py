@@ -28,7 +28,8 @@ class EvalMetricResult:
     """A metric's score, None where there is none, and its status."""
 
     metric_name: str
-    threshold: float
+    threshold: float | None
+    """None for a score that decides nothing."""
     score: float | None
     eval_status: EvalStatus
     reason: str = ""
@@ -84,6 +85,22 @@ def turn_result(
     found = [results[name] for results in metrics if name in results]
     verdict = turn_verdict(name, threshold, found[0] if found else None)
     return metric_result(verdict, why(found[0]) if found else "the case expects nothing here to compare with")
+
+
+def turn_information(name: str, metrics: Iterable[Mapping[str, MetricResult]]) -> EvalMetricResult:
+    """A metric's result for one invocation, where it decides nothing; `metrics` as for `turn_result`."""
+    found = next((results[name] for results in metrics if name in results), None)
+    score = found.number if isinstance(found, Score) else None
+    return _information(name, score, why(found) if found else "there is no score for this invocation")
+
+
+def overall_information(name: str, scenario: ScenarioResult) -> EvalMetricResult:
+    """A metric's result for the case, where it decides nothing."""
+    return _information(name, scenario.averages.get(name), overall_reason(name, scenario))
+
+
+def _information(name: str, score: float | None, reason: str) -> EvalMetricResult:
+    return EvalMetricResult(name, None, score, EvalStatus.INFORMATIONAL, reason)
 
 
 def overall_reason(name: str, scenario: ScenarioResult) -> str:

@@ -10,10 +10,13 @@ from typing import Any
 
 from agentest.evalset.api.evaluation_results import (
     EvalCaseResult,
+    EvalMetricResult,
     EvalMetricResultPerInvocation,
     eval_status,
     metric_result,
+    overall_information,
     overall_reason,
+    turn_information,
     turn_result,
 )
 from agentest.evalset.api.in_process import AgentLike, configuration, criteria_of, mocks, read_set
@@ -30,7 +33,7 @@ from agentest.evalset.formats.criteria import Criteria
 from agentest.evalset.formats.model import EvalCase, EvalSet
 from agentest.evalset.metrics.own_grader import actual_invocations
 from agentest.evalset.planning import eval_plan
-from agentest.results import ConversationResult, ScenarioResult
+from agentest.results import ConversationResult, MetricResult, ScenarioResult
 from agentest.run.prepare import Request, prepared_for
 from agentest.transcript import Blame, Conversation, Ending, Failure
 
@@ -125,8 +128,8 @@ def _case_result(scenario: ScenarioResult, one: InferenceResult) -> EvalCaseResu
         eval_id=one.eval_case_id,
         final_eval_status=eval_status(scenario.verdict.status),
         overall_eval_metric_results=[
-            metric_result(verdict, overall_reason(verdict.name, scenario))
-            for verdict in scenario.metric_verdicts
+            *(metric_result(one, overall_reason(one.name, scenario)) for one in scenario.metric_verdicts),
+            *(overall_information(name, scenario) for name in scenario.information),
         ],
         eval_metric_result_per_invocation=[
             invocation
@@ -148,10 +151,16 @@ def _invocations(
         EvalMetricResultPerInvocation(
             invocation,
             expected[n] if n < len(expected) else None,
-            [
-                turn_result(name, threshold, (metrics.get(n, {}), conversation.metrics))
-                for name, threshold in scenario.thresholds.items()
-            ],
+            _metric_results(scenario, (metrics.get(n, {}), conversation.metrics)),
         )
         for n, invocation in enumerate(actual)
+    ]
+
+
+def _metric_results(
+    scenario: ScenarioResult, metrics: Sequence[Mapping[str, MetricResult]]
+) -> list[EvalMetricResult]:
+    return [
+        *(turn_result(name, threshold, metrics) for name, threshold in scenario.thresholds.items()),
+        *(turn_information(name, metrics) for name in scenario.information),
     ]

@@ -168,6 +168,7 @@ class _CustomCriterion(BaseModel):
 
     threshold: float | None = None
     """None: the metric's default."""
+    information: bool = False
 
 
 class _BuiltinCriterion(Judges):
@@ -352,9 +353,10 @@ def _criterion(
     if metric in custom:
         base = _checked(_CustomCriterion, written, source, "criteria", metric)
         if base.threshold is None:
-            return Criterion(metric, _NOT_GIVEN, written=_without_threshold(written, metric, source))
-        threshold = _within(base.threshold, custom[metric].bounds(), metric, source)
-        return Criterion(metric, threshold, written=written)
+            threshold, written = _NOT_GIVEN, _without_threshold(written, metric, source)
+        else:
+            threshold = _within(base.threshold, custom[metric].bounds(), metric, source)
+        return Criterion(metric, threshold, information=base.information, written=written)
     if metric not in ADK_METRICS:
         raise UsageError(f"{source}: criteria: {_unknown_metric(metric, custom)}")
     return _builtin(ADK_METRICS[metric], written, source, folder)

@@ -24,6 +24,8 @@ class EvalStatus(IntEnum):
     PASSED = 1
     FAILED = 2
     NOT_EVALUATED = 3
+    INFORMATIONAL = 4
+    """There is a score, or none, and it decides nothing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,10 @@ class OwnMetric:
     experimental: bool = False
 
 
+_DECIDES_NOTHING = 1.0
+"""What code is told as its threshold where nobody names one, because the score is for information alone."""
+
+
 def own_metrics(
     criteria: Criteria, root: Path, given: Mapping[str, Code] = MappingProxyType({})
 ) -> tuple[Criteria, dict[str, OwnMetric]]:
@@ -231,10 +235,12 @@ def _completed(criterion: Criterion, own: OwnMetric, source: str) -> Criterion:
     """The criterion with the metric's default threshold where it gives none. Raises UsageError."""
     where = f"{source}: criteria.{criterion.metric}.threshold"
     if not criterion.has_threshold:
-        if own.threshold is None:
+        least = _DECIDES_NOTHING if own.threshold is None and criterion.information else own.threshold
+        if least is None:
             raise UsageError(f"{where}: is missing, and {own.name} has no default; give one")
-        written = {**criterion.written, "threshold": own.threshold}
-        criterion = replace(criterion, threshold=own.threshold, written=written)
+        criterion = replace(criterion, threshold=least, written={**criterion.written, "threshold": least})
+        if criterion.information:
+            return criterion
     if own.interval and criterion.threshold not in own.interval:
         raise UsageError(f"{where}: must be {own.interval}, found {criterion.threshold!r}")
     return criterion

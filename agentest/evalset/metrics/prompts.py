@@ -148,11 +148,12 @@ def match_question(reference: str) -> str:
     return fill(MATCH, {"reference": block("reference", reference)})
 
 
-def rubric_question(rubrics: Sequence[Rubric], *, of_tools: bool) -> str:
-    """Which of the rubrics, numbered from 1, are fulfilled."""
+def rubric_question(rubrics: Sequence[Rubric], facts: AgentFacts = NOTHING_KNOWN, *, of_tools: bool) -> str:
+    """Which of the rubrics, numbered from 1, are fulfilled; the judge is shown what the agent was told."""
     blocks = [block(f"property {n}", r.rubric_content.text_property) for n, r in enumerate(rubrics, 1)]
     question = _TOOL_PROPERTIES if of_tools else _REPLY_PROPERTIES
-    return fill(_PROPERTIES, {"question": question, "properties": "\n\n".join(blocks)})
+    asked = fill(_PROPERTIES, {"question": question, "properties": "\n\n".join(blocks)})
+    return "\n\n".join([*fact_blocks(facts).values(), asked])
 
 
 def grounding_question(sentences: Sequence[str], source: str, facts: AgentFacts = NOTHING_KNOWN) -> str:
