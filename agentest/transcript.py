@@ -161,6 +161,8 @@ class Turn:
     """Why the state could not be read, where the agent should tell of it."""
     attachments: tuple[Attached, ...] = ()
     """What the user sent along."""
+    model_calls: int | None = None
+    """How often the agent asked its model; None: it does not tell."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,8 @@ class AgentReply:
     usage: Usage = field(default_factory=Usage)
     latency_ms: float = 0.0
     retries: int = 0
+    model_calls: int | None = None
+    """How often it asked its model for this; None: it does not tell."""
     observed: tuple[ToolCall, ...] = ()
     """Calls that the agent has made and answered itself, where its protocol reports them."""
     remarks: tuple[Remark, ...] = ()

@@ -56,6 +56,7 @@ class _Progress:
     attachments: tuple[Attached, ...] = ()
     latency_ms: float = 0.0
     usage: Usage = field(default_factory=Usage)
+    model_calls: int | None = None
     retries: int = 0
     requests: int = 0
     remarks: list[Remark] = field(default_factory=list)
@@ -94,6 +95,7 @@ class _Progress:
             self.state,
             self.state_error,
             self.attachments,
+            self.model_calls,
         )
 
     def unfinished(self, calls: tuple[ToolCall, ...]) -> UnfinishedTurn:
@@ -258,6 +260,8 @@ class TurnLoop:
             self._initial_state = reply.state_before
         turn.latency_ms += reply.latency_ms
         turn.usage += reply.usage + recording.usage
+        if reply.model_calls is not None:
+            turn.model_calls = (turn.model_calls or 0) + reply.model_calls
         turn.count_retries(reply.retries)
         return reply
 

@@ -642,6 +642,21 @@ def test_usage() -> None:
     assert read_run(events, 0).usage == Usage(12, 3, 2)
 
 
+def test_model_calls() -> None:
+    """Each whole event that names its model or its tokens is one answer of a model; where none does, how
+    often the agent asked is not known, and not 0."""
+    told = [
+        event(text("x"), usageMetadata={"promptTokenCount": 7}),
+        event(text("y"), partial=True, modelVersion="m"),
+        event(text("y"), modelVersion="m", usageMetadata={}),
+        event(text("z"), usageMetadata=True),
+    ]
+    assert read_run(told, 0).model_calls == 2
+    assert read_run(told[-1:], 0).model_calls is None
+    reply, _ = asked(created(), http(json.dumps(told).encode()))
+    assert reply.model_calls == 2
+
+
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),

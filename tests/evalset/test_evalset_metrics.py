@@ -340,9 +340,9 @@ def amounts(metric: str, *turns: Turn) -> Graded:
 
 def test_what_turns_cost() -> None:
     """Calls, tokens and seconds are counted by turn, with a reason that names the unit; tokens that an agent
-    does not report are not 0, and how often it asked its model nobody tells."""
+    does not report are not 0, and nor is how often it asked its model."""
     turns = (
-        turn(0, tool_calls=(tool_call(), tool_call("book"))),
+        turn(0, tool_calls=(tool_call(), tool_call("book")), model_calls=3),
         turn(1, usage=Usage(), latency_ms=2500),
     )
     assert scores(amounts("tool_call_count_v1", *turns)) == {0: 2.0, 1: 0.0}
@@ -351,5 +351,6 @@ def test_what_turns_cost() -> None:
     assert amounts("token_usage_v1", turns[0]).turns[0] == Score(15.0, "tokens: 15")
     unreported = amounts("token_usage_v1", turns[1])
     assert unreported == Graded(whole=Skipped("the agent reports no tokens"))
-    unknown = amounts("inference_call_count_v1", *turns)
+    assert scores(amounts("inference_call_count_v1", *turns)) == {0: 3.0}
+    unknown = amounts("inference_call_count_v1", turns[1])
     assert unknown == Graded(whole=Skipped("the agent does not tell how often it asks its model"))

@@ -76,6 +76,7 @@ class AdkModuleClient:
         return AgentReply(
             run.text,
             usage=run.usage,
+            model_calls=run.model_calls,
             latency_ms=timed.latency_ms,
             observed=run.calls,
             remarks=run.remarks,

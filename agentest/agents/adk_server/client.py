@@ -96,6 +96,7 @@ def _reply(answered: HttpAnswer[list[Any]], retries: int, turn_index: int, strea
     return AgentReply(
         run.text,
         usage=run.usage,
+        model_calls=run.model_calls,
         latency_ms=answered.latency_ms,
         retries=retries,
         observed=run.calls,

@@ -35,6 +35,8 @@ class Run:
     problem: str | None = None
     author: str = _UNNAMED
     """Who gave the reply."""
+    model_calls: int | None = None
+    """How many events are a model's answer; None where none says that it is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,8 @@ class _Event:
     final: bool
     usage: Usage
     error: str | None
+    of_a_model: bool
+    """Whether a model has answered: it says which, or what that took."""
 
     @property
     def text(self) -> str:
@@ -108,6 +112,7 @@ def read_run(items: Sequence[Any], turn_index: int, streamed: bool = False) -> R
         usage=sum((event.usage for event in events), Usage()),
         problem=problem,
         author=last.author if last else events[-1].author if events else _UNNAMED,
+        model_calls=sum(event.of_a_model for event in events) or None,
     )
 
 
@@ -135,7 +140,9 @@ def _event(item: Any) -> _Event | None:
     if author.lower() == _USER or (item.get("partial") is True and not error):
         return None
     parts = _parts(item)
-    return _Event(author, parts, error is not None or _is_final(item, parts), _usage(item), error)
+    final = error is not None or _is_final(item, parts)
+    of_a_model = isinstance(item.get("usageMetadata"), Mapping) or isinstance(item.get("modelVersion"), str)
+    return _Event(author, parts, final, _usage(item), error, of_a_model)
 
 
 def _error(event: Mapping[str, Any]) -> str | None:

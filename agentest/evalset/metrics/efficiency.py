@@ -52,12 +52,12 @@ class ToolCallCount(_Amount):
 
 
 class InferenceCallCount(_Amount):
-    """`inference_call_count_v1`: calls of the agent to its model a turn, where its protocol tells them."""
+    """`inference_call_count_v1`: calls of the agent to its model a turn, where it tells them."""
 
     __slots__ = ()
 
-    def _amount(self, turn: Turn) -> float | None:  # noqa: ARG002 - nothing tells them yet
-        return None
+    def _amount(self, turn: Turn) -> float | None:
+        return None if turn.model_calls is None else float(turn.model_calls)
 
     def _unit(self) -> str:
         return "model calls"
