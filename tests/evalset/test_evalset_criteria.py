@@ -17,11 +17,11 @@ from agentest.evalset.formats.criteria import (
     Criteria,
     Criterion,
     CustomMetric,
-    MatchType,
     UserSimulator,
     parse_criteria,
     read_criteria,
 )
+from agentest.evalset.formats.match_type import MatchType
 from agentest.evalset.formats.model import Rubric, RubricContent
 from agentest.metrics import ADK_METRICS
 from agentest.support.spelling import snake_case

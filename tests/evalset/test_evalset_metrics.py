@@ -11,7 +11,8 @@ from builders import tool_call, turn
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentest.evalset.formats.criteria import Criterion, MatchType
+from agentest.evalset.formats.criteria import Criterion
+from agentest.evalset.formats.match_type import MatchType
 from agentest.evalset.formats.model import (
     ConversationScenario,
     EvalCase,

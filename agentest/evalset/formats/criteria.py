@@ -10,9 +10,8 @@ import sys
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -21,19 +20,19 @@ from pydantic import (
     ConfigDict,
     Field,
     Strict,
-    ValidationError,
     model_validator,
 )
 
 from agentest.config.wishes import NO_SAMPLING, ModelWish, Sampling
 from agentest.errors import UsageError
+from agentest.evalset.formats.checked import checked
 from agentest.evalset.formats.judge_options import CriteriaObject as _CriteriaObject
 from agentest.evalset.formats.judge_options import JudgeOptions, Judges
+from agentest.evalset.formats.match_type import MatchType, as_match_type
 from agentest.evalset.formats.model import Rubric
 from agentest.evalset.formats.model_config import ModelConfig
 from agentest.evalset.formats.policy import not_blank, policy_text
 from agentest.metrics import ADK_METRICS, MetricDefinition
-from agentest.support.json_text import safe_repr
 from agentest.support.spelling import nearest, snake_case
 
 CRITERIA_FILE = "test_config.json"
@@ -43,14 +42,6 @@ MAX_INVOCATIONS = 20
 _NOT_GIVEN = math.inf
 """Stands for a threshold that is not given. No score reaches it: nothing can pass by it."""
 _UNBOUNDED = (-sys.float_info.max, sys.float_info.max)
-
-
-class MatchType(StrEnum):
-    """How tool calls are compared."""
-
-    EXACT = "EXACT"
-    IN_ORDER = "IN_ORDER"
-    ANY_ORDER = "ANY_ORDER"
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,16 +135,6 @@ DEFAULT = Criteria(
 )
 
 
-def _match_type(value: object) -> MatchType:
-    names = list(MatchType)
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(names):
-        return names[value]
-    name = re.sub("[- ]", "_", value.strip().upper()) if isinstance(value, str) else ""
-    if name in MatchType.__members__:
-        return MatchType[name]
-    raise ValueError("must be " + ", ".join(f"{name.value} or {n}" for n, name in enumerate(names)))
-
-
 def _ids_differ(rubrics: tuple[Rubric, ...]) -> tuple[Rubric, ...]:
     for rubric_id, count in Counter(rubric.rubric_id for rubric in rubrics).items():
         if count > 1:
@@ -176,7 +157,7 @@ class _BuiltinCriterion(Judges):
     information: bool = False
     policy: Annotated[str, AfterValidator(not_blank)] | None = None
     policy_file: Annotated[str, AfterValidator(not_blank)] | None = None
-    match_type: Annotated[MatchType, BeforeValidator(_match_type)] = MatchType.EXACT
+    match_type: Annotated[MatchType, BeforeValidator(as_match_type)] = MatchType.EXACT
     ignore_args: bool = False
     judge_model_options: JudgeOptions = JudgeOptions()
     rubrics: Annotated[tuple[Rubric, ...], Strict(False), AfterValidator(_ids_differ)] = ()
@@ -315,9 +296,9 @@ def parse_criteria(data: Mapping[str, Any], source: str, folder: Path = Path()) 
     Keys may be in either spelling. `source` names the file in errors, and files that it names are relative
     to `folder`. Raises UsageError.
     """
-    file = _checked(_File, {"criteria": data} if _is_bare(data) else data, source)
+    file = checked(_File, {"criteria": data} if _is_bare(data) else data, source)
     custom = {
-        name: _checked(_CustomMetric, metric, source, "custom_metrics", name)
+        name: checked(_CustomMetric, metric, source, "custom_metrics", name)
         for name, metric in (file.custom_metrics or {}).items()
     }
     return Criteria(
@@ -351,7 +332,7 @@ def _criterion(
     written = {"threshold": value} if isinstance(value, str | int | float | None) else value
     written = _with_threshold(metric, written)
     if metric in custom:
-        base = _checked(_CustomCriterion, written, source, "criteria", metric)
+        base = checked(_CustomCriterion, written, source, "criteria", metric)
         if base.threshold is None:
             threshold, written = _NOT_GIVEN, _without_threshold(written, metric, source)
         else:
@@ -366,7 +347,7 @@ def _builtin(metric: MetricDefinition, written: Mapping[str, Any], source: str, 
     bounds = metric.thresholds
     decides = bounds is not None and not (isinstance(written, Mapping) and written.get("information"))
     form = _BuiltinCriterion if decides else _Informational
-    criterion = _checked(form, written, source, "criteria", metric.name)
+    criterion = checked(form, written, source, "criteria", metric.name)
     at = f"{source}: criteria.{metric.name}"
     if bounds is None and criterion.threshold is not None:
         raise UsageError(
@@ -414,34 +395,3 @@ def _within(threshold: float, bounds: tuple[float, float], metric: str, source: 
         return threshold
     expected = "be a finite number" if bounds == _UNBOUNDED else f"be from {low:g} to {high:g}"
     raise UsageError(f"{source}: criteria.{metric}.threshold: must {expected}, found {threshold!r}")
-
-
-_MESSAGES = {
-    "missing": "is missing",
-    "string_too_short": "must not be empty",
-    "extra_forbidden": "is not a key that is known here",
-    "model_type": "must be an object",
-    "dict_type": "must be an object",
-    "dataclass_type": "must be an object",
-    "tuple_type": "must be a list",
-}
-_S = TypeVar("_S", bound=BaseModel)
-
-
-def _checked(section: type[_S], data: object, source: str, *at: str) -> _S:
-    """The data as a section. Raises UsageError, which says where in the file the first mistake is."""
-    try:
-        return section.model_validate(data)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
-    names = (snake_case(part) if isinstance(part, str) else str(part) for part in first["loc"])
-    path = ".".join([*at, *names])
-    message = _MESSAGES.get(first["type"]) or first["msg"].replace("Input should", "must")
-    value = _shortened(safe_repr(first["input"]))
-    raise UsageError(
-        f"{source}: {path + ': ' if path else ''}{message.removeprefix('Value error, ')}; found {value}"
-    )
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= 80 else text[:79] + "…"

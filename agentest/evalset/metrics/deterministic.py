@@ -10,7 +10,8 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from agentest.evalset.formats.criteria import Criterion, MatchType
+from agentest.evalset.formats.criteria import Criterion
+from agentest.evalset.formats.match_type import MatchType
 from agentest.evalset.formats.model import FunctionCall, Invocation, text_of, tool_calls
 from agentest.evalset.metrics.base import CriterionGrader
 from agentest.evalset.metrics.rouge import Overlap, rouge1
