@@ -19,8 +19,8 @@ def dry_run(prepared: Prepared) -> Iterator[str]:
         yield "offline: no model is configured, so no model is asked"
     estimates = estimate(
         prepared.plan.units,
-        user=prepared.user is not None,
-        judge=prepared.judge is not None,
+        user=prepared.asks("user"),
+        judge=prepared.asks("judge"),
         samples=judge.samples,
         batch=judge.batch,
     )

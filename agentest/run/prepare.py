@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from agentest.config.config import REPORTERS, Config
 from agentest.config.fields import check_name
@@ -60,6 +60,11 @@ class Prepared:
     def concurrency(self) -> int:
         """Conversations under way at once."""
         return self.request.options.concurrency or self.loaded.config.concurrency
+
+    def asks(self, role: Literal["user", "judge"]) -> bool:
+        """Whether a model plays this role anywhere in the run."""
+        configured = self.user if role == "user" else self.judge
+        return configured is not None or any(wish.role == role for wish in self.named)
 
     @property
     def model_names(self) -> dict[str, str | None]:

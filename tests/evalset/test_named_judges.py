@@ -194,6 +194,15 @@ def test_a_run_without_a_model_asks_nobody(project: Project) -> None:
         assert not model.received
 
 
+def test_a_dry_run_counts_named_judges(project: Project) -> None:
+    """What a named judge would be asked is counted in a run of which only the user is configured."""
+    named(project, {"safety_v1": {"threshold": 1, "judge_model": "gpt-4", "num_samples": 3}})
+    project.config("http://127.0.0.1:9/", user={"model": "ollama/llama3.2"})
+    counted = evaluate(project, "--dry-run", OPENAI_API_KEY="sk-openai-key").stdout.splitlines()
+    assert counted[1].split() == ["0", "3", "0", "3", "price"]
+    assert evaluate(project, "--dry-run").stdout.splitlines()[1].split() == ["0", "0", "0", "0", "price"]
+
+
 def test_the_service_asks_the_judge_that_a_metric_names(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
