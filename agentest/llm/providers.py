@@ -9,11 +9,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from agentest.config.config import Config
-from agentest.config.fields import check_headers, check_url
 from agentest.config.models import JudgeSettings, ModelSettings, ProviderOptions
 from agentest.config.wishes import Sampling
 from agentest.errors import ConfigError
 from agentest.http.guard import literal
+from agentest.llm.access import DIRECT, LITELLM_KEYS, azure, direct, key_of, litellm_key
 
 REQUESTS_PER_CONVERSATION = 10
 """How many requests to a model there may be for each conversation under way, unless settings say it."""
@@ -62,46 +62,7 @@ class ModelSpec:
         return self.max_concurrency or each * conversations
 
 
-class MissingAccess(ConfigError):
-    """Something that a model needs is not there. `what`: a key, in words."""
-
-    def __init__(self, message: str, what: str) -> None:
-        super().__init__(message)
-        self.what = what
-
-
-@dataclass(frozen=True, slots=True)
-class _Direct:
-    """A provider that speaks OpenAI's protocol."""
-
-    base_url: str
-    base_variables: tuple[str, ...] = ()
-    key_variable: str | None = None
-    key_required: bool = True
-    path: str = ""
-    """Ends every base URL; users write it without, as the provider's own documentation does."""
-
-
-_DIRECT: dict[str, _Direct] = {
-    "openai": _Direct("https://api.openai.com/v1", ("OPENAI_BASE_URL", "OPENAI_API_BASE"), "OPENAI_API_KEY"),
-    "ollama": _Direct("http://localhost:11434/v1", ("OLLAMA_API_BASE",), None, False, "/v1"),
-    "ollama_chat": _Direct("http://localhost:11434/v1", ("OLLAMA_API_BASE",), None, False, "/v1"),
-    "lm_studio": _Direct("http://localhost:1234/v1", ("LM_STUDIO_API_BASE",), "LM_STUDIO_API_KEY", False),
-    "hosted_vllm": _Direct(
-        "http://localhost:8000/v1", ("HOSTED_VLLM_API_BASE",), "HOSTED_VLLM_API_KEY", False
-    ),
-    "llamafile": _Direct("http://localhost:8080/v1", ("LLAMAFILE_API_BASE",), "LLAMAFILE_API_KEY", False),
-    "openrouter": _Direct("https://openrouter.ai/api/v1", ("OPENROUTER_API_BASE",), "OPENROUTER_API_KEY"),
-    "groq": _Direct("https://api.groq.com/openai/v1", ("GROQ_API_BASE",), "GROQ_API_KEY"),
-    "deepseek": _Direct("https://api.deepseek.com/v1", ("DEEPSEEK_API_BASE",), "DEEPSEEK_API_KEY"),
-    "mistral": _Direct("https://api.mistral.ai/v1", ("MISTRAL_API_BASE",), "MISTRAL_API_KEY"),
-    "xai": _Direct("https://api.x.ai/v1", ("XAI_API_BASE",), "XAI_API_KEY"),
-}
-
 _OWN_MACHINES = frozenset({"ollama", "ollama_chat"})
-
-_AZURE_VERSION = "2024-10-21"
-"""The newest that is not a preview and takes a JSON Schema as response format."""
 
 _DEFAULT_MODEL = {
     "openai": "openai/gpt-5-mini",
@@ -110,13 +71,6 @@ _DEFAULT_MODEL = {
     "ollama": "ollama/llama3.2",
 }
 
-_LITELLM_KEYS = {
-    "anthropic": ("ANTHROPIC_API_KEY",),
-    "gemini": ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
-    "cohere": ("COHERE_API_KEY",),
-    "together_ai": ("TOGETHERAI_API_KEY",),
-    "fireworks_ai": ("FIREWORKS_AI_API_KEY", "FIREWORKS_API_KEY"),
-}
 _FAMILIES = {
     "chatgpt-": "openai",
     "gpt-": "openai",
@@ -131,7 +85,7 @@ _RESOURCES = frozenset({"apigee", "projects", "publishers"})
 """What begins the name of a resource in Google's cloud, which says nothing of how to reach it from here."""
 _SPELLING = {"google": "gemini"}
 # Besides these, whatever stands before a slash may be a part of a model's name (`meta-llama/Llama-3.2-1B`).
-_PREFIXES = frozenset({*_DIRECT, *_LITELLM_KEYS, "azure", "azure_ai", "bedrock", "vertex_ai", "huggingface"})
+_PREFIXES = frozenset({*DIRECT, *LITELLM_KEYS, "azure", "azure_ai", "bedrock", "vertex_ai", "huggingface"})
 
 
 def resolve(
@@ -271,13 +225,13 @@ def _spec(
                 "provider openai-compatible needs provider_options.base_url, the URL before /chat/completions"
             )
         prefix, rest = "", name
-        base_url, api_key = options.base_url, _key(name, options, environ, ())
+        base_url, api_key = options.base_url, key_of(name, options, environ, ())
     elif prefix == "azure" and provider != "litellm":
-        base_url, api_key = _azure(rest, name, options, environ)
-    elif prefix in _DIRECT and provider != "litellm":
-        base_url, api_key = _direct(prefix, name, options, environ)
+        base_url, api_key = azure(rest, name, options, environ)
+    elif prefix in DIRECT and provider != "litellm":
+        base_url, api_key = direct(prefix, name, options, environ)
     else:
-        base_url, api_key, rest = "", _litellm_key(prefix, name, options, environ), name
+        base_url, api_key, rest = "", litellm_key(prefix, name, options, environ), name
     return ModelSpec(
         name=name,
         model=rest,
@@ -335,87 +289,4 @@ def _family(model: str) -> str:
     raise ConfigError(
         f"model {model!r} names no provider; write it as provider/model, "
         f"like openai/gpt-5-mini or ollama/{model}"
-    )
-
-
-def _direct(
-    prefix: str, name: str, options: ProviderOptions, environ: Mapping[str, str]
-) -> tuple[str, str | None]:
-    provider = _DIRECT[prefix]
-    base_url = options.base_url or _base_url_from(environ, provider.base_variables) or provider.base_url
-    if provider.path and not base_url.rstrip("/").endswith(provider.path):
-        base_url = base_url.rstrip("/").removesuffix("/api") + provider.path
-    variables = (provider.key_variable,) if provider.key_variable else ()
-    api_key = _key(name, options, environ, variables)
-    if provider.key_required and not api_key and base_url.rstrip("/") == provider.base_url:
-        raise _missing_key(name, provider.key_variable or "")
-    return base_url, api_key
-
-
-def _azure(
-    deployment: str, name: str, options: ProviderOptions, environ: Mapping[str, str]
-) -> tuple[str, str]:
-    """Azure's OpenAI-shaped endpoints: `…/openai/v1` as it is, else the deployment's own, with a version."""
-    base_url = options.base_url or _base_url_from(environ, ("AZURE_API_BASE",))
-    api_key = _key(name, options, environ, ("AZURE_API_KEY",))
-    if not base_url:
-        raise MissingAccess(
-            f"model {name} needs the resource's URL: set AZURE_API_BASE or provider_options.base_url",
-            "AZURE_API_BASE in the environment",
-        )
-    if not api_key:
-        raise _missing_key(name, "AZURE_API_KEY")
-    if "/openai/" in urlsplit(base_url).path:
-        return base_url, api_key
-    version = environ.get("AZURE_API_VERSION") or _AZURE_VERSION
-    return f"{base_url.rstrip('/')}/openai/deployments/{deployment}?api-version={version}", api_key
-
-
-def _base_url_from(environ: Mapping[str, str], variables: tuple[str, ...]) -> str | None:
-    for variable in variables:
-        value = environ.get(variable, "").strip()
-        if value:
-            try:
-                return check_url(value)
-            except ValueError as error:
-                raise ConfigError(f"the environment variable {variable} {error}") from None
-    return None
-
-
-def _key(
-    name: str, options: ProviderOptions, environ: Mapping[str, str], variables: tuple[str, ...]
-) -> str | None:
-    """The key of the options, or of the first variable that holds one. Raises ConfigError for a bad one."""
-    sources = {"provider_options.api_key": options.api_key, **{v: environ.get(v) for v in variables}}
-    for source, value in sources.items():
-        key = (value or "").strip()
-        if not key:
-            continue
-        try:
-            check_headers({"authorization": key})
-        except ValueError:
-            raise ConfigError(
-                f"model {name}: the key in {source} has a line break or another character "
-                "that HTTP does not allow"
-            ) from None
-        return key
-    return None
-
-
-def _litellm_key(prefix: str, name: str, options: ProviderOptions, environ: Mapping[str, str]) -> str | None:
-    variables = _LITELLM_KEYS.get(prefix, ())
-    direct = _DIRECT.get(prefix)
-    if direct and direct.key_variable and direct.key_required and not options.base_url:
-        variables = (direct.key_variable,)
-    key = _key(name, options, environ, variables)
-    if variables and not key:
-        raise _missing_key(name, " or ".join(variables))
-    return key
-
-
-def _missing_key(name: str, variable: str) -> MissingAccess:
-    return MissingAccess(
-        f"model {name} needs a key: set the environment variable {variable}, "
-        "or run without a model with --offline",
-        f"{variable} in the environment",
     )

@@ -8,8 +8,8 @@ from dataclasses import dataclass, fields
 from agentest.config.config import Config
 from agentest.config.wishes import ModelWish, Sampling
 from agentest.errors import ConfigError
+from agentest.llm.access import MissingAccess
 from agentest.llm.providers import (
-    MissingAccess,
     ModelSpec,
     litellm_name,
     recorded,

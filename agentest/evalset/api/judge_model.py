@@ -14,10 +14,11 @@ from agentest.errors import ConfigError
 from agentest.evalset.api.in_process import warn
 from agentest.evalset.formats.criteria import Criterion
 from agentest.evalset.planning import loaded_with
+from agentest.llm.access import MissingAccess
 from agentest.llm.live import Patience
 from agentest.llm.open import ModelTerms, open_models, scripted
 from agentest.llm.port import ChatModel, Ledger, Model
-from agentest.llm.providers import MissingAccess, ModelSpec, litellm_name, resolve, sampled
+from agentest.llm.providers import ModelSpec, litellm_name, resolve, sampled
 from agentest.run.named_models import Configured, named_models
 from agentest.run.prepare import MODEL_VARIABLE
 
