@@ -16,7 +16,7 @@ nox.options.sessions = ["lint", "types", "layers", "tests", "local_model", "adk"
 GROUPS = nox.project.load_toml(Path(__file__).with_name("pyproject.toml"))["dependency-groups"]
 LOCAL_MODEL_TIMEOUT_S = 120
 ADK = "google-adk[eval]==2.13.0"
-ADK_TIMEOUT_S = 900
+ADK_TIMEOUT_S = 1800
 
 
 def _install(session: nox.Session, *groups: str) -> None:

@@ -294,6 +294,10 @@ class AdkModuleAgent(AnyAgent):
     def address(self) -> str:
         return f"google-adk agent {self.module}"
 
+    @property
+    def state_refusal(self) -> str | None:
+        return None
+
     @field_validator("module", mode="before")
     @classmethod
     def _module_or_agent(cls, value: Any) -> Any:

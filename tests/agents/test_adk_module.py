@@ -18,7 +18,7 @@ from typing import Any
 
 import anyio
 import pytest
-from evalset_documents import case, eval_set, invocation, text, use
+from evalset_documents import case, eval_set, invocation, message, text, use
 from project import DEADLINE_S, Project, clean_environment
 
 from agentest import call, scenario
@@ -31,7 +31,7 @@ from agentest.evalset import AgentEvaluator, EvaluationFailed
 from agentest.evalset.api.in_process import configuration
 from agentest.http.client import open_client
 from agentest.messages import UserText
-from agentest.results import RunResult
+from agentest.results import RunResult, Status
 from agentest.scenarios.definition import Session
 from agentest.sight import SeenBy
 from agentest.testing import run_scenarios
@@ -86,10 +86,17 @@ def opened(module: Any, **settings: Any) -> Any:
     return anyio.run(go)
 
 
-def run(*turns: str, copies: int = 1, agent: dict[str, Any] | None = None, **options: Any) -> RunResult:
+def run(
+    *turns: str,
+    copies: int = 1,
+    agent: dict[str, Any] | None = None,
+    one_by_one: bool = False,
+    **options: Any,
+) -> RunResult:
     made = scenario("s", turns=list(turns), conversations_per_scenario=copies, **options)
     settings = {"type": "adk_module", "module": "my_agent", **(agent or {})}
-    return run_scenarios([made], agent=settings, request_timeout_ms=20_000)
+    concurrency = 1 if one_by_one else 20
+    return run_scenarios([made], agent=settings, request_timeout_ms=60_000, concurrency=concurrency)
 
 
 def held(result: RunResult) -> Conversation:
@@ -182,7 +189,12 @@ def test_a_test_of_google_adks_users(project: Project) -> None:
     project.write("test_orders.py", TESTS)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_orders.py"]
     done = subprocess.run(
-        command, cwd=project.root, env=clean_environment(), capture_output=True, text=True, timeout=DEADLINE_S
+        command,
+        cwd=project.root,
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        timeout=10 * DEADLINE_S,
     )
     assert "2 passed" in done.stdout, done.stdout + done.stderr
 
@@ -329,6 +341,8 @@ def test_state_is_read_back_and_time_is_bounded(project: Project) -> None:
                 state = dict(reply.state or {})
                 assert "object" in state.pop("thing")
                 assert state == {"cart": ["pen"], "seen": turn + 2, "stage": "one"}
+                assert reply.state_before == (None if turn else {"cart": ["pen"], "seen": 1})
+                assert reply.author == "one"
                 assert reply.text == "Hello"
             with pytest.raises(
                 NoReply, match="the google-adk agent of agent 'bot' did not answer within 2 s"
@@ -340,6 +354,42 @@ def test_state_is_read_back_and_time_is_bounded(project: Project) -> None:
 
     anyio.run(go)
 
+
+@marked
+def test_the_state_of_a_session(project: Project) -> None:
+    """A scenario gives a session its state and asserts it in the end; one that exists keeps its own."""
+    given = {"state": {"customer": "Zoe", "user:tier": "gold"}}
+    after = {"bookings": 1, "customer": "Zoe", "user:tier": "gold"}
+    result = run("Book Friday at 15:00", session=given, final_session_state=after)
+    assert result.scenarios[0].verdict.passed, result.scenarios[0].verdict.reasons
+    assert held(result).turns[0].agent_message == "Zoe, friday at 15:00 is yours (booking 1)."
+    missed = run("Book Friday at 15:00", session=given, final_session_state={"bookings": 2})
+    assert missed.scenarios[0].verdict.status is Status.FAILED
+    pinned = {"state": {"bookings": 3}, "session_id": "one"}
+    again = run("Book Friday at 15:00", copies=2, one_by_one=True, session=pinned)
+    verdict = again.scenarios[0].verdict
+    assert verdict.status is Status.ERRORED, verdict
+    assert "the session 'one' exists already and keeps its own state" in verdict.reasons[0].message
+
+
+@marked
+def test_a_file_of_a_message(project: Project) -> None:
+    """Files of a user's message reach the agent with the text."""
+    project.write("other.py", OTHER + SEES)
+    parts = [{"text": "Look:"}, {"inline_data": {"mime_type": "text/plain", "data": "aGk="}}]
+    looks = eval_set(
+        "l", case("l", {"user_content": {"parts": parts}, "final_response": message("model", "hi")})
+    )
+    anyio.run(lambda: AgentEvaluator.evaluate_eval_set("other", looks, {"response_match_score": 1.0}, 1))
+
+
+SEES = """
+class Sees(Says):
+    async def _run_async_impl(self, ctx):
+        yield self._event(types.Part(text=ctx.user_content.parts[1].inline_data.data.decode()), ctx)
+
+root_agent = Sees(name="eyes")
+"""
 
 FACTORY = """
 async def get_agent_async():

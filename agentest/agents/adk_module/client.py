@@ -8,15 +8,19 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
 from agentest.agents.adk_module.finding import Found, find_agent, load_google_adk
+from agentest.agents.adk_server.content import user_content
 from agentest.agents.adk_server.events import Run, read_run
+from agentest.agents.adk_server.sessions import holds, other_state
 from agentest.agents.in_time import answer_in_time
 from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
+from agentest.agents.reading import shown
 from agentest.config.agents import AdkModuleAgent
-from agentest.errors import AgentError, AgentestError, ConfigError
+from agentest.errors import AgentError, AgentestError, ConfigError, SessionMismatch
 from agentest.messages import Message, UserText
 from agentest.scenarios.definition import Session
 from agentest.support.calling import Steps, words_of
@@ -45,8 +49,18 @@ async def _close(client: AdkModuleClient, on_note: Callable[[str], None]) -> Non
         on_note(f"agent {client.name!r}: closing it raised {type(error).__name__}: {words_of(error)}")
 
 
+@dataclass(frozen=True, slots=True)
+class _States:
+    """The state of a session before the agent's answer, where that was its first, and after it."""
+
+    before: Mapping[str, Any] | None
+    after: Mapping[str, Any]
+
+
 class AdkModuleClient:
     """Runs an agent. What it keeps of conversations is google-adk's: their sessions."""
+
+    takes_attachments = True
 
     def __init__(self, name: str, config: AdkModuleAgent, found: Found, timeout_s: float) -> None:
         self.name = name
@@ -56,15 +70,15 @@ class AdkModuleClient:
         self._runners: dict[str, Any] = {}
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
-        """The agent's answer to the last text of the user; the first turn creates the session.
+        """The agent's answer to the last message of the user; the first turn creates the session.
 
-        Raises NoReply, with the calls that were made before.
+        Raises NoReply, with the calls that were made before, and SessionMismatch.
         """
         events: list[Any] = []
-        text = next(message.text for message in reversed(messages) if isinstance(message, UserText))
+        said = next(message for message in reversed(messages) if isinstance(message, UserText))
 
-        def call(steps: Steps) -> Awaitable[Mapping[str, Any]]:
-            return steps.of(self._run(text, ctx, events))
+        def call(steps: Steps) -> Awaitable[_States]:
+            return steps.of(self._run(said, ctx, events))
 
         try:
             timed = await answer_in_time(call, self._timeout_s, "the google-adk agent", self.name)
@@ -80,23 +94,39 @@ class AdkModuleClient:
             latency_ms=timed.latency_ms,
             observed=run.calls,
             remarks=run.remarks,
-            state=timed.value,
+            author=run.author,
+            state=timed.value.after,
+            state_before=timed.value.before,
         )
 
-    async def _run(self, text: str, ctx: TurnContext, events: list[Any]) -> Mapping[str, Any]:
-        """Let the agent answer. Its events are kept as they come; returns the session's state afterwards."""
+    async def _run(self, said: UserText, ctx: TurnContext, events: list[Any]) -> _States:
+        """Let the agent answer. Its events are kept as they come."""
         session = ctx.session or Session()
         runner = self._runner(self._config.app_name or session.app_name or self._found.app_name)
         place = {"user_id": self._user_id(session), "session_id": ctx.session_id}
-        sessions, app = runner.session_service, {"app_name": runner.app_name}
-        if ctx.turn_index == 0 and await sessions.get_session(**app, **place) is None:
-            await sessions.create_session(**app, **place, state=dict(session.state))
-        types = import_module("google.genai.types")
-        said = types.Content(role="user", parts=[types.Part(text=text)])
-        async with aclosing(runner.run_async(**place, new_message=said)) as stream:
+        before = await self._begun(runner, place, session.state) if ctx.turn_index == 0 else None
+        message = import_module("google.genai.types").Content.model_validate_json(
+            json.dumps(user_content(said))
+        )
+        async with aclosing(runner.run_async(**place, new_message=message)) as stream:
             async for event in stream:
                 events.append(event.model_dump(mode="json", by_alias=True, exclude_none=True))
-        return _plain((await sessions.get_session(**app, **place)).state)
+        now = await runner.session_service.get_session(app_name=runner.app_name, **place)
+        return _States(before, _plain(now.state))
+
+    async def _begun(self, runner: Any, place: Mapping[str, str], asked: Mapping[str, Any]) -> dict[str, Any]:
+        """Create the session, or find that it exists already. Returns the state with which it begins.
+
+        Raises SessionMismatch where that is not what the scenario asks for.
+        """
+        app = {"app_name": runner.app_name}
+        session = await runner.session_service.get_session(**app, **place)
+        if session is not None and not holds(session.state, asked):
+            found = f"has the state {shown(_plain(session.state))}"
+            raise SessionMismatch(other_state(place["session_id"], asked, found))
+        if session is None:
+            session = await runner.session_service.create_session(**app, **place, state=dict(asked))
+        return _plain(session.state)
 
     def _user_id(self, session: Session) -> str:
         return self._config.user_id or session.user_id or _DEFAULT_USER

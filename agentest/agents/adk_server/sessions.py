@@ -77,7 +77,7 @@ class Sessions:
                 f"{url}: no session {place.session_id!r} was created, but: {shown(created.session)}"
             )
         begun = created.session.get("state") or {}
-        if not _holds(begun, state):
+        if not holds(begun, state):
             raise SessionMismatch(
                 f"{url}: the session's state is not what was asked for: found {shown(begun)}, expected "
                 f"{shown(_kept(state))}. Is this the address of `adk api_server`?"
@@ -87,13 +87,9 @@ class Sessions:
     async def _existing(self, place: Place, state: dict[str, Any], retries: int) -> StateRead:
         """The state of a session that was there before: it keeps its own, whatever a scenario asks for."""
         read = await self.read(place)
-        if _kept(state) and (read.state is None or not _holds(read.state, state)):
+        if _kept(state) and (read.state is None or not holds(read.state, state)):
             found = f"has the state {shown(read.state)}" if read.error is None else read.error
-            raise SessionMismatch(
-                f"{self._url_of(place)}: the session {place.session_id!r} exists already and keeps its own "
-                f"state, so it does not begin with {shown(_kept(state))}: {found}. Leave session_id out, so "
-                "that every conversation gets a session of its own, or name one that does not exist yet"
-            )
+            raise SessionMismatch(f"{self._url_of(place)}: {other_state(place.session_id, state, found)}")
         return StateRead(state=read.state, retries=retries)
 
     async def read(self, place: Place) -> StateRead:
@@ -143,7 +139,16 @@ def _kept(state: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in state.items() if not key.startswith(_LOST_PREFIX)}
 
 
-def _holds(found: Any, asked: Mapping[str, Any]) -> bool:
+def other_state(session_id: str, asked: Mapping[str, Any], found: str) -> str:
+    """What is wrong with a session that was there before, and what to do. `found` says what it has."""
+    return (
+        f"the session {session_id!r} exists already and keeps its own state, so it does not begin with "
+        f"{shown(_kept(asked))}: {found}. Leave session_id out, so that every conversation gets a session of "
+        "its own, or name one that does not exist yet"
+    )
+
+
+def holds(found: Any, asked: Mapping[str, Any]) -> bool:
     """Whether a session's state has all that was asked for: both forms of creating answer 200 to either."""
     return isinstance(found, dict) and all(found.get(key) == value for key, value in _kept(asked).items())
 
