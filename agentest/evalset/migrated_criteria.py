@@ -62,6 +62,12 @@ def _of_ours(criteria: Mapping[str, Any], path: Path) -> Iterator[str]:
     ours = [name for name in _OURS if name in criteria["criteria"]]
     if ours:
         yield f"{path}: google-adk does not know {', '.join(ours)}: leave it out for runs of google-adk"
+    told = [
+        name for name, one in criteria["criteria"].items() if isinstance(one, dict) and one.get("information")
+    ]
+    if told:
+        names = ", ".join(told)
+        yield f"{path}: {names} cannot fail a case (`information`); google-adk does not read that key"
 
 
 def _refuse_others(path: Path, criteria: Mapping[str, Any], read: ReadSet) -> None:

@@ -125,7 +125,8 @@ async def test_files_reach_an_adk_server() -> None:
         agent = AdkClient(config, client, 10.0)
         reply = await agent.reply([said], TurnContext("c", "s", 0, print, session_id="s"))
     assert reply.text == "Seen."
-    assert server.requests[-1].body["new_message"]["parts"] == [
+    (sent,) = (r.body["new_message"] for r in server.requests if "new_message" in r.body)
+    assert sent["parts"] == [
         {"text": "See"},
         IMAGE,
         {"fileData": {"mimeType": "application/pdf", "fileUri": "gs://bucket/bill.pdf"}},

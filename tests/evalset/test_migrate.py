@@ -108,7 +108,14 @@ def _of(entry: Any, held: Conversation) -> Any:
         for grader in entry.graders
         if grader.name in CRITERIA
     }
-    return entry.scenario.name, entry.scenario.turns, entry.scenario.session, entry.thresholds, grades
+    return (
+        entry.scenario.name,
+        entry.scenario.turns,
+        entry.scenario.session,
+        entry.thresholds,
+        entry.information,
+        grades,
+    )
 
 
 @given(
@@ -191,6 +198,16 @@ def test_what_moving_changes_is_told(tmp_path: Path) -> None:
         "criteria of other sets of its folder from now on: a.test.json" in n
         for n in migrate(data, new.parent / "b.test.json")
     )
+
+
+def test_what_google_adk_does_not_read_is_told(tmp_path: Path) -> None:
+    """Metrics of our own, and those that are scored for information alone, are named."""
+    old = tmp_path / "old.json"
+    case = {"name": "a", "query": "q", "reference_answer": "yes"}
+    old.write_text(json.dumps({"data": [case], "metrics": ["safety_v1"], "rubric": "The reply is short."}))
+    notes = "\n".join(migrate(old, tmp_path / "a.test.json"))
+    assert "google-adk does not know reference_answer_match" in notes
+    assert "reference_answer_match cannot fail a case (`information`)" in notes
 
 
 def test_a_misspelt_key_of_ours_is_an_error(tmp_path: Path) -> None:
