@@ -260,6 +260,26 @@ def test_an_agent_in_the_configuration() -> None:
 
 
 @marked
+def test_files_of_a_message(project: Project) -> None:
+    """An image of a case reaches the agent's model beside the text, byte for byte."""
+    seen: list[Any] = []
+
+    def before_model(callback_context: Any, llm_request: Any) -> None:
+        del callback_context
+        seen.extend(part for content in llm_request.contents for part in content.parts if part.inline_data)
+
+    sys.path.insert(0, str(project.root))
+    agent = import_module("my_agent.agent").root_agent.clone(update={"before_model_callback": before_model})
+    image = {"inline_data": {"mime_type": "image/png", "data": "aGk-_w"}}
+    asked = {"user_content": {"role": "user", "parts": [{"text": "Free on Friday?"}, image]}}
+    document = eval_set("pictures", case("a", {**invocation("", "Free on friday: 15:00."), **asked}))
+    anyio.run(lambda: AgentEvaluator.evaluate_eval_set(agent, document, {"response_match_score": 1.0}, 1))
+    assert {(part.inline_data.mime_type, part.inline_data.data) for part in seen} == {
+        ("image/png", b"hi>\xff")
+    }
+
+
+@marked
 def test_conversations_side_by_side(project: Project) -> None:
     """Each conversation has a session of its own; calls are seen as the agent's, and its tools are real."""
     expected = ["check_availability", call("create_booking", day="friday")]
