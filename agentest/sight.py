@@ -54,9 +54,9 @@ def ways_to_see(agent: str) -> str:
 def state_unseen(agent: str) -> str:
     """What to say where the state of an agent's session is expected, and nobody tells of it."""
     return (
-        f"the session state of agent {agent!r} cannot be seen: it does not tell of it. An agent behind ADK's "
-        "server does (type: adk), and a handler can by ctx.record_state (type: custom). Otherwise leave out "
-        "what checks the state"
+        f"the session state of agent {agent!r} cannot be seen: it does not tell of it. A google-adk "
+        "agent does (type: adk, behind its server; adk_module, in this process), and a handler can by "
+        "ctx.record_state (type: custom). Otherwise leave out what checks the state"
     )
 
 
@@ -64,5 +64,6 @@ def remarks_unseen(agent: str) -> str:
     """What to say where a remark is expected that was not seen, of an agent that does not tell them all."""
     return (
         f"what is said on the way to the reply of agent {agent!r} cannot be seen: it does not tell who says "
-        "what. An agent behind ADK's server does (type: adk). Otherwise leave out what checks remarks"
+        "what. A google-adk agent does (type: adk, behind its server; adk_module, in this process). "
+        "Otherwise leave out what checks remarks"
     )

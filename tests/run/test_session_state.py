@@ -281,8 +281,6 @@ def test_evaluation_sets_with_agents_that_tell_nothing(project: Project) -> None
         project.write("test_config.json", text(criteria(**asked)))
         done = project.agentest("eval", "set.test.json")
     assert done.returncode == 2, done.stdout + done.stderr
-    assert "final_session_state_match could not be scored 1 of 1 time: the agent does not tell" in done.stdout
-    assert (
-        "intermediate_responses_match could not be scored 1 of 1 time: the agent does not tell" in done.stdout
-    )
+    assert "could not be scored: the agent does not tell of its session's state" in done.stdout
+    assert "could not be scored: the agent does not tell who says what" in done.stdout
     assert "cannot be given: set send_session_state: true in the agent's configuration" in done.stdout

@@ -21,12 +21,12 @@ from agentest.transcript import Conversation, Remark, Turn
 
 _VALUE_CHARS = 200
 _STATE_UNKNOWN = (
-    "the agent does not tell of its session's state: an agent behind ADK's server does (type: adk), and a "
-    "handler can by ctx.record_state (type: custom)"
+    "the agent does not tell of its session's state: a google-adk agent does (type: adk or adk_module), and "
+    "a handler can by ctx.record_state (type: custom)"
 )
 _REMARKS_UNKNOWN = (
-    "the agent does not tell who says what on the way to its reply: an agent behind ADK's server does (type: "
-    "adk)"
+    "the agent does not tell who says what on the way to its reply: a google-adk agent does (type: adk or "
+    "adk_module)"
 )
 _USER = "user"
 
