@@ -54,7 +54,7 @@ def _criteria(prepared: Prepared, file: str) -> str:
     """What the cases of a file are held to; with the default criteria, a case may be held to fewer."""
     held = [(unit, grader) for unit in prepared.plan.units if unit.file == file for grader in unit.graders]
     least = {grader.name: unit.thresholds.get(grader.name) for unit, grader in held}
-    shown = (name if value is None else f"{name} ≥ {value:g}" for name, value in least.items())
+    shown = (name + (" (information)" if value is None else f" ≥ {value:g}") for name, value in least.items())
     return "held to " + ", ".join(shown)
 
 

@@ -210,18 +210,14 @@ def migrate(old: Path, new: Path, **options: Any) -> int:
 
 
 @cli.command("show-prompts")
-@click.option("--metric", metavar="NAME", help="Only this metric.")
+@click.option("--metric", metavar="NAME", help="Only this metric; one of evaluation sets, too.")
 def show_prompts(metric: str | None) -> int:
     """Show what the judges are asked."""
 
     def go() -> int:
-        from agentest.evaluate.prompts import shown_prompts
-        from agentest.metrics import BUILTIN
-        from agentest.support.spelling import did_you_mean, snake_case
+        from agentest.cli.prompts import prompts
 
-        if metric is not None and snake_case(metric) not in BUILTIN:
-            raise UsageError(f"there is no metric {metric!r}; {did_you_mean(metric, BUILTIN)}")
-        say(shown_prompts(snake_case(metric) if metric else None))
+        say(prompts(metric))
         return ExitCode.PASSED
 
     return _ended(go)

@@ -19,7 +19,7 @@ from agentest.evalset.metrics.rubrics import (
     rubric_answers,
     rubrics_of_whole,
 )
-from agentest.evalset.metrics.sampling import Panel, Sampled, no_model
+from agentest.evalset.metrics.sampling import Panel, Sampled, no_model, samples_of
 from agentest.evalset.metrics.turns import reply_of
 from agentest.evalset.metrics.whole_prompts import (
     TASKS,
@@ -49,6 +49,11 @@ class WholeJudge(CriterionGrader):
         last = conversation.turns[-1].turn_index
         panel = Panel.of(self.criterion, model, key)
         return Graded({last: await self._score(conversation, panel, last)})
+
+    def most_calls(self, turns: int) -> int:
+        """One question of every sample, however many turns there are."""
+        del turns
+        return samples_of(self.criterion)
 
     @abstractmethod
     async def _score(self, conversation: Conversation, panel: Panel, last: int) -> MetricResult:

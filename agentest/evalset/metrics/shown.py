@@ -1,0 +1,81 @@
+"""What the judges of evaluation sets are asked, as `agentest show-prompts` shows it: about an example."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import anyio
+
+from agentest.errors import ModelUnavailable
+from agentest.evalset.formats.criteria import Criterion
+from agentest.evalset.formats.model import (
+    ConversationScenario,
+    EvalCase,
+    FunctionCall,
+    IntermediateData,
+    Invocation,
+    Rubric,
+    RubricContent,
+    content,
+)
+from agentest.evalset.metrics.facts import AgentFacts
+from agentest.evalset.metrics.graders import make_grader
+from agentest.llm.port import Answer, CallKey, Message
+from agentest.metrics import ADK_METRICS
+from agentest.transcript import Conversation, Ending, ToolCall, Turn
+
+JUDGED_NAMES = tuple(metric.name for metric in ADK_METRICS.values() if metric.judged)
+"""The metrics that ask a judge."""
+
+_SIMULATED = "per_turn_user_simulator_quality_v1"
+_TURN = Turn(
+    0, "Where is my order?", "It is on its way.", (ToolCall("lookup_order", {"id": 1}, "shipped", True, 0),)
+)
+_CONVERSATION = Conversation(
+    "example-1", (_TURN, Turn(1, "Thanks.", "You are welcome.")), Ending.SCRIPT_FINISHED
+)
+_RUBRIC = Rubric("example", RubricContent("(the text of a rubric)"))
+_FACTS = AgentFacts(instructions="(the agent's instructions)", tools="(the agent's tools)")
+
+
+@dataclass(slots=True)
+class _Listener:
+    """A model that keeps what it is asked, and answers nothing."""
+
+    asked: list[Sequence[Message]] = field(default_factory=list)
+    name: str = "listener"
+
+    async def ask(self, messages: Sequence[Message], answer: type[Answer], key: CallKey) -> Answer:
+        del answer, key
+        self.asked.append(messages)
+        raise ModelUnavailable("it only listens")
+
+
+def shown_prompt(metric: str) -> str:
+    """What is asked for a metric of `JUDGED_NAMES`, about a conversation of two turns."""
+    grader = make_grader(_case(metric), Criterion(metric, 0.5, num_samples=1, rubrics=(_RUBRIC,)), {}, _FACTS)
+    listener = _Listener()
+
+    async def ask() -> None:
+        await grader.grade(_CONVERSATION, listener, CallKey("judge", "example"))
+
+    anyio.run(ask)
+    messages = min(listener.asked, key=_length)
+    return "\n\n".join(f"# {metric}, {message['role']}\n{message['content']}" for message in messages)
+
+
+def _length(messages: Sequence[Message]) -> int:
+    return sum(len(str(message["content"])) for message in messages)
+
+
+def _case(metric: str) -> EvalCase:
+    if metric == _SIMULATED:
+        plan = ConversationScenario(_TURN.user_message, "(the plan of the conversation)")
+        return EvalCase("example", conversation_scenario=plan)
+    invocation = Invocation(
+        content(_TURN.user_message, "user"),
+        final_response=content("(the reference answer)", "model"),
+        intermediate_data=IntermediateData((FunctionCall(name="lookup_order", args={"id": 1}),)),
+    )
+    return EvalCase("example", (invocation,))
