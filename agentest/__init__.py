@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from agentest.results import Reason as Reason
     from agentest.results import ReasonKind as ReasonKind
     from agentest.results import RunResult as RunResult
+    from agentest.results import RunWarning as RunWarning
     from agentest.results import ScenarioResult as ScenarioResult
     from agentest.results import Score as Score
     from agentest.results import Severity as Severity
@@ -89,6 +90,7 @@ _HOME = {
     "Reason": "agentest.results",
     "ReasonKind": "agentest.results",
     "RunResult": "agentest.results",
+    "RunWarning": "agentest.results",
     "Scenario": "agentest.scenarios.definition",
     "ScenarioError": "agentest.errors",
     "ScenarioResult": "agentest.results",

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from agentest.evalset.metrics.own import EvalStatus as EvalStatus
     from agentest.evalset.metrics.own import EvaluationResult as EvaluationResult
     from agentest.evalset.metrics.own import Evaluator as Evaluator
+    from agentest.evalset.metrics.own import HeldMetric as HeldMetric
     from agentest.evalset.metrics.own import PerInvocationResult as PerInvocationResult
     from agentest.evalset.prebuilt import PrebuiltMetrics as PrebuiltMetrics
 
@@ -72,6 +73,7 @@ _HOME = {
     "FileData": "formats.model",
     "FinalResponseMatchV2Evaluator": "api.prebuilt_evaluators",
     "FunctionCall": "formats.model",
+    "HeldMetric": "metrics.own",
     "FunctionResponse": "formats.model",
     "InferenceRequest": "api.service_requests",
     "InferenceResult": "api.service_requests",

@@ -7,6 +7,7 @@
 Nothing here asks a real model or leaves the machine.
 """
 
+from agentest.config.agents import AnyAgent as AnyAgent
 from agentest.events import ConversationFinished as ConversationFinished
 from agentest.events import Event as Event
 from agentest.events import Noted as Noted
@@ -20,6 +21,7 @@ from agentest.llm.port import ChatModel as ChatModel
 from agentest.llm.port import ChatReply as ChatReply
 from agentest.llm.port import ChatRequest as ChatRequest
 from agentest.results import RunResult as RunResult
+from agentest.results import RunWarning as RunWarning
 from agentest.run.plan import Options as Options
 from agentest.run.stop import Stop as Stop
 from agentest.testing.agent import AgentAnswer as AgentAnswer

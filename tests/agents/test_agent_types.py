@@ -96,7 +96,7 @@ def test_a_further_type_is_checked_and_its_secrets_hidden(tmp_path: Path) -> Non
     path.write_text("agent:\n  type: parrot\n  cage: A\n  password: peacock\n")
     assert load(path, {}).redact("a peacock") == "a [redacted]"
     path.write_text("agent:\n  type: parrot\n  cage: A\n  endpoint: http://h\n")
-    with pytest.raises(ConfigError, match="an agent of this type takes `cage`, `name`, `password`"):
+    with pytest.raises(ConfigError, match=r"an agent of this type takes `cage`, .*`name`, `password`"):
         load(path, {})
     path.write_text("agent:\n  type: parot\n")
     with pytest.raises(ConfigError, match="no agent type 'parot'; did you mean `parrot`"):

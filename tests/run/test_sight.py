@@ -71,8 +71,9 @@ def one(agent: ScriptedAgent, options: dict[str, Any], **more: Any) -> ScenarioR
 
 def test_the_type_says_how_calls_are_seen() -> None:
     """Each type has its default, and any agent's configuration may say otherwise."""
+    places = {"custom": {"handler": "a:b"}, "asgi": {"app": "a:b"}, "adk_module": {"module": "a"}}
     for name, kind in AGENT_TYPES.items():
-        where = {"handler": "a:b"} if name == "custom" else {"endpoint": "http://h"}
+        where = places.get(name, {"endpoint": "http://h"})
         given = {
             "agent": {"type": name, **where},
             "compare": [{"name": "b", "toolVisibility": "unseen"}],
