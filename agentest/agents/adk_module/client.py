@@ -8,13 +8,14 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
 
 from agentest.agents.adk_module.finding import Found, find_agent, load_google_adk
 from agentest.agents.adk_server.content import user_content
-from agentest.agents.adk_server.events import Run, read_run
+from agentest.agents.adk_server.events import read_run
+from agentest.agents.adk_server.replies import last_said, read_reply
 from agentest.agents.adk_server.sessions import holds, other_state
 from agentest.agents.in_time import answer_in_time
 from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
@@ -75,7 +76,7 @@ class AdkModuleClient:
         Raises NoReply, with the calls that were made before, and SessionMismatch.
         """
         events: list[Any] = []
-        said = next(message for message in reversed(messages) if isinstance(message, UserText))
+        said = last_said(messages)
 
         def call(steps: Steps) -> Awaitable[_States]:
             return steps.of(self._run(said, ctx, events))
@@ -84,20 +85,8 @@ class AdkModuleClient:
             timed = await answer_in_time(call, self._timeout_s, "the google-adk agent", self.name)
         except AgentError as error:
             raise NoReply(str(error), 0, _calls_so_far(events, ctx)) from error
-        run = _read(events, ctx)
-        if run.problem is not None:
-            raise NoReply(run.problem, 0, run.calls)
-        return AgentReply(
-            run.text,
-            usage=run.usage,
-            model_calls=run.model_calls,
-            latency_ms=timed.latency_ms,
-            observed=run.calls,
-            remarks=run.remarks,
-            author=run.author,
-            state=timed.value.after,
-            state_before=timed.value.before,
-        )
+        reply = read_reply(events, ctx.turn_index, latency_ms=timed.latency_ms)
+        return replace(reply, state=timed.value.after, state_before=timed.value.before)
 
     async def _run(self, said: UserText, ctx: TurnContext, events: list[Any]) -> _States:
         """Let the agent answer. Its events are kept as they come."""
@@ -156,13 +145,6 @@ class AdkModuleClient:
             await runner.close()
         if self._found.closes is not None:
             await self._found.closes.aclose()
-
-
-def _read(events: Sequence[Any], ctx: TurnContext) -> Run:
-    try:
-        return read_run(events, ctx.turn_index)
-    except AgentError as error:
-        raise NoReply(str(error)) from None
 
 
 def _calls_so_far(events: Sequence[Any], ctx: TurnContext) -> tuple[Any, ...]:

@@ -10,13 +10,13 @@ from dataclasses import replace
 from typing import Any
 
 from agentest.agents.adk_server.content import user_content
-from agentest.agents.adk_server.events import read_event_list, read_event_stream, read_run
+from agentest.agents.adk_server.events import read_event_list, read_event_stream
+from agentest.agents.adk_server.replies import last_said, read_reply
 from agentest.agents.adk_server.sessions import Place, Sessions, StateRead
 from agentest.agents.hints import ADK_PLACE
-from agentest.agents.http_sender import HttpAnswer, HttpSender, read_body
+from agentest.agents.http_sender import HttpSender, read_body
 from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
 from agentest.config.agents import AdkAgent
-from agentest.errors import AgentError
 from agentest.http.client import DirectResponse, Poster
 from agentest.messages import Message, UserText
 from agentest.scenarios.definition import Session
@@ -52,9 +52,15 @@ class AdkClient:
         place = self._place(ctx)
         begun = await self._sessions.open(place, ctx.session) if ctx.turn_index == 0 else StateRead()
         answered = await self._sender.post(
-            self._run_url, self._request(place, _last_said(messages)), self._read
+            self._run_url, self._request(place, last_said(messages)), self._read
         )
-        reply = _reply(answered, begun.retries + answered.retries, ctx.turn_index, self._streaming)
+        reply = read_reply(
+            answered.value,
+            ctx.turn_index,
+            latency_ms=answered.latency_ms,
+            retries=begun.retries + answered.retries,
+            streamed=self._streaming,
+        )
         now = await self._sessions.read(place)
         return replace(reply, state=now.state, state_error=now.error, state_before=begun.state)
 
@@ -84,27 +90,3 @@ class AdkClient:
 
     def _read(self, response: DirectResponse) -> Awaitable[list[Any]]:
         return read_body(response, self._streaming, read_event_list, read_event_stream)
-
-
-def _reply(answered: HttpAnswer[list[Any]], retries: int, turn_index: int, streamed: bool) -> AgentReply:
-    try:
-        run = read_run(answered.value, turn_index, streamed)
-    except AgentError as error:
-        raise NoReply(str(error), retries) from None
-    if run.problem is not None:
-        raise NoReply(run.problem, retries, run.calls)
-    return AgentReply(
-        run.text,
-        usage=run.usage,
-        model_calls=run.model_calls,
-        latency_ms=answered.latency_ms,
-        retries=retries,
-        observed=run.calls,
-        remarks=run.remarks,
-        author=run.author,
-    )
-
-
-def _last_said(messages: Sequence[Message]) -> UserText:
-    """What the user has said last: the server remembers the rest of the conversation itself."""
-    return next(message for message in reversed(messages) if isinstance(message, UserText))
