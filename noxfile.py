@@ -52,7 +52,8 @@ def layers(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """The whole suite, on two cores. What is exported is checked by the linters, too."""
     _install(session, "test", "lint")
-    session.run("pytest", "-n", "2", "--dist", "loadfile", "--durations=5", *session.posargs)
+    thorough = "--hypothesis-profile=thorough"
+    session.run("pytest", "-n", "2", "--dist", "loadfile", "--durations=5", thorough, *session.posargs)
 
 
 @nox.session

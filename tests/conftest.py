@@ -9,8 +9,10 @@ from hypothesis import HealthCheck, settings
 from project import Project
 
 # A busy machine must not fail a test: how long an example takes is no property of the program.
-settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("untimed")
+UNTIMED = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("quick", **UNTIMED, max_examples=40)
+settings.register_profile("thorough", **UNTIMED, max_examples=100)  # as CI runs them
+settings.load_profile("quick")
 
 
 @pytest.fixture

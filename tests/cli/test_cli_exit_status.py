@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import shlex
+import os
 import subprocess
 from pathlib import Path
 
@@ -15,23 +15,9 @@ from agentest.testing import ScriptedAgent
 full_disk = pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 
 
-def shell(project: Project, command: str) -> subprocess.CompletedProcess[str]:
-    """A command line in which AGENTEST is the program; the status is that of the program, also in a pipe."""
-    text = "set -o pipefail; " + command.replace("AGENTEST", shlex.join(COMMAND))
-    return subprocess.run(
-        ["bash", "-c", text],
-        cwd=project.root,
-        env=clean_environment(),
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        stdin=subprocess.DEVNULL,
-    )
-
-
 def many_scenarios(project: Project) -> None:
     project.scenario(
-        "for n in range(5_000):\n    scenario(f'a long name of a scenario, number {n}', turns=['x'])"
+        "for n in range(2_000):\n    scenario(f'a long name of a scenario, number {n}', turns=['x'])"
     )
     project.config("http://127.0.0.1:9/")
 
@@ -40,15 +26,27 @@ def many_scenarios(project: Project) -> None:
 def test_nobody_reads_to_the_end(project: Project, command: str) -> None:
     """A reader that has seen enough is no mistake of anybody: status 0, and not a word."""
     many_scenarios(project)
-    done = shell(project, f"AGENTEST {command} | head -1 > first; exit ${{PIPESTATUS[0]}}")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert len((project.root / "first").read_text().splitlines()) == 1
+    process = project.start(*command.split()[1:], command=command.split()[0])
+    with process:
+        assert process.stdout is not None
+        assert process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr is not None
+        assert (process.stderr.read(), process.wait(DEADLINE_S)) == ("", 0)
+
+
+def without_reader(project: Project, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A command that writes to a pipe whose reader has gone."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as pipe:
+        return project.agentest(*arguments, stdout=pipe.fileno())
 
 
 @pytest.mark.parametrize("command", ["--help", "run --help", "--version", "show-prompts"])
 def test_nobody_reads_the_help(project: Project, command: str) -> None:
     """Nor is one that has gone before the first line."""
-    done = shell(project, f"AGENTEST {command} | true; exit ${{PIPESTATUS[0]}}")
+    done = without_reader(project, *command.split())
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -57,7 +55,7 @@ def test_a_run_goes_on_without_its_reader(project: Project) -> None:
     project.scenario('scenario("s", turns=[{"user_message": "x", "expect": {"contains": "never"}}])')
     with ScriptedAgent(["fine"]) as agent:
         project.config(agent.endpoint)
-        done = shell(project, "AGENTEST run --verbose | true; exit ${PIPESTATUS[0]}")
+        done = without_reader(project, "run", "--verbose")
     assert (done.returncode, done.stderr) == (1, "")
     assert project.scenario_result("s")["status"] == "failed"
 
@@ -72,7 +70,8 @@ def test_a_full_disk(project: Project, command: str) -> None:
     project.scenario('scenario("s", turns=["x"])')
     with ScriptedAgent(["fine"]) as agent:
         project.config(agent.endpoint)
-        done = shell(project, f"AGENTEST {command} > /dev/full")
+        with Path("/dev/full").open("wb") as full:
+            done = project.agentest(*command.split(), stdout=full.fileno())
     assert done.returncode == 2
     told, *more = done.stderr.strip().splitlines()
     assert "standard output cannot be written to: No space left on device" in told
@@ -85,9 +84,10 @@ def test_a_full_disk_for_messages(project: Project) -> None:
     """Messages that cannot be written change nothing: the status is what it was."""
     project.scenario('scenario("s", turns=["x"])')
     project.config("http://127.0.0.1:9/")
-    assert shell(project, "AGENTEST run --list 2> /dev/full").returncode == 0
-    assert shell(project, "AGENTEST run 2> /dev/full").returncode == 2
-    assert shell(project, "AGENTEST run > /dev/full 2>&1").returncode == 2
+    with Path("/dev/full").open("wb") as full:
+        assert project.run("--list", stderr=full.fileno()).returncode == 0
+        assert project.run(stderr=full.fileno()).returncode == 2
+        assert project.run(stdout=full.fileno(), stderr=full.fileno()).returncode == 2
 
 
 UNEXPECTED = {

@@ -293,9 +293,9 @@ def test_thousands_of_files(tmp_path: Path, folder: str) -> None:
                 write(root, {f"{at}/x{n}.sim.py": USES, f"{at}/helpers.py": HELPER.format(f"s{n}")})
         return root
 
-    roots = [made(20), made(100), made(200)]
+    roots = [made(20), made(50), made(100)]
     _, half, whole = (calls_of(lambda root=root: discover(root, INCLUDE, [])) for root in roots)
-    assert len(discover(roots[-1], INCLUDE, []).scenarios) == 200
+    assert len(discover(roots[-1], INCLUDE, []).scenarios) == 100
     assert whole < 2.2 * half
 
 

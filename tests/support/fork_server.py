@@ -39,10 +39,17 @@ def _environment() -> dict[str, str]:
 class Forked(subprocess.Popen[str]):
     """`python -m agentest`, forked; the fork server's child stands where a child of ours would."""
 
-    def __init__(self, arguments: list[str], cwd: Path, env: Mapping[str, str], stdin: int) -> None:
+    def __init__(
+        self,
+        arguments: list[str],
+        cwd: Path,
+        env: Mapping[str, str],
+        stdin: int,
+        stdout: int = subprocess.PIPE,
+        stderr: int = subprocess.PIPE,
+    ) -> None:
         self._request = {"arguments": arguments, "cwd": str(cwd), "env": dict(env)}
-        pipe = subprocess.PIPE
-        super().__init__(arguments, stdin=stdin, stdout=pipe, stderr=pipe, text=True)
+        super().__init__(arguments, stdin=stdin, stdout=stdout, stderr=stderr, text=True)
 
     def _execute_child(self, *values: Any) -> None:
         """In place of fork and execute. The last parameters are the pipes' ends, and then options."""

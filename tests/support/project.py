@@ -48,15 +48,23 @@ class Project:
     def scenario(self, text: str, name: str = "a.sim.py") -> Path:
         return self.write(name, "from agentest import call, scenario, sequence\n" + text)
 
-    def run(self, *arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *arguments: str, env: dict[str, str] | None = None, **streams: int
+    ) -> subprocess.CompletedProcess[str]:
         """`agentest run` to its end."""
-        return self.agentest("run", *arguments, env=env)
+        return self.agentest("run", *arguments, env=env, **streams)
 
     def agentest(
-        self, *arguments: str, env: dict[str, str] | None = None, typed: str = ""
+        self,
+        *arguments: str,
+        env: dict[str, str] | None = None,
+        typed: str = "",
+        stdout: int = subprocess.PIPE,
+        stderr: int = subprocess.PIPE,
     ) -> subprocess.CompletedProcess[str]:
-        """A command to its end; `typed` is its standard input."""
-        process = self._popen(list(arguments), env, subprocess.PIPE if typed else subprocess.DEVNULL)
+        """A command to its end; `typed` is its standard input, `stdout` and `stderr` may be open files."""
+        stdin = subprocess.PIPE if typed else subprocess.DEVNULL
+        process = self._popen(list(arguments), env, stdin, stdout, stderr)
         with process:
             try:
                 out, err = process.communicate(typed or None, timeout=DEADLINE_S)
@@ -71,17 +79,24 @@ class Project:
         """A command, still going on."""
         return self._popen([command, *arguments], env, subprocess.DEVNULL)
 
-    def _popen(self, arguments: list[str], extra: dict[str, str] | None, stdin: int) -> subprocess.Popen[str]:
+    def _popen(
+        self,
+        arguments: list[str],
+        extra: dict[str, str] | None,
+        stdin: int,
+        stdout: int = subprocess.PIPE,
+        stderr: int = subprocess.PIPE,
+    ) -> subprocess.Popen[str]:
         env = clean_environment(extra)
         if forkable(env):
-            return Forked(arguments, cwd=self.root, env=env, stdin=stdin)
+            return Forked(arguments, cwd=self.root, env=env, stdin=stdin, stdout=stdout, stderr=stderr)
         return subprocess.Popen(
             [*COMMAND, *arguments],
             cwd=self.root,
             env=env,
             stdin=stdin,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stdout=stdout,
+            stderr=stderr,
             text=True,
         )
 
