@@ -253,17 +253,21 @@ class TurnLoop:
             recording.close()
         if ended:  # a handler may have caught it, but what ends a conversation ends it
             raise ended[0]
+        self._note(turn, reply, recording.usage)
+        return reply
+
+    def _note(self, turn: _Progress, reply: AgentReply, recorded: Usage) -> None:
+        """Keep what a reply tells besides its text."""
         self._mocks.observe(reply.observed)
         turn.note_remarks(reply, self._agent.name)
         turn.note_session(reply, self._redact)
         if self._initial_state is None:
             self._initial_state = reply.state_before
         turn.latency_ms += reply.latency_ms
-        turn.usage += reply.usage + recording.usage
+        turn.usage += reply.usage + recorded
         if reply.model_calls is not None:
             turn.model_calls = (turn.model_calls or 0) + reply.model_calls
         turn.count_retries(reply.retries)
-        return reply
 
     def _context(self, turn_index: int, resolve_tool: ResolveTool, recording: Recording) -> TurnContext:
         return TurnContext(

@@ -137,30 +137,35 @@ def measure(
     """
     planned = {(key_of(unit.scenario.name, unit.scenario.case), unit.file): unit for unit in units}
     known = {key for key, _ in planned}
+    in_order = sorted(results.values(), key=lambda run: run.head.started_at)
     counted = [
         [
             entry
             for entry in entries(run)
             if (not only_units or _key(entry) in known) and agent in (None, entry.scenario.agent)
         ]
-        for run in sorted(results.values(), key=lambda run: run.head.started_at)
+        for run in in_order
     ]
     statuses = _latest(counted)
-    calls = [
+    scenarios = [placed(unit, statuses.get(key)) for (key, _), unit in planned.items()]
+    return Coverage(
+        (*scenarios, *_cases_of_results(counted, known, statuses)),
+        skipped,
+        _tools(units, _calls(counted)),
+        tuple(results),
+        sum(len(entry.conversations) for held in counted for entry in held),
+    )
+
+
+def _calls(counted: Sequence[Sequence[StoredEntry]]) -> list[ToolCall]:
+    """All tool calls of the conversations."""
+    return [
         call
         for held in counted
         for entry in held
         for stored in entry.conversations
         for call in conversation_of(stored).tool_calls
     ]
-    scenarios = [placed(unit, statuses.get(key)) for (key, _), unit in planned.items()]
-    return Coverage(
-        (*scenarios, *_cases_of_results(counted, known, statuses)),
-        skipped,
-        _tools(units, calls),
-        tuple(results),
-        sum(len(entry.conversations) for held in counted for entry in held),
-    )
 
 
 def _key(entry: StoredEntry) -> Key:
