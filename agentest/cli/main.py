@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 import click
 
+from agentest.cli.commands import Commands
 from agentest.cli.ending import ended as _ended
 from agentest.cli.ending import hear_interrupts as _hear_interrupts
 from agentest.cli.ending import run_to_exit
@@ -41,7 +42,7 @@ _CONTEXT = {
 }
 
 
-@click.group(context_settings=_CONTEXT)
+@click.group(cls=Commands, context_settings=_CONTEXT)
 @click.version_option(__version__, prog_name="agentest")
 def cli() -> None:
     """Test AI agents: simulated users, mocked tools, judged conversations, black-box over HTTP."""
