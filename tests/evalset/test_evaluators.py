@@ -379,6 +379,11 @@ BEFORE_THE_RUN: dict[str, tuple[Any, Any, str]] = {
         {},
         "(its `evaluateInvocations` is the spelling of ADK-TS)",
     ),
+    "ADK-TS's spelling of what it tells": (
+        giving({}, getMetricInfo=staticmethod(lambda: {"metricName": "own", "defaultThreshold": 0.1})),
+        {},
+        "Own.getMetricInfo is the spelling of ADK-TS; call it `get_metric_info`",
+    ),
     "no evaluator": (type("Other", (), {}), {}, "Other is no Evaluator; subclass"),
     "init needs": (
         giving({}, __init__=lambda self, client: None),

@@ -18,6 +18,7 @@ from agentest.support.importing import import_object
 from agentest.support.spelling import snake_case
 
 _NEEDED = "evaluate_invocations"
+_TOLD = "get_metric_info"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +116,19 @@ def _check_class(where: str, code: type[Any]) -> None:
             f"{where}: {code.__name__} has no method `{_NEEDED}`; define "
             f"`def {_NEEDED}(self, actual_invocations, expected_invocations)`{_misspelled(code)}"
         )
+    if not _tells(code) and (told := _in_camel_case(code, _TOLD)):
+        raise ConfigError(f"{where}: {code.__name__}.{told} is the spelling of ADK-TS; call it `{_TOLD}`")
 
 
 def _misspelled(code: type[Any]) -> str:
-    """A hint at a method that was meant to be the one that is needed: ADK-TS spells it differently."""
-    others = [name for name in vars(code) if snake_case(name) == _NEEDED]
-    return f" (its `{others[0]}` is the spelling of ADK-TS)" if others else ""
+    """A hint at a method that was meant to be the one that is needed."""
+    other = _in_camel_case(code, _NEEDED)
+    return f" (its `{other}` is the spelling of ADK-TS)" if other else ""
+
+
+def _in_camel_case(code: type[Any], method: str) -> str:
+    """The method's name where the class spells it as ADK-TS does, so that nobody would call it; else ""."""
+    return next((name for name in dir(code) if name != method and snake_case(name) == method), "")
 
 
 def _check_not_ours(where: str, code: Any) -> None:
