@@ -282,6 +282,7 @@ def test_unknown_metric_lists_the_names() -> None:
     message = refusal({"criteria": {"tool_trajectory": 1.0}, **own})
     assert "there is no metric `tool_trajectory`; did you mean `tool_trajectory_" in message
     assert all(f"`{name}`" in message for name in [*ADK_METRICS, "tone"])
+    assert '"custom_metrics": {"tool_trajectory": {"code_config": ' in message
 
 
 @pytest.mark.parametrize("data", [{}, {"criteria": {}}, {"custom_metrics": None}, {"$schema": "x"}])

@@ -386,7 +386,9 @@ def _unknown_metric(metric: str, custom: Mapping[str, Any]) -> str:
     names = sorted({*ADK_METRICS, *custom})
     close = nearest(metric, names)
     hint = f"did you mean `{close}`? " if close else ""
-    return f"there is no metric `{metric}`; {hint}valid are: " + ", ".join(f"`{name}`" for name in names)
+    valid = ", ".join(f"`{name}`" for name in names)
+    own = f'"custom_metrics": {{"{metric}": {{"code_config": {{"name": "module.Evaluator"}}}}}}'
+    return f"there is no metric `{metric}`; {hint}valid are: {valid}; your own by {own}, or `evaluators=`"
 
 
 def _within(threshold: float, bounds: tuple[float, float], metric: str, source: str) -> float:
