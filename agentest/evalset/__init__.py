@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from agentest.evalset.api.agent_evaluator import AgentEvaluator as AgentEvaluator
     from agentest.evalset.api.agent_evaluator import EvaluationFailed as EvaluationFailed
+    from agentest.evalset.api.agent_evaluator import MigrationNotes as MigrationNotes
     from agentest.evalset.api.evaluation_results import EvalCaseResult as EvalCaseResult
     from agentest.evalset.api.evaluation_results import EvalMetricResult as EvalMetricResult
     from agentest.evalset.api.evaluation_results import (
@@ -83,6 +84,7 @@ _HOME = {
     "LocalEvalService": "api.local_eval_service",
     "MetricInfo": "formats.metric_info",
     "MetricValueInfo": "formats.metric_info",
+    "MigrationNotes": "api.agent_evaluator",
     "Part": "formats.model",
     "PerInvocationResult": "metrics.own",
     "PrebuiltMetrics": "prebuilt",

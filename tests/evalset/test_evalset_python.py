@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import sys
 import threading
@@ -141,7 +142,7 @@ async def test_chosen_cases_criteria_mocks_and_session_are_files(project: Projec
         ({"agent_module": " "}, "agent_module: names the module or the folder"),
         ({"agent": echo, "output_file": "x.csv"}, "output_file has no meaning here: results.json has every"),
         ({"agent": echo, "eval_dataset_file_path_or_dir": None}, "eval_dataset_file_path_or_dir is missing"),
-        ({"agent": "nobody"}, "no configuration found"),
+        ({"agent": "nobody"}, "agent 'nobody' is no URL, module or folder with a google-adk agent, and no"),
     ],
 )
 async def test_arguments_of_google_adks_method(arguments: dict[str, Any], said: str) -> None:
@@ -336,11 +337,16 @@ async def test_the_final_state_of_a_handler() -> None:
 
 
 def test_migrating_returns_notes(project: Project) -> None:
-    """The old form is written as an EvalSet, with the session that is given."""
+    """The old form is written as an EvalSet, with the session that is given; `await` changes nothing."""
     project.write("a.test.json", text([{"query": "one", "reference": "one"}]))
     project.write("s.json", '{"app_name": "a", "user_id": "u", "state": {"tier": 1}}')
     notes = AgentEvaluator.migrate_eval_data_to_new_schema("a.test.json", "b.test.json", "s.json")
     assert "b.test.json: 1 case from" in notes[0]
+
+    async def waits() -> list[str]:
+        return await notes
+
+    assert asyncio.run(waits()) == notes
     (found,) = EVAL_SET.validate_json(Path("b.test.json").read_bytes()).eval_cases
     assert found.session_input is not None
     assert found.session_input.state == {"tier": 1}

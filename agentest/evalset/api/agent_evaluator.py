@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,16 @@ class EvaluationFailed(AgentestError, AssertionError):
     def __init__(self, message: str, result: RunResult) -> None:
         super().__init__(message)
         self.result = result
+
+
+class MigrationNotes(list[str]):
+    """What a migration has to say. It may be awaited, as ADK-TS's method is: all is written by then."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[None, None, MigrationNotes]:
+        yield from ()
+        return self
 
 
 class AgentEvaluator:
@@ -141,7 +151,7 @@ class AgentEvaluator:
         *,
         camel_case: bool = False,
         config_out: str | Path | None = None,
-    ) -> list[str]:
+    ) -> MigrationNotes:
         """Convert a file of any form to an EvalSet, and the criteria that it names to a test_config.json.
 
         Args:
@@ -150,13 +160,14 @@ class AgentEvaluator:
 
         Returns notes on what an EvalSet has no place for. Raises UsageError.
         """
-        return migrate(
+        notes = migrate(
             Path(old_eval_data_file),
             Path(new_eval_data_file),
             _path(initial_session_file),
             camel_case=camel_case,
             config_out=_path(config_out),
         )
+        return MigrationNotes(notes)
 
 
 _OF_GOOGLE_ADK = {

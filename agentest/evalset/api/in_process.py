@@ -161,9 +161,11 @@ def _named(name: str, root: Path) -> tuple[LoadedConfig, str | None]:
     is_module = Path(root, name).is_dir() or has_module(name, root)
     try:
         path = find(root)
-    except ConfigError:
+    except ConfigError as error:
         if not is_module:
-            raise
+            raise ConfigError(
+                f"agent {name!r} is no URL, module or folder with a google-adk agent, and {error}"
+            ) from None
         return loaded_with(adk_module(name), root), None
     loaded = load(path)
     config = loaded.config
