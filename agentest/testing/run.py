@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -50,7 +51,11 @@ def run_scenarios(
     on_event: Callable[[Event], object] = _ignore,
     **settings: Any,
 ) -> RunResult:
-    """Run scenarios in this process and return their results; see `arun_scenarios`."""
+    """Run scenarios in this process and return their results; see `arun_scenarios`.
+
+    Raises UsageError inside async code, too, where only that one can be awaited.
+    """
+    _refuse_in_async_code()
 
     async def go() -> RunResult:
         return await arun_scenarios(
@@ -58,6 +63,17 @@ def run_scenarios(
         )
 
     return anyio.run(go)
+
+
+def _refuse_in_async_code() -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise UsageError(
+        "run_scenarios cannot wait inside async code, such as a test that is an `async def`: "
+        "`await arun_scenarios(…)` there, with the same arguments"
+    )
 
 
 async def arun_scenarios(

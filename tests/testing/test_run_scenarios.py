@@ -13,9 +13,9 @@ from project import free_port
 
 from agentest import scenario
 from agentest.config import ChatCompletionsAgent, Config
-from agentest.errors import AgentUnreachable, ConfigError
+from agentest.errors import AgentUnreachable, ConfigError, UsageError
 from agentest.results import RunResult
-from agentest.testing import Options, ScriptedAgent, ScriptedModel, run_scenarios
+from agentest.testing import Options, ScriptedAgent, ScriptedModel, arun_scenarios, run_scenarios
 
 GREETS = scenario("greets", turns=[{"user_message": "Hi", "expect": {"contains": "hello"}}])
 BOOKS = scenario("books", goal="Book a haircut.", conversations_per_scenario=1)
@@ -209,6 +209,15 @@ def test_a_wrong_key_beside_a_file(tmp_path: Path) -> None:
         run_scenarios([GREETS], config=path, maxTurns=-1)
     with pytest.raises(ConfigError, match="no configuration found in"):
         run_scenarios([GREETS], config=tmp_path.parent)
+
+
+@pytest.mark.anyio
+async def test_async_code_is_told_what_to_await() -> None:
+    """Inside a running loop `run_scenarios` names `arun_scenarios`, which takes the same."""
+    with pytest.raises(UsageError, match="`await arun_scenarios"):
+        run_scenarios([GREETS], agent=handler)
+    result = await arun_scenarios([GREETS], agent=handler)
+    assert result.scenarios[0].verdict.passed
 
 
 def test_an_agent_of_google_adk_is_known_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
