@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -348,6 +349,17 @@ def test_conversations_with_files_are_left_out_and_told(tmp_path: Path) -> None:
     sent = builders.conversation("c2", [builders.turn(attachments=(Attached("image/png", "a.png", 4),))])
     exported = export(results(tmp_path, run_of(builders.conversation("c1"), sent)), "evalset")
     assert exported.notes == ("left out c2, whose user sent files along: results do not keep them",)
+
+
+def test_the_state_that_a_session_began_with(tmp_path: Path) -> None:
+    """A script begins with the same state; a set would need more of the session, and is told to lack it."""
+    began = replace(builders.conversation("c1"), initial_state={"tier": "gold"})
+    path = results(tmp_path, run_of(began, builders.conversation("c2")))
+    first, second = scenarios_of(export(path, "scenario").content.decode())
+    assert first.session is not None
+    assert (first.session.state, second.session) == ({"tier": "gold"}, None)
+    (note,) = export(path, "evalset").notes
+    assert note.startswith("c1: its session began with a state (tier), which is left out; write it into the")
 
 
 def test_the_spelling_of_adk_ts(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -79,8 +80,19 @@ def _evaluation_set(
         content = eval_set_json(made, camel_case=camel_case)
     except (ValueError, RecursionError) as error:
         raise _no_form(earlier, error) from None
-    notes = (*selection.notes, *[CAMEL_CASE] * camel_case)
+    notes = (*selection.notes, *_about_sessions(selection), *[CAMEL_CASE] * camel_case)
     return Exported(content, _count(len(selection.held), "case"), notes)
+
+
+def _about_sessions(selection: Selection) -> Iterator[str]:
+    """A note on the states that cases began with: a session needs more than is known of it."""
+    for each in selection.held:
+        if each.conversation.initial_state:
+            keys = ", ".join(each.conversation.initial_state)
+            yield (
+                f"{each.conversation.conversation_id}: its session began with a state ({keys}), which is "
+                "left out; write it into the case: session_input with app_name, user_id and state"
+            )
 
 
 def _set_id(output: Path | None) -> str:

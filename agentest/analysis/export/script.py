@@ -39,6 +39,7 @@ def _scenario(held: Held) -> Brackets:
         # Unlike the name of the scenario that was run, which may well be there still.
         Item(Text(f"{held.scenario} ({conversation.conversation_id})")),
         Item(node(turns), "turns="),
+        *([Item(node({"state": state}), "session=")] if (state := conversation.initial_state) else []),
         *([Item(mapping(list(_mocks(calls))), "tools=")] if calls else []),
         Item(mapping([("match_mode", Text("strict")), ("expected", expected)]), "trajectory="),
         Item(node(["exported"]), "tags="),
