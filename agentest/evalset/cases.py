@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from agentest.conversation.plan_user import check_instructions
+from agentest.errors import UsageError
 from agentest.evalset.formats.criteria import Criteria, Criterion
 from agentest.evalset.formats.messages import user_message
 from agentest.evalset.formats.model import (
@@ -29,6 +30,7 @@ from agentest.evalset.metrics.beside_the_reply import expects_responses, expects
 from agentest.evalset.metrics.facts import facts_of
 from agentest.evalset.metrics.graders import make_grader
 from agentest.evalset.metrics.own_code import OwnMetric
+from agentest.evaluate.grading import Grader
 from agentest.mocks.binding import Mock, RecordedAnswer
 from agentest.results import (
     CaseId,
@@ -77,7 +79,7 @@ def case_entries(
     """What there is to run: a unit for every case and agent, in the order of the files.
 
     `instructions`: agent → what it was told, for judges.
-    Raises UsageError for criteria that contradict a case.
+    Raises UsageError for criteria that contradict a case; it names the file.
     """
     told = {agent: instructions.get(agent) for agent in agents}
     placed = [(chosen, shown_path(chosen.read.path, root)) for chosen in sets]
@@ -126,13 +128,21 @@ def _entries(
     thresholds = {one.metric: one.threshold for one in criteria if not one.information}
     information = tuple(criterion.metric for criterion in criteria if criterion.information)
     for agent, instructions in agents.items():
-        facts = facts_of(case, instructions)
-        graders = tuple(
-            make_grader(case, _held(criterion, case), chosen.evaluators, facts) for criterion in criteria
-        )
+        try:
+            graders = _graders(case, chosen, criteria, instructions)
+        except UsageError as problem:
+            at = f"{file}:{line}" if line else file
+            raise UsageError(f"{at}: {problem}") from problem
         scope = f"{name!r} @ {agent!r}"
         unit = Unit(scenario, agent, file, scope, "", num_runs, most, (), thresholds, graders)
         yield replace(unit, information=information)
+
+
+def _graders(
+    case: EvalCase, chosen: CaseSet, criteria: Sequence[Criterion], instructions: str | None
+) -> tuple[Grader, ...]:
+    facts = facts_of(case, instructions)
+    return tuple(make_grader(case, _held(one, case), chosen.evaluators, facts) for one in criteria)
 
 
 def _held(criterion: Criterion, case: EvalCase) -> Criterion:

@@ -123,12 +123,18 @@ def test_criteria_of_the_users_own_are_never_left_out(document: Any) -> None:
     ]
 
 
+def test_an_empty_text_is_sent() -> None:
+    """How an agent takes a message without a word is an edge case that a set may hold."""
+    (turn,) = unit(case("c", invocation("", "y")), criteria=WORDS).scenario.turns
+    assert (turn.user_message, turn.attachments) == ("", ())
+
+
 @pytest.mark.parametrize(
     ("content", "why"),
     [
         ({"role": "user"}, "has neither text nor a file"),
         ({"role": "user", "parts": []}, "has neither text nor a file"),
-        ({"role": "user", "parts": [{"text": ""}]}, "has neither text nor a file"),
+        ({"role": "user", "parts": [{"thought": True}]}, "has neither text nor a file"),
         ({"role": "user", "parts": [{"inline_data": {"data": "QQ=="}}]}, "`inline_data` without `mime_type`"),
         ({"role": "user", "parts": [{"fileData": {"mimeType": "a/b"}}]}, "`file_data` without `file_uri`"),
         ({"role": "user", "parts": [{"text": "x"}, {"functionCall": {"name": "f"}}]}, "`function_call`"),
@@ -187,8 +193,15 @@ def test_criteria_that_contradict_a_case_are_refused() -> None:
         {"rubric_based_final_response_quality_v1": {"threshold": 1, "rubrics": [rubric]}}, "c"
     )
     document = case("c", invocation("x", "y"), rubrics=[rubric | {"type": "FINAL_RESPONSE_QUALITY"}])
-    with pytest.raises(UsageError, match="r"):
+    with pytest.raises(UsageError, match=r"^a\.test\.json: case 'c'.*'r'"):
         entries(document, criteria=criteria)
+
+
+def test_a_rubric_that_is_missing_is_missed_in_its_file() -> None:
+    """Metrics that need rubrics and have none: the message says where, and which key they belong under."""
+    criteria = parse_criteria({"rubric_based_final_response_quality_v1": 0.8}, "c")
+    with pytest.raises(UsageError, match=r"^a\.test\.json:7: case 'c': .* no rubrics; .*`rubric` in a file"):
+        entries(case("c", invocation("x", "y")), criteria=criteria, lines={"c": 7})
 
 
 names = st.sampled_from(["a", "b", "a/b", "s", "s/a", "x.json", "x.json/a", "s/a/b"])

@@ -19,18 +19,19 @@ _ABOUT_TEXT = {"thought", "thought_signature"}
 def user_message(content: Content, invocation: str) -> UserText:
     """The message of a user. Raises ValueError, in a sentence, for what cannot be sent.
 
+    A text that is there and empty is sent: how an agent takes it is worth a test.
+
     Args:
         invocation: its id, or its number in the conversation.
     """
     origin = f"user_content of invocation {invocation}"
     files = tuple(_attachment(part, origin) for part in content.parts or () if _is_file(part, origin))
-    text = text_of(content)
-    if not text and not files:
+    if not files and all(part.text is None for part in content.parts or ()):
         raise ValueError(f"{origin} has neither text nor a file; write what the user says as a part `text`")
     size = sum(file.size or 0 for file in files)
     if size > MAX_BYTES:
         raise ValueError(f"{origin} has files of {size:,} bytes, more than the {MAX_BYTES:,} that are sent")
-    return UserText(text, files)
+    return UserText(text_of(content), files)
 
 
 def _is_file(part: Part, origin: str) -> bool:

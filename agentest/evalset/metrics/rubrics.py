@@ -83,7 +83,8 @@ def check_rubrics_of_whole(case: EvalCase, criterion: Criterion) -> None:
 
 def _no_rubrics(case: EvalCase, criterion: Criterion) -> UsageError:
     return UsageError(
-        f"case {case.eval_id!r}: {criterion.metric} has no rubrics; give `rubrics` to the criterion, or "
+        f"case {case.eval_id!r}: {criterion.metric} has no rubrics; give `rubrics` to the criterion "
+        "(`rubric` in a file with `metrics`), or "
         f"rubrics of type `{ADK_METRICS[criterion.metric].rubric_type}` to the case or its invocations"
     )
 
