@@ -30,7 +30,7 @@ def dry_run(prepared: Prepared) -> Iterator[str]:
 def listing(prepared: Prepared) -> Iterator[str]:
     """A line for every scenario that would run, and for every one that would not.
 
-    Before the cases of an evaluation set stands what its file is held to.
+    Before the cases of an evaluation set stands what its file is held to, and the rubrics of its criteria.
     """
     file = None
     for entry in prepared.plan.entries:
@@ -42,6 +42,7 @@ def listing(prepared: Prepared) -> Iterator[str]:
             if scenario.case and file != entry.file:
                 file = entry.file
                 yield clean(f"{file}: {_criteria(prepared, file)}")
+                yield from (f"  {clean(line)}" for line in _rubrics(prepared, file))
             yield clean(
                 f"{entry.file}:{scenario.line}  {scenario.name}{agent}  {kind} × {entry.conversations}{tags}"
             )
@@ -56,6 +57,14 @@ def _criteria(prepared: Prepared, file: str) -> str:
     least = {grader.name: unit.thresholds.get(grader.name) for unit, grader in held}
     shown = (name + (" (information)" if value is None else f" ≥ {value:g}") for name, value in least.items())
     return "held to " + ", ".join(shown)
+
+
+def _rubrics(prepared: Prepared, file: str) -> list[str]:
+    from agentest.evalset.metrics.base import rubric_lines
+
+    return rubric_lines(
+        grader for unit in prepared.plan.units if unit.file == file for grader in unit.graders
+    )
 
 
 def broken(prepared: Prepared) -> list[ScenarioResult]:

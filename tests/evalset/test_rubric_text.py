@@ -5,10 +5,18 @@ from __future__ import annotations
 import re
 
 import pytest
+from evalset_documents import case, invocation
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentest.evalset.formats.criteria import parse_criteria
+from agentest.evalset.formats.model import EVAL_CASE, Rubric, RubricContent
 from agentest.evalset.formats.rubric_text import RubricParts, rubrics_of, split_rubric
+from agentest.evalset.metrics.base import rubric_lines
+from agentest.evalset.metrics.graders import make_grader
+from agentest.evalset.metrics.rubrics import RubricAnswer, combined, rubric_answers
+from agentest.evalset.metrics.sampling import Sampled
+from agentest.results import Score
 
 REFUND = (
     "The response must: (1) confirm the order ID and item being refunded, (2) state the refund amount and "
@@ -85,3 +93,28 @@ def test_nothing_is_left_out(text: str) -> None:
     kept = " ".join([*parts.wanted, *parts.unwanted])
     for word in TOLD:
         assert len(re.findall(rf"\b{word}\b", kept)) >= len(re.findall(rf"\b{word}\b", text))
+
+
+REPLY, TOOLS = "rubric_based_final_response_quality_v1", "rubric_based_tool_use_quality_v1"
+KIND = {"threshold": 1, "rubrics": rubrics_of("Must be: (1) kind, (2) short.")}
+
+
+def test_parts_are_shown_for_whoever_is_to_agree_on_them() -> None:
+    """`--list` tells what a text was taken apart into, once for the metrics that share it."""
+    held = parse_criteria({REPLY: KIND, TOOLS: KIND, "safety_v1": 1}, "c").criteria
+    about = EVAL_CASE.validate_python(case("c", invocation("x", "y")))
+    assert rubric_lines(make_grader(about, one, {}) for one in [*held, *held]) == [
+        f"rubrics of {REPLY}, {TOOLS}",
+        "  part-1: Must be kind",
+        "  part-2: Must be short",
+    ]
+
+
+@pytest.mark.parametrize(("rubric_id", "named"), [("part-2", "part-2 (Be short.)"), ("short", "short")])
+def test_a_part_is_named_by_its_words(rubric_id: str, named: str) -> None:
+    """Nobody wrote 'part-2' into a file, so a reason says what it is; an id of the user's own will do."""
+    rubric = Rubric(rubric_id, RubricContent("Be short."))
+    answers = rubric_answers(1)(answers=[RubricAnswer(property=1, reason="ten lines", value="no")])
+    score = combined([rubric], Sampled((answers,), ""), 1)
+    assert isinstance(score, Score)
+    assert score.reason == f"not fulfilled: {named}: ten lines"

@@ -22,6 +22,8 @@ _DEDUCT = re.compile(
 _SENTENCE_END = re.compile(r"[.!?](?=\s+[A-Z])")
 _EDGES = " \t\r\n,;:."
 _AND = re.compile(r"(?:[,;\s]+(?:and|or))?[,;.\s]*$", re.IGNORECASE)
+_OF_A_TEXT = re.compile(r"(part|deduction)-\d+")
+"""The ids of parts. Their writer never saw them."""
 _OR = re.compile(r"(?:or|and)\s+", re.IGNORECASE)
 
 
@@ -52,6 +54,11 @@ def rubrics_of(text: str) -> list[dict[str, Any]]:
         *(_rubric(f"part-{n}", part) for n, part in enumerate(parts.wanted, 1)),
         *(_rubric(f"deduction-{n}", f"This must not happen: {p}") for n, p in enumerate(parts.unwanted, 1)),
     ]
+
+
+def is_part(rubric_id: str) -> bool:
+    """Whether the id may be one that `rubrics_of` made up: nobody knows by it which part is meant."""
+    return _OF_A_TEXT.fullmatch(rubric_id) is not None
 
 
 def _rubric(rubric_id: str, text: str) -> dict[str, Any]:

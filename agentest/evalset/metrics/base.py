@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from agentest.config.wishes import ModelWish
 from agentest.evalset.formats.criteria import Criterion
-from agentest.evalset.formats.model import EvalCase
+from agentest.evalset.formats.model import EvalCase, Rubric
 from agentest.evalset.metrics.facts import NOTHING_KNOWN, AgentFacts
-from agentest.evaluate.grading import Graded
+from agentest.evaluate.grading import Graded, Grader
 from agentest.llm.port import CallKey, Model
 from agentest.metrics import ADK_METRICS
 from agentest.transcript import Conversation
@@ -42,3 +43,17 @@ class CriterionGrader(ABC):
         if metric is None or not metric.judged:
             return 0  # whether an evaluator of the user's own asks anybody is not known
         return turns * (self.criterion.num_samples or metric.samples)
+
+
+def rubric_lines(graders: Iterable[Grader]) -> list[str]:
+    """The rubrics that the criteria give to these graders, under the metrics that share them."""
+    metrics: dict[tuple[Rubric, ...], dict[str, None]] = {}
+    for grader in graders:
+        if isinstance(grader, CriterionGrader) and grader.criterion.rubrics:
+            metrics.setdefault(grader.criterion.rubrics, {})[grader.name] = None
+    return [line for rubrics, names in metrics.items() for line in _lines(rubrics, names)]
+
+
+def _lines(rubrics: Iterable[Rubric], metrics: Iterable[str]) -> list[str]:
+    texts = (f"  {one.rubric_id}: {one.rubric_content.text_property}" for one in rubrics)
+    return [f"rubrics of {', '.join(metrics)}", *texts]

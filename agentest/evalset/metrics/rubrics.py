@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import fsum
@@ -13,12 +13,14 @@ from pydantic import BaseModel, create_model, model_validator
 from agentest.errors import UsageError
 from agentest.evalset.formats.criteria import Criterion
 from agentest.evalset.formats.model import EvalCase, Rubric
+from agentest.evalset.formats.rubric_text import is_part
 from agentest.evalset.metrics.prompts import rubric_question
 from agentest.evalset.metrics.sampling import Panel, Sampled, majority
 from agentest.evalset.metrics.turn_judges import TurnJudge
 from agentest.evalset.metrics.turns import invocation_at, reply_messages
 from agentest.metrics import ADK_METRICS
 from agentest.results import MetricResult, RubricScore, Score, Skipped, Unscored
+from agentest.support.text import shortened
 from agentest.transcript import Conversation, Turn
 
 
@@ -176,7 +178,8 @@ def combined(rubrics: Sequence[Rubric], sampled: Sampled[RubricAnswers], asked: 
     if unanswered:
         return Unscored(f"no judge answered for the rubrics {', '.join(unanswered)}")
     value = fsum(s.score or 0 for s in scores) / len(scores)
-    return Score(value, _reason(scores), _sample_values(sampled.answers) if asked > 1 else (), scores)
+    texts = {rubric.rubric_id: rubric.rubric_content.text_property for rubric in rubrics}
+    return Score(value, _reason(scores, texts), _sample_values(sampled.answers) if asked > 1 else (), scores)
 
 
 def _rubric_score(rubric_id: str, answers: Sequence[RubricAnswer]) -> RubricScore:
@@ -187,11 +190,15 @@ def _rubric_score(rubric_id: str, answers: Sequence[RubricAnswer]) -> RubricScor
     return RubricScore(rubric_id, float(yes), reason)
 
 
-def _reason(scores: Sequence[RubricScore]) -> str:
-    missed = [f"{s.rubric_id}: {s.rationale}" for s in scores if not s.score]
-    if missed:
-        return "not fulfilled: " + "; ".join(missed)
-    return "fulfilled: " + "; ".join(f"{s.rubric_id}: {s.rationale}" for s in scores)
+def _reason(scores: Sequence[RubricScore], texts: Mapping[str, str]) -> str:
+    """What was missed, else what was fulfilled: by id, and the parts of one text by their words, too."""
+    missed = [score for score in scores if not score.score]
+    told = [f"{_named(s.rubric_id, texts)}: {s.rationale}" for s in missed or scores]
+    return ("not fulfilled: " if missed else "fulfilled: ") + "; ".join(told)
+
+
+def _named(rubric_id: str, texts: Mapping[str, str]) -> str:
+    return f"{rubric_id} ({shortened(texts[rubric_id], 100)})" if is_part(rubric_id) else rubric_id
 
 
 def _sample_values(samples: Sequence[RubricAnswers]) -> tuple[float, ...]:
