@@ -95,6 +95,11 @@ def shown(value: Any) -> str:
         return f"re.compile({value.pattern!r})"
     if isinstance(value, _FUNCTIONS):
         return f"<predicate {getattr(value, '__name__', 'function')}>"
+    if (
+        isinstance(value, type) and type(value).__eq__ is type.__eq__
+    ):  # dirty-equals has types that do compare
+        name = value.__name__
+        return f"the type {name} (which no value equals; ask lambda value: isinstance(value, {name}))"
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{key!r}: {shown(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list | tuple):

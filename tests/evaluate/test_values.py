@@ -158,6 +158,14 @@ def test_what_raises_is_neither_equal_nor_different(expected: Any, says: str) ->
     assert says in str(caught.value)
 
 
+def test_a_type_is_shown_as_what_it_is() -> None:
+    """Whoever expects `str` means a text; no value equals the type, and the reason says what to ask."""
+    assert not equal(str, "x")
+    assert "no value equals; ask lambda value: isinstance(value, str)" in shown({"a": str})
+    assert equal(IsStr, "x")
+    assert shown(IsStr) == repr(IsStr)
+
+
 def test_values_are_shown_as_a_reader_would_write_them() -> None:
     """Patterns and functions are shown by pattern and name, and a value without a repr by its type."""
     assert shown({"a": [re.compile("x+"), len, (1,)]}) == "{'a': [re.compile('x+'), <predicate len>, [1]]}"
