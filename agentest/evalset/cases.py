@@ -163,8 +163,9 @@ def applicable(case: EvalCase, criteria: Criteria) -> tuple[Criterion, ...]:
         return kept
     if not criteria.adapts:
         raise NothingToEvaluate(
-            "not evaluated: the criteria compare with a final_session_state or with intermediate responses "
-            "alone, and the case has neither; name another criterion, or run the other cases alone"
+            "not evaluated: the criteria compare with reference answers, a final_session_state or "
+            "intermediate responses, of which the case has none; name another criterion, or run the other "
+            "cases alone"
         )
     raise NothingToEvaluate(
         "not evaluated: the default criteria compare with expected tool calls and responses, and the case "
@@ -173,8 +174,15 @@ def applicable(case: EvalCase, criteria: Criteria) -> tuple[Criterion, ...]:
 
 
 def _data_of_own_metrics(case: EvalCase) -> dict[str, bool]:
-    """Our own metrics, each with whether the case has what it compares with: others it does not concern."""
+    """Our own metrics, each with whether the case has what it compares with: others it does not concern.
+
+    A case with neither reference answers nor calls stays held to its answer, and has no score: it expects
+    nothing, and may not pass for having called nothing.
+    """
+    turns = case.conversation or ()
+    answers = any(turn.final_response is not None for turn in turns)
     return {
+        "reference_answer_match": answers or all(turn.intermediate_data is None for turn in turns),
         "final_session_state_match": expects_state(case),
         "intermediate_responses_match": expects_responses(case),
     }

@@ -113,6 +113,23 @@ def test_the_default_criteria_ask_only_for_what_a_case_says(document: Any, metri
         assert [*found.thresholds] == metrics == [grader.name for grader in found.graders]
 
 
+@pytest.mark.parametrize(
+    ("turn", "held"),
+    [
+        (invocation("x", "y", []), True),
+        (invocation("x", "y"), True),
+        (invocation("x", None, [use("f")]), False),
+        (invocation("x"), True),  # it expects nothing: without a score it does not pass
+    ],
+)
+def test_a_case_of_calls_alone_is_not_held_to_an_answer(turn: Any, held: bool) -> None:
+    """In a file whose other cases have reference answers, one that expects calls alone is judged by them."""
+    criteria = parse_criteria({"tool_trajectory_avg_score": 1.0, "reference_answer_match": 1.0}, "c")
+    found = unit(case("c", turn), criteria=criteria)
+    assert ("reference_answer_match" in found.thresholds) is held
+    assert "tool_trajectory_avg_score" in found.thresholds
+
+
 @pytest.mark.parametrize("document", [case("c", invocation("x", "y")), case("c", invocation("x"))])
 def test_criteria_of_the_users_own_are_never_left_out(document: Any) -> None:
     """What a file asks for stays, whether or not the case has data for it."""

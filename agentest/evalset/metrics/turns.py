@@ -10,7 +10,10 @@ from agentest.results import Skipped
 from agentest.transcript import Conversation, Turn
 
 SIMULATED = Skipped("a simulated user leads the case, so there is nothing written out to compare with")
-NO_REFERENCE = Skipped("no turn has a `final_response` in the evaluation set to compare with")
+NO_REFERENCE = Skipped(
+    "no turn has a `final_response` (in the `data` form: `reference_answer`) in the evaluation set "
+    "to compare with"
+)
 
 
 def invocation_at(case: EvalCase, turn_index: int) -> Invocation | None:
