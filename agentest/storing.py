@@ -70,8 +70,8 @@ def _stored_calls(turn: _AnyTurn) -> _AnyTurn:
 
 
 def _stored_remark(remark: Remark) -> Remark:
-    text = shortened(remark.text)
-    return remark if text is remark.text else Remark(remark.author, text)
+    author, text = shortened(remark.author), shortened(remark.text)
+    return remark if text is remark.text and author is remark.author else Remark(author, text)
 
 
 def _stored_call(call: ToolCall) -> ToolCall:
@@ -141,7 +141,8 @@ class _Cut:
             if self._left <= 0:
                 kept["…"] = f"({len(value) - len(kept)} more, shortened)"
                 break
-            kept[self.value(key, depth) if isinstance(key, str) else key] = self.value(item, depth + 1)
+            name = self.value(key, depth) if isinstance(key, str) else key  # first: a value may use up all
+            kept[name] = self.value(item, depth + 1)
         return kept
 
     def _list(self, value: list[Any] | tuple[Any, ...], depth: int) -> list[Any]:

@@ -76,7 +76,7 @@ def _compared(check: str, key: str, wanted: Any, state: Mapping[str, Any]) -> Ch
 
 
 def _keys(state: Mapping[str, Any]) -> str:
-    names = [*state][:_SHOWN_KEYS]
+    names = [shortened(key, _SHOWN_CHARS) for key in [*state][:_SHOWN_KEYS]]
     more = f" and {len(state) - len(names)} more" if len(state) > len(names) else ""
     return f"the state has {', '.join(names)}{more}" if names else "the state is empty"
 
@@ -137,7 +137,7 @@ def _fits(expected: ExpectedRemark, remark: Remark) -> bool:
 
 
 def _side_by_side(expected: ExpectedRemark, turn: Turn) -> str:
-    said = [f"{r.author}: {_short(r.text)}" for r in turn.remarks[:_SHOWN_REMARKS]]
+    said = [f"{_name(r.author)}: {_short(r.text)}" for r in turn.remarks[:_SHOWN_REMARKS]]
     if len(turn.remarks) > len(said):
         said.append(f"… {len(turn.remarks) - len(said)} more")
     before = f"before the reply was said {', '.join(said)}" if said else "nothing was said before the reply"
@@ -148,7 +148,7 @@ def _reply(expected: ExpectedRemark, turn: Turn) -> str:
     if turn.author is None:
         return ""
     alone = " (which counts where `author` is named)" if expected.author is None else ""
-    return f"; {turn.author} gave the reply{alone}: {_short(turn.agent_message)}"
+    return f"; {_name(turn.author)} gave the reply{alone}: {_short(turn.agent_message)}"
 
 
 def _wanted(expected: ExpectedRemark) -> str:
@@ -169,6 +169,10 @@ def _conditions(expected: ExpectedRemark) -> Iterator[str]:
 
 def _pattern(pattern: re.Pattern[str]) -> str:
     return repr(pattern.pattern)
+
+
+def _name(author: str) -> str:
+    return shortened(author, _SHOWN_CHARS)
 
 
 def _short(value: Any) -> str:

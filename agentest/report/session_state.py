@@ -23,11 +23,15 @@ def state_rows(change: StateChange) -> list[str]:
 
 def _rows(change: StateChange) -> Iterator[str]:
     for key, value in change.added.items():
-        yield f"+ {key} = {_value(value)}"
+        yield f"+ {_key(key)} = {_value(value)}"
     for key, (before, after) in change.changed.items():
-        yield f"~ {key} = {_value(after)} (was {_value(before)})"
+        yield f"~ {_key(key)} = {_value(after)} (was {_value(before)})"
     for key, value in change.removed.items():
-        yield f"- {key} (was {_value(value)})"
+        yield f"- {_key(key)} (was {_value(value)})"
+
+
+def _key(key: str) -> str:
+    return shortened(key, _VALUE_CHARS)
 
 
 def _value(value: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from agentest.evalset.formats.criteria import (
     read_criteria,
 )
 from agentest.evalset.formats.match_type import MatchType
+from agentest.evalset.formats.metric_info import Interval
 from agentest.evalset.formats.model import Rubric, RubricContent
 from agentest.metrics import ADK_METRICS
 from agentest.support.spelling import snake_case
@@ -380,19 +382,23 @@ def test_keys_that_nobody_knows_are_kept() -> None:
 def test_custom_metrics() -> None:
     """A metric of the user's own brings its path, its range, and a criterion with any keys."""
     info = {"metricName": "m", "metricValueInfo": {"interval": {"minValue": -10, "maxValue": 10}}}
-    metric = {"codeConfig": {"name": "pkg.mod.fn"}, "metricInfo": info, "description": "Tone"}
+    metric: dict[str, Any] = {"codeConfig": {"name": "pkg.mod.fn"}, "metricInfo": info, "description": "Tone"}
     written = {"threshold": -3, "match_typ": "own", "match_type": "fuzzy"}
     found = parse({"criteria": {"m": written}, "customMetrics": {"m": metric}})
     assert found.criteria == (Criterion("m", -3.0, written=written),)
     assert found.custom == {
         "m": CustomMetric(
             "pkg.mod.fn",
-            {"metric_name": "m", "metric_value_info": {"interval": {"min_value": -10.0, "max_value": 10.0}}},
+            {"metric_name": "m", "metric_value_info": {"interval": asdict(Interval(-10.0, 10.0))}},
             "Tone",
         )
     }
     assert "criteria.m.threshold: must be from -10 to 10, found 11" in refusal(
         {"criteria": {"m": 11}, "customMetrics": {"m": metric}}
+    )
+    info["metricValueInfo"] = {"interval": {"minValue": 1, "maxValue": 0}}
+    assert "m.metric_info.metric_value_info.interval: min_value 1 is above max_value 0" in refusal(
+        {"criteria": {"m": {}}, "customMetrics": {"m": metric}}
     )
 
 

@@ -9,6 +9,7 @@ import anyio
 import pytest
 
 from agentest.evaluate.session_checks import checked_session, checked_state
+from agentest.report.session_state import state_rows
 from agentest.results import CheckResult
 from agentest.scenarios.expectations import parse_expect
 from agentest.transcript import Remark, StateChange, Turn
@@ -135,3 +136,12 @@ def test_changes_of_a_state() -> None:
     assert StateChange.between(before, after) == StateChange(
         added={"new": []}, changed={"n": (1, True)}, removed={"gone": "x"}
     )
+
+
+def test_long_names_are_shortened() -> None:
+    """Keys of a state, and names of those who speak, may be of any length: messages show their beginnings."""
+    long = "k" * 1_000_000
+    of = turn(state_after={long: 1}, author=long, remarks=(Remark(long, "Hm."),))
+    expect = {"session_state": {"n": 1}, "remarks": [{"contains": "approved"}]}
+    assert all(200 < len(result.summary) < 1_000 for result in checks(expect, of))
+    assert max(map(len, state_rows(StateChange.between({long: 1}, {long + "k": 2})))) < 300

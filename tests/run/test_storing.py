@@ -64,6 +64,11 @@ def test_values_of_many_parts() -> None:
     assert kept["…"] == f"({2000 - len(kept) + 1} more, shortened)"
 
 
+def test_a_long_value_keeps_its_key() -> None:
+    """What is cut off is the value, not the name that it has."""
+    assert list(shortened_value({"blob": "x" * LONG, "next": 1})) == ["blob", "…"]
+
+
 def test_values_that_contain_themselves() -> None:
     """A value that contains itself, or is nested as deep as it likes, is cut as well."""
     endless: list[Any] = ["x" * MAX_CHARS]

@@ -29,6 +29,7 @@ from agentest.evalset.formats.checked import checked
 from agentest.evalset.formats.judge_options import CriteriaObject as _CriteriaObject
 from agentest.evalset.formats.judge_options import JudgeOptions, Judges
 from agentest.evalset.formats.match_type import MatchType, as_match_type
+from agentest.evalset.formats.metric_info import Interval
 from agentest.evalset.formats.model import Rubric
 from agentest.evalset.formats.model_config import ModelConfig
 from agentest.evalset.formats.policy import not_blank, policy_text
@@ -206,15 +207,8 @@ class _Informational(_BuiltinCriterion):
     threshold: float | None = None  # type: ignore[assignment]
 
 
-class _Interval(_CriteriaObject):
-    min_value: float
-    max_value: float
-    open_at_min: bool = False
-    open_at_max: bool = False
-
-
 class _ValueInfo(_CriteriaObject):
-    interval: _Interval | None = None
+    interval: Interval | None = None
 
 
 class _MetricInfo(_CriteriaObject):

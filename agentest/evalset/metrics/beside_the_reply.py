@@ -20,6 +20,7 @@ from agentest.support.text import shortened
 from agentest.transcript import Conversation, Remark, Turn
 
 _VALUE_CHARS = 200
+_SHOWN_REMARKS = 10
 _STATE_UNKNOWN = (
     "the agent does not tell of its session's state: a google-adk agent does (type: adk or adk_module), and "
     "a handler can by ctx.record_state (type: custom)"
@@ -135,8 +136,11 @@ def _where(missing: Said, wanted: Sequence[Said]) -> str:
 
 
 def _told(said: Said) -> str:
-    return f"{said[0]}: {_shown(said[1])}"
+    return f"{shortened(said[0], _VALUE_CHARS)}: {_shown(said[1])}"
 
 
 def _all(remarks: Sequence[Remark]) -> str:
-    return ", ".join(_told((r.author, _one_row(r.text))) for r in remarks) or "nothing before the reply"
+    said = [_told((r.author, _one_row(r.text))) for r in remarks[:_SHOWN_REMARKS]]
+    if len(remarks) > len(said):
+        said.append(f"… {len(remarks) - len(said)} more")
+    return ", ".join(said) or "nothing before the reply"
