@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -330,19 +330,24 @@ def _tape(options: dict[str, Any]) -> str | None:
 
 
 def _dry_run(prepared: Any) -> ExitCode:
-    from agentest.cli.listing import broken, dry_run
+    from agentest.cli.listing import dry_run
 
-    for line in dry_run(prepared):
-        say(line)
-    return _tell_broken(broken(prepared))
+    return _shown(prepared, dry_run(prepared))
 
 
 def _listed(prepared: Any) -> ExitCode:
-    from agentest.cli.listing import broken, listing
+    from agentest.cli.listing import listing
+
+    return _shown(prepared, listing(prepared))
+
+
+def _shown(prepared: Any, lines: Iterable[str]) -> ExitCode:
+    """Say what would run, after what the user should know of it."""
+    from agentest.cli.listing import broken
 
     for note in prepared.notes:
         tell(f"agentest: {note}")
-    for line in listing(prepared):
+    for line in lines:
         say(line)
     return _tell_broken(broken(prepared))
 

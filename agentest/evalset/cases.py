@@ -26,6 +26,7 @@ from agentest.evalset.formats.model import (
 )
 from agentest.evalset.formats.personas import persona_text
 from agentest.evalset.formats.reading import ReadSet
+from agentest.evalset.metrics.base import asks_a_judge
 from agentest.evalset.metrics.beside_the_reply import expects_responses, expects_state
 from agentest.evalset.metrics.facts import facts_of
 from agentest.evalset.metrics.graders import make_grader
@@ -197,7 +198,7 @@ def _data_of_defaults(case: EvalCase) -> dict[str, bool]:
 
 
 def unchecked(chosen: CaseSet) -> Iterator[str]:
-    """A note on each kind of expectation of the set's cases that no criterion compares with."""
+    """A note on each kind of expectation of the set's cases, and each judge, that no criterion looks at."""
     metrics = {criterion.metric for criterion in chosen.criteria.criteria}
     kinds = [("final_session_state_match", "a final_session_state", expects_state)]
     if not any(c.include_intermediate_responses_in_final for c in chosen.criteria.criteria):
@@ -206,6 +207,9 @@ def unchecked(chosen: CaseSet) -> Iterator[str]:
         cases = [case.eval_id for case in chosen.read.eval_set.eval_cases if expects(case)]
         if cases and metric not in metrics and chosen.graded:
             yield _unchecked(chosen, metric, what, cases)
+    for criterion in chosen.criteria.criteria:
+        if criterion.judge and not asks_a_judge(criterion.metric):
+            yield f"{criterion.judge.place}: names a judge or its settings, and this metric asks no judge"
 
 
 def _unchecked(chosen: CaseSet, metric: str, what: str, cases: Sequence[str]) -> str:

@@ -151,13 +151,14 @@ def test_the_budget_is_for_all_judges_together(project: Project) -> None:
 def test_who_cannot_be_asked_is_replaced(project: Project) -> None:
     """Without its key, or named so that nobody knows whose it is, a model is replaced by the configured one.
 
-    A note says so; the sampling that the file wants stays.
+    A note says so; the sampling that the file wants stays. A metric that asks no judge has none replaced.
     """
     config = {"temperature": 0.2, "thinking_config": {"thinking_budget": 1024}}
     options = {"judge_model": "gemini-2.5-flash", "judge_model_config": config, "num_samples": 1}
     judges = {
         "safety_v1": {"threshold": 1, "judge_model_options": options},
         QUALITY: {"threshold": 1, "rubrics": RUBRICS, "judge_model": "house-judge", "num_samples": 1},
+        "token_usage_v1": {"judge_model": "gemini-2.5-flash"},
     }
     named(project, judges, PRICE, simulated("plan"), user_simulator_config={"model": "gemini-2.5-flash"})
     with ScriptedAgent(lambda _: "Ten euros.") as agent, ModelServer(script=plays) as configured:
@@ -177,6 +178,10 @@ def test_who_cannot_be_asked_is_replaced(project: Project) -> None:
     assert f"user_simulator_config names the simulated user gemini-2.5-flash, which {missing}" in done.stderr
     assert f"criteria.{QUALITY} names the judge house-judge, which names no provider" in done.stderr
     assert "criteria.safety_v1: `thinking_config` of the model's configuration is not sent" in done.stderr
+    assert (
+        "criteria.token_usage_v1: names a judge or its settings, and this metric asks no judge" in done.stderr
+    )
+    assert "token_usage_v1 names the judge" not in done.stderr
     assert project.results["models"] == {"user": "m", "judge": "m"}
 
 
@@ -195,12 +200,17 @@ def test_a_run_without_a_model_asks_nobody(project: Project) -> None:
 
 
 def test_a_dry_run_counts_named_judges(project: Project) -> None:
-    """What a named judge would be asked is counted in a run of which only the user is configured."""
+    """What a named judge would be asked is counted in a run of which only the user is configured.
+
+    That it cannot be asked is said, as before a run.
+    """
     named(project, {"safety_v1": {"threshold": 1, "judge_model": "gpt-4", "num_samples": 3}})
     project.config("http://127.0.0.1:9/", user={"model": "ollama/llama3.2"})
     counted = evaluate(project, "--dry-run", OPENAI_API_KEY="sk-openai-key").stdout.splitlines()
     assert counted[1].split() == ["0", "3", "0", "3", "price"]
-    assert evaluate(project, "--dry-run").stdout.splitlines()[1].split() == ["0", "0", "0", "0", "price"]
+    without_key = evaluate(project, "--dry-run")
+    assert without_key.stdout.splitlines()[1].split() == ["0", "0", "0", "0", "price"]
+    assert "needs OPENAI_API_KEY in the environment: no judge is configured" in without_key.stderr
 
 
 def test_the_service_asks_the_judge_that_a_metric_names(

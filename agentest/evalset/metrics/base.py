@@ -31,7 +31,7 @@ class CriterionGrader(ABC):
 
     @property
     def judge(self) -> ModelWish | None:
-        return self.criterion.judge
+        return self.criterion.judge if asks_a_judge(self.name) else None
 
     @abstractmethod
     async def grade(self, conversation: Conversation, model: Model | None, key: CallKey) -> Graded:
@@ -39,10 +39,14 @@ class CriterionGrader(ABC):
 
     def most_calls(self, turns: int) -> int:
         """A question for every turn and sample, where the metric is judged at all."""
-        metric = ADK_METRICS.get(self.name)
-        if metric is None or not metric.judged:
+        if not asks_a_judge(self.name):
             return 0  # whether an evaluator of the user's own asks anybody is not known
-        return turns * (self.criterion.num_samples or metric.samples)
+        return turns * (self.criterion.num_samples or ADK_METRICS[self.name].samples)
+
+
+def asks_a_judge(metric: str) -> bool:
+    """Whether a metric of ADK's or of ours asks a judge; one of the user's own has ways of its own."""
+    return metric in ADK_METRICS and ADK_METRICS[metric].judged
 
 
 def rubric_lines(graders: Iterable[Grader]) -> list[str]:
