@@ -24,7 +24,7 @@ from agentest.config.agents import AdkAgent, ChatCompletionsAgent
 from agentest.config.config import Config
 from agentest.conversation.loop import TurnLoop
 from agentest.conversation.users import ScriptedUser
-from agentest.errors import AgentError, AgentUnreachable, SessionMismatch
+from agentest.errors import AgentError, AgentestError, AgentUnreachable, CannotSend, SessionMismatch
 from agentest.http.client import open_client
 from agentest.http.guard import AddressGuard
 from agentest.messages import AgentMessage, UserText
@@ -107,12 +107,12 @@ def asked(*answers: Answer, **options: Any) -> tuple[AgentReply, Wire]:
     return anyio.run(go)
 
 
-def refused(*answers: Answer, **options: Any) -> tuple[NoReply, Wire]:
+def refused(*answers: Answer, **options: Any) -> tuple[AgentestError, Wire]:
     """The error about a server that answers so."""
 
-    async def go() -> tuple[NoReply, Wire]:
+    async def go() -> tuple[AgentestError, Wire]:
         async with wire(*answers) as opened:
-            with pytest.raises(NoReply) as caught:
+            with pytest.raises((NoReply, CannotSend)) as caught:
                 await ask(opened.port, **options)
             return caught.value, opened
 
@@ -174,6 +174,7 @@ def test_names_stay_inside_their_part_of_the_path(app: str, user: str) -> None:
     """No name of an app or a user changes the path: each is one part of it, or refused."""
     if {".", ".."} & {app, user}:
         problem, opened = refused(created(), DONE, session=Session(app, user, STATE, "s-1"))
+        assert isinstance(problem, CannotSend)
         assert "cannot be the app_name, user_id or session_id" in str(problem)
         assert not opened.requests
         return
@@ -192,9 +193,13 @@ def test_session_ids_that_are_no_names(name: str) -> None:
 
 
 def test_no_app_name() -> None:
-    """Without an app name from either side nothing is sent, and the error says where to set it."""
+    """Without an app name from either side nothing is sent, and the error says where to set it.
+
+    It is no answer of the agent's, so no failure of it.
+    """
     for session in (None, Session(user_id="u", session_id="s")):
         found, opened = refused(DONE, session=session)
+        assert isinstance(found, CannotSend)
         assert "has no app_name: set it in the agent's configuration" in str(found)
         assert f"http://127.0.0.1:{opened.port}/list-apps" in str(found)
         assert not opened.requests

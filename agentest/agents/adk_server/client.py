@@ -15,8 +15,9 @@ from agentest.agents.adk_server.replies import last_said, read_reply
 from agentest.agents.adk_server.sessions import Place, Sessions, StateRead
 from agentest.agents.hints import ADK_PLACE
 from agentest.agents.http_sender import HttpSender, read_body
-from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
+from agentest.agents.port import AgentReply, Resources, TurnContext
 from agentest.config.agents import AdkAgent
+from agentest.errors import CannotSend
 from agentest.http.client import DirectResponse, Poster
 from agentest.messages import Message, UserText
 from agentest.scenarios.definition import Session
@@ -47,7 +48,8 @@ class AdkClient:
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
         """The agent's answer to the last message of the user; the first turn creates the session.
 
-        `latency_ms` is the run's alone. Raises NoReply, SessionMismatch; each request has the whole time-out.
+        `latency_ms` is the run's alone. Each request has the whole time-out. Raises NoReply, SessionMismatch,
+        CannotSend.
         """
         place = self._place(ctx)
         begun = await self._sessions.open(place, ctx.session) if ctx.turn_index == 0 else StateRead()
@@ -68,7 +70,7 @@ class AdkClient:
         session = ctx.session or Session()
         app_name = self._app_name or session.app_name
         if not app_name:
-            raise NoReply(
+            raise CannotSend(
                 f"agent {self.name!r} has no app_name: set it in the agent's configuration, or as "
                 f"app_name of the scenario's `session` or the case's session_input ({self._root}/list-apps "
                 "tells which apps there are)"

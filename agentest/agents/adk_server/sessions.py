@@ -11,7 +11,7 @@ from agentest.agents.hints import ADK_PLACE
 from agentest.agents.http_sender import HttpSender, read_body
 from agentest.agents.port import NoReply
 from agentest.agents.reading import read_json, shown
-from agentest.errors import HeldUp, SessionMismatch
+from agentest.errors import CannotSend, HeldUp, SessionMismatch
 from agentest.http.client import DirectResponse
 from agentest.scenarios.definition import Session
 
@@ -58,7 +58,8 @@ class Sessions:
     async def open(self, place: Place, session: Session | None) -> StateRead:
         """Create the session, or find that it exists already, and say with which state it begins.
 
-        Raises NoReply, and SessionMismatch where its state is not what the scenario asks for.
+        Raises NoReply, SessionMismatch where its state is not what the scenario asks for, and CannotSend for
+        names that no address can hold.
         """
         state = dict(session.state) if session else {}
         url = self._url(place)
@@ -97,7 +98,7 @@ class Sessions:
         try:
             url = self._url_of(place)
             session = (await self._sender.get(url, _read_session)).value
-        except (NoReply, HeldUp) as error:
+        except (NoReply, CannotSend, HeldUp) as error:
             return _unread(str(error), place)
         state = session.get("state", {}) if isinstance(session, dict) else None
         if not isinstance(state, dict) or session.get("id") != place.session_id:
@@ -119,9 +120,9 @@ def _unread(problem: str, place: Place) -> StateRead:
 
 
 def _segment(name: str) -> str:
-    """A name as one part of a path. Raises NoReply for what no escape keeps from changing the path."""
+    """A name as one part of a path. Raises CannotSend for what no escape keeps from changing the path."""
     if name in (".", ".."):
-        raise NoReply(
+        raise CannotSend(
             f"{name!r} cannot be the app_name, user_id or session_id of a session: in an address it stands "
             "for another part; change it in the scenario's `session` or the case's session_input"
         )
