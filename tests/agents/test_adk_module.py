@@ -443,6 +443,34 @@ def test_where_an_agent_is_found(project: Project) -> None:
     assert held(run("hi", agent={"module": "other"})).turns[0].agent_message == "Of the app"
 
 
+REFUSED = """
+import os
+
+class Refused(Says):
+    async def _run_async_impl(self, ctx):
+        raise ValueError("refused: " + os.environ["USERS_API_KEY"])
+        yield
+
+root_agent = Refused(name="refused")
+"""
+
+
+@marked
+def test_a_key_of_the_agents_folder_is_not_shown(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the `.env` beside the agent holds is read only when the agent is opened; no error shows it."""
+    monkeypatch.setenv("USERS_API_KEY", "")  # set back after the test
+    monkeypatch.delenv("USERS_API_KEY")
+    project.write("other/.env", "USERS_API_KEY=hunter2-of-the-folder\n")
+    project.write("other/__init__.py", "")
+    project.write("other/agent.py", OTHER + REFUSED)
+    failure = held(run("hi", agent={"module": "other"})).failure
+    assert failure is not None
+    assert "refused: [redacted]" in failure.message
+    project.write("agents/broken/__init__.py", "import os\nraise ValueError(os.environ['USERS_API_KEY'])\n")
+    with pytest.raises(ConfigError, match=r"ValueError: \[redacted\]"):
+        opened("agents/broken")
+
+
 @marked
 @pytest.mark.parametrize(
     ("settings", "said"),

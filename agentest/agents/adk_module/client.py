@@ -6,6 +6,7 @@ The agent runs its tools itself, as behind ADK's server: calls are observed, moc
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -26,6 +27,7 @@ from agentest.messages import Message, UserText
 from agentest.scenarios.definition import Session
 from agentest.support.calling import Steps, words_of
 from agentest.support.json_text import NotJson, json_text, safe_repr
+from agentest.support.redact import Redactor, environment_secrets
 
 _DEFAULT_USER = "agentest"
 
@@ -36,7 +38,7 @@ async def open_agent(name: str, config: AdkModuleAgent, resources: Resources) ->
     try:
         found = await find_agent(config.module, config.agent_name, resources.root)
     except ValueError as error:
-        raise ConfigError(f"agent {name!r}: module: {error}") from None
+        raise ConfigError(f"agent {name!r}: module: {_known_secrets()(str(error))}") from None
     client = AdkModuleClient(name, config, found, resources.timeout_s)
     resources.closing.push_async_callback(_close, client, resources.on_note)
     return client
@@ -47,7 +49,13 @@ async def _close(client: AdkModuleClient, on_note: Callable[[str], None]) -> Non
     try:
         await client.close()
     except Exception as error:  # noqa: BLE001 - toolsets and plugins of the user's may raise anything
-        on_note(f"agent {client.name!r}: closing it raised {type(error).__name__}: {words_of(error)}")
+        problem = f"closing it raised {type(error).__name__}: {words_of(error)}"
+        on_note(f"agent {client.name!r}: {_known_secrets()(problem)}")
+
+
+def _known_secrets() -> Redactor:
+    """Hides what the environment holds now: the agent's own `.env` was not read when the run was prepared."""
+    return Redactor(environment_secrets(os.environ))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +76,7 @@ class AdkModuleClient:
         self._config = config
         self._found = found
         self._timeout_s = timeout_s
+        self._redact = _known_secrets()
         self._runners: dict[str, Any] = {}
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
@@ -75,6 +84,12 @@ class AdkModuleClient:
 
         Raises NoReply, with the calls that were made before, and SessionMismatch.
         """
+        try:
+            return await self._reply(messages, ctx)
+        except NoReply as error:
+            raise NoReply(self._redact(str(error)), error.retries, error.observed) from error
+
+    async def _reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
         events: list[Any] = []
         said = last_said(messages)
 
