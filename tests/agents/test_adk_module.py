@@ -392,6 +392,26 @@ def test_the_state_of_a_session(project: Project) -> None:
     assert "the session 'one' exists already and keeps its own state" in verdict.reasons[0].message
 
 
+COUNTS = """
+class Counts(Says):
+    async def _run_async_impl(self, ctx):
+        event = self._event(types.Part(text="Hi"), ctx)
+        event.actions.state_delta.update({k: ctx.session.state.get(k, 0) + 1 for k in ("user:n", "app:n")})
+        yield event
+
+root_agent = Counts(name="counts")
+"""
+
+
+@marked
+def test_no_conversation_sees_the_state_of_another(project: Project) -> None:
+    """State of the user and of the app lasts for a conversation: a verdict never depends on another one."""
+    project.write("other.py", OTHER + COUNTS)
+    counted = {"user:n": 2, "app:n": 2}
+    result = run("Hi", "Hi", copies=3, agent={"module": "other"}, final_session_state=counted)
+    assert result.scenarios[0].verdict.passed, result.scenarios[0].verdict.reasons
+
+
 @marked
 def test_a_file_of_a_message(project: Project) -> None:
     """Files of a user's message reach the agent with the text."""

@@ -77,7 +77,8 @@ class AdkModuleClient:
         self._found = found
         self._timeout_s = timeout_s
         self._redact = _known_secrets()
-        self._runners: dict[str, Any] = {}
+        self._runners: dict[tuple[str, str], Any] = {}
+        """By the app's name and the session's id."""
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
         """The agent's answer to the last message of the user; the first turn creates the session.
@@ -106,7 +107,8 @@ class AdkModuleClient:
     async def _run(self, said: UserText, ctx: TurnContext, events: list[Any]) -> _States:
         """Let the agent answer. Its events are kept as they come."""
         session = ctx.session or Session()
-        runner = self._runner(self._config.app_name or session.app_name or self._found.app_name)
+        app_name = self._config.app_name or session.app_name or self._found.app_name
+        runner = self._runner(app_name, ctx.session_id)
         place = {"user_id": self._user_id(session), "session_id": ctx.session_id}
         before = await self._begun(runner, place, session.state) if ctx.turn_index == 0 else None
         message = import_module("google.genai.types").Content.model_validate_json(
@@ -135,12 +137,13 @@ class AdkModuleClient:
     def _user_id(self, session: Session) -> str:
         return self._config.user_id or session.user_id or _DEFAULT_USER
 
-    def _runner(self, app_name: str) -> Any:
-        """The runner of an app's sessions: state of user and app is kept by the app's name."""
-        if app_name not in self._runners:
+    def _runner(self, app_name: str, session_id: str) -> Any:
+        """The runner of one session: state of user and app is seen by no other conversation."""
+        key = (app_name, session_id)
+        if key not in self._runners:
             in_memory = import_module("google.adk.runners").InMemoryRunner
-            self._runners[app_name] = in_memory(**self._what_runs(), **self._named(app_name))
-        return self._runners[app_name]
+            self._runners[key] = in_memory(**self._what_runs(), **self._named(app_name))
+        return self._runners[key]
 
     def _named(self, app_name: str) -> dict[str, str]:
         """The name, where it is not the App's own: not every google-adk takes one beside an App."""
@@ -155,8 +158,8 @@ class AdkModuleClient:
         return {"agent": agent} if is_agent else {"node": agent}
 
     async def close(self) -> None:
-        """Close what the runners have opened: toolsets, plugins."""
-        for runner in self._runners.values():
+        """Close what the runners have opened: toolsets and plugins, which all of them share."""
+        for runner in [*self._runners.values()][:1]:
             await runner.close()
         if self._found.closes is not None:
             await self._found.closes.aclose()
