@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Collection, Generator
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 from queue import SimpleQueue
-from threading import Thread
+from threading import Event, Thread
 from time import perf_counter
 from types import coroutine
 from typing import Any
@@ -149,6 +149,29 @@ def _thrown(running: Any, error: BaseException) -> Any:
     if not hasattr(running, "throw"):
         raise error
     return running.throw(error)
+
+
+_TO_END_S = 2.0
+"""How long a task may take to end that is cancelled."""
+
+
+async def end_tasks(tasks: Collection[asyncio.Task[Any]]) -> int:
+    """Cancel tasks, and wait for their end. Returns how many did not end, as their code goes on all the same.
+
+    Those are left behind: the event loop does not wait for them when it closes, as it would for ever.
+    """
+    for task in tasks:
+        task.cancel()
+    still = (await asyncio.wait(tasks, timeout=_TO_END_S))[1] if tasks else set()
+    for task in still:
+        _leave_behind(task)
+    return len(still)
+
+
+def _leave_behind(task: asyncio.Task[Any]) -> None:
+    """Have nobody wait for a task, and nobody clear it away, which would run its code once more."""
+    asyncio.tasks._unregister_task(task)
+    Thread(target=lambda _: Event().wait(), args=(task,), name="agentest left behind", daemon=True).start()
 
 
 async def result_of(function: Callable[..., Any], *args: Any, limit: TimeLimit) -> Any:

@@ -7,6 +7,7 @@ import gzip
 import json
 import sys
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,14 @@ import pytest
 from project import Project
 
 from agentest import scenario
+from agentest.agents.asgi import application
 from agentest.agents.asgi.application import load_app, running_app
 from agentest.agents.asgi.exchange import AppFailed
 from agentest.config.agents import AdkAgent, AsgiAgent, ChatCompletionsAgent
 from agentest.config.config import Config
 from agentest.errors import ConfigError
 from agentest.results import RunResult
+from agentest.support import calling
 from agentest.testing import run_scenarios
 from agentest.transcript import Conversation
 
@@ -204,9 +207,21 @@ async def _no_end(body: dict[str, Any], send: Send, receive: Receive) -> None:
     assert (await receive())["type"] == "http.disconnect"
 
 
+def _sends(*messages: Any) -> Callable[..., Awaitable[None]]:
+    async def answer(body: dict[str, Any], send: Send, receive: Receive) -> None:
+        for message in messages:
+            await send(message)
+
+    return answer
+
+
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
+        (_sends(5), "the application sent what is no message of ASGI: 5"),
+        (_sends({"status": 200}), "the application sent what is no message of ASGI: {'status': 200}"),
+        (_sends(start(), piece("{}")), "sent a str as the body of its answer, expected bytes"),  # type: ignore[arg-type]
+        (_sends(start(), piece(9**9)), "sent a int as the body of its answer, expected bytes"),  # type: ignore[arg-type]
         (_raises, "the application raised ValueError: no idea"),
         (_answers_500_and_raises, "the application raised KeyError: 'order'"),
         (_raises_in_between, "the application raised OSError: disk full"),
@@ -242,6 +257,44 @@ def test_work_after_the_answer() -> None:
     anyio.run(go)
     assert done == ["late", "late"]
     assert notes == ["agent 'bot': the application raised RuntimeError: too late after its answer, 2 times"]
+
+
+def test_what_is_raised_right_after_the_answer_is_told_too() -> None:
+    """An application that raises before anybody has read its answer has raised after it all the same."""
+    notes: list[str] = []
+
+    async def at_once(body: dict[str, Any], send: Send, receive: Receive) -> None:
+        await hello({"messages": [{"content": "x"}]}, send, receive)
+        raise RuntimeError("too late")
+
+    async def go() -> None:
+        async with running_app("bot", App(at_once), notes.append) as running:
+            answer = await running.post_direct("http://localhost/", [], b"{}")
+            assert [part async for part in answer.pieces()] == [saying("Hello, x")]
+
+    anyio.run(go)
+    assert notes == ["agent 'bot': the application raised RuntimeError: too late after its answer, once"]
+
+
+def test_an_application_that_cannot_be_cancelled_ends_with_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Code that goes on when it is cancelled is left behind and told of: the event loop closes without it."""
+    monkeypatch.setattr(calling, "_TO_END_S", 0.01)
+    monkeypatch.setattr(application, "_LAST_REQUESTS_S", 0.01)
+    notes: list[str] = []
+
+    async def for_ever(body: dict[str, Any], send: Send, receive: Receive) -> None:
+        await hello({"messages": [{"content": "x"}]}, send, receive)
+        while True:
+            with suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+
+    async def go() -> None:
+        async with running_app("bot", App(for_ever), notes.append) as running:
+            await running.post_direct("http://localhost/", [], b"{}")
+
+    anyio.run(go)
+    assert len(notes) == 1
+    assert "does not end: it goes on when it is cancelled" in notes[0]
 
 
 def test_whoever_hangs_up_is_told_to_the_application() -> None:

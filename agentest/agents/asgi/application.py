@@ -16,6 +16,7 @@ from agentest.agents.asgi.exchange import App, Exchange, raised
 from agentest.agents.asgi.lifespan import CannotStart, Lifespan
 from agentest.errors import ConfigError
 from agentest.http.client import DirectResponse, Headers
+from agentest.support.calling import end_tasks
 from agentest.support.importing import import_object
 
 _LAST_REQUESTS_S = 5.0
@@ -84,6 +85,8 @@ class RunningApp:
         self._state = state
         self._under_way: dict[asyncio.Task[None], Exchange] = {}
         self._late: dict[str, int] = {}
+        self.left = ""
+        """What went on when all was over."""
 
     async def post_direct(self, url: str, headers: Headers, content: bytes) -> DirectResponse:
         """Post. The body is to be read, and the response to be closed. Raises AppFailed."""
@@ -117,14 +120,15 @@ class RunningApp:
         tasks = list(self._under_way)
         if tasks:
             await asyncio.wait(tasks, timeout=_LAST_REQUESTS_S)
-        for task in tasks:
-            task.cancel()
+        if await end_tasks([task for task in tasks if not task.done()]):
+            self.left = "what it does in answer to requests does not end: it goes on when it is cancelled"
 
     @property
     def problems(self) -> list[str]:
         """What the application raised when its answer was complete: behind a server only its log says it."""
         counted = ((problem, "once" if n == 1 else f"{n} times") for problem, n in self._late.items())
-        return [f"{problem} after its answer, {often}" for problem, often in counted]
+        late = [f"{problem} after its answer, {often}" for problem, often in counted]
+        return [*late, self.left] if self.left else late
 
 
 def _scope(method: str, url: str, headers: Headers, content: bytes) -> dict[str, Any]:

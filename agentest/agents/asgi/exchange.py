@@ -52,6 +52,7 @@ class Exchange:
         self._steps = Steps()
         self._first: list[bytes] = []
         self._complete = False
+        self._sent_all = False
 
     @property
     def headers(self) -> CIMultiDictProxy[str]:
@@ -76,7 +77,7 @@ class Exchange:
             if ends_the_run(error):
                 raise
             self._error = error
-            self.late_error = error if self._complete else None
+            self.late_error = error if self._sent_all else None
         finally:
             self._ended.set()
         if not self._over.is_set():
@@ -124,12 +125,14 @@ class Exchange:
                 self._complete = True
                 self._over.set()
             if body := message.get("body", b""):
-                yield bytes(body)
+                yield _bytes(body)
 
     async def _next(self) -> Message:
         message = await self._messages.get()
         if message is not None:
-            return message
+            if isinstance(message, Mapping) and isinstance(message.get("type"), str):
+                return message
+            raise AppFailed(f"the application sent what is no message of ASGI: {message!r:.100}")
         if self._error is not None:
             raise AppFailed(raised(self._error))
         raise AppFailed("the application returned before its answer was complete")
@@ -151,4 +154,18 @@ class Exchange:
         if not self._complete and self._over.is_set():
             raise Hangup("nobody listens any more")
         if not self._over.is_set():  # what comes after the end of an answer is lost behind a server, too
+            self._sent_all = self._sent_all or _is_last(message)
             await self._messages.put(message)
+
+
+def _is_last(message: Any) -> bool:
+    """Whether an answer is complete with a message, which may be anything."""
+    is_body = isinstance(message, Mapping) and message.get("type") == "http.response.body"
+    return is_body and not message.get("more_body", False)
+
+
+def _bytes(body: Any) -> bytes:
+    """A piece of the body. Raises AppFailed: of a number, bytes() would make as many zeros."""
+    if isinstance(body, bytes | bytearray | memoryview):
+        return bytes(body)
+    raise AppFailed(f"the application sent a {type(body).__name__} as the body of its answer, expected bytes")

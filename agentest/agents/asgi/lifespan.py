@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from agentest.agents.asgi.exchange import App, Message, raised
-from agentest.support.calling import ends_the_run
+from agentest.support.calling import end_tasks, ends_the_run
 from agentest.support.deadlines import TimeLimit
 
 STARTUP_S = 60.0
@@ -39,13 +39,13 @@ class Lifespan:
             with TimeLimit(STARTUP_S):
                 await self._up.wait()
         except TimeoutError:
-            self._task.cancel()
+            await end_tasks([self._task])
             raise CannotStart(f"its startup did not end within {STARTUP_S:g} s") from None
         except BaseException:
             self._task.cancel()
             raise
         if self._problem is not None:
-            self._task.cancel()
+            await end_tasks([self._task])
             raise CannotStart(self._problem)
 
     async def stop(self) -> str | None:
@@ -58,7 +58,7 @@ class Lifespan:
                 await self._down.wait()
         except TimeoutError:
             self._problem = f"its shutdown did not end within {SHUTDOWN_S:g} s"
-        self._task.cancel()
+        await end_tasks([self._task])
         return self._problem
 
     async def _run(self) -> None:
