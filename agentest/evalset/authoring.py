@@ -21,6 +21,8 @@ from agentest.support.spelling import snake_keys
 _ID = re.compile(r"[a-zA-Z0-9_]+")
 _SCENARIO_KEYS = ("starting_prompt", "conversation_plan", "user_persona")
 _SESSION_KEYS = ("app_name", "user_id", "state", "session_id")
+_LONGEST_NAME = 255
+"""How long the name of a file may be."""
 _USER = "agentest"
 """The user of a session that names none, as for agents of type `adk`."""
 
@@ -36,8 +38,10 @@ class SetPlace:
     def folder(self) -> Path:
         """The agent's folder; the working directory for an agent that is a name or a URL.
 
-        Raises UsageError for a folder that does not exist.
+        Raises UsageError for a folder that does not exist, and for what is no agent's name at all.
         """
+        if not self.agent.strip() or Path(self.agent).is_file():
+            raise UsageError(f"{self.agent!r} is no agent; name its folder, or an agent of the configuration")
         for folder in (Path(self.agent), Path(*self.agent.split("."))):
             if folder.is_dir():
                 return folder
@@ -58,7 +62,12 @@ class SetPlace:
                 f"{self.set_id!r} cannot be the id of an evaluation set: expected letters of a to z, digits "
                 f"and _ alone, such as {_possible_id(self.set_id)}"
             )
-        return self.folder / f"{self.set_id}{EVAL_SET_SUFFIX}"
+        name = f"{self.set_id}{EVAL_SET_SUFFIX}"
+        if len(name) > _LONGEST_NAME:
+            raise UsageError(
+                f"the id of the evaluation set has {len(self.set_id)} letters, too many for a file"
+            )
+        return self.folder / name
 
 
 def _possible_id(text: str) -> str:

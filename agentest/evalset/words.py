@@ -39,9 +39,11 @@ def read_words(words: Sequence[str], option: str | None, names: Collection[str])
         option: the agent that `--agent` names.
         names: the agents that the configuration knows.
     """
+    _refuse_empty(words)
     first, rest = words[0], words[1:]
     leading = _leading_agent(first, rest, names)
     if leading is None:
+        _refuse_late_agent(rest, names)
         return Words(_by_option(option, names), _in_folder(words, Path()))
     if option is not None:
         named = f"{without_password(first)}, and --agent {without_password(option)}"
@@ -67,6 +69,25 @@ def without_password(url: str) -> str:
     A password that ends the address too early, at its /, is no password in the eyes of `redact`.
     """
     return re.sub("//.*@", f"//{HIDDEN}@", url, flags=re.S)
+
+
+def _refuse_empty(words: Sequence[str]) -> None:
+    """Refuse a word without letters: as a path it would be the working directory with all that is in it."""
+    if not all(word.strip() for word in words):
+        raise UsageError(
+            "one of the words is empty (a variable without a value?); name the files or folders of "
+            "evaluation sets, or . for the working directory"
+        )
+
+
+def _refuse_late_agent(rest: Sequence[str], names: Collection[str]) -> None:
+    """Refuse an agent that stands after the files."""
+    late = next((word for word in rest if "://" in word or (word in names and not Path(word).exists())), None)
+    if late and not _set_of_id(late, Path()):
+        raise UsageError(
+            f"{without_password(late)} is an agent, and stands after files; name it first: "
+            "agentest eval AGENT FILE_OR_DIR"
+        )
 
 
 def _speaks_of_agent(file: Path) -> bool:

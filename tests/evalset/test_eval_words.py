@@ -82,6 +82,8 @@ def test_the_first_word_may_be_the_agent(words: str, option: Any, agent: Any, ta
         ("my_agent one.test.json", "weather", NAMES, "two agents are named: my_agent, and --agent weather"),
         ("http://u:pw@h/ x", "http://u:pw@i/", (), "two agents are named: http://[^pw]*@h/, and .*[^w]@i/;"),
         ("typed one.test.json", None, NAMES, r"in another language \(agent.ts\).* start it behind a server"),
+        ("one.test.json agent", None, NAMES, "agent is an agent, and stands after files; name it first"),
+        ("one.test.json http://u:pw@h/", None, (), "http://[^pw]*@h/ is an agent, and stands after files"),
         ("weather one.test.json", None, (), r"neither an agent \(no root_agent .* nor a folder with"),
     ],
 )
@@ -89,6 +91,14 @@ def test_words_that_mean_nothing_are_refused(words: str, option: Any, names: Any
     """What is neither agent nor target, and two agents at once, are refused with the way out."""
     with pytest.raises(UsageError, match=told):
         read_words(tuple(words.split()), option, names)
+
+
+@pytest.mark.usefixtures("project")
+@pytest.mark.parametrize("words", [("",), ("weather", ""), (" ", "one.test.json")])
+def test_an_empty_word_is_refused(words: tuple[str, ...]) -> None:
+    """A word without letters, as an empty variable of a shell gives it, never means the working directory."""
+    with pytest.raises(UsageError, match=r"one of the words is empty .* name the files or folders"):
+        read_words(words, None, NAMES)
 
 
 def test_the_agent_comes_first_as_in_adk(project: Project) -> None:
