@@ -146,7 +146,7 @@ def import_object(reference: str, root: Path) -> Any:
     Raises ValueError with a sentence for the user when it cannot be had.
     """
     module_path, colon, attribute = reference.partition(":")
-    if not colon or not module_path or not attribute:
+    if not colon or not module_path or not attribute or module_path.startswith("."):
         raise ValueError(f"{reference!r} is not an import path of the form pkg.module:Name")
     try:
         with Imports().importable(root):

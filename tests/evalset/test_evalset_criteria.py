@@ -143,11 +143,17 @@ def test_how_a_judge_is_to_answer() -> None:
         assert found.model is None
 
 
+MODEL_NAME = ": must be the name of a model, like gemini-2.5-flash or openai/gpt-4"
+
+
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
         ("judge_model", "", ": must not be empty"),
         ("judge_model", 5, ": must be a valid string"),
+        ("judge_model", " ", MODEL_NAME),
+        ("judge_model", "openai/", MODEL_NAME),
+        ("judge_model", "gpt-4\n", MODEL_NAME),
         ("judge_model_config", [], ": must be an object"),
         ("judge_model_config", {"temprature": 1}, ": unknown key `temprature`; did you mean `temperature`?"),
         (

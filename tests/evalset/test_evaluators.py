@@ -372,6 +372,14 @@ def _raises(*_: Any) -> Any:
     raise OSError("no licence")
 
 
+def _exits(self: Any, *_: Any, **__: Any) -> Any:
+    raise SystemExit(0)
+
+
+@staticmethod
+async def _async() -> None: ...
+
+
 BEFORE_THE_RUN: dict[str, tuple[Any, Any, str]] = {
     "no method": (type("Empty", (Evaluator,), {}), {}, "Empty has no method `evaluate_invocations`"),
     "ADK-TS's spelling": (
@@ -397,6 +405,9 @@ BEFORE_THE_RUN: dict[str, tuple[Any, Any, str]] = {
     ),
     "init raises": (giving({}, __init__=_raises), {}, "Own() raised OSError: no licence"),
     "info raises": (giving({}, get_metric_info=_raises), {}, "get_metric_info() raised OSError: no licence"),
+    "init exits": (giving({}, __init__=_exits), {}, "Own() raised SystemExit: 0"),
+    "info exits": (giving({}, get_metric_info=_exits), {}, "get_metric_info() raised SystemExit: 0"),
+    "info is async": (giving({}, get_metric_info=_async), {}, "is async; make it a plain method"),
     "info is none": (
         giving({}, get_metric_info=staticmethod(lambda: None)),
         {},

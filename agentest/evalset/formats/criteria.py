@@ -27,7 +27,7 @@ from agentest.config.wishes import NO_SAMPLING, ModelWish, Sampling
 from agentest.errors import UsageError
 from agentest.evalset.formats.checked import checked
 from agentest.evalset.formats.judge_options import CriteriaObject as _CriteriaObject
-from agentest.evalset.formats.judge_options import JudgeOptions, Judges
+from agentest.evalset.formats.judge_options import JudgeOptions, Judges, ModelName
 from agentest.evalset.formats.match_type import MatchType, as_match_type
 from agentest.evalset.formats.metric_info import Interval
 from agentest.evalset.formats.model import Rubric
@@ -248,7 +248,7 @@ def _has_placeholders(template: str) -> str:
 
 class _UserSimulator(_CriteriaObject):
     type: Literal["llm_backed"] | None = None
-    model: Annotated[str, Field(min_length=1)] | None = None
+    model: ModelName | None = None
     model_configuration: ModelConfig | None = None
     max_allowed_invocations: Annotated[int, Field(ge=1)] = MAX_INVOCATIONS
     custom_instructions: Annotated[str, AfterValidator(_has_placeholders)] | None = None

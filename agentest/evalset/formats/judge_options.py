@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from agentest.evalset.formats.model_config import ModelConfig
 from agentest.support.spelling import snake_case, snake_keys
@@ -35,10 +35,20 @@ class CriteriaObject(BaseModel):
         return _keys(cls, values)
 
 
+def _a_name(value: str) -> str:
+    if not value.isprintable() or not all(part.strip() for part in value.split("/")):
+        raise ValueError("must be the name of a model, like gemini-2.5-flash or openai/gpt-4")
+    return value
+
+
+ModelName = Annotated[str, Field(min_length=1), AfterValidator(_a_name)]
+"""A model's name, in ADK's spelling or in LiteLLM's."""
+
+
 class Judges(CriteriaObject):
     """Who judges, and how often: in the criterion itself, or under `judge_model_options` as in google-adk."""
 
-    judge_model: Annotated[str, Field(min_length=1)] | None = None
+    judge_model: ModelName | None = None
     judge_model_config: ModelConfig | None = None
     num_samples: Annotated[int, Field(ge=1)] | None = None
     parallelism_limit: Annotated[int, Field(ge=1)] | None = None

@@ -188,7 +188,7 @@ def _made(code: type[Evaluator], threshold: float | None, where: str = "custom_m
     arguments = _arguments(code, threshold, where)
     try:
         return code(**arguments)
-    except Exception as error:  # noqa: BLE001 - the user's code may raise anything
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code may raise anything
         told = f"{type(error).__name__}: {words_of(error)}"
         raise ConfigError(f"{where}: {code.__name__}() raised {told}") from None
 
@@ -231,8 +231,11 @@ def _info(name: str, code: Code) -> MetricInfo | None:
     asked: Any = _made(cls, 1.0, f"custom_metrics.{name}") if plain and isinstance(code, type) else code
     try:
         told = asked.get_metric_info()
-    except Exception as error:  # noqa: BLE001 - the user's code may raise anything
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code may raise anything
         raise ConfigError(f"{where} raised {type(error).__name__}: {words_of(error)}") from None
+    if inspect.iscoroutine(told):
+        told.close()
+        raise ConfigError(f"{where}: is async; make it a plain method")
     try:
         return metric_info_of(told)
     except ValueError as error:
