@@ -51,12 +51,18 @@ def ways_to_see(agent: str) -> str:
     )
 
 
+STATE_TOLD_BY = (
+    "a google-adk agent does (type: adk, behind its server; adk_module, in this process), and a handler can "
+    "by ctx.record_state (type: custom)"
+)
+REMARKS_TOLD_BY = "a google-adk agent does (type: adk, behind its server; adk_module, in this process)"
+
+
 def state_unseen(agent: str) -> str:
     """What to say where the state of an agent's session is expected, and nobody tells of it."""
     return (
-        f"the session state of agent {agent!r} cannot be seen: it does not tell of it. A google-adk "
-        "agent does (type: adk, behind its server; adk_module, in this process), and a handler can by "
-        "ctx.record_state (type: custom). Otherwise leave out what checks the state"
+        f"the session state of agent {agent!r} cannot be seen: it does not tell of it; {STATE_TOLD_BY}. "
+        "Otherwise leave out what checks the state"
     )
 
 
@@ -64,6 +70,5 @@ def remarks_unseen(agent: str) -> str:
     """What to say where a remark is expected that was not seen, of an agent that does not tell them all."""
     return (
         f"what is said on the way to the reply of agent {agent!r} cannot be seen: it does not tell who says "
-        "what. A google-adk agent does (type: adk, behind its server; adk_module, in this process). "
-        "Otherwise leave out what checks remarks"
+        f"what; {REMARKS_TOLD_BY}. Otherwise leave out what checks remarks"
     )

@@ -72,7 +72,7 @@ FLOORS: list[dict[str, str]] = [
         "scale": "run llm store errors events results totals transcript support http",
         "testing": "run config llm scenarios errors events metrics results transcript",
         "evalset": "run conversation evaluate llm scenarios config mocks store report errors events "
-        "messages metrics results transcript verdict support",
+        "messages metrics results sight transcript verdict support",
     },
     {
         "analysis": "evalset run store report errors results transcript support",

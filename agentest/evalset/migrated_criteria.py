@@ -15,7 +15,12 @@ from agentest.evalset.formats.reading import ReadSet, read_eval_set
 from agentest.evalset.formats.targets import SUFFIXES
 
 _SHOWN = 5
-_OURS = ("tool_trajectory_f1", "reference_answer_match")
+_OURS = (
+    "tool_trajectory_f1",
+    "reference_answer_match",
+    "final_session_state_match",
+    "intermediate_responses_match",
+)
 """Metrics that google-adk does not know."""
 
 

@@ -204,9 +204,10 @@ def test_what_google_adk_does_not_read_is_told(tmp_path: Path) -> None:
     """Metrics of our own, and those that are scored for information alone, are named."""
     old = tmp_path / "old.json"
     case = {"name": "a", "query": "q", "reference_answer": "yes"}
-    old.write_text(json.dumps({"data": [case], "metrics": ["safety_v1"], "rubric": "The reply is short."}))
+    metrics = ["safety_v1", "final_session_state_match"]
+    old.write_text(json.dumps({"data": [case], "metrics": metrics, "rubric": "The reply is short."}))
     notes = "\n".join(migrate(old, tmp_path / "a.test.json"))
-    assert "google-adk does not know reference_answer_match" in notes
+    assert "google-adk does not know reference_answer_match, final_session_state_match" in notes
     assert "reference_answer_match cannot fail a case (`information`)" in notes
 
 

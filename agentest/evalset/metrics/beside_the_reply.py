@@ -8,27 +8,30 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from agentest.evalset.formats.model import Content, EvalCase, Invocation, InvocationEvents, Part, text_of
+from agentest.evalset.formats.model import (
+    Content,
+    EvalCase,
+    IntermediateData,
+    Invocation,
+    InvocationEvents,
+    Part,
+    text_of,
+)
 from agentest.evalset.metrics.base import CriterionGrader
 from agentest.evalset.metrics.deterministic import ByReference
 from agentest.evaluate.comparison import equal
 from agentest.evaluate.grading import Graded
 from agentest.llm.port import CallKey, Model
 from agentest.results import MetricResult, Score, Skipped, Unscored
+from agentest.sight import REMARKS_TOLD_BY, STATE_TOLD_BY
 from agentest.support.json_text import safe_repr
 from agentest.support.text import shortened
 from agentest.transcript import Conversation, Remark, Turn
 
 _VALUE_CHARS = 200
 _SHOWN_REMARKS = 10
-_STATE_UNKNOWN = (
-    "the agent does not tell of its session's state: a google-adk agent does (type: adk or adk_module), and "
-    "a handler can by ctx.record_state (type: custom)"
-)
-_REMARKS_UNKNOWN = (
-    "the agent does not tell who says what on the way to its reply: a google-adk agent does (type: adk or "
-    "adk_module)"
-)
+_STATE_UNKNOWN = f"the agent does not tell of its session's state: {STATE_TOLD_BY}"
+_REMARKS_UNKNOWN = f"the agent does not tell who says what on the way to its reply: {REMARKS_TOLD_BY}"
 _USER = "user"
 
 Said = tuple[str, str]
@@ -46,15 +49,20 @@ def expects_responses(case: EvalCase) -> bool:
 
 
 def expected_responses(invocation: Invocation) -> list[Said]:
-    """What is said on the way to the invocation's final response, in order, thoughts left out."""
-    data = invocation.intermediate_data
+    """What is said on the way to the invocation's final response, white space being all the same."""
+    return [(author, _one_row(text)) for author, text in said_before(invocation.intermediate_data)]
+
+
+def said_before(data: IntermediateData | InvocationEvents | None) -> list[Said]:
+    """What is said on the way to a final response, in order; thoughts and the user's words are left out."""
     if data is None:
         return []
     if isinstance(data, InvocationEvents):
         said = [(event.author, _parts(event.content)) for event in data.invocation_events]
     else:
         said = [(author, parts) for author, parts in data.intermediate_responses]
-    return [(author, text) for author, parts in said if author.lower() != _USER and (text := _spoken(parts))]
+    spoken = [(author, _spoken(parts)) for author, parts in said if author.lower() != _USER]
+    return [(author, text) for author, text in spoken if text.strip()]
 
 
 def _parts(content: Content | None) -> tuple[Part, ...]:
@@ -62,7 +70,7 @@ def _parts(content: Content | None) -> tuple[Part, ...]:
 
 
 def _spoken(parts: Sequence[Part]) -> str:
-    return _one_row(text_of(Content(None, tuple(part for part in parts if not part.thought))))
+    return text_of(Content(None, tuple(part for part in parts if not part.thought)))
 
 
 def _one_row(text: str) -> str:

@@ -15,6 +15,7 @@ from agentest.evalset.formats.model import (
     tool_calls,
     tool_responses,
 )
+from agentest.evalset.metrics.beside_the_reply import said_before
 from agentest.store.invocations import unwrapped
 from agentest.transcript import Conversation, Ending, Remark, ToolCall, Turn
 
@@ -32,7 +33,7 @@ def _turn(invocation: Invocation, index: int) -> Turn:
         user_message=text_of(invocation.user_content),
         agent_message=text_of(invocation.final_response),
         tool_calls=tuple(_call(call, response, index) for call, response in _answered(data)),
-        remarks=tuple(_remarks(data)),
+        remarks=tuple(Remark(author, text) for author, text in said_before(data)),
     )
 
 
@@ -59,12 +60,3 @@ def _call(call: FunctionCall, response: FunctionResponse | None, index: int) -> 
         mocked=False,
         turn_index=index,
     )
-
-
-def _remarks(data: IntermediateData | InvocationEvents | None) -> Iterator[Remark]:
-    if isinstance(data, InvocationEvents):
-        said = ((event.author, text_of(event.content)) for event in data.invocation_events)
-    else:
-        pairs = data.intermediate_responses if data else ()
-        said = ((author, "\n".join(p.text for p in parts if p.text)) for author, parts in pairs)
-    yield from (Remark(author, text) for author, text in said if text)
