@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from agentest.results import ConversationResult, TrajectoryResult, TurnEvaluation
-from agentest.transcript import Conversation, Remark, ToolCall, Turn, UnfinishedTurn
+from agentest.transcript import CUT_OFF, Conversation, Remark, ToolCall, Turn, UnfinishedTurn
 
 MAX_CHARS = 1_000_000
 """Of one text, and of the arguments or the result of one call."""
@@ -139,7 +139,7 @@ class _Cut:
         kept: dict[Any, Any] = {}
         for key, item in value.items():
             if self._left <= 0:
-                kept["…"] = f"({len(value) - len(kept)} more, shortened)"
+                kept[CUT_OFF] = f"({len(value) - len(kept)} more, shortened)"
                 break
             name = self.value(key, depth) if isinstance(key, str) else key  # first: a value may use up all
             kept[name] = self.value(item, depth + 1)

@@ -78,6 +78,10 @@ class Remark:
     text: str
 
 
+CUT_OFF = "…"
+"""The key of a stored object that stands for those that were cut off, as it was too long (`storing`)."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateChange:
     """What one turn changed in the state of the agent's session, by key."""
@@ -89,15 +93,19 @@ class StateChange:
 
     @classmethod
     def between(cls, before: Mapping[str, Any], after: Mapping[str, Any]) -> StateChange:
-        """The difference of two states."""
-        both = before.keys() & after.keys()
+        """The difference of two states, as far as both are there: what was cut off is not missing."""
+        both = before.keys() & after.keys() - {CUT_OFF}
         return cls(
-            added={key: value for key, value in after.items() if key not in before},
+            added={} if CUT_OFF in before else _without(before, after),
             changed={
                 key: (before[key], after[key]) for key in after if key in both and _differ(key, before, after)
             },
-            removed={key: value for key, value in before.items() if key not in after},
+            removed={} if CUT_OFF in after else _without(after, before),
         )
+
+
+def _without(known: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in state.items() if key not in known and key != CUT_OFF}
 
 
 def _differ(key: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:

@@ -23,7 +23,7 @@ from agentest.store.reading import conversations_of, read_results
 from agentest.storing import MAX_CHARS, shortened, shortened_value, stored
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios
 from agentest.testing import agent as fakes
-from agentest.transcript import Remark
+from agentest.transcript import Remark, StateChange
 
 LONG = 2 * MAX_CHARS
 SAID = f"… ({LONG} characters, shortened)"
@@ -67,6 +67,15 @@ def test_values_of_many_parts() -> None:
 def test_a_long_value_keeps_its_key() -> None:
     """What is cut off is the value, not the name that it has."""
     assert list(shortened_value({"blob": "x" * LONG, "next": 1})) == ["blob", "…"]
+
+
+def test_a_key_that_was_cut_off_is_not_missing() -> None:
+    """Of a state that is kept in part, no change is told that nobody made."""
+    before, after = {"blob": "", "next": 1}, shortened_value({"blob": "x" * LONG, "next": 1})
+    change = StateChange.between(before, after)
+    assert ([*change.added], [*change.changed], [*change.removed]) == ([], ["blob"], [])
+    back = StateChange.between(after, {**before, "new": 1})
+    assert ([*back.added], [*back.changed], [*back.removed]) == ([], ["blob"], [])
 
 
 def test_values_that_contain_themselves() -> None:
