@@ -75,7 +75,7 @@ FLOORS: list[dict[str, str]] = [
         "messages metrics results sight transcript verdict support",
     },
     {
-        "analysis": "evalset run store report errors results transcript support",
+        "analysis": "errors evalset report results run sight store support transcript",
     },
     {
         "cli": "analysis evalset scale run conversation evaluate llm scenarios store report errors "

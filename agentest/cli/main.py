@@ -239,7 +239,7 @@ def show_prompts(metric: str | None) -> int:
 def export(results: Path, output: Path | None, force: bool, **options: Any) -> int:
     """Turn the finished conversations of RESULTS (results.json or journal.jsonl) into test cases.
 
-    As an evaluation set of ADK, or as scripted scenarios with the observed tools as mocks.
+    As an evaluation set of ADK, or as scripted scenarios, whose mocks answer as before.
     """
 
     def go() -> int:

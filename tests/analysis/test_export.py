@@ -35,6 +35,7 @@ from agentest.evalset.formats.model import (
 from agentest.results import RunResult
 from agentest.scenarios.definition import Scenario, collecting
 from agentest.scenarios.expectations import ExpectedCall
+from agentest.sight import SeenBy
 from agentest.store.invocations import unwrapped
 from agentest.support.json_text import json_document
 from agentest.testing import Raw, ScriptedAgent, run_scenarios
@@ -360,6 +361,15 @@ def test_the_state_that_a_session_began_with(tmp_path: Path) -> None:
     assert (first.session.state, second.session) == ({"tier": "gold"}, None)
     (note,) = export(path, "evalset").notes
     assert note.startswith("c1: its session began with a state (tier), which is left out; write it into the")
+
+
+def test_tools_that_the_agent_ran_itself_have_no_mocks() -> None:
+    """What its server told of is expected of it; a mock would not reach it, and the scenario be refused."""
+    ran = ToolCall("look", {"at": 1}, {"ok": True}, mocked=False, turn_index=0, seen_by=SeenBy.AGENT)
+    (found,) = scenarios_of(script([held(builders.turn(tool_calls=(ran,)))]))
+    assert not found.tools
+    assert found.trajectory is not None
+    assert [one.name for one in found.trajectory.expected] == ["look"]
 
 
 def test_the_spelling_of_adk_ts(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from agentest.analysis.export.literals import Brackets, Item, Node, Text, bracketed, mapping, node, opened
 from agentest.analysis.export.selection import Held
+from agentest.sight import SeenBy
 from agentest.transcript import Conversation, ToolCall
 
 _ABOUT = '"""Exported conversations: what users said, tools answered and the agent called."""'
@@ -18,6 +19,7 @@ def script(held: Sequence[Held]) -> str:
     """A module that defines a scripted scenario for every conversation.
 
     Its users say the same, its tools answer the same, call by call, and the agent must make the same calls.
+    Tools that the agent ran itself have no mocks: none would reach them.
     """
     scenarios = [_scenario(each) for each in held]
     used = {name for each in scenarios for name in _called(each)}
@@ -33,6 +35,7 @@ def nameless(conversation: Conversation) -> bool:
 def _scenario(held: Held) -> Brackets:
     conversation = held.conversation
     calls = conversation.tool_calls
+    asked = [call for call in calls if call.seen_by is SeenBy.CALLER]
     turns = [turn.user_message for turn in conversation.turns]
     expected = bracketed("[", [Item(_expected(call)) for call in calls], "]")
     items = [
@@ -40,7 +43,7 @@ def _scenario(held: Held) -> Brackets:
         Item(Text(f"{held.scenario} ({conversation.conversation_id})")),
         Item(node(turns), "turns="),
         *([Item(node({"state": state}), "session=")] if (state := conversation.initial_state) else []),
-        *([Item(mapping(list(_mocks(calls))), "tools=")] if calls else []),
+        *([Item(mapping(list(_mocks(asked))), "tools=")] if asked else []),
         Item(mapping([("match_mode", Text("strict")), ("expected", expected)]), "trajectory="),
         Item(node(["exported"]), "tags="),
     ]
