@@ -142,6 +142,10 @@ async def test_chosen_cases_criteria_mocks_and_session_are_files(project: Projec
         ({"agent_module": " "}, "agent_module: names the module or the folder"),
         ({"agent": echo, "output_file": "x.csv"}, "output_file has no meaning here: results.json has every"),
         ({"agent": echo, "eval_dataset_file_path_or_dir": None}, "eval_dataset_file_path_or_dir is missing"),
+        (
+            {"agent": echo, "initial_session_file": {"state": {}}},
+            "expected the path of a file, found {'state'",
+        ),
         ({"agent": "nobody"}, "agent 'nobody' is no URL, module or folder with a google-adk agent, and no"),
     ],
 )

@@ -33,6 +33,7 @@ from agentest.report.registry import Broadcast, make_reporters
 from agentest.results import RunResult, ScenarioResult
 from agentest.run.outputs import output_dir
 from agentest.run.prepare import Prepared, Request, prepared_for
+from agentest.support.json_text import safe_repr
 from agentest.support.terminal import clean, in_log
 
 _SHOWN = 20
@@ -214,7 +215,11 @@ def _name_and_session(
 
 
 def _path(path: str | Path | None) -> Path | None:
-    return None if path is None else Path.cwd() / path
+    if path is None:
+        return None
+    if not isinstance(path, str | os.PathLike):
+        raise UsageError(f"expected the path of a file, found {safe_repr(path)}")
+    return Path.cwd() / path
 
 
 async def _evaluated(prepared: Prepared) -> None:
