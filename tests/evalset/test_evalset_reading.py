@@ -358,6 +358,18 @@ def test_constants_in_the_depth_are_refused(written: Written) -> None:
     assert "is not JSON" in line
 
 
+@pytest.mark.parametrize("key", ["session_input", "sessionInput"])
+def test_keys_of_a_session_that_nobody_reads_are_told(tmp_path: Path, key: str) -> None:
+    """google-adk leaves unknown keys of a session out; so do we, but not without a word."""
+    session = {"appName": "a", "user_id": "u", "stat": {"tier": 1}}
+    turn = {"user_content": {"parts": [{"text": "Hi"}]}}
+    cases = [{"eval_id": "c", "conversation": [turn], key: session}]
+    path = tmp_path / "a.test.json"
+    path.write_text(json.dumps({"eval_set_id": "s", "eval_cases": cases}))
+    (warning,) = read_eval_set(path).warnings
+    assert warning.endswith("case `c`: `stat` is no key of a session and is left out; did you mean `state`?")
+
+
 def test_what_is_no_file(tmp_path: Path) -> None:
     """A folder, a path that leads nowhere and one that cannot exist are refused by name."""
     for path, message in ((tmp_path, "is a folder"), (tmp_path / "no", "does not exist")):

@@ -34,7 +34,7 @@ from agentest.evalset.formats.legacy import (
 from agentest.evalset.formats.model import EVAL_SET, EvalCase, EvalSet, SessionInput, finite
 from agentest.evalset.formats.problems import Names, Problem, line_texts, problems, shown
 from agentest.evalset.formats.targets import set_name
-from agentest.support.spelling import nearest, snake_case
+from agentest.support.spelling import did_you_mean, nearest, snake_case
 
 MAX_PROBLEMS = 5
 """How many problems of one file an error lists."""
@@ -126,6 +126,7 @@ _SCENARIOS = _Shape(
     from_scenarios,
 )
 _SESSION = TypeAdapter(InitialSession)
+_SESSION_KEYS = ("app_name", "user_id", "state", "session_id")
 
 
 def read_eval_set(path: Path, initial_session: Mapping[str, Any] | None = None) -> ReadSet:
@@ -181,7 +182,21 @@ def _read_eval_set(path: Path, text: bytes) -> ReadSet | None:
         eval_set = EVAL_SET.validate_json(text)
     except ValidationError:
         return None
-    return ReadSet(eval_set, path, Form.EVAL_SET, _case_lines(text, eval_set, _EVAL_SET))
+    warnings = tuple(_about_sessions(path, text))
+    return ReadSet(eval_set, path, Form.EVAL_SET, _case_lines(text, eval_set, _EVAL_SET), warnings=warnings)
+
+
+def _about_sessions(path: Path, text: bytes) -> Iterator[str]:
+    """A note on each key of a case's session that nobody reads; google-adk leaves them out without a word."""
+    if b'"session_input"' not in text and b'"sessionInput"' not in text:
+        return  # the file need not be parsed twice
+    document = from_json(text)
+    for case in document.get("eval_cases") or document.get("evalCases"):
+        for key in case.get("session_input") or case.get("sessionInput") or ():
+            if snake_case(key) not in _SESSION_KEYS:
+                name = case.get("eval_id") or case.get("evalId")
+                hint = did_you_mean(key, _SESSION_KEYS)
+                yield f"{path}: case `{name}`: `{key}` is no key of a session and is left out; {hint}"
 
 
 def _read_any_form(path: Path, text: bytes) -> ReadSet:
