@@ -15,7 +15,10 @@ from agentest.llm.port import CallKey, Message, Model
 from agentest.results import MetricResult, Score, Skipped, Unscored
 from agentest.transcript import Conversation, Turn
 
-WRITTEN = Skipped("the case's conversation is written out, so no user is simulated")
+WRITTEN = Skipped(
+    "the case's conversation is written out, so no user is simulated; "
+    "hold sets for simulated users alone to this metric"
+)
 
 
 class UserSimulatorQuality(CriterionGrader):
