@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -39,3 +40,14 @@ def checked(section: type[_S], data: object, source: str, *at: str) -> _S:
 
 def _shortened(text: str) -> str:
     return text if len(text) <= 80 else text[:79] + "…"
+
+
+def check_no_data_form(data: object, source: str) -> None:
+    """Raises UsageError for criteria as ADK for TypeScript has them: their place is beside the cases."""
+    keys = [key for key in ("metrics", "thresholds", "rubric") if isinstance(data, Mapping) and key in data]
+    if keys:
+        named = ", ".join(f"`{key}`" for key in keys)
+        raise UsageError(
+            f"{source}: {named} stand in the file of the cases, beside its `data`; of a file of criteria, "
+            'write {"criteria": {"safety_v1": 1.0, …}}, with `rubrics` in the criterion of a rubric metric'
+        )

@@ -25,7 +25,7 @@ from pydantic import (
 
 from agentest.config.wishes import NO_SAMPLING, ModelWish, Sampling
 from agentest.errors import UsageError
-from agentest.evalset.formats.checked import checked
+from agentest.evalset.formats.checked import check_no_data_form, checked
 from agentest.evalset.formats.judge_options import CriteriaObject as _CriteriaObject
 from agentest.evalset.formats.judge_options import JudgeOptions, Judges, ModelName
 from agentest.evalset.formats.match_type import MatchType, as_match_type
@@ -290,6 +290,7 @@ def parse_criteria(data: Mapping[str, Any], source: str, folder: Path = Path()) 
     Keys may be in either spelling. `source` names the file in errors, and files that it names are relative
     to `folder`. Raises UsageError.
     """
+    check_no_data_form(data, source)
     file = checked(_File, {"criteria": data} if _is_bare(data) else data, source)
     custom = {
         name: checked(_CustomMetric, metric, source, "custom_metrics", name)
