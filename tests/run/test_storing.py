@@ -207,3 +207,10 @@ def test_a_finished_conversation_that_was_shortened_is_not_evaluated() -> None:
     made = scenario("s", turns=["Hi"], trajectory={"expected": ["find"]})
     assert anyio.run(ScenarioEvaluator(made, "s").trajectory, held) is None
     assert anyio.run(ScenarioEvaluator(made, "s").trajectory, replace(held, shortened=False)) is not None
+
+
+def test_a_key_keeps_its_name_whose_value_is_cut() -> None:
+    """A short key comes before its long value: it is stored as it is."""
+    kept = shortened_value({"log": "x" * (MAX_CHARS + 1)})
+    assert list(kept) == ["log"]
+    assert kept["log"].endswith("characters, shortened)")
