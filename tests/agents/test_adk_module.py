@@ -499,12 +499,14 @@ def test_a_key_of_the_agents_folder_is_not_shown(project: Project, monkeypatch: 
         ({"module": "agents/nowhere"}, "module: there is no folder 'agents/nowhere' in "),
         ({"module": "json"}, "module 'json' has no `root_agent`, `get_agent_async` or `app`"),
         ({"module": "other"}, "importing 'other' failed: ZeroDivisionError"),
+        ({"module": "number"}, "the agent of module 'number' is none of google-adk's, but 5"),
         ({"module": "my_agent", "agent_name": "x"}, "there is no agent 'x' in it; there are `salon`"),
     ],
 )
 def test_what_is_not_found(settings: dict[str, Any], said: str, project: Project) -> None:
     """One message that says what was looked for, before the first conversation."""
     project.write("other.py", "1 / 0\n")
+    project.write("number.py", "root_agent = 5\n")
     with pytest.raises(UsageError) as caught:
         opened(**settings)
     assert said in str(caught.value)

@@ -85,8 +85,15 @@ async def _in_module(source: str, root: Path) -> Found:
         if agent is None and app is not None:
             agent = app.root_agent
         if agent is not None:
+            _check_agent(agent, module.__name__)
             return Found(agent=agent, app=app, app_name=app.name if app else name, closes=closes)
     raise ValueError(f"module {modules[0].__name__!r} has no {_LOOKED_FOR}, and neither has its `agent`")
+
+
+def _check_agent(agent: Any, module: str) -> None:
+    """Raise ValueError for what google-adk cannot run: a class in place of an agent, or something else."""
+    if not any(kind.__module__.startswith("google.adk.") for kind in type(agent).__mro__):
+        raise ValueError(f"the agent of module {module!r} is none of google-adk's, but {agent!r:.100}")
 
 
 async def _agent_of(module: Any) -> tuple[Any, Any]:
