@@ -130,9 +130,14 @@ class HttpAgent(AnyAgent):
         """Where requests to an `app` go that is given without an endpoint."""
         return IN_PROCESS
 
-    @field_validator("app")
+    @field_validator("app", mode="before")
     @classmethod
     def _application(cls, value: Any) -> Any:
+        if value is not None and not isinstance(value, str) and not callable(value):
+            raise ValueError(
+                f"is {value!r:.100}, expected an import path of the form pkg.module:app, or in Python the "
+                "application itself"
+            )
         if isinstance(value, str) and not all(value.partition(":")):
             raise ValueError(f"is {value!r}, and an import path has the form pkg.module:app")
         return value

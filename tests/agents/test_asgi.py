@@ -389,6 +389,7 @@ def test_failures_of_requests_are_of_the_request() -> None:
     [
         ({"type": "asgi"}, "Field required"),
         ({"type": "asgi", "app": "bot"}, "has the form pkg.module:app"),
+        ({"type": "asgi", "app": 5}, "is 5, expected an import path of the form pkg.module:app"),
         ({"type": "asgi", "app": "bot:app", "path": "chat"}, "must begin with a slash"),
         ({"app": "bot:app", "path": "/a", "endpoint": "http://h"}, "`path` goes with an `app`"),
         ({"endpoint": "http://h", "path": "/a"}, "`path` goes with an `app`"),
