@@ -82,17 +82,25 @@ def environment() -> dict[str, str]:
     return {**kept, "NO_COLOR": "1", "PYTHONPYCACHEPREFIX": _compiled_folder()}
 
 
+_IMPORT_ALL = """
+import importlib, pkgutil
+import agentest
+for module in pkgutil.walk_packages(agentest.__path__, "agentest."):
+    if not module.name.endswith(("__main__", "reaper")):
+        importlib.import_module(module.name)
+"""
+"""What a run imports of ours and of others, but for litellm, which is imported when it is used."""
+
+
 @cache
 def _compiled_folder() -> str:
     """Where this process's children keep their compiled modules."""
     folder = tempfile.TemporaryDirectory(prefix="agentest-bench-compiled-")
     atexit.register(folder.cleanup)
     # The first program would pay for all the others.
-    modules = ("execute", "app", "report.console", "report.journal", "evalset.command", "worker")
-    code = "".join(f"import agentest.{module}\n" for module in modules)
     compiled = {**os.environ, "PYTHONPYCACHEPREFIX": folder.name}
     compiled.pop("PYTHONDONTWRITEBYTECODE", None)
-    subprocess.run([sys.executable, "-c", code], env=compiled, check=True)
+    subprocess.run([sys.executable, "-c", _IMPORT_ALL], env=compiled, check=True)
     return folder.name
 
 

@@ -11,7 +11,15 @@ import pytest
 sys.path.append(str(Path(__file__).parent.parent))
 
 from benchmarks.fault_plan import ROW, parsed, slots, written
+from benchmarks.process import environment
 from benchmarks.targets import Found, Target, read_measured, summary, write_measured
+
+
+def test_programs_find_compiled_modules() -> None:
+    """What is measured starts as an installed package does: every module of ours has been compiled before."""
+    compiled = Path(environment()["PYTHONPYCACHEPREFIX"])
+    assert any(compiled.rglob("runner.*.pyc"))
+    assert any(compiled.rglob("worker.*.pyc"))
 
 
 def test_each_fault_meets_as_many_requests_of_a_row_as_it_was_given() -> None:
