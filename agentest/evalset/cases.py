@@ -19,10 +19,10 @@ from agentest.evalset.formats.model import (
     EvalCase,
     Invocation,
     OwnKeys,
+    answered_calls,
     invocation_json,
     text_of,
     tool_calls,
-    tool_responses,
 )
 from agentest.evalset.formats.personas import persona_text
 from agentest.evalset.formats.reading import ReadSet
@@ -320,12 +320,6 @@ def _answer(response: Any) -> Any:
 
 
 def _answers(turn: Invocation) -> Iterator[RecordedAnswer]:
-    left = list(tool_responses(turn.intermediate_data))
-    for call in tool_calls(turn.intermediate_data):
-        named = [r for r in left if r.name in (None, call.name)]
-        response = next((r for r in left if r.id is not None and r.id == call.id), None) or next(
-            (r for r in named if r.id is None or call.id is None), None
-        )
+    for call, response in answered_calls(turn.intermediate_data):
         if response is not None:
-            left.remove(response)
             yield RecordedAnswer(call.name or "", call.args or {}, _answer(response.response))

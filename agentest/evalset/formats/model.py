@@ -353,5 +353,19 @@ def tool_responses(data: IntermediateData | InvocationEvents | None) -> tuple[Fu
     return data.tool_responses if data else ()
 
 
+def answered_calls(
+    data: IntermediateData | InvocationEvents | None,
+) -> Iterator[tuple[FunctionCall, FunctionResponse | None]]:
+    """Each call with its response: the one of its id, else the next of its name that has no other id."""
+    left = list(tool_responses(data))
+    for call in tool_calls(data):
+        same_id = (r for r in left if r.id is not None and r.id == call.id)
+        same_name = (r for r in left if r.name in (None, call.name) and (r.id is None or call.id is None))
+        response = next(same_id, None) or next(same_name, None)
+        if response is not None:
+            left.remove(response)
+        yield call, response
+
+
 def _parts(data: InvocationEvents) -> list[Part]:
     return [p for e in data.invocation_events if e.content and e.content.parts for p in e.content.parts]

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from agentest.evalset.formats.model import (
     FunctionCall,
     FunctionResponse,
-    IntermediateData,
     Invocation,
-    InvocationEvents,
+    answered_calls,
     text_of,
-    tool_calls,
-    tool_responses,
 )
 from agentest.evalset.metrics.beside_the_reply import said_before
 from agentest.store.invocations import unwrapped
@@ -32,23 +29,9 @@ def _turn(invocation: Invocation, index: int) -> Turn:
         turn_index=index,
         user_message=text_of(invocation.user_content),
         agent_message=text_of(invocation.final_response),
-        tool_calls=tuple(_call(call, response, index) for call, response in _answered(data)),
+        tool_calls=tuple(_call(call, response, index) for call, response in answered_calls(data)),
         remarks=tuple(Remark(author, text) for author, text in said_before(data)),
     )
-
-
-def _answered(
-    data: IntermediateData | InvocationEvents | None,
-) -> Iterator[tuple[FunctionCall, FunctionResponse | None]]:
-    """Each call with its response: the one of its id, else the next of its name."""
-    left = list(tool_responses(data))
-    for call in tool_calls(data):
-        same_id = (r for r in left if r.id is not None and r.id == call.id)
-        same_name = (r for r in left if r.name == call.name and (r.id is None or call.id is None))
-        response = next(same_id, None) or next(same_name, None)
-        if response is not None:
-            left.remove(response)
-        yield call, response
 
 
 def _call(call: FunctionCall, response: FunctionResponse | None, index: int) -> ToolCall:
