@@ -67,6 +67,7 @@ def _unknown(name: str, agent: str) -> ScenarioResult:
 def judge_again(prepared: Prepared, path: Path) -> ExitCode:
     """Judge the conversations of an earlier run's results again. Raises UsageError."""
     from agentest.store.reading import conversations_of, planned_of, read_results
+    from agentest.store.runs import entries
 
     earlier = read_results(path)
     conversations = conversations_of(earlier)
@@ -79,5 +80,7 @@ def judge_again(prepared: Prepared, path: Path) -> ExitCode:
     }
     plan, finished = for_finished(prepared.plan, conversations, planned_of(earlier))
     if not finished:
-        raise UsageError(f"{path} holds no conversation of the selected scenarios")
+        of_sets = any(entry.scenario.adk for entry in entries(earlier))
+        hint = "; it has cases of evaluation sets, which `agentest eval` holds and grades" if of_sets else ""
+        raise UsageError(f"{path} holds no conversation of the selected scenarios{hint}")
     return run_once(replace(prepared, plan=plan), JudgedRun(finished))

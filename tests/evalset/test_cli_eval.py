@@ -95,6 +95,10 @@ def test_a_passing_set_ends_with_0_and_valid_results(project: Project) -> None:
     expected = per_invocation["expectedInvocation"]
     assert expected["finalResponse"]["parts"] == [{"text": "Order A1 is on its way."}]
     assert [m["score"] for m in per_invocation["evalMetricResults"]] == [1.0, 1.0]
+    project.scenario('scenario("s", turns=["x"])')
+    again = project.agentest("judge", ".agentest/results.json")
+    assert again.returncode == 2
+    assert "it has cases of evaluation sets, which `agentest eval` holds and grades" in again.stderr
 
 
 def test_a_failing_case_ends_with_1_and_says_what_was_expected(project: Project) -> None:
