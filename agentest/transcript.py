@@ -171,6 +171,8 @@ class Turn:
     """What the user sent along."""
     model_calls: int | None = None
     """How often the agent asked its model; None: it does not tell."""
+    first_token_ms: float | None = None
+    """From the first request to the first piece of text, counted as `latency_ms`; None: not streamed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from codecs import BOM_UTF8
-from collections.abc import AsyncIterator, Awaitable, Callable, Container, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Container, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 from urllib.parse import urljoin, urlsplit
 
@@ -14,16 +13,16 @@ import anyio
 from agentest.agents.asgi.exchange import AppFailed
 from agentest.agents.hints import hint, readable
 from agentest.agents.port import NoReply
-from agentest.config.agents import HttpAgent
-from agentest.config.fields import check_url
-from agentest.errors import AgentError, AgentestError, HeldUp
+from agentest.config.agents.http import HttpAgent
+from agentest.config.fields import check_headers, check_url
+from agentest.errors import AgentError, AgentestError, CannotSend, HeldUp
 from agentest.http.bodies import BadBody
-from agentest.http.client import DirectResponse, Headers, Poster
+from agentest.http.client import DirectResponse, Headers, Sender
 from agentest.http.guard import AddressGuard, RefusedAddress
 from agentest.http.retries import CONNECTION_ERRORS, describe, pause_before_retry, retry_after, was_refused
-from agentest.http.sse import events
 from agentest.http.unpacking import CODINGS
 from agentest.support.deadlines import TimeLimit
+from agentest.support.templates import NO_VALUES, Template, Values, as_text
 
 MAX_REDIRECTS = 5
 _RETRIED = {429, 502, 503, 504}
@@ -31,6 +30,7 @@ _SHOWN_BODY_BYTES = 10_000
 _LONG_DELAY_S = 1.0
 """From which on a delay of our own may be why somebody has closed a connection."""
 _OURS = ("accept", "accept-encoding", "content-type")
+NO_HEADERS: Mapping[str, str] = {}
 
 T = TypeVar("T")
 
@@ -42,6 +42,20 @@ class HttpAnswer(Generic[T]):
     value: T
     latency_ms: float
     retries: int
+    first_token_ms: float | None = None
+    """When the first text came, counted as `latency_ms`; None: whoever read the answer did not note it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outgoing:
+    """A request to an agent."""
+
+    url: str
+    method: str = "POST"
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Beside those of the agent, over which they win. Names in any spelling."""
+    content: bytes | None = None
+    """None: a request without a body."""
 
 
 class _TryAgain(Exception):
@@ -55,9 +69,9 @@ class _TryAgain(Exception):
 
 
 class HttpSender:
-    """Posts JSON to an agent, and gets JSON from it. Holds nothing of any conversation."""
+    """Sends requests to an agent. Holds nothing of any conversation."""
 
-    def __init__(self, config: HttpAgent, client: Poster, timeout_s: float, place: str) -> None:
+    def __init__(self, config: HttpAgent, client: Sender, timeout_s: float, place: str) -> None:
         """`place` says, as a hint in errors, where such agents usually are."""
         self._place = place
         self._retries = config.retries
@@ -69,41 +83,58 @@ class HttpSender:
             "content-type": "application/json",
             **{name.lower(): value for name, value in config.headers.items()},
         }
-        self._headers: Headers = list(headers.items())
+        self._headers = headers
+        self._templates = Template(headers)
 
     async def post(
         self,
         url: str,
-        payload: Mapping[str, Any],
+        payload: Any,
         read: Callable[[DirectResponse], Awaitable[T]],
         also: Container[int] = (),
+        *,
+        values: Values = NO_VALUES,
+        headers: Mapping[str, str] = NO_HEADERS,
+    ) -> HttpAnswer[T]:
+        """What `read` makes of the answer to a POST of JSON; otherwise as `send`."""
+        content = json.dumps(payload).encode()
+        return await self.send(Outgoing(url=url, headers=headers, content=content), read, also, values=values)
+
+    async def get(
+        self,
+        url: str,
+        read: Callable[[DirectResponse], Awaitable[T]],
+        *,
+        values: Values = NO_VALUES,
+        headers: Mapping[str, str] = NO_HEADERS,
+    ) -> HttpAnswer[T]:
+        """What `read` makes of the answer to a GET; otherwise as `send`."""
+        return await self.send(Outgoing(url=url, method="GET", headers=headers), read, values=values)
+
+    async def send(
+        self,
+        request: Outgoing,
+        read: Callable[[DirectResponse], Awaitable[T]],
+        also: Container[int] = (),
+        *,
+        values: Values = NO_VALUES,
     ) -> HttpAnswer[T]:
         """What `read` makes of the answer.
 
         Args:
-            read: gets a response of status 2xx, or one of `also`, whose body has not been read yet.
+            read: gets a response of status 2xx, or one of `also`, whose body has not been read yet; it notes
+                the first token there (`note_first_token`).
+            values: what stands for placeholders in the agent's headers.
 
         Raises:
             NoReply: for every other answer, and for none; each attempt has the whole time-out.
+            CannotSend: for a header that HTTP does not allow.
         """
-        return await self._exchange(url, json.dumps(payload).encode(), read, also)
-
-    async def get(self, url: str, read: Callable[[DirectResponse], Awaitable[T]]) -> HttpAnswer[T]:
-        """What `read` makes of the answer to a GET, within the bounds of `post`. Raises NoReply."""
-        return await self._exchange(url, None, read, ())
-
-    async def _exchange(
-        self,
-        url: str,
-        content: bytes | None,
-        read: Callable[[DirectResponse], Awaitable[T]],
-        also: Container[int],
-    ) -> HttpAnswer[T]:
-        """Post the content; without any, get."""
+        headers = self._headers_of(request, values)
         for attempt in range(1, self._retries + 2):
             limit = TimeLimit(self._timeout_s)
             try:
-                value, held_up = await self._attempt(url, content, read, also, limit)
+                value, response = await self._attempt(request, headers, read, also, limit)
             except _TryAgain as error:
                 if attempt > self._retries:
                     tries = f" ({attempt} attempts)" if attempt > 1 else ""
@@ -116,60 +147,67 @@ class HttpSender:
             except AgentError as error:
                 raise NoReply(str(error), attempt - 1) from None
             # What holds up the event loop is not the agent's doing, but for what it did in it itself.
-            took = min(limit.elapsed + held_up, limit.elapsed_in_all)
-            if held_up and took > self._timeout_s:
-                raise NoReply(self._too_late(url), attempt - 1)
-            return HttpAnswer(value, took * 1000, attempt - 1)
+            took = min(limit.elapsed + response.held_up, limit.elapsed_in_all)
+            if response.held_up and took > self._timeout_s:
+                raise NoReply(self._too_late(request.url), attempt - 1)
+            return HttpAnswer(value, took * 1000, attempt - 1, response.first_token_ms)
         raise AssertionError("unreachable: the last attempt either answers or raises")
+
+    def _headers_of(self, request: Outgoing, values: Values) -> Headers:
+        if not request.headers and not self._templates.names:
+            return list(self._headers.items())
+        own = {name.lower(): value for name, value in request.headers.items()}
+        filled = {name: as_text(value) for name, value in self._templates.filled(values).items()}
+        try:
+            return list(check_headers({**filled, **own}).items())
+        except ValueError as error:
+            raise CannotSend(f"{request.url}: a header {error}") from None
 
     async def _attempt(
         self,
-        url: str,
-        content: bytes | None,
+        request: Outgoing,
+        headers: Headers,
         read: Callable[[DirectResponse], Awaitable[T]],
         also: Container[int],
         limit: TimeLimit,
-    ) -> tuple[T, float]:
-        """What was read, and for how long who answered held up our event loop."""
+    ) -> tuple[T, DirectResponse]:
+        """What was read, and the response, which is closed."""
         try:
             with limit:
-                return await self._send(url, content, read, also, limit)
+                return await self._follow(request, headers, read, also, limit)
         except TimeoutError:
-            raise AgentError(self._too_late(url)) from None
+            raise AgentError(self._too_late(request.url)) from None
         except (RefusedAddress, AppFailed) as error:
             raise AgentError(str(error)) from None
 
     def _too_late(self, url: str) -> str:
         return f"{url}: no complete answer within {self._timeout_s:g} s (request_timeout_ms)"
 
-    async def _send(
+    async def _follow(
         self,
-        url: str,
-        content: bytes | None,
+        request: Outgoing,
+        headers: Headers,
         read: Callable[[DirectResponse], Awaitable[T]],
         also: Container[int],
         limit: TimeLimit,
-    ) -> tuple[T, float]:
-        target, headers = url, self._headers
+    ) -> tuple[T, DirectResponse]:
         for _ in range(MAX_REDIRECTS + 1):
-            response = await self._request(target, headers, content, limit)
+            response = await self._request(request, headers, limit)
+            response.waited = lambda: limit.elapsed
             try:
                 if response.status_code not in (307, 308):
-                    return await self._read(response, read, also, limit), response.held_up
-                target, headers = _redirected(target, headers, response)
+                    return await self._read(response, read, also, limit), response
+                url, headers = _redirected(request.url, headers, response)
+                request = replace(request, url=url)
             finally:
                 await response.aclose()
-        raise AgentError(f"{url}: more than {MAX_REDIRECTS} redirects")
+        raise AgentError(f"{request.url}: more than {MAX_REDIRECTS} redirects")
 
-    async def _request(
-        self, url: str, headers: Headers, content: bytes | None, limit: TimeLimit
-    ) -> DirectResponse:
+    async def _request(self, request: Outgoing, headers: Headers, limit: TimeLimit) -> DirectResponse:
         try:
-            if content is None:
-                return await self._client.get_direct(url, headers)
-            return await self._client.post_direct(url, headers, content)
+            return await self._client.send_direct(request.method, request.url, headers, request.content)
         except CONNECTION_ERRORS as error:
-            problem = f"{url}: {describe(error)}"
+            problem = f"{request.url}: {describe(error)}"
             if was_refused(error):
                 # Nothing of an answer has come: sending it again cannot make the agent answer twice.
                 raise _TryAgain(problem, lost=True) from None
@@ -232,27 +270,6 @@ def _joined(url: str, location: str) -> str:
         raise ValueError(f"is not a URL: {error}") from None
 
 
-async def read_body(
-    response: DirectResponse,
-    streaming: bool,
-    whole: Callable[[bytes], T],
-    stream: Callable[[AsyncIterator[str]], Awaitable[T]],
-) -> T:
-    """The body read by `whole`, or by `stream` where it is server-sent events.
-
-    Args:
-        streaming: whether events were asked for: a body of unknown type is taken for them then.
-    """
-    pieces = response.pieces()
-    beginning = await _first_piece(pieces)
-    content_type = response.headers.get("content-type", "")
-    streamed = "event-stream" in content_type or (streaming and "json" not in content_type)
-    # JSON is an answer, whatever the header calls it: not every server can stream. And a web page is none.
-    if streamed and not beginning.removeprefix(BOM_UTF8).lstrip().startswith((b"{", b"[", b"<")):
-        return await stream(events(_again(beginning, pieces)))
-    return whole(b"".join([piece async for piece in _again(beginning, pieces)]))
-
-
 def _points_elsewhere(response: DirectResponse) -> str:
     status, target = response.status_code, response.headers.get("location", "nowhere")
     try:
@@ -261,22 +278,6 @@ def _points_elsewhere(response: DirectResponse) -> str:
         return f"{response.url} answered {status} and points to an address that {error}"
     AddressGuard().check_literal(host)
     return f"{response.url} answered {status} and points to {target}: set the endpoint to that address"
-
-
-async def _first_piece(pieces: AsyncIterator[bytes]) -> bytes:
-    """What comes first, up to something more than white space."""
-    read: list[bytes] = []
-    async for piece in pieces:
-        read.append(piece)
-        if piece.removeprefix(BOM_UTF8).strip():
-            break
-    return b"".join(read)
-
-
-async def _again(beginning: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    yield beginning
-    async for piece in rest:
-        yield piece
 
 
 async def _beginning(response: DirectResponse) -> bytes:

@@ -14,9 +14,9 @@ import anyio
 
 from agentest.agents.port import Agent, OpenAgent, Resources
 from agentest.config.agent_types import AgentConfig, type_of
-from agentest.config.agents import HttpAgent
+from agentest.config.agents.http import HttpAgent
 from agentest.errors import AgentUnreachable, ConfigError
-from agentest.http.client import Client, Poster
+from agentest.http.client import Client, Sender
 from agentest.http.guard import RefusedAddress
 from agentest.http.retries import describe, pause_before_retry
 
@@ -56,10 +56,10 @@ async def make_agents(
 
 async def _running_apps(
     configs: Mapping[str, AgentConfig], root: Path, stack: AsyncExitStack, on_note: Callable[[str], None]
-) -> dict[str, Poster]:
+) -> dict[str, Sender]:
     """The applications by agent, started. Agents of the same application share it."""
-    running: dict[str, Poster] = {}
-    by_identity: dict[int, Poster] = {}
+    running: dict[str, Sender] = {}
+    by_identity: dict[int, Sender] = {}
     for name, config in configs.items():
         if not isinstance(config, HttpAgent) or config.app is None:
             continue
@@ -72,7 +72,7 @@ async def _running_apps(
     return running
 
 
-def _through(app: Poster | None, resources: Resources) -> Resources:
+def _through(app: Sender | None, resources: Resources) -> Resources:
     """Resources whose requests go to an application, where there is one."""
     return resources if app is None else replace(resources, client=app)
 

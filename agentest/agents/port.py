@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import anyio
 
 from agentest.errors import AgentError
-from agentest.http.client import Poster
+from agentest.http.client import Sender
 from agentest.messages import Message, ToolRequest
 from agentest.scenarios.definition import Session
 from agentest.support.json_text import well_formed, well_formed_value
@@ -41,6 +41,10 @@ class AgentReply:
     """The state with which its session began, told with the first reply."""
     state_error: str | None = None
     """Why the state could not be read from an agent that has one."""
+    first_token_ms: float | None = None
+    """When the first piece of the text came, counted as `latency_ms`; None: it came all at once."""
+    tells_calls: bool = False
+    """Whether this answer shows that the agent tells of all its calls; its type alone does not say so."""
 
 
 def well_formed_reply(reply: AgentReply) -> AgentReply:
@@ -124,7 +128,7 @@ class TurnContext:
 class Resources:
     """What the agents of a run share."""
 
-    client: Poster
+    client: Sender
     timeout_s: float
     """The longest that one request may take."""
     threads: anyio.CapacityLimiter
@@ -138,13 +142,34 @@ class Resources:
 
 
 class Agent(Protocol):
-    """An agent under test. It keeps nothing of a conversation: every request brings the whole history."""
+    """An agent under test. It keeps nothing of a conversation: every request brings the whole history.
+
+    Where the protocol has something to keep (a session's id, cookies, a socket), the agent has a method
+    `conversation` (`HoldsConversations`), and what that opens is talked to.
+    """
 
     name: str
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
         """The agent's answer to the conversation so far. Raises AgentError when it has none."""
         ...
+
+
+class HoldsConversations(Protocol):
+    """An agent that keeps something of each conversation."""
+
+    def conversation(self) -> AbstractAsyncContextManager[Agent]:
+        """Who answers in one conversation and closes what it has opened when that ends, also by cancellation.
+
+        Nothing is sent before its first `reply`. Closing raises nothing: `on_note` is told what goes wrong.
+        """
+        ...
+
+
+def in_conversation(agent: Agent) -> AbstractAsyncContextManager[Agent]:
+    """Who answers for an agent in one conversation: the agent itself, unless it keeps something of it."""
+    conversation = getattr(agent, "conversation", None)
+    return nullcontext(agent) if conversation is None else conversation()
 
 
 def takes_attachments(agent: Agent) -> bool:

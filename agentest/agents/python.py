@@ -15,7 +15,7 @@ from agentest.agents.chat_completions.wire import WireMessage, to_wire
 from agentest.agents.handler_answers import read_answer
 from agentest.agents.in_time import answer_in_time
 from agentest.agents.port import AgentReply, Resources, TurnContext
-from agentest.config.agents import CustomAgent
+from agentest.config.agents.custom import CustomAgent
 from agentest.errors import AgentError, ConfigError
 from agentest.messages import Message
 from agentest.support.calling import Steps, from_anywhere, in_thread

@@ -11,24 +11,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from agentest.config.agents import AdkAgent as AdkAgent
-    from agentest.config.agents import AdkModuleAgent as AdkModuleAgent
-    from agentest.config.agents import AsgiAgent as AsgiAgent
-    from agentest.config.agents import ChatCompletionsAgent as ChatCompletionsAgent
-    from agentest.config.agents import CustomAgent as CustomAgent
-    from agentest.config.agents import Server as Server
+    from agentest.config.agents.adk import AdkAgent as AdkAgent
+    from agentest.config.agents.adk import AdkModuleAgent as AdkModuleAgent
+    from agentest.config.agents.base import Server as Server
+    from agentest.config.agents.chat_completions import AsgiAgent as AsgiAgent
+    from agentest.config.agents.chat_completions import ChatCompletionsAgent as ChatCompletionsAgent
+    from agentest.config.agents.custom import CustomAgent as CustomAgent
     from agentest.config.config import Config as Config
     from agentest.config.models import JudgeSettings as JudgeSettings
     from agentest.config.models import ModelSettings as ModelSettings
     from agentest.config.models import ProviderOptions as ProviderOptions
 
 _MODULES = {
-    "AdkAgent": "agents",
-    "AdkModuleAgent": "agents",
-    "AsgiAgent": "agents",
-    "ChatCompletionsAgent": "agents",
-    "CustomAgent": "agents",
-    "Server": "agents",
+    "AdkAgent": "agents.adk",
+    "AdkModuleAgent": "agents.adk",
+    "AsgiAgent": "agents.chat_completions",
+    "ChatCompletionsAgent": "agents.chat_completions",
+    "CustomAgent": "agents.custom",
+    "Server": "agents.base",
     "Config": "config",
     "JudgeSettings": "models",
     "ModelSettings": "models",

@@ -5,22 +5,16 @@ A further protocol is a folder in `agentest/agents` and a line here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Union
 
 from pydantic import Discriminator, GetCoreSchemaHandler, Tag
 
-from agentest.config.agents import (
-    AdkAgent,
-    AdkModuleAgent,
-    AnyAgent,
-    AsgiAgent,
-    ChatCompletionsAgent,
-    CustomAgent,
-    http_secrets,
-    server_secrets,
-)
+from agentest.config.agents.adk import AdkAgent, AdkModuleAgent
+from agentest.config.agents.base import AnyAgent
+from agentest.config.agents.chat_completions import AsgiAgent, ChatCompletionsAgent
+from agentest.config.agents.custom import CustomAgent
 from agentest.sight import Sight
 
 if TYPE_CHECKING:
@@ -35,45 +29,18 @@ class AgentType:
     """What the configuration says of such an agent."""
     client: str
     """The module in `agentest/agents` that talks to it: its `open_agent` is an `agents.port.OpenAgent`."""
-    secrets: Callable[[Any], list[str]]
-    """Which values of its settings must never be shown."""
-    sight: Sight
-    """How its tool calls come to be known, unless its settings say otherwise (`tool_visibility`)."""
 
 
 DEFAULT_TYPE = "chat_completions"
 
 AGENT_TYPES: dict[str, AgentType] = {
     "chat_completions": AgentType(
-        settings=ChatCompletionsAgent,
-        client="agentest.agents.chat_completions.client",
-        secrets=http_secrets,
-        sight=Sight.RETURNED,
+        settings=ChatCompletionsAgent, client="agentest.agents.chat_completions.client"
     ),
-    "asgi": AgentType(
-        settings=AsgiAgent,
-        client="agentest.agents.chat_completions.client",
-        secrets=http_secrets,
-        sight=Sight.RETURNED,
-    ),
-    "adk": AgentType(
-        settings=AdkAgent,
-        client="agentest.agents.adk_server.client",
-        secrets=http_secrets,
-        sight=Sight.REPORTED,
-    ),
-    "adk_module": AgentType(
-        settings=AdkModuleAgent,
-        client="agentest.agents.adk_module.client",
-        secrets=server_secrets,
-        sight=Sight.REPORTED,
-    ),
-    "custom": AgentType(
-        settings=CustomAgent,
-        client="agentest.agents.python",
-        secrets=server_secrets,
-        sight=Sight.RETURNED,
-    ),
+    "asgi": AgentType(settings=AsgiAgent, client="agentest.agents.chat_completions.client"),
+    "adk": AgentType(settings=AdkAgent, client="agentest.agents.adk_server.client"),
+    "adk_module": AgentType(settings=AdkModuleAgent, client="agentest.agents.adk_module.client"),
+    "custom": AgentType(settings=CustomAgent, client="agentest.agents.python"),
 }
 
 
@@ -84,12 +51,12 @@ def type_of(agent: AnyAgent) -> AgentType:
 
 def sight_of(agent: AnyAgent) -> Sight:
     """How the agent's tool calls come to be known."""
-    return agent.tool_visibility or type_of(agent).sight
+    return agent.tool_visibility or agent.natural_sight
 
 
 def secrets_of_agent(agent: AnyAgent) -> list[str]:
     """The values of an agent's settings that must never be shown."""
-    return type_of(agent).secrets(agent)
+    return agent.secrets
 
 
 def agent_keys() -> frozenset[str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from agentest.config.agents import AnyAgent
+from agentest.config.agents.base import AnyAgent
 from agentest.config.config import Config
 from agentest.errors import ConfigError
 from agentest.support.files import text_file

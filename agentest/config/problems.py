@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from agentest.config.agent_types import AGENT_TYPES, agent_keys
-from agentest.config.agents import AnyAgent
+from agentest.config.agents.base import AnyAgent
 from agentest.config.config import Config
 from agentest.config.fields import Section
 from agentest.support.redact import (

@@ -14,6 +14,7 @@ from agentest.agents.port import (
     NoReply,
     ResolveTool,
     TurnContext,
+    in_conversation,
     takes_attachments,
     well_formed_reply,
 )
@@ -63,10 +64,17 @@ class _Progress:
     author: str | None = None
     state: Mapping[str, Any] | None = None
     state_error: str | None = None
+    first_token_ms: float | None = None
 
     def count_retries(self, retries: int) -> None:
         self.retries += retries
         self.requests += retries
+
+    def note_times(self, reply: AgentReply) -> None:
+        """Add the time of a reply, and keep when the first text of the turn came."""
+        if self.first_token_ms is None and reply.first_token_ms is not None:
+            self.first_token_ms = self.latency_ms + reply.first_token_ms
+        self.latency_ms += reply.latency_ms
 
     def note_session(self, reply: AgentReply, redact: Callable[[str], str]) -> None:
         """Keep who speaks, and the last that is told of the session's state."""
@@ -96,6 +104,7 @@ class _Progress:
             self.state_error,
             self.attachments,
             self.model_calls,
+            self.first_token_ms,
         )
 
     def unfinished(self, calls: tuple[ToolCall, ...]) -> UnfinishedTurn:
@@ -123,6 +132,8 @@ class TurnLoop:
         self._id = conversation_id
         self._scenario = scenario
         self._agent = agent
+        self._partner = agent
+        """Who answers: the agent, or what it has opened for this conversation."""
         self._user = user
         self._mocks = mocks
         self._max_turns = max_turns
@@ -140,7 +151,8 @@ class TurnLoop:
     async def run(self) -> Conversation:
         """Lead the conversation to its end. Never raises but for cancellation."""
         try:
-            ending = await self._talk()
+            async with in_conversation(self._agent) as self._partner:
+                ending = await self._talk()
             return self._finished(ending)
         except Exception as error:  # noqa: BLE001 - the boundary of the stage: every error becomes a record
             failure = failure_of(error, self._redact)
@@ -240,7 +252,7 @@ class TurnLoop:
         try:
             ctx = self._context(turn.turn_index, resolve_tool, recording)
             with self._waiting_for("agent"):
-                reply = well_formed_reply(await self._agent.reply(self._messages, ctx))
+                reply = well_formed_reply(await self._partner.reply(self._messages, ctx))
         except NoReply as error:
             turn.count_retries(error.retries)
             self._mocks.observe(error.observed)
@@ -263,7 +275,7 @@ class TurnLoop:
         turn.note_session(reply, self._redact)
         if self._initial_state is None:
             self._initial_state = reply.state_before
-        turn.latency_ms += reply.latency_ms
+        turn.note_times(reply)
         turn.usage += reply.usage + recorded
         if reply.model_calls is not None:
             turn.model_calls = (turn.model_calls or 0) + reply.model_calls

@@ -11,7 +11,8 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from agentest.config.agent_types import AgentConfig
-from agentest.config.agents import AnyAgent, ChatCompletionsAgent
+from agentest.config.agents.base import AnyAgent
+from agentest.config.agents.chat_completions import ChatCompletionsAgent
 from agentest.config.config import Config
 from agentest.config.file import LoadedConfig, find, load, secrets_of
 from agentest.config.instructions import with_instructions

@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from agentest.config.agents import AdkModuleAgent
+from agentest.config.agents.adk import AdkModuleAgent
 from agentest.errors import UsageError
 from agentest.evalset.formats.targets import EVAL_SET_SUFFIX, eval_sets_in, parse_target
 from agentest.support.redact import HIDDEN

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import socket
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from io import BytesIO
 from typing import Protocol
 from urllib.parse import urlsplit
@@ -150,10 +150,20 @@ class _Transport(httpx.AsyncBaseTransport):
 class DirectResponse(httpx.Response):
     """The answer to a request that was sent without an httpx.Request."""
 
+    first_token_ms: float | None = None
+    """When the first piece of the reply's text came, in milliseconds; None: that was not noted."""
+
     def __init__(self, raw: RawAnswer) -> None:
         self._body = Body(raw)
         super().__init__(raw.status, headers=headers_of(raw), stream=self._body)
         self._raw = raw
+        self.waited: Callable[[], float] | None = None
+        """Seconds since the request was begun."""
+
+    def note_first_token(self) -> None:
+        """Note that a piece of the reply's text has come; only the first counts."""
+        if self.first_token_ms is None and self.waited is not None:
+            self.first_token_ms = self.waited() * 1000
 
     @property
     def url(self) -> httpx.URL:
@@ -169,15 +179,13 @@ class DirectResponse(httpx.Response):
         return aiter(self._body)  # what httpx does with each piece would cost more than the piece
 
 
-class Poster(Protocol):
+class Sender(Protocol):
     """What requests are sent by: connections, or an application in this process."""
 
-    async def post_direct(self, url: str, headers: Headers, content: bytes) -> DirectResponse:
-        """Post. The body is to be read, and the response to be closed."""
-        ...
-
-    async def get_direct(self, url: str, headers: Headers) -> DirectResponse:
-        """Get, as `post_direct` posts."""
+    async def send_direct(
+        self, method: str, url: str, headers: Headers, content: bytes | None
+    ) -> DirectResponse:
+        """Send a request. The body is to be read, and the response to be closed."""
         ...
 
 
@@ -189,16 +197,14 @@ class Client(httpx.AsyncClient):
         super().__init__(transport=_Transport(sender), timeout=None, verify=False)
         self._sender = sender
 
-    async def post_direct(self, url: str, headers: Headers, content: bytes) -> DirectResponse:
-        """Post without redirects, cookies, authentication and logging, which cost more than the rest.
+    async def send_direct(
+        self, method: str, url: str, headers: Headers, content: bytes | None
+    ) -> DirectResponse:
+        """Send without redirects, cookies, authentication and logging, which cost more than the rest.
 
         The body is to be read, and the response to be closed. Raises CONNECTION_ERRORS, RefusedAddress.
         """
-        return DirectResponse(await self._sender.send("POST", url, headers, content))
-
-    async def get_direct(self, url: str, headers: Headers) -> DirectResponse:
-        """Get, as `post_direct` posts."""
-        return DirectResponse(await self._sender.send("GET", url, headers, None))
+        return DirectResponse(await self._sender.send(method, url, headers, content))
 
     async def check_listening(self, host: str, port: int) -> None:
         """Connect and hang up. Raises RefusedAddress, or CONNECTION_ERRORS where nobody listens."""

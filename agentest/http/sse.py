@@ -4,34 +4,45 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import AsyncIterable, AsyncIterator
+from typing import NamedTuple
+
+
+class Event(NamedTuple):
+    """One event of a stream."""
+
+    data: str
+    name: str = "message"
 
 
 class EventParser:
-    """Turns pieces of a byte stream, cut anywhere, into the `data` of its events."""
+    """Turns pieces of a byte stream, cut anywhere, into its events."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._line: list[str] = []
         self._data: list[str] = []
+        self._name = ""
         self._after_cr = False
         self._started = False
 
-    def feed(self, piece: bytes) -> list[str]:
-        """The data of the events that this piece completes, in order."""
-        events: list[str] = []
+    def feed(self, piece: bytes) -> list[Event]:
+        """The events that this piece completes, in order. One without `data` is none."""
+        events: list[Event] = []
         for line in self._lines(self._decoder.decode(piece)):
             if line == "":
                 if self._data:
-                    events.append("\n".join(self._data))
-                    self._data = []
+                    events.append(Event("\n".join(self._data), self._name or "message"))
+                self._data, self._name = [], ""
                 continue
-            name, _, value = line.partition(":")
-            if name == "data":
+            field, _, value = line.partition(":")
+            if field == "data":
                 self._data.append(value.removeprefix(" "))
+            elif field == "event":
+                self._name = value.removeprefix(" ")
         return events
 
-    def rest(self) -> list[str]:
-        """The data of a last event that the stream's end, instead of an empty line, completes."""
+    def rest(self) -> list[Event]:
+        """A last event that the stream's end, instead of an empty line, completes."""
         return self.feed(b"\n\n") if self._line or self._data else []
 
     def _lines(self, text: str) -> list[str]:
@@ -54,11 +65,11 @@ class EventParser:
         return lines
 
 
-async def events(pieces: AsyncIterable[bytes]) -> AsyncIterator[str]:
-    """The `data` of every event of a stream, in order."""
+async def events(pieces: AsyncIterable[bytes]) -> AsyncIterator[Event]:
+    """Every event of a stream, in order."""
     parser = EventParser()
     async for piece in pieces:
-        for data in parser.feed(piece):
-            yield data
-    for data in parser.rest():
-        yield data
+        for event in parser.feed(piece):
+            yield event
+    for event in parser.rest():
+        yield event

@@ -10,7 +10,7 @@ from anyio.abc import TaskGroup
 from agentest.agents.open import check_reachable, make_agents
 from agentest.agents.port import Agent
 from agentest.agents.server.process import running_server
-from agentest.config.agents import Server
+from agentest.config.agents.base import Server
 from agentest.http.client import Client, open_client
 from agentest.http.guard import AddressGuard
 from agentest.run.prepare import Prepared

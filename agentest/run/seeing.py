@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from agentest.config.agent_types import AgentConfig, type_of
+from agentest.config.agent_types import AgentConfig
 from agentest.errors import ConfigError
 from agentest.metrics import ABOUT_CALLS
 from agentest.results import RunWarning, ScenarioResult
@@ -35,7 +35,7 @@ def _unreached(name: str, agent: AgentConfig, mocked: Sequence[Unit]) -> str:
         "if its real tools may run: leave the mocks out (`tools`, --mocks), unmocked_tools: passthrough",
         "if they must not: test it through a handler (type: custom) that calls them by ctx.resolve_tool",
     ]
-    if type_of(agent).sight is Sight.RETURNED:
+    if agent.natural_sight is Sight.RETURNED:
         ways.append("if it does hand its calls to the caller: tool_visibility: returned")
     return (
         f"the mocks of {_named(mocked)} cannot reach the tools of agent {name!r}: it runs its tools itself "

@@ -347,7 +347,7 @@ CODECS = Codecs(
                 "retries",
                 "requests",
             ),
-            only_if_set=("author", "state_after", "state_error", "model_calls"),
+            only_if_set=("author", "state_after", "state_error", "model_calls", "first_token_ms"),
         ),
         Score: Layout(left_out=("rubrics",), only_if_set=("samples",)),
         Skipped: Layout(names={"why": "skipped"}),

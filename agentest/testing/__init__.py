@@ -7,7 +7,7 @@
 Nothing here asks a real model or leaves the machine.
 """
 
-from agentest.config.agents import AnyAgent as AnyAgent
+from agentest.config.agents.base import AnyAgent as AnyAgent
 from agentest.events import ConversationFinished as ConversationFinished
 from agentest.events import Event as Event
 from agentest.events import Noted as Noted
@@ -24,6 +24,7 @@ from agentest.results import RunResult as RunResult
 from agentest.results import RunWarning as RunWarning
 from agentest.run.plan import Options as Options
 from agentest.run.stop import Stop as Stop
+from agentest.sight import Sight as Sight
 from agentest.testing.agent import AgentAnswer as AgentAnswer
 from agentest.testing.agent import Raw as Raw
 from agentest.testing.agent import ScriptedAgent as ScriptedAgent

@@ -11,7 +11,8 @@ from typing import Any
 
 import anyio
 
-from agentest.config.agents import AnyAgent, is_adk_object
+from agentest.config.agents.adk import is_adk_object
+from agentest.config.agents.base import AnyAgent
 from agentest.config.config import Config
 from agentest.config.file import NAMES, LoadedConfig, find, load, load_values, with_changes
 from agentest.errors import ConfigError, UsageError

@@ -20,7 +20,8 @@ from agentest.agents.adk_server.events import Run, read_run
 from agentest.agents.chat_completions.client import ChatCompletionsClient
 from agentest.agents.open import check_reachable, make_agents
 from agentest.agents.port import AgentReply, NoReply, TurnContext
-from agentest.config.agents import AdkAgent, ChatCompletionsAgent
+from agentest.config.agents.adk import AdkAgent
+from agentest.config.agents.chat_completions import ChatCompletionsAgent
 from agentest.config.config import Config
 from agentest.conversation.loop import TurnLoop
 from agentest.conversation.users import ScriptedUser

@@ -24,7 +24,7 @@ from project import DEADLINE_S, Project, clean_environment
 from agentest import call, scenario
 from agentest.agents.adk_module.client import AdkModuleClient, open_agent
 from agentest.agents.port import NoReply, Resources, TurnContext
-from agentest.config.agents import AdkModuleAgent
+from agentest.config.agents.adk import AdkModuleAgent
 from agentest.config.config import Config
 from agentest.errors import ConfigError, UsageError
 from agentest.evalset import AgentEvaluator, EvaluationFailed

@@ -22,7 +22,7 @@ from project import DEADLINE_S, Project, answers, free_port, wait_until
 from agentest.agents.adk_server.client import AdkClient
 from agentest.agents.adk_server.events import read_run
 from agentest.agents.port import AgentReply, NoReply, TurnContext
-from agentest.config.agents import AdkAgent
+from agentest.config.agents.adk import AdkAgent
 from agentest.conversation.sessions import new_session_id
 from agentest.http.client import open_client
 from agentest.http.guard import AddressGuard

@@ -13,7 +13,7 @@ import pytest
 
 from agentest.agents.port import AgentReply, Resources, TurnContext
 from agentest.config.agent_types import AGENT_TYPES, AgentType, agent_keys, sight_of
-from agentest.config.agents import AnyAgent
+from agentest.config.agents.base import AnyAgent
 from agentest.config.config import Config
 from agentest.config.file import load
 from agentest.errors import ConfigError
@@ -29,6 +29,14 @@ class ParrotSettings(AnyAgent):
     type: Literal["parrot"]
     cage: str
     password: str = "none"
+
+    @property
+    def natural_sight(self) -> Sight:
+        return Sight.UNSEEN
+
+    @property
+    def secrets(self) -> list[str]:
+        return [self.password]
 
     @property
     def address(self) -> str:
@@ -60,12 +68,7 @@ def parrots(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     module.open_agent = open_agent  # type: ignore[attr-defined]
     with monkeypatch.context() as patched:
         patched.setitem(sys.modules, "parrot_client", module)
-        line = AgentType(
-            settings=ParrotSettings,
-            client="parrot_client",
-            secrets=lambda agent: [agent.password],
-            sight=Sight.UNSEEN,
-        )
+        line = AgentType(settings=ParrotSettings, client="parrot_client")
         patched.setitem(AGENT_TYPES, "parrot", line)
         Config.model_rebuild(force=True)
         yield

@@ -19,7 +19,8 @@ from agentest import scenario
 from agentest.agents.asgi import application
 from agentest.agents.asgi.application import load_app, running_app
 from agentest.agents.asgi.exchange import AppFailed
-from agentest.config.agents import AdkAgent, AsgiAgent, ChatCompletionsAgent
+from agentest.config.agents.adk import AdkAgent
+from agentest.config.agents.chat_completions import AsgiAgent, ChatCompletionsAgent
 from agentest.config.config import Config
 from agentest.errors import ConfigError
 from agentest.results import RunResult
@@ -161,7 +162,7 @@ def test_a_stream_comes_as_it_is_sent() -> None:
             await send(piece(b"two"))
 
         async with running_app("a", App(waits), print) as running:
-            answer = await running.post_direct("http://localhost/", [], b"{}")
+            answer = await running.send_direct("POST", "http://localhost/", [], b"{}")
             got = []
             async for part in answer.pieces():
                 got.append(part)
@@ -251,7 +252,7 @@ def test_work_after_the_answer() -> None:
     async def go() -> None:
         async with running_app("bot", App(late), notes.append) as running:
             for _ in range(2):
-                answer = await running.post_direct("http://localhost/", [], b"{}")
+                answer = await running.send_direct("POST", "http://localhost/", [], b"{}")
                 assert [part async for part in answer.pieces()] == [saying("Hello, x")]
 
     anyio.run(go)
@@ -269,7 +270,7 @@ def test_what_is_raised_right_after_the_answer_is_told_too() -> None:
 
     async def go() -> None:
         async with running_app("bot", App(at_once), notes.append) as running:
-            answer = await running.post_direct("http://localhost/", [], b"{}")
+            answer = await running.send_direct("POST", "http://localhost/", [], b"{}")
             assert [part async for part in answer.pieces()] == [saying("Hello, x")]
 
     anyio.run(go)
@@ -290,7 +291,7 @@ def test_an_application_that_cannot_be_cancelled_ends_with_the_run(monkeypatch: 
 
     async def go() -> None:
         async with running_app("bot", App(for_ever), notes.append) as running:
-            await running.post_direct("http://localhost/", [], b"{}")
+            await running.send_direct("POST", "http://localhost/", [], b"{}")
 
     anyio.run(go)
     assert len(notes) == 1
@@ -311,7 +312,7 @@ def test_whoever_hangs_up_is_told_to_the_application() -> None:
 
     async def go() -> None:
         async with running_app("bot", App(sends_on), print) as running:
-            answer = await running.post_direct("http://localhost/", [], b"{}")
+            answer = await running.send_direct("POST", "http://localhost/", [], b"{}")
             await answer.aclose()
 
     anyio.run(go)
@@ -375,10 +376,10 @@ def test_failures_of_requests_are_of_the_request() -> None:
         app = App(_raises)
         async with running_app("bot", app, print) as running:
             with pytest.raises(AppFailed):
-                await running.post_direct("http://localhost/", [], b"{}")
+                await running.send_direct("POST", "http://localhost/", [], b"{}")
             app.answer = hello
             content = json.dumps({"messages": [{"content": "Ann"}]}).encode()
-            answer = await running.post_direct("http://localhost/", [], content)
+            answer = await running.send_direct("POST", "http://localhost/", [], content)
             assert [part async for part in answer.pieces()] == [saying("Hello, Ann")]
 
     anyio.run(go)

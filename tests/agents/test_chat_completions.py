@@ -19,7 +19,7 @@ from wire import Answer, Connection, Wire, closed_port, completion, hang, http, 
 from agentest.agents.chat_completions.client import ChatCompletionsClient
 from agentest.agents.chat_completions.wire import to_wire
 from agentest.agents.port import AgentReply, NoReply, TurnContext
-from agentest.config.agents import ChatCompletionsAgent
+from agentest.config.agents.chat_completions import ChatCompletionsAgent
 from agentest.errors import AgentError
 from agentest.http.bodies import BodyTooLarge
 from agentest.http.client import open_client

@@ -12,10 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentest.agents.answers import EventStream
 from agentest.agents.chat_completions.completion import read_completion, read_stream
 from agentest.agents.chat_completions.wire import from_wire
 from agentest.agents.port import AgentReply
 from agentest.errors import AgentError
+from agentest.http.sse import Event
 from agentest.messages import ToolRequest
 from agentest.transcript import Usage
 
@@ -25,12 +27,12 @@ def completion(message: Any, **more: Any) -> bytes:
 
 
 def stream(*events: Any) -> AgentReply:
-    async def written() -> AsyncIterator[str]:
+    async def written() -> AsyncIterator[Event]:
         for event in events:
-            yield event if isinstance(event, str) else json.dumps(event)
+            yield Event(event if isinstance(event, str) else json.dumps(event))
 
     async def go() -> AgentReply:
-        return await read_stream(written())
+        return await read_stream(EventStream(written()))
 
     return anyio.run(go)
 

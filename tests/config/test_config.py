@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from agentest.config.agents import ChatCompletionsAgent, CustomAgent
+from agentest.config.agents.chat_completions import ChatCompletionsAgent
+from agentest.config.agents.custom import CustomAgent
 from agentest.config.config import Config
 from agentest.config.file import LoadedConfig, find, load
 from agentest.errors import ConfigError

@@ -9,7 +9,7 @@ import pytest
 from evalset_documents import case, criteria, eval_set, invocation, simulated, text
 from project import Project
 
-from agentest.config.agents import AdkModuleAgent
+from agentest.config.agents.adk import AdkModuleAgent
 from agentest.errors import UsageError
 from agentest.evalset import AgentEvaluator
 from agentest.evalset.words import Words, read_words

@@ -17,7 +17,8 @@ from model_server import ModelServer, completion
 from project import Project
 
 from agentest.agents.port import TurnContext
-from agentest.config.agents import ChatCompletionsAgent, CustomAgent
+from agentest.config.agents.chat_completions import ChatCompletionsAgent
+from agentest.config.agents.custom import CustomAgent
 from agentest.errors import ConfigError, UsageError
 from agentest.evalset import (
     AgentEvaluator,

@@ -13,7 +13,7 @@ from wire import http, wire
 from agentest.agents.adk_server.client import AdkClient
 from agentest.agents.chat_completions.attachments import content_of
 from agentest.agents.port import AgentReply, TurnContext
-from agentest.config.agents import AdkAgent
+from agentest.config.agents.adk import AdkAgent
 from agentest.conversation.loop import TurnLoop
 from agentest.conversation.users import ScriptedUser
 from agentest.errors import CannotSend

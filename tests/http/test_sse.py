@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentest.http.sse import EventParser, events
+from agentest.http.sse import Event, EventParser, events
 
 
 def parse(*pieces: bytes) -> list[str]:
     parser = EventParser()
-    return [data for piece in pieces for data in parser.feed(piece)] + parser.rest()
+    fed = [event for piece in pieces for event in parser.feed(piece)]
+    return [event.data for event in (*fed, *parser.rest())]
 
 
 def cut(stream: bytes, places: Iterable[int]) -> list[bytes]:
@@ -105,6 +106,13 @@ def test_a_character_in_two_pieces() -> None:
         assert parse(whole[:place], whole[place:]) == ["grüße 😀"]
 
 
+def test_names_of_events() -> None:
+    """An event has the name that its own lines say, the last of them; without one it is a message."""
+    parser = EventParser()
+    fed = parser.feed(b"event: x\nevent: end\ndata: 1\n\ndata: 2\n\nevent: lost\n\ndata: 3\n\n")
+    assert fed == [Event("1", "end"), Event("2"), Event("3")]
+
+
 def test_a_long_line_in_many_pieces() -> None:
     """A line of a megabyte that arrives in a hundred thousand pieces is read in one piece."""
     assert parse(b"data: ", *[b"x" * 10] * 100_000, b"\n\n") == ["x" * 1_000_000]
@@ -118,6 +126,6 @@ def test_an_async_stream() -> None:
             yield piece
 
     async def go() -> list[str]:
-        return [data async for data in events(pieces())]
+        return [event.data async for event in events(pieces())]
 
     assert anyio.run(go) == ["one", "two"]

@@ -21,7 +21,7 @@ from agentest.agents.adk_server.sessions import holds, other_state
 from agentest.agents.in_time import answer_in_time
 from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
 from agentest.agents.reading import shown
-from agentest.config.agents import AdkModuleAgent
+from agentest.config.agents.adk import AdkModuleAgent
 from agentest.errors import AgentError, AgentestError, ConfigError, SessionMismatch
 from agentest.messages import Message, UserText
 from agentest.scenarios.definition import Session

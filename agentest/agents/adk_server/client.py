@@ -13,12 +13,14 @@ from agentest.agents.adk_server.content import user_content
 from agentest.agents.adk_server.events import read_event_list, read_event_stream
 from agentest.agents.adk_server.replies import last_said, read_reply
 from agentest.agents.adk_server.sessions import Place, Sessions, StateRead
+from agentest.agents.answers import read_body
 from agentest.agents.hints import ADK_PLACE
-from agentest.agents.http_sender import HttpSender, read_body
+from agentest.agents.http_sender import HttpSender
+from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import AgentReply, Resources, TurnContext
-from agentest.config.agents import AdkAgent
+from agentest.config.agents.adk import AdkAgent
 from agentest.errors import CannotSend
-from agentest.http.client import DirectResponse, Poster
+from agentest.http.client import DirectResponse, Sender
 from agentest.messages import Message, UserText
 from agentest.scenarios.definition import Session
 
@@ -35,7 +37,7 @@ class AdkClient:
 
     takes_attachments = True
 
-    def __init__(self, config: AdkAgent, client: Poster, timeout_s: float) -> None:
+    def __init__(self, config: AdkAgent, client: Sender, timeout_s: float) -> None:
         self.name = config.name
         self._app_name = config.app_name
         self._user_id = config.user_id
@@ -52,9 +54,13 @@ class AdkClient:
         CannotSend.
         """
         place = self._place(ctx)
-        begun = await self._sessions.open(place, ctx.session) if ctx.turn_index == 0 else StateRead()
+        values = TurnValues(messages, ctx)
+        begun = await self._sessions.open(place, ctx.session, values) if ctx.turn_index == 0 else StateRead()
         answered = await self._sender.post(
-            self._run_url, self._request(place, last_said(messages)), self._read
+            self._run_url,
+            self._request(place, last_said(messages)),
+            self._read,
+            values=values,
         )
         reply = read_reply(
             answered.value,
@@ -63,8 +69,14 @@ class AdkClient:
             retries=begun.retries + answered.retries,
             streamed=self._streaming,
         )
-        now = await self._sessions.read(place)
-        return replace(reply, state=now.state, state_error=now.error, state_before=begun.state)
+        now = await self._sessions.read(place, values)
+        return replace(
+            reply,
+            state=now.state,
+            state_error=now.error,
+            state_before=begun.state,
+            first_token_ms=answered.first_token_ms,
+        )
 
     def _place(self, ctx: TurnContext) -> Place:
         session = ctx.session or Session()

@@ -7,10 +7,11 @@ final and has text. All other texts are remarks, and all function calls are the 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from agentest.agents.answers import EventStream
 from agentest.agents.hints import ADK_PLACE
 from agentest.agents.reading import read_json, shown
 from agentest.errors import AgentError
@@ -67,17 +68,25 @@ def read_event_list(body: bytes) -> list[Any]:
     return data
 
 
-async def read_event_stream(stream: AsyncIterator[str]) -> list[Any]:
+async def read_event_stream(stream: EventStream) -> list[Any]:
     """The events of an answer of `/run_sse`. Raises AgentError, also for a stream that was cut."""
     events: list[Any] = []
-    async for data in stream:
-        if data.strip():  # some servers keep the connection alive with empty events
-            events.append(_streamed(data))
+    async for event in stream:
+        if event.data.strip():  # some servers keep the connection alive with empty events
+            events.append(_streamed(event.data))
+            if _has_text(events[-1]):
+                stream.note_first_token()
     if not events:
         raise AgentError("the agent's stream was cut: it ended without any event")
     if isinstance(events[-1], Mapping) and events[-1].get("partial") is True:
         raise AgentError("the agent's stream was cut: it ended within an event that came in pieces")
     return events
+
+
+def _has_text(event: Any) -> bool:
+    content = event.get("content") if isinstance(event, Mapping) else None
+    parts = content.get("parts") if isinstance(content, Mapping) else None
+    return isinstance(parts, list) and any(isinstance(part, Mapping) and part.get("text") for part in parts)
 
 
 def _streamed(data: str) -> Any:

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
+from agentest.agents.answers import read_body
 from agentest.agents.hints import ADK_PLACE
-from agentest.agents.http_sender import HttpSender, read_body
+from agentest.agents.http_sender import HttpSender
 from agentest.agents.port import NoReply
 from agentest.agents.reading import read_json, shown
 from agentest.errors import CannotSend, HeldUp, SessionMismatch
 from agentest.http.client import DirectResponse
 from agentest.scenarios.definition import Session
+from agentest.support.templates import NO_VALUES, Values
 
 _EXISTS = 409
 _OTHER_FORM = (404, 405)
@@ -55,7 +57,7 @@ class Sessions:
         self._root = root
         self._sender = sender
 
-    async def open(self, place: Place, session: Session | None) -> StateRead:
+    async def open(self, place: Place, session: Session | None, values: Values = NO_VALUES) -> StateRead:
         """Create the session, or find that it exists already, and say with which state it begins.
 
         Raises NoReply, SessionMismatch where its state is not what the scenario asks for, and CannotSend for
@@ -64,15 +66,19 @@ class Sessions:
         state = dict(session.state) if session else {}
         url = self._url(place)
         answered = await self._sender.post(
-            url, {"state": state, "session_id": place.session_id}, _read_created, (_EXISTS, *_OTHER_FORM)
+            url,
+            {"state": state, "session_id": place.session_id},
+            _read_created,
+            (_EXISTS, *_OTHER_FORM),
+            values=values,
         )
         retries, created = answered.retries, answered.value
         if created.status in _OTHER_FORM or _is_another(created, place):
             url = self._url_of(place)
-            answered = await self._sender.post(url, state, _read_created, (_EXISTS,))
+            answered = await self._sender.post(url, state, _read_created, (_EXISTS,), values=values)
             retries, created = retries + answered.retries, answered.value
         if created.status == _EXISTS:
-            return await self._existing(place, state, retries)
+            return await self._existing(place, state, retries, values)
         if not isinstance(created.session, dict) or created.session.get("id") != place.session_id:
             raise NoReply(
                 f"{url}: no session {place.session_id!r} was created, but: {shown(created.session)}"
@@ -85,19 +91,19 @@ class Sessions:
             )
         return StateRead(state=begun, retries=retries)
 
-    async def _existing(self, place: Place, state: dict[str, Any], retries: int) -> StateRead:
+    async def _existing(self, place: Place, state: dict[str, Any], retries: int, values: Values) -> StateRead:
         """The state of a session that was there before: it keeps its own, whatever a scenario asks for."""
-        read = await self.read(place)
+        read = await self.read(place, values)
         if _kept(state) and (read.state is None or not holds(read.state, state)):
             found = f"has the state {shown(read.state)}" if read.error is None else read.error
             raise SessionMismatch(f"{self._url_of(place)}: {other_state(place.session_id, state, found)}")
         return StateRead(state=read.state, retries=retries)
 
-    async def read(self, place: Place) -> StateRead:
+    async def read(self, place: Place, values: Values = NO_VALUES) -> StateRead:
         """The state of the session now. Never raises: that it cannot be read is not the agent's failure."""
         try:
             url = self._url_of(place)
-            session = (await self._sender.get(url, _read_session)).value
+            session = (await self._sender.get(url, _read_session, values=values)).value
         except (NoReply, CannotSend, HeldUp) as error:
             return _unread(str(error), place)
         state = session.get("state", {}) if isinstance(session, dict) else None

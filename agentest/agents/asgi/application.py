@@ -78,7 +78,7 @@ async def running_app(name: str, app: App, on_note: Callable[[str], None]) -> As
 
 
 class RunningApp:
-    """Posts requests to an application in this process (`agentest.http.client.Poster`)."""
+    """Posts requests to an application in this process (`agentest.http.client.Sender`)."""
 
     def __init__(self, app: App, state: dict[str, Any]) -> None:
         self._app = app
@@ -88,15 +88,11 @@ class RunningApp:
         self.left = ""
         """What went on when all was over."""
 
-    async def post_direct(self, url: str, headers: Headers, content: bytes) -> DirectResponse:
-        """Post. The body is to be read, and the response to be closed. Raises AppFailed."""
-        return await self._send("POST", url, headers, content)
-
-    async def get_direct(self, url: str, headers: Headers) -> DirectResponse:
-        """Get, as `post_direct` posts."""
-        return await self._send("GET", url, headers, b"")
-
-    async def _send(self, method: str, url: str, headers: Headers, content: bytes) -> DirectResponse:
+    async def send_direct(
+        self, method: str, url: str, headers: Headers, content: bytes | None
+    ) -> DirectResponse:
+        """Send a request. The body is to be read, and the response to be closed. Raises AppFailed."""
+        content = content or b""
         exchange = Exchange(url, content)
         scope = _scope(method, url, headers, content) | {"state": dict(self._state)}
         task = asyncio.create_task(exchange.run(self._app, scope))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+from agentest.agents.answers import EventStream
 from agentest.agents.chat_completions.wire import arguments_text, from_wire, read_text, read_tool_requests
 from agentest.agents.hints import CHAT_PLACE
 from agentest.agents.port import AgentReply
@@ -40,19 +41,19 @@ def read_usage(reported: Any) -> Usage:
     return Usage(count("prompt_tokens"), count("completion_tokens"))
 
 
-async def read_stream(events: AsyncIterator[str]) -> AgentReply:
+async def read_stream(events: EventStream) -> AgentReply:
     """The reply put together from streamed deltas.
 
     The stream's end is `[DONE]` or a `finish_reason`; one that stops before either was cut. Raises
     AgentError.
     """
     parts = _Deltas()
-    async for data in events:
-        for piece in _pieces(data):
+    async for event in events:
+        for piece in _pieces(event.data):
             if piece == "[DONE]":
                 return parts.reply()
-            if piece:  # some servers keep the connection alive with empty events
-                parts.add(_event(piece))
+            if piece and parts.add(_event(piece)):  # some keep the connection alive with empty events
+                events.note_first_token()
     if parts.finished:
         return parts.reply()
     raise AgentError(
@@ -99,13 +100,14 @@ class _Deltas:
         self.finished = False
         self.received = False
 
-    def add(self, event: Mapping[str, Any]) -> None:
+    def add(self, event: Mapping[str, Any]) -> bool:
+        """Add an event; whether it had text."""
         self.received = True
         if event.get("usage"):
             self._usage = read_usage(event["usage"])
         choices = event.get("choices")
         if not choices:
-            return  # the usage comes in an event without choices
+            return False  # the usage comes in an event without choices
         if not isinstance(choices, list) or not isinstance(choices[0], Mapping):
             raise AgentError(f"`choices` in the agent's stream is not a list of objects: {shown(choices)}")
         choice = choices[0]
@@ -117,6 +119,7 @@ class _Deltas:
             self._text.append(text)
         for position, piece in enumerate(_list_of_calls(delta.get("tool_calls"))):
             self._add_call(piece, position)
+        return bool(text)
 
     def _add_call(self, piece: Mapping[str, Any], position: int) -> None:
         index = piece.get("index")

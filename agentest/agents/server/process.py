@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import anyio
 from anyio.abc import Process, TaskGroup
 
-from agentest.config.agents import Server
+from agentest.config.agents.base import Server
 from agentest.errors import ServerError
 from agentest.http.client import Client
 from agentest.http.guard import RefusedAddress

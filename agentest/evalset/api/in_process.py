@@ -13,7 +13,9 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from agentest.config.agent_types import AgentConfig
-from agentest.config.agents import AdkModuleAgent, AnyAgent, CustomAgent, is_adk_object
+from agentest.config.agents.adk import AdkModuleAgent, is_adk_object
+from agentest.config.agents.base import AnyAgent
+from agentest.config.agents.custom import CustomAgent
 from agentest.config.file import LoadedConfig, find, load
 from agentest.errors import ConfigError, UsageError
 from agentest.evalset.formats.criteria import Criteria, parse_criteria

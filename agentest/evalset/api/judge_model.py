@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from agentest.config.agents import CustomAgent
+from agentest.config.agents.custom import CustomAgent
 from agentest.config.wishes import ModelWish
 from agentest.errors import ConfigError
 from agentest.evalset.api.in_process import warn

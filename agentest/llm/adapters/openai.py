@@ -73,7 +73,7 @@ class OpenAIChatModel:
         }
         content = _encoded(payload)
         try:
-            response = await self._client.post_direct(self._url, self._headers, content)
+            response = await self._client.send_direct("POST", self._url, self._headers, content)
             try:
                 return response, await _body(response)
             finally:

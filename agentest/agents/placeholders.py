@@ -1,0 +1,74 @@
+"""What stands for `{{message}}`, `{{session_id}}` and the others in what is sent to an agent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from agentest.agents.port import TurnContext
+from agentest.errors import CannotSend
+from agentest.messages import AgentMessage, Message, UserText
+
+_NOTHING_SAVED: Mapping[str, Any] = {}
+
+
+class TurnValues:
+    """The values of one request (`support.templates.Values`): those of its turn, and what was saved before.
+
+    The names are those of `config.agents.base.PLACEHOLDERS`, and `state.KEY` for the session's state.
+    """
+
+    def __init__(
+        self,
+        messages: Sequence[Message],
+        ctx: TurnContext,
+        saved: Mapping[str, Any] = _NOTHING_SAVED,
+    ) -> None:
+        """`saved` (name → value) goes before all others."""
+        self._messages = messages
+        self._ctx = ctx
+        self._saved = saved
+
+    def __getitem__(self, name: str) -> Any:
+        """The value of a placeholder. Raises CannotSend for one that has none in this turn."""
+        if name in self._saved:
+            return self._saved[name]
+        match name.split("."):
+            case ["message"]:
+                return last_message(self._messages)
+            case ["messages"]:
+                return said(self._messages)
+            case ["session_id"]:
+                return self._ctx.session_id
+            case ["turn_index"]:
+                return self._ctx.turn_index
+            case ["scenario"]:
+                return self._ctx.scenario
+            case ["state", *keys] if keys:
+                return self._of_the_state(name, keys)
+        raise CannotSend(f"{{{{{name}}}}} has no value in turn {self._ctx.turn_index}")
+
+    def _of_the_state(self, name: str, keys: Sequence[str]) -> Any:
+        value: Any = self._ctx.session.state if self._ctx.session else {}
+        for key in keys:
+            if not isinstance(value, Mapping) or key not in value:
+                raise CannotSend(
+                    f"{{{{{name}}}}} has no value: the state of the scenario's `session` has no {key!r}; "
+                    f'write it into the scenario: session={{"state": {{"{keys[0]}": …}}}}'
+                )
+            value = value[key]
+        return value
+
+
+def last_message(messages: Sequence[Message]) -> str:
+    """What the user has said last."""
+    return next((m.text for m in reversed(messages) if isinstance(m, UserText)), "")
+
+
+def said(messages: Sequence[Message]) -> list[dict[str, str]]:
+    """The texts of the conversation so far: `{role: user | assistant, content}`, tool calls left out."""
+    return [
+        {"role": "user" if isinstance(message, UserText) else "assistant", "content": message.text or ""}
+        for message in messages
+        if isinstance(message, UserText) or (isinstance(message, AgentMessage) and message.text)
+    ]

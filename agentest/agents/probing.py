@@ -1,0 +1,92 @@
+"""What an endpoint speaks: asked by requests that no agent answers with work.
+
+Each protocol has a module `probe` with `async def probe(look: Look) -> Finding | None`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urljoin
+
+import anyio
+
+from agentest.agents.asgi.exchange import AppFailed
+from agentest.http.bodies import BadBody
+from agentest.http.client import Headers, Sender
+from agentest.http.guard import RefusedAddress
+from agentest.http.retries import CONNECTION_ERRORS
+
+_TIMEOUT_S = 3.0
+_READ_BYTES = 200_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """One answer, as far as it was read."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        """The body's JSON value; None where it is none."""
+        try:
+            return json.loads(self.body)
+        except (ValueError, RecursionError):
+            return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What an endpoint was found to speak."""
+
+    settings: Mapping[str, Any]
+    """What to write under `agent`: `type`, `endpoint`, and what else it needs."""
+    because: str
+    """What was seen, as the end of a sentence: "its /info names a LangGraph server"."""
+
+
+@dataclass(slots=True)
+class Look:
+    """Requests to one address, each sent once. Whatever fails is an answer of None."""
+
+    url: str
+    """The endpoint as it is configured."""
+    client: Sender
+    headers: Headers = ()
+    _seen: dict[tuple[str, str, bytes | None], Seen | None] = field(default_factory=dict)
+
+    async def get(self, path: str = "") -> Seen | None:
+        """The answer to a GET of a path of the same server ("" for the endpoint itself)."""
+        return await self._send("GET", urljoin(self.url, path) if path else self.url, None)
+
+    async def post_nothing(self, path: str = "") -> Seen | None:
+        """The answer to a POST of `{}`, which servers that check their input refuse and say what they lack."""
+        return await self._send("POST", urljoin(self.url, path) if path else self.url, b"{}")
+
+    async def _send(self, method: str, url: str, content: bytes | None) -> Seen | None:
+        key = (method, url, content)
+        if key not in self._seen:
+            self._seen[key] = await self._answer(method, url, content)
+        return self._seen[key]
+
+    async def _answer(self, method: str, url: str, content: bytes | None) -> Seen | None:
+        headers = [*self.headers, ("accept", "*/*"), ("content-type", "application/json")]
+        try:
+            with anyio.fail_after(_TIMEOUT_S):
+                response = await self.client.send_direct(method, url, headers, content)
+                try:
+                    body = b""
+                    async for piece in response.pieces():
+                        body += piece
+                        if len(body) >= _READ_BYTES:
+                            break
+                    return Seen(status=response.status_code, headers=response.headers, body=body)
+                finally:
+                    await response.aclose()
+        except (*CONNECTION_ERRORS, BadBody, TimeoutError, RefusedAddress, AppFailed):
+            return None  # that nothing answers there is what was asked

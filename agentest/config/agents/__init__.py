@@ -1,0 +1,1 @@
+"""What the configuration says of an agent: one module for each type."""

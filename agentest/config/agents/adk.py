@@ -1,0 +1,133 @@
+"""What the configuration says of agents of Google's ADK: behind its server, and in this process."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import Field, field_validator, model_validator
+
+from agentest.config.agents.base import AnyAgent
+from agentest.config.agents.http import HttpAgent
+from agentest.sight import Sight
+
+
+class AdkAgent(HttpAgent):
+    """An agent of Google's ADK behind its own server (`adk api_server`)."""
+
+    type: Literal["adk"]
+    app_name: str | None = Field(default=None, min_length=1)
+    """None: the one that the case's session names."""
+    user_id: str | None = Field(default=None, min_length=1)
+    """None: the one that the case's session names, else `agentest`."""
+
+    @property
+    def natural_sight(self) -> Sight:
+        return Sight.REPORTED
+
+    @property
+    def state_refusal(self) -> str | None:
+        return None
+
+    @field_validator("app_name", "user_id")
+    @classmethod
+    def _part_of_an_address(cls, value: str | None) -> str | None:
+        if value in (".", ".."):
+            raise ValueError("becomes a part of an address, where . and .. stand for other parts")
+        return value
+
+    @field_validator("endpoint")
+    @classmethod
+    def _root_of_the_server(cls, value: str) -> str:
+        parts = urlsplit(value)
+        if parts.query or parts.fragment or parts.path.rstrip("/").endswith(("/run", "/run_sse")):
+            raise ValueError("is the address of the ADK server alone, like http://localhost:8000")
+        return value
+
+    @field_validator("tool_visibility")
+    @classmethod
+    def _runs_its_tools_itself(cls, value: Sight | None) -> Sight | None:
+        return check_runs_its_tools(value, "an agent behind ADK's server")
+
+
+class Given:
+    """An agent object, hidden from pydantic, which would make a mapping of it (and of a dataclass, too)."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Given) and other.value is self.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def __repr__(self) -> str:
+        return f"<{type(self.value).__name__} {getattr(self.value, 'name', '')!r}>"
+
+
+class AdkModuleAgent(AnyAgent):
+    """An agent of Google's ADK that runs in this process, by google-adk's own runner."""
+
+    type: Literal["adk_module"]
+    module: str | Given
+    """The module with the agent (`my_agent`), its folder (`agents/my_agent`), or, in Python, agent or App."""
+    agent_name: str | None = Field(default=None, min_length=1)
+    """Which of the agents below the root agent; None: the root agent."""
+    app_name: str | None = Field(default=None, min_length=1)
+    """None: the one that the case's session names, else the module's name."""
+    user_id: str | None = Field(default=None, min_length=1)
+    """None: the one that the case's session names, else `agentest`."""
+
+    @property
+    def address(self) -> str:
+        return f"google-adk agent {self.module}"
+
+    @property
+    def natural_sight(self) -> Sight:
+        return Sight.REPORTED
+
+    @property
+    def state_refusal(self) -> str | None:
+        return None
+
+    @field_validator("module", mode="before")
+    @classmethod
+    def _module_or_agent(cls, value: Any) -> Any:
+        if isinstance(value, str) and value.strip():
+            return value
+        if isinstance(value, Given) or is_adk_object(value):
+            return value if isinstance(value, Given) else Given(value)
+        raise ValueError(
+            "names the module or the folder with the google-adk agent, like `my_agent` or `agents/my_agent`"
+        )
+
+    @field_validator("tool_visibility")
+    @classmethod
+    def _runs_its_tools_itself(cls, value: Sight | None) -> Sight | None:
+        return check_runs_its_tools(value, "a google-adk agent")
+
+    @model_validator(mode="after")
+    def _has_no_server(self) -> Self:
+        if self.server is not None:
+            raise ValueError("`server` is for agents behind an address: this one runs in this process")
+        return self
+
+
+def is_adk_object(value: Any) -> bool:
+    """Whether a value is an agent of google-adk, or an App: known by its class, without importing that."""
+    return any(kind.__module__.startswith("google.adk.") for kind in type(value).__mro__) and (
+        hasattr(value, "run_async") or hasattr(value, "root_agent")
+    )
+
+
+def check_runs_its_tools(value: Sight | None, who: str) -> Sight | None:
+    """Raise ValueError for `returned`, which an agent of ADK's cannot be."""
+    if value is Sight.RETURNED:
+        raise ValueError(
+            f"{who} runs its tools itself and hands no call to the caller; write `reported` (the default) or "
+            "`unseen`"
+        )
+    return value

@@ -1,0 +1,120 @@
+"""What the configuration says of every agent."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Self
+from urllib.parse import urlsplit
+
+from pydantic import BeforeValidator, Field, field_validator, model_validator
+
+from agentest.config.fields import Section, has_valid_port, no_bool
+from agentest.sight import Sight
+from agentest.support.redact import secret_values, url_secrets
+from agentest.support.templates import check_names
+
+WAYS_OF_STATE = (
+    "test it behind ADK's server (type: adk), which creates the session with it, or through a handler "
+    "(type: custom), which finds it in ctx.session.state"
+)
+
+
+PLACEHOLDERS = ("message", "messages", "session_id", "turn_index", "scenario")
+"""What `{{name}}` stands for in what is sent to an agent; `agents.placeholders` has the values."""
+FAMILIES = ("state",)
+"""Beginnings of placeholders that go on with a key of the user's own: `{{state.user_id}}`."""
+
+
+class Server(Section):
+    """How to start the agent before the first scenario."""
+
+    command: str | list[str]
+    ready: str
+    timeout_s: Annotated[float, BeforeValidator(no_bool), Field(gt=0, allow_inf_nan=False)] = 60.0
+    reuse: bool = True
+    env: dict[str, str] = Field(default_factory=dict)
+    cwd: str | None = None
+
+    @field_validator("command")
+    @classmethod
+    def _not_empty(cls, value: str | list[str]) -> str | list[str]:
+        if not value or (isinstance(value, str) and not value.strip()):
+            raise ValueError("is empty; write the command that starts the agent")
+        return value
+
+    @field_validator("ready")
+    @classmethod
+    def _reachable_form(cls, value: str) -> str:
+        parts = urlsplit(value)
+        if parts.scheme not in ("http", "https", "tcp") or not parts.hostname:
+            raise ValueError("is neither an http(s) URL nor tcp://host:port")
+        if not has_valid_port(parts) or (parts.scheme == "tcp" and parts.port is None):
+            raise ValueError("needs a port: tcp://host:port")
+        return value
+
+
+class AnyAgent(Section):
+    """What every agent has."""
+
+    if TYPE_CHECKING:
+        type: str  # each type's own class says which
+
+    name: str = Field(default="agent", min_length=1)
+    tool_visibility: Sight | None = None
+    """How its tool calls come to be known; None: as its type says (`natural_sight`)."""
+    server: Server | None = None
+    instructions: str | None = None
+    """What the agent was told to do and not to do: judges are shown it, it is never sent to the agent."""
+    instructions_file: str | None = Field(default=None, min_length=1)
+    """The file with the instructions, relative to the configuration (`config.instructions` reads it)."""
+
+    @field_validator("instructions")
+    @classmethod
+    def _instructions_say_something(cls, value: str | None) -> str | None:
+        if value is not None and not value.strip():
+            raise ValueError("is empty; write what the agent was told, or leave the key out")
+        return value
+
+    @model_validator(mode="after")
+    def _instructions_from_one_place(self) -> Self:
+        if self.instructions is not None and self.instructions_file is not None:
+            raise ValueError("instructions and instructions_file exclude each other; keep one of them")
+        return self
+
+    @property
+    def saved_names(self) -> tuple[str, ...]:
+        """Placeholders beside PLACEHOLDERS: what these settings save on the way."""
+        return ()
+
+    def check_placeholders(self, value: Any, families: tuple[str, ...] = FAMILIES) -> None:
+        """Raise ValueError for a text with a placeholder that stands for nothing."""
+        check_names(value, (*PLACEHOLDERS, *self.saved_names), families)
+
+    @property
+    def address(self) -> str:
+        """Where the agent is, for people: its name, for a type that has no address."""
+        return self.name
+
+    @property
+    def state_refusal(self) -> str | None:
+        """How to have a session's state reach the agent, where it cannot as it is; None: it can."""
+        return WAYS_OF_STATE
+
+    @property
+    def natural_sight(self) -> Sight:
+        """How its tool calls come to be known, unless `tool_visibility` says otherwise."""
+        return Sight.RETURNED
+
+    @property
+    def ways_to_see(self) -> tuple[str, ...]:
+        """How settings of this very type could let its calls be seen, each in words, for errors."""
+        return ()
+
+    @property
+    def secrets(self) -> list[str]:
+        """Values that must never be shown: credentials in the server's address and environment."""
+        if self.server is None:
+            return []
+        return [*url_secrets(self.server.ready), *secret_values(self.server.env)]
+
+    def check_can_be_sent(self) -> None:
+        """Raise ValueError for a setting that cannot be part of a request."""

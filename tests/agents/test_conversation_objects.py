@@ -1,0 +1,124 @@
+"""Agents that keep something of a conversation, and what they are told in every request."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import anyio
+import pytest
+from anyio.lowlevel import checkpoint
+
+from agentest.agents.placeholders import TurnValues
+from agentest.agents.port import Agent, AgentReply, TurnContext
+from agentest.conversation.loop import TurnLoop
+from agentest.conversation.users import ScriptedUser
+from agentest.errors import AgentError, CannotSend
+from agentest.messages import AgentMessage, Message, ToolRequest, ToolResult, UserText
+from agentest.mocks.resolver import MockResolver
+from agentest.scenarios.definition import Session
+from agentest.transcript import Conversation
+
+
+@dataclass
+class Counting:
+    """One conversation: it knows how often it was asked."""
+
+    name: str
+    asked: int = 0
+
+    async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
+        self.asked += 1
+        await checkpoint()
+        if messages[-1] == UserText("fail"):
+            raise AgentError("no")
+        return AgentReply(f"{self.asked}", latency_ms=10, first_token_ms=4)
+
+
+@dataclass
+class Switchboard:
+    """An agent with something of its own for each conversation."""
+
+    name: str = "agent"
+    open: int = 0
+    most: int = 0
+    closed: list[int] = field(default_factory=list)
+
+    async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
+        raise AssertionError("conversations answer for it")
+
+    @asynccontextmanager
+    async def conversation(self) -> AsyncIterator[Agent]:
+        self.open += 1
+        self.most = max(self.most, self.open)
+        counting = Counting(self.name)
+        try:
+            yield counting
+        finally:
+            self.open -= 1
+            self.closed.append(counting.asked)
+
+
+async def held(agent: Agent, *lines: str) -> Conversation:
+    user = ScriptedUser(lines)
+    mocks = MockResolver({}, scenario="s", conversation_id="c-1")
+    return await TurnLoop("c-1", "s", agent, user, mocks, max_turns=8).run()
+
+
+def test_each_conversation_has_its_own() -> None:
+    """What one conversation keeps no other sees, and it is closed however the conversation ends."""
+    agent, ended = Switchboard(), []
+
+    async def go(*lines: str) -> None:
+        ended.append(await held(agent, *lines))
+
+    async def all_of_them() -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(go, "a", "b")
+            tasks.start_soon(go, "c", "fail")
+
+    anyio.run(all_of_them)
+    assert sorted(turn.agent_message for one in ended for turn in one.turns) == ["1", "1", "2"]
+    assert (agent.open, agent.most, agent.closed) == (0, 2, [2, 2])
+    assert {turn.first_token_ms for one in ended for turn in one.turns} == {4}
+
+
+SAID: list[Message] = [
+    UserText("One"),
+    AgentMessage(None, (ToolRequest("c", "t", "{}"),)),
+    ToolResult("c", "t", "{}"),
+    AgentMessage("Two"),
+    UserText("Three"),
+]
+
+
+def values(state: dict[str, object] | None = None, **saved: object) -> TurnValues:
+    session = None if state is None else Session(state=state)
+    ctx = TurnContext("c-1", "booking", 1, lambda *_: None, session, session_id="s-9")
+    return TurnValues(SAID, ctx, saved)
+
+
+def test_what_placeholders_stand_for() -> None:
+    """The last message, the texts of the conversation, and which session, turn and scenario it is."""
+    known = values({"user": {"id": 7}}, job="j-1")
+    assert [known[name] for name in ("message", "session_id", "turn_index", "scenario", "job")] == [
+        "Three",
+        "s-9",
+        1,
+        "booking",
+        "j-1",
+    ]
+    assert known["messages"] == [
+        {"role": "user", "content": "One"},
+        {"role": "assistant", "content": "Two"},
+        {"role": "user", "content": "Three"},
+    ]
+    assert (known["state.user"], known["state.user.id"]) == ({"id": 7}, 7)
+
+
+@pytest.mark.parametrize("state", [None, {}, {"user": 1}])
+def test_a_state_that_is_missing(state: dict[str, object] | None) -> None:
+    """What the scenario's state lacks is said with the way to give it."""
+    with pytest.raises(CannotSend, match=r'no \'(user|id)\'; write it into the scenario: session=\{"state"'):
+        values(state)["state.user.id"]

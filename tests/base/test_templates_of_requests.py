@@ -1,0 +1,47 @@
+"""Templates of what is sent to agents: filled once, with types, and checked before anything is sent."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentest.support.templates import Template, check_names
+
+VALUES = {"message": 'Say "hi"\n{{session_id}}', "turn_index": 2, "state.user": {"id": 7}, "none": None}
+
+
+@pytest.mark.parametrize(
+    ("template", "filled"),
+    [
+        ("{{message}}", VALUES["message"]),
+        ("{{ turn_index }}", 2),
+        ("turn {{turn_index}}: {{message}}", f"turn 2: {VALUES['message']}"),
+        ({"a": ["{{state.user}}", "u={{state.user}}", 1, None]}, {"a": [{"id": 7}, 'u={"id": 7}', 1, None]}),
+        ({"{{message}}": "{{none}}"}, {"{{message}}": None}),
+        ("{{}} {{not a name}} {message}", "{{}} {{not a name}} {message}"),
+    ],
+)
+def test_filling(template: object, filled: object) -> None:
+    """One placeholder becomes the value with its type, several become text; values are not filled again."""
+    assert Template(template).filled(VALUES) == filled
+
+
+@given(st.text())
+def test_any_value_stays_as_it_is(said: str) -> None:
+    """Whatever the user says is said, quotes, line breaks and placeholders included."""
+    assert Template({"text": "{{message}}"}).filled({"message": said}) == {"text": said}
+    assert Template("<{{message}}>").filled({"message": said}) == f"<{said}>"
+
+
+def test_a_template_without_placeholders_is_itself() -> None:
+    """Nothing is copied where there is nothing to fill."""
+    tree = {"a": [1, "two"]}
+    assert Template(tree).filled({}) is tree
+
+
+def test_unknown_names() -> None:
+    """A placeholder that stands for nothing is named, with the nearest that stands for something."""
+    check_names({"a": ["{{message}} {{state.x.y}}"]}, ["message"], ["state"])
+    with pytest.raises(ValueError, match=r"\{\{mesage\}\}, which stands for nothing; did you mean `message`"):
+        check_names({"a": ["{{mesage}}"]}, ["message"], ["state"])
