@@ -26,7 +26,7 @@ PAGES = [
     ROOT / "ARCHITECTURE.md",
     ROOT / "CHANGELOG.md",
     ROOT / "CONTRIBUTING.md",
-    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
 ]
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
 _LINK = re.compile(r"\]\(([^)#\s]*)(#[^)\s]+)?\)")

@@ -65,7 +65,7 @@ class Look:
         return await self._send("GET", urljoin(self.url, path) if path else self.url, None)
 
     async def post_nothing(self, path: str = "") -> Seen | None:
-        """The answer to a POST of `{}`, which servers that check their input refuse and say what they lack."""
+        """The answer to a POST of `{}`, which a server that checks its input refuses."""
         return await self._send("POST", urljoin(self.url, path) if path else self.url, b"{}")
 
     async def _send(self, method: str, url: str, content: bytes | None) -> Seen | None:
