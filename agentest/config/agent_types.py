@@ -29,16 +29,24 @@ class AgentType:
     """What the configuration says of such an agent."""
     client: str
     """The module in `agentest/agents` that talks to it: its `open_agent` is an `agents.port.OpenAgent`."""
+    probe: str | None = None
+    """The module that finds out whether an endpoint speaks its protocol: `async def probe(look)`."""
 
 
 DEFAULT_TYPE = "chat_completions"
 
 AGENT_TYPES: dict[str, AgentType] = {
     "chat_completions": AgentType(
-        settings=ChatCompletionsAgent, client="agentest.agents.chat_completions.client"
+        settings=ChatCompletionsAgent,
+        client="agentest.agents.chat_completions.client",
+        probe="agentest.agents.chat_completions.probe",
     ),
     "asgi": AgentType(settings=AsgiAgent, client="agentest.agents.chat_completions.client"),
-    "adk": AgentType(settings=AdkAgent, client="agentest.agents.adk_server.client"),
+    "adk": AgentType(
+        settings=AdkAgent,
+        client="agentest.agents.adk_server.client",
+        probe="agentest.agents.adk_server.probe",
+    ),
     "adk_module": AgentType(settings=AdkModuleAgent, client="agentest.agents.adk_module.client"),
     "custom": AgentType(settings=CustomAgent, client="agentest.agents.python"),
 }
