@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import codecs
 import os
-import signal
 import subprocess
-import sys
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import urlsplit
@@ -18,6 +16,7 @@ from urllib.parse import urlsplit
 import anyio
 from anyio.abc import Process, TaskGroup
 
+from agentest.agents.processes.groups import Reaper, end_group, search_path
 from agentest.config.agents.base import Server
 from agentest.errors import ServerError
 from agentest.http.client import Client
@@ -30,9 +29,7 @@ _TAIL_CHARS = 4000
 _PIECE_BYTES = 65536
 _POLL_S = (0.02, 0.5)
 _POLL_TIMEOUT_S = 5.0
-_CHILDREN_GRACE_S = 1.0
 _LAST_WORDS_S = 1.0
-_REAPER = Path(__file__).with_name("reaper.py")
 
 
 @asynccontextmanager
@@ -62,9 +59,14 @@ async def running_server(
             f"something answers at {config.ready} already, and reuse is off: "
             "stop it, or set server.reuse to true"
         )
-    server, reaper = await _start(config, root), None
+    reaper = Reaper()
     try:
-        reaper = _start_reaper(server.process.pid)
+        server = await _start(config, root)
+    except BaseException:
+        reaper.close()
+        raise
+    try:
+        reaper.watch(server.process.pid)
         tasks.start_soon(server.read)
         await _until_ready(config, server, client, redact)
         tasks.start_soon(server.watch, redact, on_note)
@@ -72,10 +74,10 @@ async def running_server(
     finally:
         server.ending = True
         with anyio.CancelScope(shield=True):
-            await _end(server.process, grace_s)
+            await end_group(server.process, grace_s)
             server.close()
-            if reaper:
-                _dismiss(reaper)
+            reaper.forget(server.process.pid)
+            reaper.close()
 
 
 class _Running:
@@ -133,8 +135,6 @@ async def _start(config: Server, root: Path) -> _Running:
     cwd = root / (config.cwd or ".")
     if not cwd.is_dir():
         raise ServerError(f"server.cwd: the folder {cwd} does not exist")
-    # The interpreter that runs us comes last: `python` is found even where only a virtual environment has it.
-    path = os.pathsep.join([os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)])
     ours, theirs = os.pipe()
     output = os.fdopen(ours, "rb", 0)
     try:
@@ -144,7 +144,7 @@ async def _start(config: Server, root: Path) -> _Running:
             stdout=theirs,
             stderr=subprocess.STDOUT,
             cwd=cwd,
-            env={**os.environ, "PATH": path, **config.env},
+            env={**os.environ, "PATH": search_path(), **config.env},
             start_new_session=True,
         )
     except BaseException as error:
@@ -197,60 +197,3 @@ async def _problem(ready: str, client: Client) -> str | None:
         raise ServerError(str(error)) from None
     except CONNECTION_ERRORS as error:
         return describe(error)
-
-
-async def _end(process: Process, grace_s: float) -> None:
-    """End the whole process group: politely, then for certain."""
-    _signal_group(process.pid, signal.SIGTERM)
-    with anyio.move_on_after(grace_s):
-        await process.wait()
-        # Its children may still be at it: a shell, for one, dies before what it started.
-        with anyio.move_on_after(_CHILDREN_GRACE_S):
-            while _group_runs(process.pid):  # noqa: ASYNC110 - their end cannot be awaited
-                await anyio.sleep(_POLL_S[0])
-    _signal_group(process.pid, signal.SIGKILL)
-    await process.aclose()
-
-
-def _signal_group(pid: int, number: int) -> bool:
-    """Whether there is still a group to send the signal to."""
-    try:
-        os.killpg(pid, number)
-    except (ProcessLookupError, PermissionError):
-        return False
-    return True
-
-
-def _group_runs(group: int) -> bool:
-    """Whether a process of the group still runs.
-
-    Where nobody takes note of orphans' ends, as in many containers, they stay in the group; Linux shows it.
-    """
-    if not _signal_group(group, 0):
-        return False
-    listed = list(Path("/proc").glob("[0-9]*/stat"))
-    return not listed or any(_runs_in(group, stat) for stat in listed)
-
-
-def _runs_in(group: int, stat: Path) -> bool:
-    try:
-        state, _, its_group, *_ = stat.read_text(errors="replace").rpartition(")")[2].split()
-    except (OSError, ValueError):  # gone meanwhile
-        return False
-    return int(its_group) == group and state not in ("Z", "X")
-
-
-def _start_reaper(pid: int) -> subprocess.Popen[bytes]:
-    """A process that ends the server's group if we are killed without a chance to do so ourselves."""
-    return subprocess.Popen(
-        [sys.executable, "-I", "-S", str(_REAPER), str(pid)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-
-
-def _dismiss(reaper: subprocess.Popen[bytes]) -> None:
-    with suppress(BrokenPipeError):  # somebody killed it
-        reaper.communicate(b"done")

@@ -1,0 +1,1 @@
+"""Processes that a run starts: their groups end with it."""
