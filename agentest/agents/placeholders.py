@@ -44,7 +44,7 @@ class TurnValues:
                 return self._ctx.turn_index
             case ["scenario"]:
                 return self._ctx.scenario
-            case ["state", *keys] if keys:
+            case ["state", *keys]:
                 return self._of_the_state(name, keys)
         raise CannotSend(f"{{{{{name}}}}} has no value in turn {self._ctx.turn_index}")
 

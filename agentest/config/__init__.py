@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from agentest.config.agents.base import Server as Server
     from agentest.config.agents.chat_completions import AsgiAgent as AsgiAgent
     from agentest.config.agents.chat_completions import ChatCompletionsAgent as ChatCompletionsAgent
+    from agentest.config.agents.command import CommandAgent as CommandAgent
     from agentest.config.agents.custom import CustomAgent as CustomAgent
     from agentest.config.config import Config as Config
     from agentest.config.models import JudgeSettings as JudgeSettings
@@ -27,6 +28,7 @@ _MODULES = {
     "AdkModuleAgent": "agents.adk",
     "AsgiAgent": "agents.chat_completions",
     "ChatCompletionsAgent": "agents.chat_completions",
+    "CommandAgent": "agents.command",
     "CustomAgent": "agents.custom",
     "Server": "agents.base",
     "Config": "config",

@@ -14,6 +14,7 @@ from pydantic import Discriminator, GetCoreSchemaHandler, Tag
 from agentest.config.agents.adk import AdkAgent, AdkModuleAgent
 from agentest.config.agents.base import AnyAgent
 from agentest.config.agents.chat_completions import AsgiAgent, ChatCompletionsAgent
+from agentest.config.agents.command import CommandAgent
 from agentest.config.agents.custom import CustomAgent
 from agentest.sight import Sight
 
@@ -48,6 +49,7 @@ AGENT_TYPES: dict[str, AgentType] = {
         probe="agentest.agents.adk_server.probe",
     ),
     "adk_module": AgentType(settings=AdkModuleAgent, client="agentest.agents.adk_module.client"),
+    "command": AgentType(settings=CommandAgent, client="agentest.agents.command.client"),
     "custom": AgentType(settings=CustomAgent, client="agentest.agents.python"),
 }
 

@@ -1,0 +1,213 @@
+"""An agent that is a program: a process for each turn, or one for each conversation."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from agentest.agents.command.program import Invocation, Program
+from agentest.agents.dialogue import Form, Hearing
+from agentest.agents.paths import nothing_found, text_of
+from agentest.agents.placeholders import TurnValues, last_message
+from agentest.agents.port import Agent, AgentReply, NoReply, Resources, TurnContext
+from agentest.agents.processes.groups import Reaper, search_path
+from agentest.agents.reading import shown
+from agentest.config.agents.command import CommandAgent
+from agentest.errors import AgentError, ConfigError
+from agentest.messages import Message, ToolResult
+from agentest.support.deadlines import TimeLimit
+from agentest.support.templates import Template, as_text
+
+_BODIES = {"json": {"messages": "{{messages}}"}, "jsonl": {"message": "{{message}}"}}
+
+
+def open_agent(name: str, config: CommandAgent, resources: Resources) -> CommandClient:
+    """The client of a program. Raises ConfigError for one that is not there."""
+    cwd = resources.root / (config.cwd or ".")
+    if not cwd.is_dir():
+        raise ConfigError(f"agent {name!r}: cwd: the folder {cwd} does not exist")
+    program = config.command[0]
+    found = (cwd / program).is_file() if "/" in program else shutil.which(program, path=search_path())
+    if not found:
+        raise ConfigError(
+            f"agent {name!r}: command: there is no program {program!r}"
+            + ("" if "/" in program else " on the PATH")
+        )
+    reaper = Reaper()
+    resources.closing.callback(reaper.close)
+    return CommandClient(config, cwd, reaper, resources.timeout_s)
+
+
+class CommandClient:
+    """Starts programs. Keeps nothing of any conversation."""
+
+    def __init__(self, config: CommandAgent, cwd: Path, reaper: Reaper, timeout_s: float) -> None:
+        self.name = config.name
+        self._input = config.input
+        self._words = Template(config.command)
+        self._env = Template(config.env)
+        self._body = Template(_BODIES.get(config.input) if config.body is None else config.body)
+        self._as_argument = config.input == "argument" and "message" not in self._words.names
+        self._is_json = config.input == "json" or config.reply is not None or config.tool_calls is not None
+        self._form = Form.of(config)
+        self._cwd = cwd
+        self._reaper = reaper
+        self._timeout_s = timeout_s
+
+    def conversation(self) -> AbstractAsyncContextManager[Agent]:
+        """One process for the conversation, where that is what the program takes (`input: jsonl`)."""
+        return self._open()
+
+    @asynccontextmanager
+    async def _open(self) -> AsyncIterator[Agent]:
+        async with AsyncExitStack() as stack:
+            yield self if self._input != "jsonl" else Conversing(self, stack)
+
+    async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
+        """What the program answers to one message. Raises AgentError, CannotSend."""
+        values = TurnValues(messages, ctx)
+        limit = TimeLimit(self._timeout_s)
+        program = await self.start(values, messages)
+        try:
+            with limit:
+                program.write(self._content(values, messages), last=True)
+                output = await program.finished()
+        except TimeoutError:
+            raise NoReply(self.too_late(program)) from None
+        finally:
+            await program.end()
+        return replace(self._read(output, ctx.turn_index), latency_ms=limit.elapsed * 1000)
+
+    async def start(self, values: TurnValues, messages: Sequence[Message]) -> Program:
+        """The program, started for a turn or a conversation."""
+        words = [as_text(word) for word in self._words.filled(values)]
+        if self._as_argument:
+            words.append(last_message(messages))
+        env: Mapping[str, Any] = self._env.filled(values)
+        env = {name: as_text(value) for name, value in env.items()}
+        return await Program.start(Invocation(words=words, env=env, cwd=self._cwd), self._reaper)
+
+    def line(self, values: TurnValues) -> bytes:
+        """The body as a line of JSON."""
+        return json.dumps(self._body.filled(values), ensure_ascii=False).encode(errors="replace") + b"\n"
+
+    def _content(self, values: TurnValues, messages: Sequence[Message]) -> bytes:
+        match self._input:
+            case "stdin":
+                return last_message(messages).encode(errors="replace")
+            case "json":
+                return self.line(values)
+            case _:
+                return b""
+
+    @property
+    def form(self) -> Form:
+        """How to read what the program writes."""
+        return self._form
+
+    @property
+    def timeout_s(self) -> float:
+        """The longest that one answer may take."""
+        return self._timeout_s
+
+    def too_late(self, program: Program) -> str:
+        """What to say of a program that has not answered in time."""
+        seconds = f"{self._timeout_s:g} s (request_timeout_ms)"
+        return f"the agent's command did not answer within {seconds}{program.log}"
+
+    def _read(self, output: bytes, turn_index: int) -> AgentReply:
+        text = output.decode("utf-8", errors="replace").strip()
+        if not self._is_json:
+            return AgentReply(text or None)
+        return self._read_json(text, turn_index)
+
+    def _read_json(self, text: str, turn_index: int) -> AgentReply:
+        value = _value(text)
+        hearing = Hearing(self._form, turn_index)
+        hearing.hear(value)
+        if self._form.reply is not None and text_of(self._form.reply.find(value)) is None:
+            calls = hearing.taken_calls()
+            if not calls:
+                raise AgentError(nothing_found("reply", self._form.reply, value))
+            return AgentReply(None, observed=calls)
+        return hearing.answer()
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise AgentError(f"what the agent's command wrote is not JSON: {shown(text)!r}") from None
+
+
+class Conversing:
+    """One process that hears and says one line after the other."""
+
+    def __init__(self, client: CommandClient, stack: AsyncExitStack) -> None:
+        self.name = client.name
+        self._client = client
+        self._stack = stack
+        self._program: Program | None = None
+        self._hearing: Hearing | None = None
+
+    async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
+        """The answer to a message or to tool results. Raises NoReply."""
+        values = TurnValues(messages, ctx)
+        if self._program is None:
+            self._program = await self._client.start(values, messages)
+            self._stack.push_async_callback(self._program.end)
+        limit = TimeLimit(self._client.timeout_s)
+        if self._hearing is None:
+            self._hearing = Hearing(self._client.form, ctx.turn_index)
+        hearing = self._hearing
+        try:
+            with limit:
+                self._say(self._program, messages, values)
+                first = await self._hear(self._program, hearing, limit)
+            if not hearing.done:
+                reply = AgentReply(None, hearing.taken_requests(), observed=hearing.taken_calls())
+            else:
+                self._hearing, reply = None, hearing.answer()
+        except TimeoutError:
+            raise NoReply(self._client.too_late(self._program), observed=hearing.taken_calls()) from None
+        except AgentError as error:
+            raise NoReply(str(error), observed=hearing.taken_calls()) from None
+        return replace(reply, latency_ms=limit.elapsed * 1000, first_token_ms=first)
+
+    def _say(self, program: Program, messages: Sequence[Message], values: TurnValues) -> None:
+        results = _results(messages)
+        if not results:
+            program.write(self._client.line(values))
+        for result in results:
+            program.write(json.dumps(self._client.form.response(result)).encode() + b"\n")
+
+    async def _hear(self, program: Program, hearing: Hearing, limit: TimeLimit) -> float | None:
+        """Hear lines until the turn is done or a tool is asked for; when the first text came, in ms."""
+        first: float | None = None
+        while not hearing.done:
+            line = await program.line()
+            if line is None:
+                how = await program.how_it_ended()
+                raise AgentError(f"the agent's command ended before its turn was done: {how}")
+            if not line.strip():
+                continue
+            if hearing.hear(_value(line.decode("utf-8", errors="replace"))) and first is None:
+                first = limit.elapsed * 1000
+            if hearing.asks:
+                break
+        return first
+
+
+def _results(messages: Sequence[Message]) -> list[ToolResult]:
+    """The tool results that came last, in order."""
+    results: list[ToolResult] = []
+    for message in reversed(messages):
+        if not isinstance(message, ToolResult):
+            break
+        results.insert(0, message)
+    return results

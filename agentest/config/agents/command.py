@@ -1,0 +1,102 @@
+"""What the configuration says of an agent that is a program."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, Field, field_validator, model_validator
+
+from agentest.config.agents.base import AnyAgent
+from agentest.sight import Sight
+from agentest.support.json_path import check_path
+from agentest.support.redact import secret_values
+from agentest.support.templates import Template, check_names
+
+Path = Annotated[str, AfterValidator(check_path)]
+"""A JMESPath expression."""
+_OF_A_DIALOGUE = ("delta", "done", "tool_request", "tool_response")
+_OF_TOOLS = ("tool",)
+
+
+class CommandAgent(AnyAgent):
+    """An agent that is started: a process for each turn, or (`input: jsonl`) for each conversation."""
+
+    type: Literal["command"]
+    command: Annotated[list[str], Field(min_length=1)]
+    """The program and its arguments, templates. There is no shell."""
+    input: Literal["argument", "stdin", "json", "jsonl"] = "argument"
+    """How the message comes in: as an argument, as text, as JSON, or line by line to one process."""
+    body: Any = None
+    """The JSON that goes in, a template. None: `{messages}` of `json`, `{message}` of `jsonl`."""
+    env: dict[str, str] = Field(default_factory=dict)
+    cwd: str | None = None
+    reply: Path | None = None
+    delta: Path | None = None
+    tool_calls: Path | None = None
+    error: Path | None = None
+    done: Path | None = None
+    tool_request: Path | None = None
+    tool_response: Any = None
+
+    @property
+    def address(self) -> str:
+        return f"command {self.command[0]}"
+
+    @property
+    def natural_sight(self) -> Sight:
+        if self.tool_request is not None:
+            return Sight.RETURNED
+        return Sight.UNSEEN if self.tool_calls is None else Sight.REPORTED
+
+    @property
+    def ways_to_see(self) -> tuple[str, ...]:
+        return (
+            "let the program write JSON (input: json) and set `tool_calls` to the path at which it tells of "
+            "them",
+        )
+
+    @property
+    def state_refusal(self) -> str | None:
+        told = Template([self.command, self.body, self.env]).names
+        if any(name.partition(".")[0] == "state" for name in told):
+            return None
+        return "write {{state}} or {{state.KEY}} into the agent's `command`, `body` or `env`"
+
+    @property
+    def secrets(self) -> list[str]:
+        return [*secret_values(self.env), *super().secrets]
+
+    @field_validator("command", mode="before")
+    @classmethod
+    def _words(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            raise ValueError(
+                'is a text, and there is no shell to take it apart: write a list, like ["python", "agent.py"]'
+            )
+        return value
+
+    @model_validator(mode="after")
+    def _placeholders_stand_for_something(self) -> Self:
+        for key in ("command", "body", "env"):
+            try:
+                self.check_placeholders(getattr(self, key))
+            except ValueError as error:
+                raise ValueError(f"`{key}` {error}") from None
+        try:
+            check_names(self.tool_response, (), _OF_TOOLS)
+        except ValueError as error:
+            raise ValueError(f"`tool_response` {error}") from None
+        return self
+
+    @model_validator(mode="after")
+    def _keys_go_together(self) -> Self:
+        for key in _OF_A_DIALOGUE:
+            if getattr(self, key) is not None and self.input != "jsonl":
+                raise ValueError(f"`{key}` is for input: jsonl, where one process stays for the conversation")
+        if self.body is not None and self.input not in ("json", "jsonl"):
+            raise ValueError("`body` is for input: json and jsonl; the others hand over the message alone")
+        if (self.tool_request is None) != (self.tool_response is None):
+            raise ValueError("`tool_request` and `tool_response` go together: what asks, and what answers")
+        if self.server is not None:
+            raise ValueError("`server` is for agents behind an address: this one is started for each turn")
+        return self

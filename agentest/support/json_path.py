@@ -1,0 +1,137 @@
+"""JMESPath: where something stands in a JSON value that somebody else has shaped."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from agentest.support.spelling import did_you_mean
+
+if TYPE_CHECKING:
+    from jmespath.parser import ParsedResult
+
+_CONDITIONS = ("comparator", "and_expression", "or_expression", "not_expression")
+_PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_TEXT_IN_DOUBLE_QUOTES = re.compile(r'[=!]=\s*("[^"]*")|("[^"]*")\s*[=!]=')
+
+
+class JsonPath:
+    """A JMESPath expression, compiled. Equal ones are compiled once."""
+
+    def __init__(self, text: str) -> None:
+        """Raises ValueError that says what is wrong with the expression, and where."""
+        self.text = text
+        self._compiled = _compiled(text)
+        self._is_condition = self._compiled.parsed["type"] in _CONDITIONS
+
+    @property
+    def is_all(self) -> bool:
+        """Whether it stands for the whole value: `@`."""
+        return bool(self._compiled.parsed["type"] == "current")
+
+    def find(self, value: Any) -> Any:
+        """What stands there; None where there is nothing, or where a condition does not hold.
+
+        A `false` that stands in the value is found. Functions find nothing in what they do not take.
+        """
+        from jmespath.exceptions import JMESPathError
+
+        try:
+            found = self._compiled.search(value)
+        except (JMESPathError, ArithmeticError, TypeError, ValueError, RecursionError):
+            return None
+        return None if found is False and self._is_condition else found
+
+    def holds(self, value: Any) -> bool:
+        """Whether what is found is true: neither nothing nor false nor empty."""
+        found = self.find(value)
+        return found is not None and found is not False and found not in ("", [], {})
+
+    def __repr__(self) -> str:
+        return f"JsonPath({self.text!r})"
+
+
+def check_path(text: str) -> str:
+    """The expression itself. Raises ValueError for one that is no JMESPath."""
+    JsonPath(text)
+    return text
+
+
+def _compiled(text: str) -> ParsedResult:
+    import jmespath  # for who has such a path, and nobody else
+    from jmespath.exceptions import EmptyExpressionError, JMESPathError
+
+    try:
+        compiled = jmespath.compile(text)
+    except EmptyExpressionError:
+        raise ValueError("is empty; write a JMESPath expression, like `data.reply`") from None
+    except JMESPathError as error:
+        raise ValueError(f"is {text!r}, which is not JMESPath: {_problem(text, error)}") from None
+    except RecursionError:
+        raise ValueError("is nested too deeply for a JMESPath expression") from None
+    _check_functions(compiled.parsed)
+    _check_quotes(text)
+    return compiled
+
+
+def _problem(text: str, error: ValueError) -> str:
+    at = getattr(error, "lex_position", 0) or 0
+    hint = _hint(text, at)
+    if at >= len(text):
+        return f"it breaks off at its end{hint}"
+    what = "an unclosed quote" if "nclosed" in str(error) else f"{text[at]!r} is not expected"
+    return f"{what} at character {at + 1}{hint}"
+
+
+def _hint(text: str, at: int) -> str:
+    if text.startswith("$"):
+        return "; it begins with a key, without `$`"
+    if text[at : at + 1] == "-":
+        return '; a key with a hyphen stands in double quotes: "session-id"'
+    return ""
+
+
+def _nodes(node: Any) -> Iterator[Mapping[str, Any]]:
+    if isinstance(node, Mapping):
+        yield node
+        for child in node.get("children", ()):
+            yield from _nodes(child)
+
+
+def _check_functions(parsed: Any) -> None:
+    from jmespath.functions import Functions
+
+    known = Functions.FUNCTION_TABLE
+    for node in _nodes(parsed):
+        if node["type"] != "function_expression":
+            continue
+        name, given = node["value"], len(node["children"])
+        if name not in known:
+            raise ValueError(f"has the function {name}(), which JMESPath lacks; {did_you_mean(name, known)}")
+        signature = known[name]["signature"]
+        many = bool(signature and signature[-1].get("variadic"))
+        if given < len(signature) or (given > len(signature) and not many):
+            raise ValueError(f"gives {name}() {given} arguments, and it takes {len(signature)}")
+
+
+def _check_quotes(text: str) -> None:
+    """Refuse a comparison with "text", which for JMESPath is a key, and so never holds."""
+    if match := _TEXT_IN_DOUBLE_QUOTES.search(re.sub(r"'(?:[^'\\]|\\.)*'|`(?:[^`\\]|\\.)*`", "''", text)):
+        quoted = match[1] or match[2]
+        raise ValueError(f"compares with the key {quoted}; a text stands in single quotes: '{quoted[1:-1]}'")
+
+
+def path_to(parts: Sequence[str | int]) -> str:
+    """Keys and indices from the top as JMESPath: `data.messages[0]."my-key"`."""
+    text = ""
+    for part in parts:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        else:
+            text += f".{part}" if _PLAIN_NAME.fullmatch(part) else f".{_quoted(part)}"
+    return text.removeprefix(".") or "@"
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
