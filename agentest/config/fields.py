@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from urllib.parse import SplitResult, urlsplit
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -15,6 +16,7 @@ from pydantic import (
     model_validator,
 )
 
+from agentest.support.json_path import check_path
 from agentest.support.json_text import NotJson, check_plain
 from agentest.support.spelling import did_you_mean, snake_keys
 
@@ -37,6 +39,10 @@ NotNegative = Annotated[int, BeforeValidator(no_bool), Field(ge=0)]
 
 
 Number = Annotated[float, BeforeValidator(no_bool)]
+
+
+PathText = Annotated[str, AfterValidator(check_path)]
+"""A JMESPath expression, which compiles."""
 
 
 class Section(BaseModel):

@@ -1,0 +1,45 @@
+"""Paths into what agents answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from agentest.agents.paths import nothing_found, places_of_text, text_of
+from agentest.support.json_path import JsonPath
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, None),
+        ("a", "a"),
+        (False, "false"),
+        (0, "0"),
+        ({"é": 1}, '{"é": 1}'),
+        (["a", None, "b"], "ab"),
+        ([{"type": "text", "text": "a"}, {"n": 1}, 2], 'a{"n": 1}2'),
+        ([["a"], ["b"]], "ab"),
+    ],
+)
+def test_what_an_agent_says_by_a_value(value: Any, text: str | None) -> None:
+    """Texts are taken as they are, lists are joined, `false` and 0 are replies as well."""
+    assert text_of(value) == text
+
+
+def test_where_texts_are() -> None:
+    """Usual names come first, then the longest text; empty texts and numbers are none."""
+    value = {"id": "abc", "n": 1, "empty": " ", "note": "a long one", "data": {"answer": "x"}, "l": ["yy"]}
+    assert places_of_text(value) == ["data.answer", "note", "id", "l[0]"]
+    assert places_of_text("only this") == ["@"]
+
+
+def test_a_path_that_finds_nothing() -> None:
+    """The message names key and path, says where there is text, and shows the answer."""
+    path = JsonPath("data.reply")
+    assert nothing_found("reply", path, {"data": {"answer": "Hello"}}) == (
+        "`reply: data.reply` finds nothing in the agent's answer; found text at `data.answer`: "
+        '{"data": {"answer": "Hello"}}'
+    )
+    assert nothing_found("reply", path, {}).endswith("; there is no text in it: {}")
