@@ -5,7 +5,9 @@ The turn loop keeps a list of these values. Each agent's client turns them into 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +34,16 @@ class UserText:
 
     text: str
     attachments: tuple[Attachment, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolSpec:
+    """A tool as it is described to who may call it."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+    """The JSON Schema of its argument object."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import anyio
 
 from agentest.errors import AgentError
 from agentest.http.client import Sender
-from agentest.messages import Message, ToolRequest
+from agentest.messages import Message, ToolRequest, ToolSpec
 from agentest.scenarios.definition import Session
 from agentest.support.json_text import well_formed, well_formed_value
 from agentest.transcript import Remark, ToolCall, Usage
@@ -122,6 +122,8 @@ class TurnContext:
     """Tells which state the agent's session has after this turn, a JSON object; the last word counts."""
     record_tool: RecordTool = _nobody_records
     record_usage: RecordUsage = _nobody_records
+    tools: tuple[ToolSpec, ...] = ()
+    """The scenario's mocks as tools, for agents that are told which tools there are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

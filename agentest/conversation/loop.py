@@ -136,6 +136,7 @@ class TurnLoop:
         """Who answers: the agent, or what it has opened for this conversation."""
         self._user = user
         self._mocks = mocks
+        self._tools = mocks.specs()
         self._max_turns = max_turns
         # Of its own: handlers may keep in the state what they like.
         self._session = session and replace(session, state=copied(dict(session.state)))
@@ -291,6 +292,7 @@ class TurnLoop:
             session_id=self._session_id,
             record_tool=recording.record_tool,
             record_usage=recording.record_usage,
+            tools=self._tools,
         )
 
     async def _answer_tools(self, reply: AgentReply, turn: _Progress) -> None:

@@ -11,7 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from agentest.errors import AgentError, AgentestError, MockError, UnmockedToolError
+from agentest.messages import ToolSpec
 from agentest.mocks.binding import BoundFunction, InvalidArguments, Mock, MockSequence, RecordedAnswer
+from agentest.mocks.schemas import tool_specs
 from agentest.support.calling import ends_the_run, in_thread, words_of
 from agentest.support.deadlines import TimeLimit
 from agentest.support.json_text import NotJson, copied, json_text, well_formed, well_formed_value
@@ -64,6 +66,10 @@ class MockResolver:
         self._calls: Counter[str] = Counter()
         self._state: dict[str, Any] = {}
         self._records: list[ToolCall] = []
+
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """The mocks, described to who may call them."""
+        return tool_specs(self._tools)
 
     def calls_of(self, turn_index: int) -> tuple[ToolCall, ...]:
         """The calls of a turn, in the order in which they were made; one that ended the conversation too."""

@@ -1,0 +1,77 @@
+"""Mocks as tools that an agent is told of: their names, descriptions and schemas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import jsonschema
+import pytest
+
+from agentest import scenario, sequence
+from agentest.messages import ToolSpec
+from agentest.mocks.schemas import ANY_ARGUMENTS, tool_specs
+
+
+class Own:
+    """A type that JSON Schema does not know."""
+
+
+def book(service: str, day: Literal["mon", "tue"], count: int = 2, note: str | None = None) -> dict[str, Any]:
+    """Books a service.
+
+    On a day.
+    """
+    return {}
+
+
+def of_own(thing: Own) -> None:
+    return None
+
+
+def raw(args: dict[str, Any], ctx: Any) -> None:
+    return None
+
+
+def odd(schema: str, ctx: Any, limit: Own = Own()) -> None:  # noqa: B008
+    return None
+
+
+def specs(**tools: Any) -> tuple[ToolSpec, ...]:
+    return tool_specs(scenario("s", goal="g", tools=tools).tools)
+
+
+@pytest.mark.parametrize("mock", [book, sequence({"error": "busy"}, book)], ids=["function", "sequence"])
+def test_a_function_tells_its_signature(mock: Callable[..., Any]) -> None:
+    """Names, types and defaults become a schema, the docstring the description."""
+    (spec,) = specs(book=mock)
+    assert (spec.name, spec.description) == ("book", "Books a service.\n\nOn a day.")
+    assert spec.parameters == {
+        "type": "object",
+        "properties": {
+            "service": {"type": "string"},
+            "day": {"type": "string", "enum": ["mon", "tue"]},
+            "count": {"type": "integer", "default": 2},
+            "note": {"anyOf": [{"type": "string"}, {"type": "null"}], "default": None},
+        },
+        "required": ["service", "day"],
+        "additionalProperties": False,
+    }
+    jsonschema.Draft202012Validator.check_schema(spec.parameters)
+
+
+@pytest.mark.parametrize(
+    "mock",
+    [{"slots": []}, sequence(1, 2), raw, lambda: 1, lambda _args: 1, of_own, odd],
+    ids=["value", "sequence", "raw", "none", "by_position", "own_type", "own_default"],
+)
+def test_what_tells_no_arguments_takes_any(mock: Any) -> None:
+    """Where no arguments are known, none are refused."""
+    assert [spec.parameters for spec in specs(tool=mock)] == [ANY_ARGUMENTS]
+
+
+def test_what_is_known_wins() -> None:
+    """A description from elsewhere takes the place of what the mock tells, in the mocks' order."""
+    own = ToolSpec(name="book", description="Mine.", parameters={"type": "object"})
+    made = scenario("s", goal="g", tools={"a": 1, "book": book}).tools
+    assert [spec.description for spec in tool_specs(made, {"book": own, "other": own})] == ["", "Mine."]
