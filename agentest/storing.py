@@ -76,11 +76,12 @@ def _stored_remark(remark: Remark) -> Remark:
 
 def _stored_call(call: ToolCall) -> ToolCall:
     args, result = shortened_value(call.args), shortened_value(call.result)
-    problem, error = shortened(call.invalid_arguments or ""), shortened(call.error or "")
-    long = len(problem) > MAX_CHARS or len(error) > MAX_CHARS
+    texts = (call.invalid_arguments, call.error, call.call_id)
+    long = any(text and len(text) > MAX_CHARS for text in texts)
     if args is call.args and result is call.result and not long:
         return call
-    return replace(call, args=args, result=result, invalid_arguments=problem or None, error=error or None)
+    problem, error, call_id = (text and shortened(text) for text in texts)
+    return replace(call, args=args, result=result, invalid_arguments=problem, error=error, call_id=call_id)
 
 
 def _stored_evaluation(turn: TurnEvaluation) -> TurnEvaluation:

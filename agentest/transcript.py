@@ -49,7 +49,11 @@ class ToolCall:
     error: str | None = None
     """Message of the exception that the mock raised, and that the agent saw as `{"error": …}`."""
     seen_by: SeenBy = SeenBy.CALLER
-    """Who told of the call."""
+    """Who told of the call; of several the one who answered it, else the one who knows most."""
+    call_id: str | None = field(default=None, compare=False)
+    """Its id in the agent's protocol, by which sources tell of one call; None: it has none."""
+    also_seen_by: tuple[SeenBy, ...] = ()
+    """Who told of the same call besides."""
 
 
 def mismatch(call: ToolCall) -> str | None:

@@ -40,7 +40,7 @@ FLOORS: list[dict[str, str]] = [
     },
     # What the user writes.
     {
-        "mocks": "errors messages transcript support",
+        "mocks": "errors messages sight transcript support",
         "config": "errors metrics results sight support",
     },
     {

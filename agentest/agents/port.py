@@ -31,6 +31,9 @@ class AgentReply:
     """How often it asked its model for this; None: it does not tell."""
     observed: tuple[ToolCall, ...] = ()
     """Calls that the agent has made and answered itself, where its protocol reports them."""
+    retells: bool = False
+    """Whether `observed` may hold calls again that earlier answers told of, as a snapshot of the history
+    does: those with an id, name and arguments that are known are no new calls."""
     remarks: tuple[Remark, ...] = ()
     """What it said on the way to the text."""
     author: str | None = None
@@ -71,12 +74,23 @@ def well_formed_reply(reply: AgentReply) -> AgentReply:
 
 
 class NoReply(AgentError):
-    """The agent has no answer, after `retries` further attempts and the calls that were `observed`."""
+    """The agent has no answer, after `retries` further attempts and the calls that were `observed`.
 
-    def __init__(self, message: str, retries: int = 0, observed: tuple[ToolCall, ...] = ()) -> None:
+    `retells` is as in `AgentReply`.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        retries: int = 0,
+        observed: tuple[ToolCall, ...] = (),
+        *,
+        retells: bool = False,
+    ) -> None:
         super().__init__(message)
         self.retries = retries
         self.observed = observed
+        self.retells = retells
 
 
 ResolveTool = Callable[[str, Any], Any]

@@ -256,7 +256,7 @@ class TurnLoop:
                 reply = well_formed_reply(await self._partner.reply(self._messages, ctx))
         except NoReply as error:
             turn.count_retries(error.retries)
-            self._mocks.observe(error.observed)
+            self._mocks.observe(error.observed, retold=error.retells)
             raise
         except AgentError as error:
             if waiting and not ended:  # the handler could not answer, as a mock had not answered it
@@ -271,7 +271,7 @@ class TurnLoop:
 
     def _note(self, turn: _Progress, reply: AgentReply, recorded: Usage) -> None:
         """Keep what a reply tells besides its text."""
-        self._mocks.observe(reply.observed)
+        self._mocks.observe(reply.observed, retold=reply.retells)
         turn.note_remarks(reply, self._agent.name)
         turn.note_session(reply, self._redact)
         if self._initial_state is None:
@@ -300,7 +300,9 @@ class TurnLoop:
         results: list[ToolResult] = []
         for request in requests:
             with self._waiting_for("tools"):
-                text = await self._mocks.resolve_json(request.name, request.arguments, turn.turn_index)
+                text = await self._mocks.resolve_json(
+                    request.name, request.arguments, turn.turn_index, request.id
+                )
             results.append(ToolResult(request.id, request.name, well_formed(text)))
         self._messages.append(AgentMessage(reply.text, requests))
         self._messages.extend(results)

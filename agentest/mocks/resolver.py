@@ -13,6 +13,7 @@ from typing import Any, Literal
 from agentest.errors import AgentError, AgentestError, MockError, UnmockedToolError
 from agentest.messages import ToolSpec
 from agentest.mocks.binding import BoundFunction, InvalidArguments, Mock, MockSequence, RecordedAnswer
+from agentest.mocks.calls import CallRecord, RecordedCall
 from agentest.mocks.schemas import tool_specs
 from agentest.support.calling import ends_the_run, in_thread, words_of
 from agentest.support.deadlines import TimeLimit
@@ -65,7 +66,7 @@ class MockResolver:
         self._redact = redact
         self._calls: Counter[str] = Counter()
         self._state: dict[str, Any] = {}
-        self._records: list[ToolCall] = []
+        self._record = CallRecord()
 
     def specs(self) -> tuple[ToolSpec, ...]:
         """The mocks, described to who may call them."""
@@ -73,23 +74,20 @@ class MockResolver:
 
     def calls_of(self, turn_index: int) -> tuple[ToolCall, ...]:
         """The calls of a turn, in the order in which they were made; one that ended the conversation too."""
-        return tuple(call for call in self._records if call.turn_index == turn_index)
+        return self._record.of_turn(turn_index)
 
-    def observe(self, calls: Sequence[ToolCall]) -> None:
-        """Record calls that the agent answered itself. Raises AgentError for a name that is none."""
+    def observe(self, calls: Sequence[ToolCall], *, retold: bool = False) -> None:
+        """Record calls that were answered elsewhere, whoever tells of them (`calls.CallRecord.observe`).
+
+        Raises AgentError for a name that is none.
+        """
         for call in calls:
             _check_name(call.name)
-        self._records.extend(
-            replace(
-                call,
-                name=well_formed(call.name),
-                args=well_formed_value(call.args),
-                result=well_formed_value(call.result),
-            )
-            for call in calls
-        )
+        self._record.observe([_well_formed(call) for call in calls], retold=retold)
 
-    async def resolve_json(self, name: str, arguments: str, turn_index: int) -> str:
+    async def resolve_json(
+        self, name: str, arguments: str, turn_index: int, call_id: str | None = None
+    ) -> str:
         """Answer a call whose arguments are JSON text. Returns the text of the tool message.
 
         Raises UnmockedToolError, MockError, or the AgentestError that a mock raised.
@@ -98,9 +96,9 @@ class MockResolver:
         try:
             args: Any = json.loads(arguments, parse_constant=_no_constant) if arguments.strip() else {}
         except (ValueError, RecursionError) as error:
-            call = self._begin(name, arguments, turn_index)
+            call = self._begin(name, arguments, turn_index, call_id)
             return json_text(self._refuse(call, f"the arguments are not valid JSON: {error}"))
-        result, is_text = await self._resolved(name, args, turn_index)
+        result, is_text = await self._resolved(name, args, turn_index, call_id)
         return str(result) if is_text else json_text(result)
 
     async def resolve(self, name: str, args: Any, turn_index: int) -> Any:
@@ -108,10 +106,12 @@ class MockResolver:
         result, _ = await self._resolved(name, copied(args), turn_index)
         return copied(result)
 
-    async def _resolved(self, name: str, args: Any, turn_index: int) -> tuple[Any, bool]:
+    async def _resolved(
+        self, name: str, args: Any, turn_index: int, call_id: str | None = None
+    ) -> tuple[Any, bool]:
         """The result, and whether it is a text that is sent as it is: a date is one only in JSON."""
         name, args = well_formed_value(name), well_formed_value(args)
-        call = self._begin(name, args, turn_index)
+        call = self._begin(name, args, turn_index, call_id)
         if not isinstance(args, Mapping):
             return self._refuse(call, f"the arguments are not a JSON object but {_shown(args)}"), False
         if name not in self._tools:
@@ -136,13 +136,14 @@ class MockResolver:
             return {"error": message}, False
         return self._finish(call, result), isinstance(value, str)
 
-    def _begin(self, name: str, args: Any, turn_index: int) -> int:
-        """Record a call before its answer, which may never come. Returns its place in the record."""
+    def _begin(self, name: str, args: Any, turn_index: int, call_id: str | None) -> RecordedCall:
+        """Record a call before its answer, which may never come."""
         _check_name(name)
         args = dict(args) if isinstance(args, Mapping) else args
         mocked = name in self._tools or bool(self._recorded_for(name, args))
-        self._records.append(ToolCall(name, args, None, mocked, turn_index, error=_UNANSWERED))
-        call = len(self._records) - 1
+        call = self._record.begin(
+            ToolCall(name, args, None, mocked, turn_index, error=_UNANSWERED, call_id=call_id)
+        )
         if not mocked and not self._passthrough:
             self._finish(call, None, error="no mock")
             raise UnmockedToolError(self._unmocked(name, turn_index))
@@ -164,14 +165,17 @@ class MockResolver:
         )
 
     def _finish(
-        self, call: int, result: Any, *, error: str | None = None, invalid_arguments: str | None = None
+        self,
+        call: RecordedCall,
+        result: Any,
+        *,
+        error: str | None = None,
+        invalid_arguments: str | None = None,
     ) -> Any:
-        self._records[call] = replace(
-            self._records[call], result=result, error=error, invalid_arguments=invalid_arguments
-        )
+        self._record.finish(call, result=result, error=error, invalid_arguments=invalid_arguments)
         return result
 
-    def _refuse(self, call: int, problem: str) -> Any:
+    def _refuse(self, call: RecordedCall, problem: str) -> Any:
         return self._finish(call, {"error": problem}, invalid_arguments=problem)
 
     def _recorded_for(self, name: str, args: Any) -> list[Any]:
@@ -182,7 +186,7 @@ class MockResolver:
         answers = self._recorded_for(name, args)
         if not answers:
             return None
-        before = sum(call.name == name and call.args == args for call in self._records) - 1
+        before = sum(call.name == name and call.args == args for call in self._record.calls) - 1
         return copied(answers[min(before, len(answers) - 1)])
 
     async def _answer(self, name: str, args: dict[str, Any], turn_index: int) -> Any:
@@ -223,6 +227,16 @@ class MockResolver:
             raise MockError(
                 f"the mock of tool {name!r} answered with something that is not JSON-serialisable: {error}"
             ) from None
+
+
+def _well_formed(call: ToolCall) -> ToolCall:
+    return replace(
+        call,
+        name=well_formed(call.name),
+        args=well_formed_value(call.args),
+        result=well_formed_value(call.result),
+        call_id=call.call_id and well_formed(call.call_id),
+    )
 
 
 def _check_name(name: str) -> None:

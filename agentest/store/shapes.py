@@ -336,7 +336,11 @@ def _agents(data: Any) -> Any:
 
 CODECS = Codecs(
     {
-        ToolCall: Layout(order=("name", "args", "result", "mocked", "seen_by")),
+        ToolCall: Layout(
+            order=("name", "args", "result", "mocked", "seen_by", "also_seen_by", "call_id"),
+            only_if_set=("also_seen_by", "call_id"),
+            names={"call_id": "id"},
+        ),
         Turn: Layout(
             order=(
                 "turn_index",

@@ -72,14 +72,17 @@ def one(agent: ScriptedAgent, options: dict[str, Any], **more: Any) -> ScenarioR
 def test_the_type_says_how_calls_are_seen() -> None:
     """Each type has its default, and any agent's configuration may say otherwise."""
     places = {"custom": {"handler": "a:b"}, "asgi": {"app": "a:b"}, "adk_module": {"module": "a"}}
-    for name, kind in AGENT_TYPES.items():
+    for name in AGENT_TYPES:
         where = places.get(name, {"endpoint": "http://h"})
         given = {
             "agent": {"type": name, **where},
             "compare": [{"name": "b", "toolVisibility": "unseen"}],
         }
         config = Config.model_validate(given)
-        assert [sight_of(agent) for agent in (config.agent, *config.compare)] == [kind.sight, Sight.UNSEEN]
+        assert [sight_of(agent) for agent in (config.agent, *config.compare)] == [
+            config.agent.natural_sight,
+            Sight.UNSEEN,
+        ]
 
 
 @pytest.mark.parametrize(

@@ -213,7 +213,15 @@ def _calls(parts: Sequence[Part], turn_index: int) -> tuple[ToolCall, ...]:
 
     calls = _functions(parts, "functionCall")
     return tuple(
-        ToolCall(call["name"], call.get("args"), result(call), False, turn_index, seen_by=SeenBy.AGENT)
+        ToolCall(
+            call["name"],
+            call.get("args"),
+            result(call),
+            False,
+            turn_index,
+            seen_by=SeenBy.AGENT,
+            call_id=call.get("id") or None,
+        )
         for call in calls
     )
 

@@ -1,0 +1,221 @@
+"""The record of a conversation's calls: several sources of one call are one call."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentest.mocks.calls import CallRecord
+from agentest.mocks.resolver import MockResolver
+from agentest.sight import SeenBy
+from agentest.transcript import ToolCall
+
+CALLER, AGENT, SERVER, SPANS = SeenBy.CALLER, SeenBy.AGENT, SeenBy.MOCK_SERVER, SeenBy.SPANS
+UNTOLD: Any = None
+
+
+def seen(name: str, by: SeenBy = AGENT, id: str | None = None, args: Any = UNTOLD, **more: Any) -> ToolCall:
+    """A call of turn 0 without arguments that nobody answered."""
+    given = {"result": None, "mocked": False, "turn_index": 0, **more}
+    return ToolCall(name, {} if args is UNTOLD else args, seen_by=by, call_id=id, **given)
+
+
+def shown(record: CallRecord) -> list[str]:
+    """Each call as `name id seen_by+also`."""
+    return [
+        " ".join(
+            [
+                call.name,
+                call.call_id or "-",
+                "+".join([call.seen_by.value, *(s.value for s in call.also_seen_by)]),
+            ]
+        )
+        for call in record.calls
+    ]
+
+
+MERGES: dict[str, tuple[list[list[ToolCall]], list[str]]] = {
+    "by id, whatever the arguments": (
+        [[seen("pay", CALLER, "c1", {"n": 5})], [seen("pay", AGENT, "c1", {})]],
+        ["pay c1 caller+agent"],
+    ),
+    "ids of one protocol tell calls apart": (
+        [[seen("pay", CALLER, "c1")], [seen("pay", AGENT, "c2")]],
+        ["pay c1 caller", "pay c2 agent"],
+    ),
+    "an id is that of one tool": (
+        [[seen("pay", CALLER, "c1")], [seen("look", AGENT, "c1")]],
+        ["pay c1 caller", "look c1 agent"],
+    ),
+    "by name and arguments where an id is missing": (
+        [[seen("pay", CALLER, None, {"n": 1})], [seen("pay", AGENT, "c1", {"n": 1.0})]],
+        ["pay c1 caller+agent"],
+    ),
+    "spans have ids of their own": (
+        [[seen("pay", AGENT, "adk-1", {"n": 1})], [seen("pay", SPANS, "call_9", {"n": 1})]],
+        ["pay adk-1 agent+spans"],
+    ),
+    "true is not 1": (
+        [[seen("pay", CALLER, None, {"n": 1})], [seen("pay", AGENT, None, {"n": True})]],
+        ["pay - caller", "pay - agent"],
+    ),
+    "arguments that one source does not tell": (
+        [[ToolCall("pay", None, 1, False, 0, seen_by=AGENT)], [seen("pay", SPANS, None, {"n": 1})]],
+        ["pay - agent+spans"],
+    ),
+    "one source, two equal calls": (
+        [[seen("pay"), seen("pay")], [seen("pay")]],
+        ["pay - agent", "pay - agent", "pay - agent"],
+    ),
+    "one source, one id, two calls": (
+        [[seen("pay", AGENT, "c1"), seen("pay", AGENT, "c1")], [seen("pay", AGENT, "c1")]],
+        ["pay c1 agent", "pay c1 agent", "pay c1 agent"],
+    ),
+    "each call of one source is one of the other at most": (
+        [[seen("pay", CALLER)], [seen("pay"), seen("pay")]],
+        ["pay - caller+agent", "pay - agent"],
+    ),
+    "three sources": (
+        [[seen("pay", SPANS)], [seen("pay", AGENT, "c1")], [seen("pay", SERVER, mocked=True)]],
+        ["pay c1 mock-server+agent+spans"],
+    ),
+    "calls of another turn": (
+        [[seen("pay", CALLER)], [seen("pay", AGENT, turn_index=1)]],
+        ["pay - caller", "pay - agent"],
+    ),
+    "what is new stands where it was told": (
+        [[seen("b", CALLER), seen("d", CALLER)], [seen(name) for name in "abcde"]],
+        ["a - agent", "b - caller+agent", "c - agent", "d - caller+agent", "e - agent"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MERGES)
+def test_what_is_one_call(name: str) -> None:
+    """Sources that tell of one call make one record, which says who told of it; else there are two."""
+    told, expected = MERGES[name]
+    record = CallRecord()
+    for batch in told:
+        record.observe(batch)
+    assert shown(record) == expected
+
+
+def test_a_history_that_is_told_again() -> None:
+    """A snapshot of the history adds nothing but what is new, and fills in results that had not come."""
+    record = CallRecord()
+    first = [seen("look", AGENT, "c1", {"n": 1}, result=[1]), seen("wait", AGENT, "c2")]
+    record.begin(seen("pay", CALLER, "c3", {"n": 5}, mocked=True))
+    record.observe(first)
+    again = [seen("look", AGENT, "c1", {"n": 1}, result=[1]), seen("wait", AGENT, "c2", result="done")]
+    again = [*again, seen("pay", AGENT, "c3", {"n": 5}, result="paid"), seen("look", AGENT, "c4", {"n": 1})]
+    later = [ToolCall(**{**_fields(call), "turn_index": 1}) for call in again]
+    for _ in range(2):
+        record.observe(later, retold=True)
+        assert sorted(shown(record)) == [
+            "look c1 agent",
+            "look c4 agent",
+            "pay c3 caller+agent",
+            "wait c2 agent",
+        ]
+    assert [call.result for call in record.of_turn(0)] == [None, [1], "done"]
+    assert [call.call_id for call in record.of_turn(1)] == ["c4"]
+
+
+def test_an_id_that_is_used_again() -> None:
+    """Where the agent numbers its calls anew in each turn, equal calls of two turns are two calls."""
+    record = CallRecord()
+    for turn in range(2):
+        record.observe([seen("look", AGENT, "1", turn_index=turn)])
+    record.observe([seen("look", AGENT, "1", {"n": 2}, turn_index=2)], retold=True)
+    assert [len(record.of_turn(turn)) for turn in range(3)] == [1, 1, 1]
+
+
+def test_whose_answer_is_kept() -> None:
+    """Arguments, result and `mocked` are those of who answered; what one source lacks the other fills in."""
+    record = CallRecord()
+    record.observe([seen("pay", SPANS, None, {"n": 1}), seen("look", SPANS, None, {"n": 2}, result="spans")])
+    record.observe(
+        [seen("pay", AGENT, "c1", {"n": 1}, result={"ok": True}), seen("look", AGENT, None, {"n": 2})]
+    )
+    assert [(c.args, c.result, c.mocked, c.seen_by) for c in record.calls] == [
+        ({"n": 1}, {"ok": True}, False, AGENT),
+        ({"n": 2}, "spans", False, AGENT),
+    ]
+    mocked = CallRecord()
+    call = mocked.begin(seen("pay", CALLER, "c1", {"n": 1}, mocked=True))
+    mocked.observe([seen("pay", AGENT, "c1", {"n": 1}, result={"real": True})])
+    mocked.finish(call, result={"mock": True})
+    [kept] = mocked.calls
+    assert (kept.result, kept.mocked, kept.also_seen_by) == ({"mock": True}, True, (AGENT,))
+
+
+def test_a_request_is_always_a_new_call() -> None:
+    """What the agent asks us for has to be answered: it is a call of its own, whatever was told before."""
+
+    async def hold() -> list[tuple[SeenBy, str | None]]:
+        mocks = MockResolver({"pay": 1}, scenario="s", conversation_id="c")
+        mocks.observe([seen("pay", AGENT, None, {})])
+        await mocks.resolve_json("pay", "{}", 0, "c1")
+        await mocks.resolve_json("pay", "{}", 0, "c1")
+        return [(call.seen_by, call.call_id) for call in mocks.calls_of(0)]
+
+    assert anyio.run(hold) == [(AGENT, None), (CALLER, "c1"), (CALLER, "c1")]
+
+
+def _fields(call: ToolCall) -> dict[str, Any]:
+    return {name: getattr(call, name) for name in ToolCall.__slots__}
+
+
+# Whatever is told, in whatever pieces
+
+CALLS = st.tuples(st.sampled_from("ab"), st.integers(0, 1))
+HISTORIES = st.lists(CALLS, max_size=8)
+
+
+@given(
+    HISTORIES,
+    st.lists(st.sampled_from([AGENT, SPANS, SERVER]), min_size=1, max_size=3, unique=True),
+    st.data(),
+)
+def test_nothing_is_lost_or_doubled(
+    history: list[tuple[str, int]], sources: list[SeenBy], data: st.DataObject
+) -> None:
+    """However many sources tell of a history, each all of it or a part, in pieces or at once: every call that
+    anybody saw is there once, in its order."""
+    record = CallRecord()
+    told = Counter[int]()
+    whole = data.draw(st.sampled_from(sources))
+    for source in [whole, *(s for s in sources if s is not whole)]:
+        part = history if source is whole else [c for c in history if data.draw(st.booleans())]
+        cut = data.draw(st.integers(0, len(part)))
+        for piece in (part[:cut], part[cut:]):
+            record.observe([seen(name, source, None, {"n": n}) for name, n in piece])
+        told[len(part)] += 1
+    assert [(call.name, call.args["n"]) for call in record.calls] == history
+    assert sum(1 + len(call.also_seen_by) for call in record.calls) == sum(
+        n * times for n, times in told.items()
+    )
+
+
+@given(st.lists(HISTORIES, max_size=4), st.sampled_from([AGENT, SPANS]))
+def test_snapshots_of_a_growing_history(turns: list[list[tuple[str, int]]], source: SeenBy) -> None:
+    """An agent that tells its whole history with every answer is recorded as one that tells what is new."""
+    snapshots, plain = CallRecord(), CallRecord()
+    history: list[ToolCall] = []
+    for index, calls in enumerate(turns):
+        new = [
+            seen(name, source, f"{index}.{i}", {"n": n}, turn_index=index)
+            for i, (name, n) in enumerate(calls)
+        ]
+        history += new
+        snapshots.observe(
+            [ToolCall(**{**_fields(call), "turn_index": index}) for call in history], retold=True
+        )
+        plain.observe(new)
+    assert snapshots.calls == plain.calls
+    assert [c.call_id for c in snapshots.calls] == [c.call_id for c in plain.calls]
