@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -441,6 +442,23 @@ def test_hanging_handlers() -> None:
     assert failure(conversation).message == "the handler of agent 'agent' did not answer within 0.05 s"
     assert conversation.unfinished is not None
     assert conversation.unfinished.tool_calls == (ToolCall("find", {"q": "x"}, "x", True, 0),)
+
+
+def test_handlers_that_never_end() -> None:
+    """An async handler that swallows its cancellation is left behind, and the other conversations go on."""
+
+    async def handler(messages: list[dict[str, Any]], ctx: Any) -> str:
+        while messages[0]["content"] == "stay":
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(3600)
+        return "Fine."
+
+    made = [scenario(name, turns=[name]) for name in ("stay", "go")]
+    result = run_scenarios(made, agent=handler, request_timeout_ms=50, concurrency=1)
+    bad, good = (found.conversations[0].conversation for found in result.scenarios)
+    assert failure(bad).blame is Blame.AGENT
+    assert "did not answer within 0.05 s; it was cancelled, swallowed that, and" in failure(bad).message
+    assert good.turns[0].agent_message == "Fine."
 
 
 def test_handlers_that_block() -> None:
