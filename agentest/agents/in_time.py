@@ -71,8 +71,8 @@ async def _ended(task: asyncio.Task[Any]) -> str:
     if not await end_tasks((task,)):
         return ""
     return (
-        "; it was cancelled, swallowed that, and goes on: it was left behind, and what it does from now on is "
-        "not seen. Do not catch asyncio.CancelledError in it, or raise it again"
+        "; it was cancelled, swallowed that, and goes on: it was left behind, and nobody sees what it does "
+        "now. Where it catches asyncio.CancelledError, it must raise it again"
     )
 
 

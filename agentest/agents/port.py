@@ -109,6 +109,14 @@ class RecordUsage(Protocol):
     def __call__(self, *, prompt_tokens: int = 0, completion_tokens: int = 0) -> None: ...
 
 
+class RealCall(Protocol):
+    """A call that the agent's own tool answers. It was recorded when it began."""
+
+    def answered(self, result: Any) -> None: ...
+
+    def failed(self, error: BaseException) -> None: ...
+
+
 def _nobody_records(*_: Any, **__: Any) -> None:
     raise AgentError("nobody records here: this context belongs to no conversation")
 
@@ -138,6 +146,9 @@ class TurnContext:
     record_usage: RecordUsage = _nobody_records
     tools: tuple[ToolSpec, ...] = ()
     """The scenario's mocks as tools, for agents that are told which tools there are."""
+    real_call: Callable[[str, Any], RealCall | None] = lambda *_: None
+    """Begins a call (name, arguments) that the agent's own tool may answer: it has no mock, and
+    `unmocked_tools` is `passthrough`. None: it must not, and `resolve_tool` is to be asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

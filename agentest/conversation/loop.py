@@ -293,6 +293,7 @@ class TurnLoop:
             record_tool=recording.record_tool,
             record_usage=recording.record_usage,
             tools=self._tools,
+            real_call=recording.real_call,
         )
 
     async def _answer_tools(self, reply: AgentReply, turn: _Progress) -> None:

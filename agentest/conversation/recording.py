@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from agentest.errors import AgentError
-from agentest.mocks.resolver import MockResolver
+from agentest.mocks.resolver import MockResolver, RealCall
 from agentest.sight import SeenBy
 from agentest.support.json_text import NotJson, json_text, safe_repr
 from agentest.transcript import ToolCall, Usage
@@ -49,6 +49,11 @@ class Recording:
             seen_by=SeenBy.AGENT,
         )
         self._mocks.observe((call,))
+
+    def real_call(self, name: str, args: Any) -> RealCall | None:
+        """Begin a call that the agent's own tool may answer; None: mocks must. Raises AgentError."""
+        self._check_open(f"a call of {name!r}")
+        return self._mocks.real_call(name, args, self._turn_index)
 
     def record_usage(self, *, prompt_tokens: int = 0, completion_tokens: int = 0) -> None:
         """Add tokens to those of the turn. Raises AgentError."""

@@ -15,9 +15,10 @@ from agentest.messages import ToolSpec
 from agentest.mocks.binding import BoundFunction, InvalidArguments, Mock, MockSequence, RecordedAnswer
 from agentest.mocks.calls import CallRecord, RecordedCall
 from agentest.mocks.schemas import tool_specs
+from agentest.sight import SeenBy
 from agentest.support.calling import ends_the_run, in_thread, words_of
 from agentest.support.deadlines import TimeLimit
-from agentest.support.json_text import NotJson, copied, json_text, well_formed, well_formed_value
+from agentest.support.json_text import NotJson, copied, json_text, safe_repr, well_formed, well_formed_value
 from agentest.transcript import ToolCall
 
 _SHOWN_ARGS_CHARS = 80
@@ -84,6 +85,19 @@ class MockResolver:
         for call in calls:
             _check_name(call.name)
         self._record.observe([_well_formed(call) for call in calls], retold=retold)
+
+    def real_call(self, name: str, args: Any, turn_index: int) -> RealCall | None:
+        """Record a call that the agent's own tool is to answer. None where the tool must not run.
+
+        It may where `unmocked_tools` is `passthrough` and nothing else answers the call. The record is there
+        before the tool runs: one that never ends has been called all the same.
+        """
+        _check_name(name)
+        name, args = well_formed(name), well_formed_value(_as_json(args))
+        if name in self._tools or not self._passthrough or self._recorded_for(name, args):
+            return None
+        call = ToolCall(name, args, None, False, turn_index, error=_UNANSWERED, seen_by=SeenBy.AGENT)
+        return RealCall(self, self._record.begin(call))
 
     async def resolve_json(
         self, name: str, arguments: str, turn_index: int, call_id: str | None = None
@@ -237,6 +251,30 @@ def _well_formed(call: ToolCall) -> ToolCall:
         result=well_formed_value(call.result),
         call_id=call.call_id and well_formed(call.call_id),
     )
+
+
+class RealCall:
+    """A call that the agent's own tool answers, in the record of a conversation."""
+
+    def __init__(self, mocks: MockResolver, recorded: RecordedCall) -> None:
+        self._mocks = mocks
+        self._recorded = recorded
+
+    def answered(self, result: Any) -> None:
+        """The tool returned this: anything; what is no JSON is kept as Python shows it."""
+        self._mocks._finish(self._recorded, well_formed_value(_as_json(result)))
+
+    def failed(self, error: BaseException) -> None:
+        """The tool raised this."""
+        shown = self._mocks._redact(words_of(error) or type(error).__name__)
+        self._mocks._finish(self._recorded, {"error": shown}, error=shown)
+
+
+def _as_json(value: Any) -> Any:
+    try:
+        return json.loads(json_text(value))
+    except NotJson:
+        return safe_repr(value)
 
 
 def _check_name(name: str) -> None:

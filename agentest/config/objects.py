@@ -1,0 +1,97 @@
+"""Agent objects of frameworks: one table that says how each is known and who runs it.
+
+They are known by the names of their classes: no framework is imported here. A further framework is a line
+of the table and a module in `agentest/agents/objects`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Framework:
+    """What there is to know of the agents of one framework."""
+
+    title: str
+    what: str
+    """What of it is an agent, in words."""
+    package: str
+    """Where the class is defined: a module, or a package around it."""
+    class_name: str
+    """The class whose instances are agents, those of its subclasses included."""
+    runner: str
+    """The module in `agentest/agents/objects` that runs them."""
+
+
+FRAMEWORKS = (
+    Framework(
+        title="pydantic-ai",
+        what="an Agent",
+        package="pydantic_ai",
+        class_name="AbstractAgent",
+        runner="pydantic_ai",
+    ),
+    Framework(
+        title="OpenAI Agents SDK",
+        what="an Agent",
+        package="agents.agent",
+        class_name="AgentBase",
+        runner="openai_agents",
+    ),
+    Framework(
+        title="LangGraph",
+        what="a compiled graph",
+        package="langgraph.pregel",
+        class_name="Pregel",
+        runner="langgraph",
+    ),
+    Framework(
+        title="LangChain",
+        what="a Runnable that takes messages",
+        package="langchain_core",
+        class_name="Runnable",
+        runner="langchain",
+    ),
+)
+"""The first line that fits counts: a graph of LangGraph is a Runnable of LangChain, too."""
+
+_ADVICE = {
+    ("langgraph", "StateGraph"): "it is not compiled: name what its `.compile()` returns",
+    ("google.adk", "BaseAgent"): "agents of google-adk are run by `type: adk_module`, with `module`",
+    ("google.adk", "App"): "Apps of google-adk are run by `type: adk_module`, with `module`",
+    ("fastapi", "FastAPI"): "ASGI applications are run by `type: asgi`, with `app`",
+    ("starlette", "Starlette"): "ASGI applications are run by `type: asgi`, with `app`",
+}
+
+
+def framework_of(value: Any) -> Framework | None:
+    """Whose agent a value is; None for anything else, the class of an agent too."""
+    return next((f for f in FRAMEWORKS if _is_a(value, f.package, f.class_name)), None)
+
+
+def accepted() -> str:
+    """What a handler may be, in words."""
+    objects = ", ".join(f"{f.title} ({f.what})" for f in FRAMEWORKS)
+    return f"a function (messages, ctx), or an agent object of one of these frameworks: {objects}"
+
+
+def advice_on(value: Any) -> str | None:
+    """What to say of a value that looks like an agent and is run in another way; None for anything else."""
+    for (package, class_name), advice in _ADVICE.items():
+        if _is_a(value, package, class_name):
+            return advice
+    return None
+
+
+def _is_a(value: Any, package: str, class_name: str) -> bool:
+    return any(
+        kind.__name__ == class_name and f"{kind.__module__}.".startswith(f"{package}.")
+        for kind in _classes(value)
+    )
+
+
+def _classes(value: Any) -> Iterator[type]:
+    yield from type(value).__mro__
