@@ -70,7 +70,19 @@ class AgentError(AgentestError):
 
 
 class UnmockedToolError(AgentError):
-    """The agent called a tool for which the scenario has no mock."""
+    """The agent called a tool for which the scenario has no mock.
+
+    Args:
+        problem: which tool, where, and how to mock it: the begin of a sentence that goes on with "or".
+        otherwise: what `unmocked_tools: passthrough` would do.
+    """
+
+    def __init__(self, problem: str, otherwise: str = "let unknown tools answer null") -> None:
+        super().__init__(
+            f"{problem}, or {otherwise}: --unmocked-tools passthrough, or unmocked_tools: passthrough in the "
+            "configuration."
+        )
+        self.problem = problem
 
 
 class MockError(AgentestError):

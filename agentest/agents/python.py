@@ -1,4 +1,4 @@
-"""An agent in Python: a function from chat-completions messages to a message."""
+"""An agent in Python: a function from chat-completions messages to a message, or a framework's agent."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -14,8 +15,11 @@ import anyio
 from agentest.agents.chat_completions.wire import WireMessage, to_wire
 from agentest.agents.handler_answers import read_answer
 from agentest.agents.in_time import answer_in_time
-from agentest.agents.port import AgentReply, Resources, TurnContext
-from agentest.config.agents.custom import CustomAgent
+from agentest.agents.objects.client import open_object
+from agentest.agents.port import Agent, AgentReply, Resources, TurnContext
+from agentest.config.agents.custom import CustomAgent, check_handler
+from agentest.config.fields import Given
+from agentest.config.objects import framework_of
 from agentest.errors import AgentError, ConfigError
 from agentest.messages import Message
 from agentest.support.calling import Steps, from_anywhere, in_thread
@@ -24,17 +28,39 @@ from agentest.support.importing import import_object
 from agentest.support.json_text import NotJson, copied, json_text
 
 
-def open_agent(name: str, config: CustomAgent, resources: Resources) -> CustomAgentClient:
-    """The client of a handler. Raises ConfigError for one that cannot be imported or called."""
-    handler = config.handler
-    if isinstance(handler, str):
-        try:
-            handler = import_object(handler, resources.root)
-        except ValueError as error:
-            raise ConfigError(f"agent {name!r}: handler: {error}") from None
-    if not callable(handler):
-        raise ConfigError(f"agent {name!r}: handler: {config.handler!r} is not a function")
+async def open_agent(name: str, config: CustomAgent, resources: Resources) -> Agent:
+    """The client of a handler or of an agent object.
+
+    Raises ConfigError for one that cannot be imported or called.
+    """
+    handler = config.handler.value if isinstance(config.handler, Given) else config.handler
+    handler = _imported(name, "handler", handler, resources.root)
+    framework = framework_of(handler)
+    if framework is not None:
+        context = _imported(name, "context", config.context, resources.root)
+        if context is not None and not callable(context):
+            raise ConfigError(f"agent {name!r}: context: {config.context!r} is not a function")
+        return open_object(name, framework, handler, context, resources.timeout_s)
+    try:
+        check_handler(handler)
+    except ValueError as error:
+        raise ConfigError(f"agent {name!r}: handler: {config.handler!r}: {error}") from None
+    if config.context is not None:
+        raise ConfigError(
+            f"agent {name!r}: context: is for agent objects of frameworks alone, and {config.handler!r} is a "
+            "function; leave the key out"
+        )
     return CustomAgentClient(name, handler, resources.timeout_s, resources.threads)
+
+
+def _imported(name: str, key: str, value: Any, root: Path) -> Any:
+    """What a key names, or has. Raises ConfigError for what cannot be imported."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return import_object(value, root)
+    except ValueError as error:
+        raise ConfigError(f"agent {name!r}: {key}: {error}") from None
 
 
 class CustomAgentClient:

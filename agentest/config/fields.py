@@ -57,6 +57,24 @@ class Section(BaseModel):
         return snake_keys(data, cls.model_fields) if isinstance(data, Mapping) else data
 
 
+class Given:
+    """An agent object, hidden from pydantic, which would make a mapping of it (and of a dataclass, too)."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Given) and other.value is self.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def __repr__(self) -> str:
+        return f"<{type(self.value).__name__} {getattr(self.value, 'name', '')!r}>"
+
+
 def check_headers(headers: dict[str, str]) -> dict[str, str]:
     """Refuse header names and values that HTTP does not allow; values are never repeated in the message."""
     for name, value in headers.items():

@@ -24,10 +24,6 @@ from agentest.transcript import ToolCall
 _SHOWN_ARGS_CHARS = 80
 _MAX_NAME_CHARS = 256
 _UNANSWERED = "cancelled before it answered"
-_OR_NULL = (
-    "or let unknown tools answer null: --unmocked-tools passthrough, or unmocked_tools: passthrough in the "
-    "configuration."
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,18 +160,18 @@ class MockResolver:
         return call
 
     def _unmocked(self, name: str, turn_index: int) -> str:
+        """Which tool it was, where, and how to mock it."""
         where = f"scenario {self._scenario!r}, conversation {self._conversation_id}, turn {turn_index}"
         if self._of_a_case:
             known = any(answer.name == name for answer in self._recorded)
             recorded = "answers to calls with other arguments alone" if known else "no answer of it"
             return (
                 f"the agent called tool {name!r}, which has no mock ({where}), and the evaluation set "
-                f'recorded {recorded}. Either add a mock: --mocks FILE with tools = {{"{name}": …}}, '
-                f"{_OR_NULL}"
+                f'recorded {recorded}. Either add a mock: --mocks FILE with tools = {{"{name}": …}}'
             )
         return (
             f"the agent called tool {name!r}, which has no mock ({where}). "
-            f'Either add a mock to the scenario: tools={{"{name}": …}}, {_OR_NULL}'
+            f'Either add a mock to the scenario: tools={{"{name}": …}}'
         )
 
     def _finish(

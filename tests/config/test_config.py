@@ -440,7 +440,7 @@ def test_aliases_that_are_no_bomb(folder: Folder) -> None:
         ),
         (
             AGENT + "agents: {b: {type: custom, handler: 'a:b', endpoint: 'http://h'}}\n",
-            "agents.b.endpoint: unknown key `endpoint`; an agent of this type takes `handler`, ",
+            "agents.b.endpoint: unknown key `endpoint`; an agent of this type takes `context`, `handler`, ",
         ),
         (
             AGENT + "compare: [{name: b, type: adk, endpoint: 'http://h', server: {comand: x, ready: y}}]\n",

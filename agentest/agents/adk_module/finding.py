@@ -16,7 +16,7 @@ from typing import Any
 
 from dotenv import load_dotenv
 
-from agentest.config.agents.adk import Given
+from agentest.config.fields import Given
 from agentest.errors import ConfigError
 from agentest.support.calling import words_of
 from agentest.support.importing import Imports

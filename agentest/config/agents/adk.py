@@ -9,6 +9,7 @@ from pydantic import Field, field_validator, model_validator
 
 from agentest.config.agents.base import AnyAgent
 from agentest.config.agents.http import HttpAgent
+from agentest.config.fields import Given
 from agentest.sight import Sight
 
 
@@ -48,24 +49,6 @@ class AdkAgent(HttpAgent):
     @classmethod
     def _runs_its_tools_itself(cls, value: Sight | None) -> Sight | None:
         return check_runs_its_tools(value, "an agent behind ADK's server")
-
-
-class Given:
-    """An agent object, hidden from pydantic, which would make a mapping of it (and of a dataclass, too)."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Given) and other.value is self.value
-
-    def __hash__(self) -> int:
-        return id(self.value)
-
-    def __repr__(self) -> str:
-        return f"<{type(self.value).__name__} {getattr(self.value, 'name', '')!r}>"
 
 
 class AdkModuleAgent(AnyAgent):

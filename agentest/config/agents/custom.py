@@ -5,20 +5,50 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
+from pydantic import field_validator
+
 from agentest.config.agents.base import AnyAgent
+from agentest.config.fields import Given
+from agentest.config.objects import accepted, advice_on, framework_of
 
 
 class CustomAgent(AnyAgent):
-    """An agent in Python: a function from messages to a message."""
+    """An agent in Python: a function from messages to a message, or an agent object of a framework."""
 
     type: Literal["custom"]
-    handler: Callable[..., Any] | str
-    """An async or plain function `(messages, ctx) -> message | str`, or its import path `pkg.module:name`."""
+    handler: Callable[..., Any] | str | Given
+    """An async or plain function `(messages, ctx) -> message | str`, an agent object of a framework
+    (`config.objects`), or the import path of either, `pkg.module:name`."""
+    context: Callable[..., Any] | str | None = None
+    """For an agent object: a function that makes what each conversation hands to it (`deps` of pydantic-ai,
+    `context` of the others), or its import path. It may take the scenario's session."""
+
+    @field_validator("handler", mode="before")
+    @classmethod
+    def _function_or_object(cls, value: Any) -> Any:
+        if isinstance(value, str | Given):
+            return value
+        if framework_of(value) is not None:
+            return Given(value)
+        check_handler(value)
+        return value
 
     @property
     def address(self) -> str:
+        if isinstance(self.handler, Given):
+            return f"{self.handler}"
         return "python handler"
 
     @property
     def state_refusal(self) -> str | None:
         return None
+
+
+def check_handler(value: Any) -> None:
+    """Raise ValueError for what can be no handler: it says what may be one."""
+    if callable(value) and advice_on(value) is None:
+        return
+    advice = advice_on(value)
+    found = f"a {type(value).__name__}" if advice else repr(value)
+    why = advice or f"expected an import path of the form pkg.module:name, or in Python {accepted()}"
+    raise ValueError(f"found {found:.200}; {why}")

@@ -1,0 +1,187 @@
+"""What stands between an agent object and its tools: mocks answer, or the real tool may run.
+
+A gate belongs to one turn of one conversation. It is found by a context variable, so that whatever calls a
+tool (another task, a thread, an agent within the agent) comes to the gate of its own conversation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import wraps
+from threading import Thread
+from typing import Any
+
+from agentest.agents.port import RealCall, TurnContext
+from agentest.errors import AgentError, AgentestError, UnmockedToolError
+from agentest.support.calling import from_anywhere
+
+_PLACED = "__agentest_gate__"
+_REAL = "let tools without a mock run, the real ones"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a tool call is answered with."""
+
+    value: Any
+    """Of a mock: a JSON value. Of the real tool: whatever that returned."""
+    mocked: bool
+
+
+class Gate:
+    """Answers the tool calls of one turn. What ends the turn is kept: frameworks may swallow it."""
+
+    def __init__(self, ctx: TurnContext) -> None:
+        self._ctx = ctx
+        self._home = asyncio.get_running_loop()
+        self._resolve = from_anywhere(ctx.resolve_tool)
+        self._seen: set[str] = set()
+        self._ended: AgentestError | None = None
+
+    @property
+    def ended(self) -> AgentestError | None:
+        """What ended the turn: a tool without a mock, a broken mock."""
+        return self._ended
+
+    def saw(self, call_id: str | None) -> bool:
+        """Whether a call came through here."""
+        return call_id in self._seen
+
+    async def answer(
+        self, name: str, args: Any, run: Callable[[], Awaitable[Any]], call_id: str | None = None
+    ) -> Answer:
+        """Answer a call: by its mock, or by `run`, the real tool, where that is let through."""
+        with self._ending():
+            real = self._begun(name, args, call_id)
+            if real is None:
+                return Answer(await self._resolve(name, args), True)
+        with _kept(real):
+            value = await run()
+        real.answered(value)
+        return Answer(value, False)
+
+    def answer_plainly(
+        self, name: str, args: Any, run: Callable[[], Any], call_id: str | None = None
+    ) -> Answer:
+        """The same for code that is not async: it waits."""
+        with self._ending():
+            real = self._begun(name, args, call_id)
+            if real is None:
+                return Answer(self._resolved_plainly(name, args), True)
+        with _kept(real):
+            value = run()
+        real.answered(value)
+        return Answer(value, False)
+
+    def note(self, name: str, args: Any, result: Any, call_id: str | None = None) -> None:
+        """Record a call that no tool has answered: it was refused, or the tool does not exist."""
+        self._ctx.record_tool(name, args if isinstance(args, dict) else {"arguments": args}, result)
+        self._seen.add(call_id or "")
+
+    def note_past(self, name: str, args: Any, result: Any, where: str) -> None:
+        """Record a call that was made past the gate, and end the turn where it should not have been."""
+        with self._ending():
+            real = self._ctx.real_call(name, args)
+            if real is not None:
+                return real.answered(result)
+            self.note(name, args, result)
+            raise AgentError(
+                f"the agent called {name!r}, which {where}: mocks cannot take its place, and it has run. If "
+                "it may run, leave its mock out and set unmocked_tools: passthrough; if it must not, make it "
+                "a tool of the framework's, or leave it out of the agent under test"
+            )
+
+    def _begun(self, name: str, args: Any, call_id: str | None) -> RealCall | None:
+        if self._ended is not None:
+            raise self._ended
+        if call_id is not None:
+            self._seen.add(call_id)
+        return self._ctx.real_call(name, args)
+
+    @contextmanager
+    def _ending(self) -> Iterator[None]:
+        try:
+            yield
+        except UnmockedToolError as error:
+            self._ended = UnmockedToolError(error.problem, _REAL)
+            raise self._ended from None
+        except AgentestError as error:
+            self._ended = self._ended or error
+            raise
+
+    def _resolved_plainly(self, name: str, args: Any) -> Any:
+        try:
+            running = asyncio.get_running_loop()
+        except RuntimeError:
+            running = None
+        if running is not self._home:
+            return asyncio.run_coroutine_threadsafe(self._resolve(name, args), self._home).result()
+        # Our own event loop stands still until this returns: the mock is called elsewhere.
+        return _in_a_loop_of_its_own(lambda: self._ctx.resolve_tool(name, args))
+
+
+@contextmanager
+def _kept(real: RealCall) -> Iterator[None]:
+    """Keep what the real tool raises."""
+    try:
+        yield
+    except Exception as error:
+        real.failed(error)
+        raise
+
+
+def _in_a_loop_of_its_own(call: Callable[[], Any]) -> Any:
+    found: list[Any] = []
+    failed: list[BaseException] = []
+
+    async def called() -> Any:
+        return await call()
+
+    def work() -> None:
+        try:
+            found.append(asyncio.run(called()))
+        except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
+            failed.append(error)
+
+    thread = Thread(target=work, name="agentest mock", daemon=True)
+    thread.start()
+    thread.join()
+    if failed:
+        raise failed[0]
+    return found[0]
+
+
+_current: ContextVar[Gate | None] = ContextVar("agentest_gate", default=None)
+
+
+def current() -> Gate | None:
+    """The gate of the conversation whose code this is; None outside of conversations."""
+    return _current.get()
+
+
+@contextmanager
+def standing(gate: Gate) -> Iterator[None]:
+    """Have a gate stand before all tools that are called from here on."""
+    token = _current.set(gate)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def place(owner: Any, method: str, gated: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Lead a method of a framework's class by the gate, once and for all: without a gate it is what it was.
+
+    Args:
+        gated: makes the method to be called from the one that was there.
+    """
+    original = owner.__dict__[method]
+    if hasattr(original, _PLACED):
+        return
+    made = wraps(original)(gated(original))
+    setattr(made, _PLACED, True)
+    setattr(owner, method, made)

@@ -1,0 +1,24 @@
+"""What a framework's module in this room offers: `prepare(agent) -> Begin`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from agentest.agents.objects.gate import Gate
+from agentest.agents.port import AgentReply
+from agentest.messages import Message
+
+
+class Talk(Protocol):
+    """One conversation with an agent object, which keeps what the framework needs for the next turn."""
+
+    async def turn(self, messages: Sequence[Message], gate: Gate) -> AgentReply:
+        """The agent's reply to the last of the messages. Raises whatever the agent raises."""
+        ...
+
+
+Begin = Callable[[Any, str], Talk]
+"""Begins a conversation: the context that the user's code makes (None: none), and the session's id."""
+Prepare = Callable[[Any], Begin]
+"""Places the gate in a framework, and looks at an agent. Raises ValueError for one that cannot be run."""
