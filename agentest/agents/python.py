@@ -19,13 +19,13 @@ from agentest.agents.objects.client import open_object
 from agentest.agents.port import Agent, AgentReply, Resources, TurnContext
 from agentest.config.agents.custom import CustomAgent, check_handler
 from agentest.config.fields import Given
-from agentest.config.objects import framework_of
+from agentest.config.objects import accepted, framework_of
 from agentest.errors import AgentError, ConfigError
 from agentest.messages import Message
-from agentest.support.calling import Steps, from_anywhere, in_thread
+from agentest.support.calling import Steps, from_anywhere, in_thread, words_of
 from agentest.support.functions import is_async
 from agentest.support.importing import import_object
-from agentest.support.json_text import NotJson, copied, json_text
+from agentest.support.json_text import NotJson, copied, json_text, safe_repr
 
 
 async def open_agent(name: str, config: CustomAgent, resources: Resources) -> Agent:
@@ -34,7 +34,7 @@ async def open_agent(name: str, config: CustomAgent, resources: Resources) -> Ag
     Raises ConfigError for one that cannot be imported or called.
     """
     handler = config.handler.value if isinstance(config.handler, Given) else config.handler
-    handler = _imported(name, "handler", handler, resources.root)
+    handler = await _made(name, _imported(name, "handler", handler, resources.root))
     framework = framework_of(handler)
     if framework is not None:
         context = _imported(name, "context", config.context, resources.root)
@@ -51,6 +51,31 @@ async def open_agent(name: str, config: CustomAgent, resources: Resources) -> Ag
             "function; leave the key out"
         )
     return CustomAgentClient(name, handler, resources.timeout_s, resources.threads)
+
+
+async def _made(name: str, handler: Any) -> Any:
+    """What a function without parameters makes: it is no handler, but a maker of an agent object."""
+    if not inspect.isroutine(handler) or not _takes_nothing(handler):
+        return handler
+    try:
+        made = handler()
+        made = await made if inspect.isawaitable(made) else made
+    except Exception as error:
+        problem = f"{type(error).__name__}: {words_of(error)}"
+        raise ConfigError(f"agent {name!r}: handler: {handler.__name__}() raised {problem}") from error
+    if framework_of(made) is None:
+        raise ConfigError(
+            f"agent {name!r}: handler: {handler.__name__}() takes no parameters, so it should make an agent "
+            f"object, and made {safe_repr(made):.200}; expected {accepted()}"
+        )
+    return made
+
+
+def _takes_nothing(function: Callable[..., Any]) -> bool:
+    try:
+        return not inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return False
 
 
 def _imported(name: str, key: str, value: Any, root: Path) -> Any:

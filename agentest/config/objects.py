@@ -6,7 +6,6 @@ of the table and a module in `agentest/agents/objects`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,6 +59,7 @@ FRAMEWORKS = (
 
 _ADVICE = {
     ("langgraph", "StateGraph"): "it is not compiled: name what its `.compile()` returns",
+    ("langgraph.pregel", "RemoteGraph"): "it is a client of a server: test that by `type: langgraph`",
     ("google.adk", "BaseAgent"): "agents of google-adk are run by `type: adk_module`, with `module`",
     ("google.adk", "App"): "Apps of google-adk are run by `type: adk_module`, with `module`",
     ("fastapi", "FastAPI"): "ASGI applications are run by `type: asgi`, with `app`",
@@ -69,13 +69,18 @@ _ADVICE = {
 
 def framework_of(value: Any) -> Framework | None:
     """Whose agent a value is; None for anything else, the class of an agent too."""
+    if advice_on(value) is not None:
+        return None
     return next((f for f in FRAMEWORKS if _is_a(value, f.package, f.class_name)), None)
 
 
 def accepted() -> str:
     """What a handler may be, in words."""
     objects = ", ".join(f"{f.title} ({f.what})" for f in FRAMEWORKS)
-    return f"a function (messages, ctx), or an agent object of one of these frameworks: {objects}"
+    return (
+        "a function (messages, ctx), an agent object of one of these frameworks, or the import path of either, "
+        f"pkg.module:name. Frameworks: {objects}"
+    )
 
 
 def advice_on(value: Any) -> str | None:
@@ -89,9 +94,5 @@ def advice_on(value: Any) -> str | None:
 def _is_a(value: Any, package: str, class_name: str) -> bool:
     return any(
         kind.__name__ == class_name and f"{kind.__module__}.".startswith(f"{package}.")
-        for kind in _classes(value)
+        for kind in type(value).__mro__
     )
-
-
-def _classes(value: Any) -> Iterator[type]:
-    yield from type(value).__mro__

@@ -7,7 +7,7 @@ tool (another task, a thread, an agent within the agent) comes to the gate of it
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -32,6 +32,13 @@ class Answer:
     mocked: bool
 
 
+Shown = Callable[[Any], Any]
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
 class Gate:
     """Answers the tool calls of one turn. What ends the turn is kept: frameworks may swallow it."""
 
@@ -40,6 +47,9 @@ class Gate:
         self._home = asyncio.get_running_loop()
         self._resolve = from_anywhere(ctx.resolve_tool)
         self._seen: set[str] = set()
+        self._ignored: set[str] = set()
+        self._without_id: list[tuple[str, Any]] = []
+        """Calls without an id, by tool and arguments: made by code of the user's, for the model's request."""
         self._ended: AgentestError | None = None
 
     @property
@@ -47,25 +57,44 @@ class Gate:
         """What ended the turn: a tool without a mock, a broken mock."""
         return self._ended
 
-    def saw(self, call_id: str | None) -> bool:
-        """Whether a call came through here."""
-        return call_id in self._seen
+    def saw(self, call_id: str | None, name: str, args: Any) -> bool:
+        """Whether a call came through here; one that came without its id counts once."""
+        if call_id in self._seen or name in self._ignored:
+            return True
+        if (name, args) not in self._without_id:
+            return False
+        self._without_id.remove((name, args))
+        return True
 
     async def answer(
-        self, name: str, args: Any, run: Callable[[], Awaitable[Any]], call_id: str | None = None
+        self,
+        name: str,
+        args: Any,
+        run: Callable[[], Awaitable[Any]],
+        call_id: str | None = None,
+        shown: Shown = _as_it_is,
     ) -> Answer:
-        """Answer a call: by its mock, or by `run`, the real tool, where that is let through."""
+        """Answer a call: by its mock, or by `run`, the real tool, where that is let through.
+
+        Args:
+            shown: what of the real tool's result is recorded.
+        """
         with self._ending():
             real = self._begun(name, args, call_id)
             if real is None:
                 return Answer(await self._resolve(name, args), True)
         with _kept(real):
             value = await run()
-        real.answered(value)
+        real.answered(shown(value))
         return Answer(value, False)
 
     def answer_plainly(
-        self, name: str, args: Any, run: Callable[[], Any], call_id: str | None = None
+        self,
+        name: str,
+        args: Any,
+        run: Callable[[], Any],
+        call_id: str | None = None,
+        shown: Shown = _as_it_is,
     ) -> Answer:
         """The same for code that is not async: it waits."""
         with self._ending():
@@ -74,13 +103,21 @@ class Gate:
                 return Answer(self._resolved_plainly(name, args), True)
         with _kept(real):
             value = run()
-        real.answered(value)
+        real.answered(shown(value))
         return Answer(value, False)
+
+    def let_pass(self, call_id: str | None) -> None:
+        """Take a call for what is no tool's: it hands the conversation over to another agent."""
+        self._seen.add(call_id or "")
+
+    def ignore(self, names: Iterable[str]) -> None:
+        """Take the calls of these names for what are no tool's: the framework reads the reply from them."""
+        self._ignored.update(names)
 
     def note(self, name: str, args: Any, result: Any, call_id: str | None = None) -> None:
         """Record a call that no tool has answered: it was refused, or the tool does not exist."""
         self._ctx.record_tool(name, args if isinstance(args, dict) else {"arguments": args}, result)
-        self._seen.add(call_id or "")
+        self.let_pass(call_id)
 
     def note_past(self, name: str, args: Any, result: Any, where: str) -> None:
         """Record a call that was made past the gate, and end the turn where it should not have been."""
@@ -98,7 +135,9 @@ class Gate:
     def _begun(self, name: str, args: Any, call_id: str | None) -> RealCall | None:
         if self._ended is not None:
             raise self._ended
-        if call_id is not None:
+        if call_id is None:
+            self._without_id.append((name, args))
+        else:
             self._seen.add(call_id)
         return self._ctx.real_call(name, args)
 
@@ -119,7 +158,7 @@ class Gate:
         except RuntimeError:
             running = None
         if running is not self._home:
-            return asyncio.run_coroutine_threadsafe(self._resolve(name, args), self._home).result()
+            return asyncio.run_coroutine_threadsafe(self._ctx.resolve_tool(name, args), self._home).result()
         # Our own event loop stands still until this returns: the mock is called elsewhere.
         return _in_a_loop_of_its_own(lambda: self._ctx.resolve_tool(name, args))
 

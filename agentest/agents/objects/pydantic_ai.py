@@ -44,12 +44,16 @@ def _capability() -> type[Any]:
     class Mocks(base):  # type: ignore[misc]
         """Answers tool calls in place of the tools."""
 
+        async def prepare_output_tools(self, _: Any, tool_defs: list[Any]) -> list[Any]:
+            if gate := current():
+                gate.ignore(tool_def.name for tool_def in tool_defs)
+            return tool_defs
+
         async def wrap_tool_validate(self, _: Any, *, call: Any, args: Any, handler: Any, **__: Any) -> Any:
             try:
                 return await handler(args)
             except Exception as error:
-                gate = current()
-                if gate is not None:
+                if gate := current():
                     gate.note(call.tool_name, _args(call), {"error": words_of(error)}, call.tool_call_id)
                 raise
 
@@ -123,13 +127,11 @@ def _note_the_rest(messages: Sequence[Any], gate: Gate) -> None:
         result = results.get(getattr(part, "tool_call_id", None))
         if part.part_kind in _NATIVE_CALLS:
             gate.note_past(part.tool_name, _args(part), result, _AT_THE_PROVIDER)
-        elif part.part_kind == "tool-call" and not gate.saw(part.tool_call_id) and not _is_output(part):
-            gate.note(part.tool_name, _args(part), {"error": f"not run: {result}"}, part.tool_call_id)
+        elif part.part_kind == "tool-call" and not gate.saw(part.tool_call_id, part.tool_name, _args(part)):
+            gate.note(
+                part.tool_name, _args(part), {"error": f"not run: {result or 'no answer'}"}, part.tool_call_id
+            )
 
 
 def _answers(part: Any) -> bool:
     return str(part.part_kind).endswith("-return") or bool(part.part_kind == "retry-prompt")
-
-
-def _is_output(part: Any) -> bool:
-    return bool(part.tool_kind == "output")

@@ -46,9 +46,8 @@ class CustomAgent(AnyAgent):
 
 def check_handler(value: Any) -> None:
     """Raise ValueError for what can be no handler: it says what may be one."""
-    if callable(value) and advice_on(value) is None:
-        return
     advice = advice_on(value)
+    if callable(value) and advice is None:
+        return
     found = f"a {type(value).__name__}" if advice else repr(value)
-    why = advice or f"expected an import path of the form pkg.module:name, or in Python {accepted()}"
-    raise ValueError(f"found {found:.200}; {why}")
+    raise ValueError(f"found {found:.200}; {advice or f'expected {accepted()}'}")
