@@ -71,9 +71,12 @@ class _TryAgain(Exception):
 class HttpSender:
     """Sends requests to an agent. Holds nothing of any conversation."""
 
-    def __init__(self, config: HttpAgent, client: Sender, timeout_s: float, place: str) -> None:
-        """`place` says, as a hint in errors, where such agents usually are."""
+    def __init__(
+        self, config: HttpAgent, client: Sender, timeout_s: float, place: str, late: str = ""
+    ) -> None:
+        """Hints in errors: `place` says where such agents usually are, `late` why they may take long."""
         self._place = place
+        self._late = late and f"; {late}"
         self._retries = config.retries
         self._client = client
         self._timeout_s = timeout_s
@@ -181,7 +184,7 @@ class HttpSender:
             raise AgentError(str(error)) from None
 
     def _too_late(self, url: str) -> str:
-        return f"{url}: no complete answer within {self._timeout_s:g} s (request_timeout_ms)"
+        return f"{url}: no complete answer within {self._timeout_s:g} s (request_timeout_ms){self._late}"
 
     async def _follow(
         self,

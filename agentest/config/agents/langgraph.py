@@ -1,0 +1,81 @@
+"""What the configuration says of agents behind a LangGraph server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import Field, field_validator
+
+from agentest.config.agents.adk import check_runs_its_tools
+from agentest.config.agents.http import HttpAgent
+from agentest.config.fields import check_json
+from agentest.sight import Sight
+
+_OURS = {
+    "assistant_id": "write `assistant_id` beside `body`",
+    "stream_mode": "write `streaming: true` beside `body`",
+    "if_not_exists": "threads are always made where they are missing",
+}
+
+
+class LangGraphAgent(HttpAgent):
+    """A graph behind a LangGraph server: `langgraph dev`, `langgraph up`, LangSmith deployments."""
+
+    type: Literal["langgraph"]
+    assistant_id: str | None = Field(default=None, min_length=1)
+    """The graph's name or an assistant's UUID; None: the only one of the server."""
+    body: dict[str, Any] = Field(default_factory=dict)
+    """Sent with every run: `config`, `context`, `metadata`, further `input`, `command` for interrupts."""
+    reply: str | None = Field(default=None, min_length=1)
+    """JMESPath to the reply in the graph's final state; None: its last message."""
+    approvals: Literal["approve", "deny", "ask"] = "ask"
+    """What interrupts are answered with; `ask`: their text is the reply, the next message the answer."""
+
+    @property
+    def natural_sight(self) -> Sight:
+        """A graph with messages tells of its calls in them. One whose reply stands elsewhere may have none."""
+        return Sight.REPORTED if self.reply is None else Sight.UNSEEN
+
+    @property
+    def ways_to_see(self) -> tuple[str, ...]:
+        return ("keep the messages of the graph in its state, under `messages`",)
+
+    @property
+    def state_refusal(self) -> str | None:
+        return None
+
+    def check_can_be_sent(self) -> None:
+        """Raise ValueError for a body that is not JSON."""
+        try:
+            check_json(self.body)
+        except ValueError as error:
+            raise ValueError(f"the body of {self.name!r} {error}") from None
+
+    @field_validator("endpoint")
+    @classmethod
+    def _root_of_the_server(cls, value: str) -> str:
+        parts = urlsplit(value)
+        last = parts.path.rstrip("/").rpartition("/")[2]
+        if parts.query or parts.fragment or last in ("threads", "runs", "wait", "stream", "assistants", "docs"):
+            raise ValueError("is the address of the LangGraph server alone, like http://localhost:2024")
+        return value
+
+    @field_validator("tool_visibility")
+    @classmethod
+    def _runs_its_tools_itself(cls, value: Sight | None) -> Sight | None:
+        return check_runs_its_tools(value, "an agent behind a LangGraph server")
+
+    @field_validator("body")
+    @classmethod
+    def _leaves_our_keys(cls, value: dict[str, Any]) -> dict[str, Any]:
+        for key, instead in _OURS.items():
+            if key in value:
+                raise ValueError(f"`{key}` is set by Agentest: {instead}")
+        if "input" in value and not isinstance(value["input"], Mapping):
+            raise ValueError(f"`input` must be an object, found {value['input']!r:.100}")
+        command = value.get("command", {"resume": None})
+        if not isinstance(command, Mapping) or "resume" not in command:
+            raise ValueError('`command` is how interrupts are answered: {"resume": …}, with {{message}} in it')
+        return value
