@@ -8,6 +8,8 @@ from agentest.agents.port import Resources
 from agentest.support.text import count, shortened
 
 _MOST_TOLD = 10
+_MOST_KINDS = 20
+"""Of which the numbers are kept apart: an agent may make up one for every event."""
 _SHOWN_CHARS = 60
 
 
@@ -22,7 +24,8 @@ class Ignored:
 
     def note(self, noun: str, kind: object) -> None:
         """Count one more. `noun` says what it is, like `event`; `kind` is the type that it had."""
-        self._counts[noun, shortened(str(kind), _SHOWN_CHARS)] += 1
+        key = noun, shortened(str(kind), _SHOWN_CHARS)
+        self._counts[key if key in self._counts or len(self._counts) < _MOST_KINDS else (noun, "…")] += 1
 
     def _tell(self) -> None:
         for (noun, kind), times in self._counts.most_common(_MOST_TOLD):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from agentest.agents.hints import is_page
@@ -32,3 +33,52 @@ def shown(value: Any) -> str:
     except (TypeError, ValueError, RecursionError):
         text = f"a {type(value).__name__} that is not JSON"
     return text if len(text) <= SHOWN_CHARS else text[:SHOWN_CHARS] + "…"
+
+
+def read_object(body: bytes, place: str) -> dict[str, Any]:
+    """The body's JSON object. Raises AgentError as `read_json` does."""
+    data = read_json(body, place)
+    if not isinstance(data, dict):
+        raise AgentError(f"the agent's answer is not a JSON object: {shown(data)}")
+    return data
+
+
+def read_event(data: str) -> dict[str, Any]:
+    """The JSON object of a streamed event. Raises AgentError."""
+    try:
+        event = json.loads(data)
+    except (ValueError, RecursionError):
+        raise AgentError(f"an event of the agent's stream is not JSON: {shown(data)!r}") from None
+    if not isinstance(event, dict):
+        raise AgentError(f"an event of the agent's stream is not a JSON object: {shown(event)}")
+    return event
+
+
+def read_count(reported: Any, key: str) -> int:
+    """A number of tokens that the agent reports; whatever is missing or no number counts as 0."""
+    value = reported.get(key) if isinstance(reported, Mapping) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+
+
+def read_arguments(arguments: Any) -> tuple[Any, str | None]:
+    """The arguments of a call that the agent made, from JSON text, and what is wrong with them."""
+    if not isinstance(arguments, str):
+        args = {} if arguments is None else arguments
+    else:
+        try:
+            args = json.loads(arguments) if arguments.strip() else {}
+        except (ValueError, RecursionError) as error:
+            return arguments, f"the arguments are not valid JSON: {error}"
+    problem = None if isinstance(args, Mapping) else f"the arguments are not a JSON object but {shown(args)}"
+    return args, problem
+
+
+def read_result(result: Any) -> Any:
+    """What a tool answered, from the text that most protocols make of it: objects and lists are read."""
+    if not isinstance(result, str):
+        return result
+    try:
+        value = json.loads(result)
+    except (ValueError, RecursionError):
+        return result
+    return value if isinstance(value, dict | list) else result

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from agentest.config.agents.chat_completions import ChatCompletionsAgent as ChatCompletionsAgent
     from agentest.config.agents.command import CommandAgent as CommandAgent
     from agentest.config.agents.custom import CustomAgent as CustomAgent
+    from agentest.config.agents.responses import ResponsesAgent as ResponsesAgent
     from agentest.config.config import Config as Config
     from agentest.config.models import JudgeSettings as JudgeSettings
     from agentest.config.models import ModelSettings as ModelSettings
@@ -35,6 +36,7 @@ _MODULES = {
     "JudgeSettings": "models",
     "ModelSettings": "models",
     "ProviderOptions": "models",
+    "ResponsesAgent": "agents.responses",
 }
 __all__ = list(_MODULES)
 

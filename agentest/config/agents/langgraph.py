@@ -58,7 +58,11 @@ class LangGraphAgent(HttpAgent):
     def _root_of_the_server(cls, value: str) -> str:
         parts = urlsplit(value)
         last = parts.path.rstrip("/").rpartition("/")[2]
-        if parts.query or parts.fragment or last in ("threads", "runs", "wait", "stream", "assistants", "docs"):
+        if (
+            parts.query
+            or parts.fragment
+            or last in ("threads", "runs", "wait", "stream", "assistants", "docs")
+        ):
             raise ValueError("is the address of the LangGraph server alone, like http://localhost:2024")
         return value
 
@@ -77,5 +81,7 @@ class LangGraphAgent(HttpAgent):
             raise ValueError(f"`input` must be an object, found {value['input']!r:.100}")
         command = value.get("command", {"resume": None})
         if not isinstance(command, Mapping) or "resume" not in command:
-            raise ValueError('`command` is how interrupts are answered: {"resume": …}, with {{message}} in it')
+            raise ValueError(
+                '`command` is how interrupts are answered: {"resume": …}, with {{message}} in it'
+            )
         return value

@@ -1,0 +1,120 @@
+"""One request for a response, and the further ones until the response is whole."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import anyio
+
+from agentest.agents.answers import read_body
+from agentest.agents.http_sender import HttpSender
+from agentest.agents.ignored import Ignored
+from agentest.agents.port import NoReply
+from agentest.agents.responses.response import Response, is_under_way, made_so_far, read_response
+from agentest.agents.responses.stream import Assembly
+from agentest.errors import AgentError
+from agentest.http.client import DirectResponse
+from agentest.support.deadlines import TimeLimit
+from agentest.support.templates import Values
+
+_REFUSED = (400, 404, 422)
+_FIRST_PAUSE_S = 0.1
+_LONGEST_PAUSE_S = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """A response that is no longer under way, and what it took."""
+
+    response: Response
+    latency_ms: float
+    retries: int
+    first_token_ms: float | None
+
+
+class Refused(NoReply):
+    """The agent says that something in the request is wrong."""
+
+    def is_about(self, pattern: str) -> bool:
+        """Whether what the agent says speaks of something."""
+        return bool(re.search(pattern, str(self).partition(" answered ")[2], re.I))
+
+
+class Exchange:
+    """Asks one endpoint. Holds nothing of any conversation."""
+
+    def __init__(self, endpoint: str, sender: HttpSender, streaming: bool, timeout_s: float) -> None:
+        self._endpoint = endpoint
+        self._sender = sender
+        self._streaming = streaming
+        self._timeout_s = timeout_s
+
+    async def ask(
+        self, payload: Mapping[str, Any], values: Values, turn_index: int, ignored: Ignored
+    ) -> Answered:
+        """The response to a request. Raises NoReply, with the calls that were made until then, or Refused."""
+        assembly, refused = Assembly(ignored), False
+
+        async def read(response: DirectResponse) -> Response:
+            nonlocal refused
+            if response.status_code in _REFUSED:
+                refused = True
+                raise AgentError(await self._sender.problem(response))
+            return await read_body(response, self._streaming, _whole(assembly), assembly.read)
+
+        try:
+            first = await self._sender.post(self._endpoint, payload, read, _REFUSED, values=values)
+            if not is_under_way(first.value) or not isinstance(first.value.get("id"), str):
+                return _answered(first.value, first.latency_ms, first.retries, first.first_token_ms)
+            done, waited_ms = await self._finished(first.value, assembly, values, first.latency_ms / 1000)
+            return _answered(done, first.latency_ms + waited_ms, first.retries, first.first_token_ms)
+        except NoReply as error:
+            seen = made_so_far(assembly.response(), turn_index)
+            raise (Refused if refused else NoReply)(str(error), error.retries, seen) from None
+
+    async def _finished(
+        self, response: Response, assembly: Assembly, values: Values, took_s: float
+    ) -> tuple[Response, float]:
+        """The response when it is done, and how long that took in milliseconds. Raises NoReply."""
+        url = part_of(self._endpoint, response["id"])
+        pause_s = _FIRST_PAUSE_S
+        limit = TimeLimit(max(0.0, self._timeout_s - took_s))
+        try:
+            with limit:
+                while is_under_way(response):
+                    await anyio.sleep(pause_s)
+                    pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+                    answered = await self._sender.get(url, _read_whole, values=values)
+                    response = assembly.take(answered.value)
+        except TimeoutError:
+            raise NoReply(
+                f"{url}: the response is still {response.get('status')!r} after {self._timeout_s:g} s "
+                "(request_timeout_ms)"
+            ) from None
+        return response, limit.elapsed * 1000
+
+
+def part_of(endpoint: str, name: str) -> str:
+    """The address of something below an endpoint, whose query stays."""
+    parts = urlsplit(endpoint)
+    return parts._replace(path=f"{parts.path.rstrip('/')}/{quote(name, '')}").geturl()
+
+
+def _answered(response: Response, latency_ms: float, retries: int, first_token_ms: float | None) -> Answered:
+    return Answered(response=response, latency_ms=latency_ms, retries=retries, first_token_ms=first_token_ms)
+
+
+def _whole(assembly: Assembly) -> Callable[[bytes], Response]:
+    return lambda body: assembly.take(read_response(body))
+
+
+async def _read_whole(response: DirectResponse) -> Response:
+    return await read_body(response, False, read_response, _no_stream)
+
+
+async def _no_stream(_: Any) -> Response:
+    raise NoReply("the agent answered with a stream where its response was asked for by its id")

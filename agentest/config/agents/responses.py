@@ -1,0 +1,59 @@
+"""What the configuration says of agents that speak OpenAI's Responses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from agentest.config.agents.http import IN_PROCESS, HttpAgent
+from agentest.config.fields import check_json
+
+
+class History(StrEnum):
+    """Who keeps what was said before."""
+
+    INPUT = "input"
+    """We do: every request brings all of it."""
+    PREVIOUS_RESPONSE_ID = "previous_response_id"
+    """The server, which is told the response before."""
+    CONVERSATION = "conversation"
+    """The server, which is told the conversation."""
+
+
+class ResponsesAgent(HttpAgent):
+    """An agent that speaks OpenAI's Responses over HTTP."""
+
+    type: Literal["responses"]
+    body: dict[str, Any] = Field(default_factory=dict)
+    history: History = History.INPUT
+
+    @property
+    def default_endpoint(self) -> str:
+        return f"{IN_PROCESS}/v1/responses"
+
+    def check_can_be_sent(self) -> None:
+        """Raise ValueError for a body that is not JSON."""
+        try:
+            check_json(self.body)
+        except ValueError as error:
+            raise ValueError(f"the body of {self.name!r} {error}") from None
+
+    @field_validator("body")
+    @classmethod
+    def _input_is_a_list(cls, value: dict[str, Any]) -> dict[str, Any]:
+        items = value.get("input", [])
+        if not isinstance(items, list) or not all(isinstance(item, Mapping) for item in items):
+            raise ValueError("`input` is put before the conversation and must be a list of items")
+        return value
+
+    @model_validator(mode="after")
+    def _one_history(self) -> Self:
+        if "conversation" in self.body and self.history is not History.CONVERSATION:
+            raise ValueError(
+                "body.conversation makes the server keep what was said, and history: "
+                f"{self.history.value} would have it twice; write history: conversation"
+            )
+        return self
