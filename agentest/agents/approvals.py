@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 _YES = re.compile(
-    r"(yes|yeah|yep|y|ok|okay|sure|certainly|of course|approved?|i approve|accept(ed)?|i accept|agreed|i agree|"
-    r"confirm(ed)?|i confirm|go ahead|please do|do it|true)\b",
+    r"(yes|yeah|yep|y|ok|okay|sure|certainly|of course|approved?|i approve|accept(ed)?|i accept|agreed|"
+    r"i agree|confirm(ed)?|i confirm|go ahead|please do|do it|true)\b",
     re.IGNORECASE,
 )
 _TAKES_BACK = re.compile(r"\b(no|not|never|wait|stop|cancel|but|if|unless)\b|n't\b", re.IGNORECASE)

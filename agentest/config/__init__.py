@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from agentest.config.agents.chat_completions import ChatCompletionsAgent as ChatCompletionsAgent
     from agentest.config.agents.command import CommandAgent as CommandAgent
     from agentest.config.agents.custom import CustomAgent as CustomAgent
+    from agentest.config.agents.langgraph import LangGraphAgent as LangGraphAgent
     from agentest.config.agents.responses import ResponsesAgent as ResponsesAgent
     from agentest.config.config import Config as Config
     from agentest.config.models import JudgeSettings as JudgeSettings
@@ -31,6 +32,7 @@ _MODULES = {
     "ChatCompletionsAgent": "agents.chat_completions",
     "CommandAgent": "agents.command",
     "CustomAgent": "agents.custom",
+    "LangGraphAgent": "agents.langgraph",
     "Server": "agents.base",
     "Config": "config",
     "JudgeSettings": "models",

@@ -16,6 +16,7 @@ from agentest.config.agents.base import AnyAgent
 from agentest.config.agents.chat_completions import AsgiAgent, ChatCompletionsAgent
 from agentest.config.agents.command import CommandAgent
 from agentest.config.agents.custom import CustomAgent
+from agentest.config.agents.langgraph import LangGraphAgent
 from agentest.config.agents.responses import ResponsesAgent
 from agentest.sight import Sight
 
@@ -51,6 +52,7 @@ AGENT_TYPES: dict[str, AgentType] = {
     ),
     "adk_module": AgentType(settings=AdkModuleAgent, client="agentest.agents.adk_module.client"),
     "command": AgentType(settings=CommandAgent, client="agentest.agents.command.client"),
+    "langgraph": AgentType(settings=LangGraphAgent, client="agentest.agents.langgraph.client"),
     "custom": AgentType(settings=CustomAgent, client="agentest.agents.python"),
     "responses": AgentType(settings=ResponsesAgent, client="agentest.agents.responses.client"),
 }

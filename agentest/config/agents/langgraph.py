@@ -10,7 +10,7 @@ from pydantic import Field, field_validator
 
 from agentest.config.agents.adk import check_runs_its_tools
 from agentest.config.agents.http import HttpAgent
-from agentest.config.fields import check_json
+from agentest.config.fields import PathText, check_json
 from agentest.sight import Sight
 
 _OURS = {
@@ -28,14 +28,14 @@ class LangGraphAgent(HttpAgent):
     """The graph's name or an assistant's UUID; None: the only one of the server."""
     body: dict[str, Any] = Field(default_factory=dict)
     """Sent with every run: `config`, `context`, `metadata`, further `input`, `command` for interrupts."""
-    reply: str | None = Field(default=None, min_length=1)
+    reply: PathText | None = None
     """JMESPath to the reply in the graph's final state; None: its last message."""
     approvals: Literal["approve", "deny", "ask"] = "ask"
     """What interrupts are answered with; `ask`: their text is the reply, the next message the answer."""
 
     @property
     def natural_sight(self) -> Sight:
-        """A graph with messages tells of its calls in them. One whose reply stands elsewhere may have none."""
+        """A graph tells of its calls in its messages; one whose reply stands elsewhere may have none."""
         return Sight.REPORTED if self.reply is None else Sight.UNSEEN
 
     @property

@@ -1,0 +1,1 @@
+"""Graphs behind a LangGraph server: threads, runs, interrupts."""

@@ -1,0 +1,192 @@
+"""LangChain's messages as a LangGraph server writes them: texts, tool calls and their results, tokens."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from agentest.agents.reading import shown
+from agentest.errors import AgentError
+from agentest.sight import SeenBy
+from agentest.transcript import ToolCall, Usage
+
+Wire = Mapping[str, Any]
+
+AI, TOOL, HUMAN = "ai", "tool", "human"
+_KINDS = {
+    "ai": AI,
+    "AIMessage": AI,
+    "AIMessageChunk": AI,
+    "assistant": AI,
+    "tool": TOOL,
+    "ToolMessage": TOOL,
+    "human": HUMAN,
+    "HumanMessage": HUMAN,
+    "user": HUMAN,
+}
+_TEXTS = ("text", "output_text", "refusal")
+_PROVIDERS_CALLS = ("server_tool_call", "server_tool_use")
+"""Blocks that tell of a call which the model's provider has made, like a search of the web."""
+_NOT_SAID = (
+    "thinking",
+    "redacted_thinking",
+    "reasoning",
+    "reasoning_content",
+    "tool_use",
+    "tool_call",
+    "tool_call_chunk",
+    "invalid_tool_call",
+    "function_call",
+    "input_json_delta",
+    "server_tool_call_chunk",
+    "server_tool_result",
+    "web_search_tool_result",
+    "image",
+    "image_url",
+    "audio",
+    "video",
+    "file",
+    "non_standard",
+    *_PROVIDERS_CALLS,
+)
+OnUnknown = Callable[[str, object], None]
+"""Receives what is ignored, in a word, and its type."""
+
+
+def is_message(value: Any) -> bool:
+    return isinstance(value, Mapping) and kind_of(value) is not None
+
+
+def kind_of(message: Wire) -> str | None:
+    """AI, TOOL or HUMAN; None for every other message, and for what is none."""
+    kind = message.get("type", message.get("role"))
+    return _KINDS.get(kind) if isinstance(kind, str) else None
+
+
+def text_of(message: Wire, on_unknown: OnUnknown = lambda *_: None) -> str:
+    """What a message says. Raises AgentError for a `content` that is none."""
+    content = message.get("content")
+    if content is None or isinstance(content, str):
+        return content or ""
+    if not isinstance(content, list):
+        raise AgentError(
+            f"the `content` of a message of the graph is neither text nor a list of blocks: {shown(content)}"
+        )
+    return "".join(_block(block, on_unknown) for block in content)
+
+
+def _block(block: Any, on_unknown: OnUnknown) -> str:
+    if isinstance(block, str):
+        return block
+    kind = block.get("type") if isinstance(block, Mapping) else type(block).__name__
+    if kind in _TEXTS:
+        text = block.get("text", block.get("refusal"))
+        if isinstance(text, str):
+            return text
+    elif kind not in _NOT_SAID:
+        on_unknown("content block", kind)
+    return ""
+
+
+def calls_of(messages: Sequence[Wire], turn_index: int) -> list[tuple[str, ToolCall]]:
+    """The calls in messages, in order, each with its id ("" for none) and its result where there is one."""
+    results = {m.get("tool_call_id"): m for m in messages if kind_of(m) == TOOL}
+    calls: dict[str, ToolCall] = {}
+    for message in messages:
+        if kind_of(message) == AI:
+            for call in _requests(message):
+                key = call["id"] or f"{message.get('id')}/{len(calls)}"
+                calls.setdefault(key, _call(call, results.pop(call["id"], None), turn_index))
+    found = [*calls.items()]
+    found += [(str(key or ""), _orphan(m, turn_index)) for key, m in results.items() if key not in calls]
+    return found
+
+
+def _requests(message: Wire) -> Iterable[Wire]:
+    """The calls of one message: `{id, name, args, error, output}`."""
+    for call in _list(message, "tool_calls"):
+        yield {"id": call.get("id"), "name": _name(call), "args": call.get("args", {}), "error": None}
+    for call in _list(message, "invalid_tool_calls"):
+        error = call.get("error") or "the arguments are not valid JSON"
+        yield {"id": call.get("id"), "name": _name(call), "args": call.get("args"), "error": str(error)}
+    content = message.get("content")
+    for block in content if isinstance(content, list) else ():
+        if isinstance(block, Mapping) and block.get("type") in _PROVIDERS_CALLS:
+            args = block.get("args", block.get("input", {}))
+            yield {"id": block.get("id"), "name": _name(block), "args": args, "error": None}
+
+
+def _list(message: Wire, key: str) -> list[Wire]:
+    found = message.get(key) or []
+    if not isinstance(found, list) or not all(isinstance(call, Mapping) for call in found):
+        raise AgentError(f"`{key}` of a message of the graph is not a list of objects: {shown(found)}")
+    return found
+
+
+def _name(call: Wire) -> str:
+    function = call.get("function")
+    name = call.get("name") or (function.get("name") if isinstance(function, Mapping) else None)
+    if not isinstance(name, str) or not name:
+        raise AgentError(f"a tool call of the graph has no name: {shown(call)}")
+    return name
+
+
+def _call(call: Wire, answer: Wire | None, turn_index: int) -> ToolCall:
+    result, error = _result(answer)
+    return ToolCall(
+        call["name"], call["args"], result, False, turn_index, call["error"], error, seen_by=SeenBy.AGENT
+    )
+
+
+def _orphan(answer: Wire, turn_index: int) -> ToolCall:
+    """A call of which only the result has come."""
+    result, error = _result(answer)
+    name = answer.get("name")
+    return ToolCall(
+        name if isinstance(name, str) and name else "(unnamed tool)",
+        None,
+        result,
+        False,
+        turn_index,
+        "the graph's messages tell its result alone",
+        error,
+        seen_by=SeenBy.AGENT,
+    )
+
+
+def _result(answer: Wire | None) -> tuple[Any, str | None]:
+    """What a tool has answered, and the error that it reports."""
+    if answer is None:
+        return None, None
+    text = text_of(answer)
+    return _value(text), text if answer.get("status") == "error" else None
+
+
+def _value(text: str) -> Any:
+    """A tool's answer: LangGraph writes objects and lists as JSON text, and texts as they are."""
+    if text[:1] in ("{", "["):
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            pass
+    return text
+
+
+def usage_of(messages: Iterable[Wire]) -> Usage:
+    """The tokens that messages report, added up."""
+    return sum((_usage(m.get("usage_metadata")) for m in messages), Usage())
+
+
+def _usage(reported: Any) -> Usage:
+    if not isinstance(reported, Mapping):
+        return Usage()
+    details = reported.get("input_token_details")
+    cached = details.get("cache_read") if isinstance(details, Mapping) else 0
+    return Usage(
+        _tokens(reported.get("input_tokens")), _tokens(reported.get("output_tokens")), _tokens(cached)
+    )
+
+
+def _tokens(count: Any) -> int:
+    return count if isinstance(count, int) and not isinstance(count, bool) and count > 0 else 0
