@@ -78,8 +78,8 @@ def accepted() -> str:
     """What a handler may be, in words."""
     objects = ", ".join(f"{f.title} ({f.what})" for f in FRAMEWORKS)
     return (
-        "a function (messages, ctx), an agent object of one of these frameworks, or the import path of either, "
-        f"pkg.module:name. Frameworks: {objects}"
+        "a function (messages, ctx), an agent object of one of these frameworks, or the import path of "
+        f"either, pkg.module:name. Frameworks: {objects}"
     )
 
 

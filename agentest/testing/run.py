@@ -15,6 +15,7 @@ from agentest.config.agents.adk import is_adk_object
 from agentest.config.agents.base import AnyAgent
 from agentest.config.config import Config
 from agentest.config.file import NAMES, LoadedConfig, find, load, load_values, with_changes
+from agentest.config.objects import framework_of
 from agentest.errors import ConfigError, UsageError
 from agentest.events import Event, Noted
 from agentest.llm.live import Patience
@@ -91,8 +92,9 @@ async def arun_scenarios(
     """Run scenarios and return their results. Servers of agents are started, and ended with the run.
 
     Args:
-        agent: a ScriptedAgent, an endpoint, a handler function, an agent of google-adk, the `agent` section
-            of a configuration as a mapping or an object, or the name of an agent of `config` (default: its).
+        agent: a ScriptedAgent, an endpoint, a handler function, an agent object of a framework, the `agent`
+            section of a configuration as a mapping or an object, or the name of an agent of `config`
+            (default: its).
         config: the path of a configuration file or of its folder, or a configuration as a mapping or object.
         model: plays the user and judges: a model, or a name such as `openai/gpt-5-mini`. Default: what the
             configuration says; without any, the run is offline.
@@ -227,10 +229,10 @@ def _agent_section(agent: AgentLike) -> Any:
         return {"endpoint": agent}
     if is_adk_object(agent):
         return {"type": "adk_module", "module": agent}
-    if callable(agent):
+    if callable(agent) or framework_of(agent) is not None:
         return {"type": "custom", "handler": agent}
     hint = f"; name a configuration file with config={str(agent)!r}" if isinstance(agent, str | Path) else ""
     raise ConfigError(
         f"agent: {agent!r} is no agent: expected an endpoint, a mapping as in a configuration, a handler "
-        f"function, an agent of google-adk or a ScriptedAgent{hint}"
+        f"function, an agent object of a framework or a ScriptedAgent{hint}"
     )

@@ -17,6 +17,7 @@ from agentest.config.agents.adk import AdkModuleAgent, is_adk_object
 from agentest.config.agents.base import AnyAgent
 from agentest.config.agents.custom import CustomAgent
 from agentest.config.file import LoadedConfig, find, load
+from agentest.config.objects import framework_of
 from agentest.errors import ConfigError, UsageError
 from agentest.evalset.formats.criteria import Criteria, parse_criteria
 from agentest.evalset.formats.model import EVAL_SET, EvalSet
@@ -186,7 +187,7 @@ def _agent_config(agent: AgentLike) -> AgentConfig:
         return agent_at(endpoint)
     if is_adk_object(agent):
         return adk_module(agent)
-    if callable(agent):
+    if callable(agent) or framework_of(agent) is not None:
         return CustomAgent(type="custom", handler=agent)
     raise UsageError(
         f"{agent!r} is no agent; give a name of the configuration, a URL, a module with a google-adk agent, "
