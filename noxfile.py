@@ -11,12 +11,13 @@ import nox
 
 nox.options.default_venv_backend = "uv|virtualenv"
 nox.options.error_on_missing_interpreters = True
-nox.options.sessions = ["lint", "types", "layers", "tests", "local_model", "adk"]
+nox.options.sessions = ["lint", "types", "layers", "tests", "local_model", "adk", "frameworks"]
 
 GROUPS = nox.project.load_toml(Path(__file__).with_name("pyproject.toml"))["dependency-groups"]
 LOCAL_MODEL_TIMEOUT_S = 120
 ADK = "google-adk[eval]==2.13.0"
 ADK_TIMEOUT_S = 1800
+FRAMEWORKS_TIMEOUT_S = 1800
 
 
 def _install(session: nox.Session, *groups: str) -> None:
@@ -75,6 +76,18 @@ def adk(session: nox.Session) -> None:
     env = {"AGENTEST_ADK": str(environment), "AGENTEST_ADK_PYTHON": str(environment / "bin" / "python")}
     command = ["pytest", "-p", "no:asyncio", "-m", "adk", "-n", "2", "--dist", "loadfile", "-rs"]
     session.run("timeout", str(ADK_TIMEOUT_S), *command, *session.posargs, env=env, external=True)
+
+
+@nox.session
+def frameworks(session: nox.Session) -> None:
+    """What the documentation says of agent frameworks, against servers of these frameworks. Needs a JDK."""
+    _install(session, "test")
+    session.install("uv")
+    folder = Path(session.virtualenv.location).resolve() / "frameworks"
+    session.run("python", "tests/frameworks/install.py", str(folder))
+    command = ["pytest", "-m", "frameworks", "-n", "2", "--dist", "loadfile", "-rs", "--durations=5"]
+    env = {"AGENTEST_FRAMEWORKS": str(folder)}
+    session.run("timeout", str(FRAMEWORKS_TIMEOUT_S), *command, *session.posargs, env=env, external=True)
 
 
 @nox.session(default=False)

@@ -1,0 +1,24 @@
+// What the servers in Node share: the option --port, JSON bodies, and routes {path: async (body, response) => …}.
+import http from "node:http";
+
+async function bodyOf(request) {
+  const chunks = [];
+  for await (const chunk of request) chunks.push(chunk);
+  return JSON.parse(Buffer.concat(chunks).toString());
+}
+
+export const sendJson = (response, status, value) =>
+  response.writeHead(status, { "content-type": "application/json" }).end(JSON.stringify(value));
+
+export function serve(routes) {
+  const server = http.createServer(async (request, response) => {
+    const route = routes[request.url];
+    if (request.method !== "POST" || !route) return sendJson(response, 404, { error: "not found" });
+    try {
+      await route(await bodyOf(request), response);
+    } catch (error) {
+      sendJson(response, 500, { error: error.message });
+    }
+  });
+  server.listen(Number(process.argv[process.argv.indexOf("--port") + 1]), "127.0.0.1");
+}
