@@ -23,6 +23,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 
 from agentest.http.bodies import Body, RawAnswer, headers_of
 from agentest.http.guard import AddressGuard, literal
+from agentest.http.websockets import WebSocket, connected, websocket_session
 
 _LARGE_BYTES = 2**20
 
@@ -73,6 +74,7 @@ class _Sender:
         self._guard = guard
         self._proxy = proxy
         self._normal: dict[str, tuple[str, Headers]] = {}
+        self._sockets: aiohttp.ClientSession | None = None
 
     async def send(
         self, method: str, url: str, headers: Headers, content: bytes | None
@@ -104,6 +106,17 @@ class _Sender:
         said = f"{url.username}:{url.password}".encode()
         bare = str(url.copy_with(userinfo=b""))
         return bare, [("Authorization", f"Basic {base64.b64encode(said).decode()}")]
+
+    async def websocket(self, url: str, headers: Headers, protocols: Sequence[str]) -> WebSocket:
+        normal, credentials = self._checked(httpx.URL(url))
+        if self._sockets is None:
+            self._sockets = websocket_session(self.session.connector)
+        return await connected(self._sockets, normal, [*headers, *credentials], tuple(protocols))
+
+    async def close(self) -> None:
+        if self._sockets is not None:
+            await self._sockets.close()
+        await self.session.close()
 
     async def connect(self, host: str, port: int) -> None:
         """Connect and hang up. The name is resolved once: what is checked is what is connected to."""
@@ -144,7 +157,7 @@ class _Transport(httpx.AsyncBaseTransport):
         return httpx.Response(raw.status, headers=headers_of(raw), stream=Body(raw), request=request)
 
     async def aclose(self) -> None:
-        await self._sender.session.close()
+        await self._sender.close()
 
 
 class DirectResponse(httpx.Response):
@@ -205,6 +218,10 @@ class Client(httpx.AsyncClient):
         The body is to be read, and the response to be closed. Raises CONNECTION_ERRORS, RefusedAddress.
         """
         return DirectResponse(await self._sender.send(method, url, headers, content))
+
+    async def open_websocket(self, url: str, headers: Headers, protocols: Sequence[str] = ()) -> WebSocket:
+        """Connect to ws:// or wss://, without redirects. Raises CONNECTION_ERRORS, RefusedAddress."""
+        return await self._sender.websocket(url, headers, protocols)
 
     async def check_listening(self, host: str, port: int) -> None:
         """Connect and hang up. Raises RefusedAddress, or CONNECTION_ERRORS where nobody listens."""
