@@ -6,7 +6,7 @@ For agents that stay connected for a conversation: programs that write lines, We
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +14,7 @@ from agentest.agents.paths import text_of, where_text_is
 from agentest.agents.port import AgentReply
 from agentest.agents.reading import shown
 from agentest.errors import AgentError
-from agentest.messages import ToolRequest, ToolResult
+from agentest.messages import Message, ToolRequest, ToolResult
 from agentest.sight import SeenBy
 from agentest.support.json_path import JsonPath
 from agentest.support.templates import Template
@@ -153,6 +153,16 @@ def _request(asked: Any) -> ToolRequest:
     text = args if isinstance(args, str) else json.dumps({} if args is None else args)
     identifier = asked.get("id")
     return ToolRequest("" if identifier is None else text_of(identifier) or "", name, text)
+
+
+def last_results(messages: Sequence[Message]) -> list[ToolResult]:
+    """The tool results that came last, in order: what the agent waits for, in the middle of a turn."""
+    results: list[ToolResult] = []
+    for message in reversed(messages):
+        if not isinstance(message, ToolResult):
+            break
+        results.insert(0, message)
+    return results
 
 
 def _json(value: Any) -> Any:

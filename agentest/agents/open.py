@@ -94,7 +94,7 @@ async def check_reachable(name: str, config: AgentConfig, client: Client) -> Non
     if not isinstance(config, HttpAgent) or config.app is not None:
         return
     parts = urlsplit(config.endpoint)
-    host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+    host, port = parts.hostname or "", parts.port or (443 if parts.scheme in ("https", "wss") else 80)
     for attempt in range(1, config.retries + 2):
         try:
             with anyio.fail_after(_CONNECT_TIMEOUT_S):

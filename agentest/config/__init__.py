@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from agentest.config.agents.custom import CustomAgent as CustomAgent
     from agentest.config.agents.langgraph import LangGraphAgent as LangGraphAgent
     from agentest.config.agents.responses import ResponsesAgent as ResponsesAgent
+    from agentest.config.agents.websocket import WebSocketAgent as WebSocketAgent
     from agentest.config.config import Config as Config
     from agentest.config.models import JudgeSettings as JudgeSettings
     from agentest.config.models import ModelSettings as ModelSettings
@@ -34,6 +35,7 @@ _MODULES = {
     "CustomAgent": "agents.custom",
     "LangGraphAgent": "agents.langgraph",
     "Server": "agents.base",
+    "WebSocketAgent": "agents.websocket",
     "Config": "config",
     "JudgeSettings": "models",
     "ModelSettings": "models",

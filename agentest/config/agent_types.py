@@ -18,6 +18,7 @@ from agentest.config.agents.command import CommandAgent
 from agentest.config.agents.custom import CustomAgent
 from agentest.config.agents.langgraph import LangGraphAgent
 from agentest.config.agents.responses import ResponsesAgent
+from agentest.config.agents.websocket import WebSocketAgent
 from agentest.sight import Sight
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ AGENT_TYPES: dict[str, AgentType] = {
     "adk_module": AgentType(settings=AdkModuleAgent, client="agentest.agents.adk_module.client"),
     "command": AgentType(settings=CommandAgent, client="agentest.agents.command.client"),
     "langgraph": AgentType(settings=LangGraphAgent, client="agentest.agents.langgraph.client"),
+    "websocket": AgentType(settings=WebSocketAgent, client="agentest.agents.websocket.client"),
     "custom": AgentType(settings=CustomAgent, client="agentest.agents.python"),
     "responses": AgentType(settings=ResponsesAgent, client="agentest.agents.responses.client"),
 }

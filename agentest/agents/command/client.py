@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from agentest.agents.command.program import Invocation, Program
-from agentest.agents.dialogue import Form, Hearing
+from agentest.agents.dialogue import Form, Hearing, last_results
 from agentest.agents.paths import nothing_found, text_of
 from agentest.agents.placeholders import TurnValues, last_message
 from agentest.agents.port import Agent, AgentReply, NoReply, Resources, TurnContext
@@ -19,7 +19,7 @@ from agentest.agents.processes.groups import Reaper, search_path
 from agentest.agents.reading import shown
 from agentest.config.agents.command import CommandAgent
 from agentest.errors import AgentError, ConfigError
-from agentest.messages import Message, ToolResult
+from agentest.messages import Message
 from agentest.support.deadlines import TimeLimit
 from agentest.support.templates import Template, as_text
 
@@ -180,7 +180,7 @@ class Conversing:
         return replace(reply, latency_ms=limit.elapsed * 1000, first_token_ms=first)
 
     def _say(self, program: Program, messages: Sequence[Message], values: TurnValues) -> None:
-        results = _results(messages)
+        results = last_results(messages)
         if not results:
             program.write(self._client.line(values))
         for result in results:
@@ -201,13 +201,3 @@ class Conversing:
             if hearing.asks:
                 break
         return first
-
-
-def _results(messages: Sequence[Message]) -> list[ToolResult]:
-    """The tool results that came last, in order."""
-    results: list[ToolResult] = []
-    for message in reversed(messages):
-        if not isinstance(message, ToolResult):
-            break
-        results.insert(0, message)
-    return results

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from agentest.config.fields import Section, has_valid_port, no_bool
 from agentest.sight import Sight
 from agentest.support.redact import secret_values, url_secrets
-from agentest.support.templates import check_names
+from agentest.support.templates import Template, check_names
 
 WAYS_OF_STATE = (
     "test it behind ADK's server (type: adk), which creates the session with it, or through a handler "
@@ -58,6 +58,9 @@ class AnyAgent(Section):
     if TYPE_CHECKING:
         type: str  # each type's own class says which
 
+    templated: ClassVar[tuple[str, ...]] = ()
+    """The keys whose texts have placeholders."""
+
     name: str = Field(default="agent", min_length=1)
     tool_visibility: Sight | None = None
     """How its tool calls come to be known; None: as its type says (`natural_sight`)."""
@@ -85,6 +88,15 @@ class AnyAgent(Section):
         """Placeholders beside PLACEHOLDERS: what these settings save on the way."""
         return ()
 
+    @model_validator(mode="after")
+    def _placeholders_stand_for_something(self) -> Self:
+        for key in self.templated:
+            try:
+                self.check_placeholders(getattr(self, key, None))
+            except ValueError as error:
+                raise ValueError(f"`{key}` {error}") from None
+        return self
+
     def check_placeholders(self, value: Any, families: tuple[str, ...] = FAMILIES) -> None:
         """Raise ValueError for a text with a placeholder that stands for nothing."""
         check_names(value, (*PLACEHOLDERS, *self.saved_names), families)
@@ -97,6 +109,12 @@ class AnyAgent(Section):
     @property
     def state_refusal(self) -> str | None:
         """How to have a session's state reach the agent, where it cannot as it is; None: it can."""
+        told = Template([getattr(self, key, None) for key in self.templated]).names
+        if any(name.partition(".")[0] in FAMILIES for name in told):
+            return None
+        if self.templated:
+            keys = " or ".join(f"`{key}`" for key in self.templated)
+            return f"write {{{{state.KEY}}}} into the agent's {keys}, {WAYS_OF_STATE}"
         return WAYS_OF_STATE
 
     @property

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from agentest.config.agents.base import AnyAgent
+from agentest.config.fields import PathText
 from agentest.sight import Sight
-from agentest.support.json_path import check_path
 from agentest.support.redact import secret_values
-from agentest.support.templates import Template, check_names
+from agentest.support.templates import check_names
 
-Path = Annotated[str, AfterValidator(check_path)]
-"""A JMESPath expression."""
 _OF_A_DIALOGUE = ("delta", "done", "tool_request", "tool_response")
 _OF_TOOLS = ("tool",)
 
 
 class CommandAgent(AnyAgent):
     """An agent that is started: a process for each turn, or (`input: jsonl`) for each conversation."""
+
+    templated: ClassVar[tuple[str, ...]] = ("command", "body", "env")
 
     type: Literal["command"]
     command: Annotated[list[str], Field(min_length=1)]
@@ -30,12 +30,12 @@ class CommandAgent(AnyAgent):
     """The JSON that goes in, a template. None: `{messages}` of `json`, `{message}` of `jsonl`."""
     env: dict[str, str] = Field(default_factory=dict)
     cwd: str | None = None
-    reply: Path | None = None
-    delta: Path | None = None
-    tool_calls: Path | None = None
-    error: Path | None = None
-    done: Path | None = None
-    tool_request: Path | None = None
+    reply: PathText | None = None
+    delta: PathText | None = None
+    tool_calls: PathText | None = None
+    error: PathText | None = None
+    done: PathText | None = None
+    tool_request: PathText | None = None
     tool_response: Any = None
 
     @property
@@ -56,13 +56,6 @@ class CommandAgent(AnyAgent):
         )
 
     @property
-    def state_refusal(self) -> str | None:
-        told = Template([self.command, self.body, self.env]).names
-        if any(name.partition(".")[0] == "state" for name in told):
-            return None
-        return "write {{state}} or {{state.KEY}} into the agent's `command`, `body` or `env`"
-
-    @property
     def secrets(self) -> list[str]:
         return [*secret_values(self.env), *super().secrets]
 
@@ -76,12 +69,7 @@ class CommandAgent(AnyAgent):
         return value
 
     @model_validator(mode="after")
-    def _placeholders_stand_for_something(self) -> Self:
-        for key in ("command", "body", "env"):
-            try:
-                self.check_placeholders(getattr(self, key))
-            except ValueError as error:
-                raise ValueError(f"`{key}` {error}") from None
+    def _response_has_the_answer(self) -> Self:
         try:
             check_names(self.tool_response, (), _OF_TOOLS)
         except ValueError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
@@ -20,6 +20,8 @@ IN_PROCESS = "http://localhost"
 
 class HttpAgent(AnyAgent):
     """What every agent over HTTP has."""
+
+    templated: ClassVar[tuple[str, ...]] = ("headers", "body")
 
     app: AsgiApp | None = None
     """An ASGI application that runs in this process and takes the requests, or its import path."""
@@ -70,16 +72,6 @@ class HttpAgent(AnyAgent):
             raise ValueError(
                 "`app` and `server` exclude each other: an `app` runs in this process, a `server` in its own"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _placeholders_stand_for_something(self) -> Self:
-        """In `headers`, and in `body` for the types that have one."""
-        for key in ("headers", "body"):
-            try:
-                self.check_placeholders(getattr(self, key, None))
-            except ValueError as error:
-                raise ValueError(f"`{key}` {error}") from None
         return self
 
     @field_validator("headers")

@@ -1,0 +1,1 @@
+"""Agents behind a WebSocket: one connection for each conversation."""

@@ -1,0 +1,167 @@
+"""An agent behind a WebSocket: what is sent and heard has the form that the configuration describes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+from agentest.agents.dialogue import Form, Hearing, last_results
+from agentest.agents.http.templates import without
+from agentest.agents.paths import text_of
+from agentest.agents.placeholders import TurnValues
+from agentest.agents.port import Agent, AgentReply, NoReply, Resources, TurnContext
+from agentest.agents.websocket.connecting import Connector
+from agentest.config.agents.websocket import WebSocketAgent
+from agentest.errors import AgentError
+from agentest.http.client import Client
+from agentest.http.websockets import NotText, SocketClosed, WebSocket
+from agentest.messages import Message
+from agentest.support.deadlines import TimeLimit
+from agentest.support.json_path import JsonPath
+from agentest.support.templates import Template
+
+
+def open_agent(_: str, config: WebSocketAgent, resources: Resources) -> WebSocketClient:
+    """The client of an agent behind a WebSocket."""
+    assert isinstance(resources.client, Client), "an `app` is refused with the configuration"
+    return WebSocketClient(config, Connector(config, resources.client), resources.timeout_s)
+
+
+class WebSocketClient:
+    """Opens conversations. Keeps nothing of any of them."""
+
+    def __init__(self, config: WebSocketAgent, connector: Connector, timeout_s: float) -> None:
+        self.name = config.name
+        self.config = config
+        self.connector = connector
+        self.timeout_s = timeout_s
+        self.form = Form.of(config)
+        self.session = None if config.session is None else JsonPath(config.session)
+        self.welcome = None if config.welcome is None else JsonPath(config.welcome)
+
+    async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
+        """One turn of a conversation that has no other. Raises NoReply."""
+        async with self.conversation() as conversation:
+            return await conversation.reply(messages, ctx)
+
+    def conversation(self) -> AbstractAsyncContextManager[Agent]:
+        """A connection of its own, made with the first message."""
+        return self._open()
+
+    @asynccontextmanager
+    async def _open(self) -> AsyncIterator[Agent]:
+        conversing = Conversing(self)
+        try:
+            yield conversing
+        finally:
+            await conversing.close()
+
+
+class Conversing:
+    """One conversation over one connection."""
+
+    def __init__(self, client: WebSocketClient) -> None:
+        self.name = client.name
+        self._client = client
+        self._socket: WebSocket | None = None
+        self._hearing: Hearing | None = None
+        self._session_id: str | None = None
+        self._retries = 0
+
+    async def close(self) -> None:
+        """Close the connection. Raises nothing."""
+        if self._socket is not None:
+            await self._socket.close()
+
+    async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
+        """The answer to a message or to tool results. Raises NoReply."""
+        hearing = self._hearing or Hearing(self._client.form, ctx.turn_index)
+        self._hearing = hearing
+        limit = TimeLimit(self._client.timeout_s)
+        try:
+            with limit:
+                first = await self._exchange(messages, ctx, hearing, limit)
+            reply = self._reply_of(hearing)
+        except TimeoutError:
+            raise self._no_reply(self._too_late(hearing), hearing) from None
+        except SocketClosed as error:
+            problem = f"the connection {error} before the turn was done; {hearing.what_came()}"
+            raise self._no_reply(problem, hearing) from None
+        except (AgentError, NotText) as error:
+            raise self._no_reply(str(error), hearing) from None
+        retries, self._retries = self._retries, 0
+        return replace(reply, latency_ms=limit.elapsed * 1000, first_token_ms=first, retries=retries)
+
+    def _reply_of(self, hearing: Hearing) -> AgentReply:
+        if not hearing.done:
+            return AgentReply(None, hearing.taken_requests(), observed=hearing.taken_calls())
+        self._hearing = None
+        return hearing.answer()
+
+    def _no_reply(self, problem: str, hearing: Hearing) -> NoReply:
+        return NoReply(f"{self._client.config.endpoint}: {problem}", self._retries, hearing.taken_calls())
+
+    def _too_late(self, hearing: Hearing) -> str:
+        done = "`done` is true" if self._client.config.done else "there is a `reply`"
+        seconds = f"{self._client.timeout_s:g} s (request_timeout_ms)"
+        return f"no message for which {done} within {seconds}; {hearing.what_came()}"
+
+    async def _exchange(
+        self, messages: Sequence[Message], ctx: TurnContext, hearing: Hearing, limit: TimeLimit
+    ) -> float | None:
+        """Say what there is to say and hear the answer; when its first text came, in ms."""
+        if self._socket is None:
+            values = TurnValues(messages, ctx)
+            self._socket, self._retries = await self._client.connector.connect(values, limit)
+            await self._be_welcomed(self._socket)
+        results = last_results(messages)
+        if results:
+            for result in results:
+                await self._socket.send(_written(self._client.form.response(result)))
+        else:
+            for text in self._socket.waiting():  # it came too early to answer what is said now
+                self._learn_session(_value(text))
+            await self._socket.send(self._said(messages, ctx))
+        return await self._hear(self._socket, hearing, limit)
+
+    async def _be_welcomed(self, socket: WebSocket) -> None:
+        while self._client.welcome is not None:
+            message = _value(await socket.next())
+            self._learn_session(message)
+            if self._client.welcome.holds(message):
+                return
+
+    def _said(self, messages: Sequence[Message], ctx: TurnContext) -> str:
+        known = {} if self._session_id is None else {"session_id": self._session_id}
+        unknown = {"session_id"} if self._client.session is not None and not known else set[str]()
+        body = Template(without(self._client.config.body, unknown))
+        return _written(body.filled(TurnValues(messages, ctx, known)))
+
+    async def _hear(self, socket: WebSocket, hearing: Hearing, limit: TimeLimit) -> float | None:
+        first: float | None = None
+        while not hearing.done and not hearing.asks:
+            message = _value(await socket.next())
+            self._learn_session(message)
+            if hearing.hear(message) and first is None:
+                first = limit.elapsed * 1000
+        return first
+
+    def _learn_session(self, message: Any) -> None:
+        if self._client.session is not None and self._session_id is None:
+            self._session_id = text_of(self._client.session.find(message)) or None
+
+
+def _written(message: Any) -> str:
+    """A message as it is sent: a text as it is, everything else as JSON."""
+    return message if isinstance(message, str) else json.dumps(message, ensure_ascii=False)
+
+
+def _value(text: str) -> Any:
+    """What a message holds: its JSON value, or the text itself."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text

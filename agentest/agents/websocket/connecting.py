@@ -1,0 +1,69 @@
+"""Connecting to an agent's WebSocket: again where that is safe, with what a refusal means."""
+
+from __future__ import annotations
+
+import aiohttp
+import anyio
+
+from agentest.agents.hints import hint
+from agentest.agents.http.requests import RequestTemplate
+from agentest.agents.placeholders import TurnValues
+from agentest.config.agents.websocket import WebSocketAgent
+from agentest.config.fields import check_headers
+from agentest.errors import AgentError, CannotSend
+from agentest.http.client import Client
+from agentest.http.guard import RefusedAddress
+from agentest.http.retries import CONNECTION_ERRORS, describe, pause_before_retry, was_refused
+from agentest.http.websockets import WebSocket
+from agentest.support.deadlines import TimeLimit
+
+_PLACE = "is the path that of the WebSocket?"
+_AGAIN = (429, 502, 503, 504)
+
+
+class Connector:
+    """Makes the connections of an agent."""
+
+    def __init__(self, config: WebSocketAgent, client: Client) -> None:
+        self._config = config
+        self._client = client
+        self._request = RequestTemplate(
+            endpoint=config.endpoint, method="GET", params={}, headers=config.headers, body=None
+        )
+
+    async def connect(self, values: TurnValues, limit: TimeLimit) -> tuple[WebSocket, int]:
+        """A connection, and how many attempts failed before. Raises AgentError, CannotSend."""
+        request = self._request.filled(values)
+        try:
+            headers = list(check_headers(dict(request.headers)).items())
+        except ValueError as error:
+            raise CannotSend(f"{request.url}: a header {error}") from None
+        for attempt in range(self._config.retries + 1):
+            try:
+                socket = await self._client.open_websocket(request.url, headers, self._config.subprotocols)
+                return socket, attempt
+            except RefusedAddress as error:
+                raise AgentError(str(error)) from None
+            except CONNECTION_ERRORS as error:
+                if attempt == self._config.retries or not _may_be_repeated(error):
+                    raise AgentError(_problem(request.url, error)) from None
+            with limit.paused():
+                await anyio.sleep(pause_before_retry(attempt + 1))
+        raise AssertionError("unreachable: the last attempt either connects or raises")
+
+
+def _may_be_repeated(error: BaseException) -> bool:
+    if isinstance(error, aiohttp.WSServerHandshakeError):
+        return error.status in _AGAIN
+    return was_refused(error)
+
+
+def _problem(url: str, error: BaseException) -> str:
+    if not isinstance(error, aiohttp.WSServerHandshakeError):
+        return f"{url}: {describe(error)}"
+    if error.status == 101:
+        return f"{url} answered with a handshake that is none: {error.message}"
+    if error.status == 200:
+        return f"{url} answered as a web page or an API does, and opened no WebSocket ({_PLACE})"
+    advice = hint(error.status, _PLACE)
+    return f"{url} opened no WebSocket, it answered {error.status}{f' ({advice})' if advice else ''}"

@@ -1,0 +1,72 @@
+"""What the configuration says of an agent behind a WebSocket."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal, Self
+
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+
+from agentest.config.agents.http import HttpAgent
+from agentest.config.fields import PathText, check_url
+from agentest.sight import Sight
+from agentest.support.templates import Template, check_names
+
+_SCHEMES = {"ws": "http", "wss": "https"}
+_OF_TOOLS = ("tool",)
+
+
+class WebSocketAgent(HttpAgent):
+    """An agent that is sent and sends messages over a WebSocket: one for each conversation."""
+
+    type: Literal["websocket"]
+    body: Any = Field(default="{{message}}", validate_default=True)
+    """What is sent for each message of the user, a template: a text as it is, everything else as JSON."""
+    subprotocols: list[str] = Field(default_factory=list)
+    welcome: PathText | None = None
+    """True for the message that the server sends first, and that is waited for before anything is sent."""
+    session: PathText | None = None
+    """Where a message has the server's own id of the session; None: the id is ours."""
+    reply: PathText | None = None
+    delta: PathText | None = None
+    done: PathText | None = None
+    tool_calls: PathText | None = None
+    error: PathText | None = None
+    tool_request: PathText | None = None
+    tool_response: Any = None
+
+    templated: ClassVar[tuple[str, ...]] = ("endpoint", "headers", "body")
+
+    @property
+    def natural_sight(self) -> Sight:
+        if self.tool_request is not None:
+            return Sight.RETURNED
+        return Sight.UNSEEN if self.tool_calls is None else Sight.REPORTED
+
+    @property
+    def ways_to_see(self) -> tuple[str, ...]:
+        return ("name where its messages tell of them (`tool_calls`, a JMESPath to {name, args, result})",)
+
+    @field_validator("endpoint")
+    @classmethod
+    def _http_url(cls, value: str, info: ValidationInfo) -> str:
+        if not value:
+            return super()._http_url(value, info)
+        scheme, _, rest = value.partition("://")
+        if scheme not in _SCHEMES:
+            raise ValueError(f"must start with ws:// or wss://, but is {value!r}")
+        check_url(f"{_SCHEMES[scheme]}://{rest.replace(' ', '')}")
+        return value
+
+    @model_validator(mode="after")
+    def _keys_go_together(self) -> Self:
+        if self.app is not None:
+            raise ValueError("`app` is for agents over plain HTTP; start this one by `server`")
+        if (self.tool_request is None) != (self.tool_response is None):
+            raise ValueError("`tool_request` and `tool_response` go together: what asks, and what answers")
+        if not Template([self.body, self.endpoint]).names & {"message", "messages"}:
+            raise ValueError('the agent would never hear the user: put "{{message}}" into `body`')
+        try:
+            check_names(self.tool_response, (), _OF_TOOLS)
+        except ValueError as error:
+            raise ValueError(f"`tool_response` {error}") from None
+        return self
