@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from agentest.config.agents.adk import AdkAgent as AdkAgent
     from agentest.config.agents.adk import AdkModuleAgent as AdkModuleAgent
+    from agentest.config.agents.anthropic_messages import AnthropicMessagesAgent as AnthropicMessagesAgent
     from agentest.config.agents.base import Server as Server
     from agentest.config.agents.chat_completions import AsgiAgent as AsgiAgent
     from agentest.config.agents.chat_completions import ChatCompletionsAgent as ChatCompletionsAgent
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "AdkAgent": "agents.adk",
     "AdkModuleAgent": "agents.adk",
+    "AnthropicMessagesAgent": "agents.anthropic_messages",
     "AsgiAgent": "agents.chat_completions",
     "ChatCompletionsAgent": "agents.chat_completions",
     "CommandAgent": "agents.command",

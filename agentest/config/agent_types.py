@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Union
 from pydantic import Discriminator, GetCoreSchemaHandler, Tag
 
 from agentest.config.agents.adk import AdkAgent, AdkModuleAgent
+from agentest.config.agents.anthropic_messages import AnthropicMessagesAgent
 from agentest.config.agents.base import AnyAgent
 from agentest.config.agents.chat_completions import AsgiAgent, ChatCompletionsAgent
 from agentest.config.agents.command import CommandAgent
@@ -57,6 +58,9 @@ AGENT_TYPES: dict[str, AgentType] = {
     "websocket": AgentType(settings=WebSocketAgent, client="agentest.agents.websocket.client"),
     "custom": AgentType(settings=CustomAgent, client="agentest.agents.python"),
     "responses": AgentType(settings=ResponsesAgent, client="agentest.agents.responses.client"),
+    "anthropic_messages": AgentType(
+        settings=AnthropicMessagesAgent, client="agentest.agents.anthropic_messages.client"
+    ),
 }
 
 

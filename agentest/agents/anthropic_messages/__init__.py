@@ -1,0 +1,1 @@
+"""Agents that speak Anthropic's Messages."""

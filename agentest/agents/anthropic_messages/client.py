@@ -1,0 +1,170 @@
+"""An agent that speaks Anthropic's Messages over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from agentest.agents.answers import read_body
+from agentest.agents.anthropic_messages.blocks import Block, read_blocks
+from agentest.agents.anthropic_messages.message import (
+    MESSAGES_PLACE,
+    PAUSED,
+    Received,
+    blocks_of,
+    made_so_far,
+    read_message,
+    usage_of,
+)
+from agentest.agents.anthropic_messages.stream import Assembly
+from agentest.agents.anthropic_messages.written import Written, as_received, merged, written
+from agentest.agents.http_sender import HttpAnswer, HttpSender
+from agentest.agents.ignored import Ignored
+from agentest.agents.placeholders import TurnValues
+from agentest.agents.port import Agent, AgentReply, NoReply, Resources, TurnContext
+from agentest.config.agents.anthropic_messages import AnthropicMessagesAgent
+from agentest.errors import AgentError
+from agentest.http.client import DirectResponse
+from agentest.messages import Message
+from agentest.support.templates import Template
+from agentest.transcript import Remark, Usage
+
+_VERSION = ("anthropic-version", "2023-06-01")
+_MAX_TOKENS = 4096
+"""What an answer may have where `body` does not say: the protocol wants a number in every request."""
+_MOST_PAUSES = 10
+
+
+def open_agent(_: str, config: AnthropicMessagesAgent, resources: Resources) -> MessagesClient:
+    """The client of an agent that speaks Anthropic's Messages."""
+    return MessagesClient(config, resources)
+
+
+class MessagesClient:
+    """Sends conversations to one endpoint. What belongs to a conversation is in what `conversation` opens."""
+
+    takes_attachments = True
+
+    def __init__(self, config: AnthropicMessagesAgent, resources: Resources) -> None:
+        self.name = config.name
+        self.ignored = Ignored(config.name, resources)
+        self._endpoint = config.endpoint
+        self._streaming = config.streaming
+        self._sender = HttpSender(
+            _with_version(config), resources.client, resources.timeout_s, MESSAGES_PLACE
+        )
+        self._body = Template(config.body)
+
+    @asynccontextmanager
+    async def conversation(self) -> AsyncIterator[Agent]:
+        """A conversation, which keeps the agent's blocks as they came."""
+        yield _Conversation(self)
+
+    async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
+        """The answer to a conversation of which nothing else is known. Raises NoReply, CannotSend."""
+        return await _Conversation(self).reply(messages, ctx)
+
+    async def ask(
+        self, messages: Sequence[Mapping[str, Any]], values: TurnValues, turn_index: int
+    ) -> HttpAnswer[Received]:
+        """The answer to a conversation. Raises NoReply, with the calls that were made until then."""
+        assembly = Assembly(self.ignored)
+        body = self._body.filled(values)
+        said = merged([*body.get("messages", []), *messages])
+        streamed = {"stream": True} if self._streaming else {}
+
+        async def read(response: DirectResponse) -> Received:
+            return await read_body(response, self._streaming, read_message, assembly.read)
+
+        try:
+            payload = {"max_tokens": _MAX_TOKENS, **body, **streamed, "messages": said}
+            return await self._sender.post(self._endpoint, payload, read, values=values)
+        except NoReply as error:
+            raise NoReply(str(error), error.retries, made_so_far(assembly.message(), turn_index)) from None
+
+
+@dataclass(slots=True)
+class _Answer:
+    """What the agent has answered in one round; more than one message where it paused."""
+
+    blocks: tuple[Block, ...] = ()
+    usage: Usage = field(default_factory=Usage)
+    latency_ms: float = 0.0
+    first_token_ms: float | None = None
+    retries: int = 0
+
+    def add(self, answered: HttpAnswer[Received]) -> None:
+        """Add a message. Raises AgentError for what is none."""
+        if self.first_token_ms is None and answered.first_token_ms is not None:
+            self.first_token_ms = self.latency_ms + answered.first_token_ms
+        self.latency_ms += answered.latency_ms
+        self.retries += answered.retries
+        self.usage += usage_of(answered.value)
+        self.blocks += blocks_of(answered.value)
+
+
+class _Conversation:
+    """One conversation with an agent."""
+
+    def __init__(self, client: MessagesClient) -> None:
+        self.name = client.name
+        self._client = client
+        self._said: list[Written] = []
+        """What was said, but for `body.messages`."""
+        self._known = 0
+        """How many of the turn loop's messages are in it."""
+
+    async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
+        """The agent's answer. Raises NoReply, CannotSend."""
+        self._said += written(messages[self._known :])
+        answer = await self._answer(TurnValues(messages, ctx), ctx.turn_index)
+        try:
+            heard = read_blocks(answer.blocks, ctx.turn_index, self._client.ignored)
+        except AgentError as error:
+            seen = made_so_far({"content": list(answer.blocks)}, ctx.turn_index)
+            raise NoReply(str(error), answer.retries, seen) from None
+        self._said.append(as_received(answer.blocks))
+        self._known = len(messages) + 1  # the reply will be the next of them
+        return AgentReply(
+            heard.reply,
+            heard.requests,
+            answer.usage,
+            answer.latency_ms,
+            answer.retries,
+            observed=heard.made,
+            remarks=tuple(Remark(self.name, text) for text in heard.remarks),
+            first_token_ms=answer.first_token_ms,
+        )
+
+    async def _answer(self, values: TurnValues, turn_index: int) -> _Answer:
+        """What the agent answers, in as many requests as it pauses."""
+        answer = _Answer()
+        for _ in range(_MOST_PAUSES + 1):
+            before = made_so_far({"content": list(answer.blocks)}, turn_index)
+            so_far = [as_received(answer.blocks)] if answer.blocks else []
+            try:
+                answered = await self._client.ask([*self._said, *so_far], values, turn_index)
+            except NoReply as error:
+                retries = answer.retries + error.retries
+                raise NoReply(str(error), retries, (*before, *error.observed)) from None
+            try:
+                answer.add(answered)
+            except AgentError as error:
+                seen = (*before, *made_so_far(answered.value, turn_index))
+                raise NoReply(str(error), answer.retries, seen) from None
+            if answered.value.get("stop_reason") != PAUSED:
+                return answer
+        raise NoReply(
+            f"the agent paused more than {_MOST_PAUSES} times (stop_reason: {PAUSED})",
+            answer.retries,
+            made_so_far({"content": list(answer.blocks)}, turn_index),
+        )
+
+
+def _with_version(config: AnthropicMessagesAgent) -> AnthropicMessagesAgent:
+    """The settings with the header that says which version of the protocol is spoken."""
+    if any(name.lower() == _VERSION[0] for name in config.headers):
+        return config
+    return config.model_copy(update={"headers": {**config.headers, _VERSION[0]: _VERSION[1]}})

@@ -1,0 +1,137 @@
+"""A message put together from the events of a stream."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from agentest.agents.answers import EventStream
+from agentest.agents.anthropic_messages.message import Received
+from agentest.agents.ignored import Ignored
+from agentest.agents.reading import read_event, shown
+from agentest.errors import AgentError
+
+_PIECES = {
+    "text_delta": "text",
+    "thinking_delta": "thinking",
+    "signature_delta": "signature",
+}
+"""Type of a delta → the key of it, and of its block, that it adds to."""
+
+
+class Assembly:
+    """The message so far, of one request: there even if the rest never comes."""
+
+    def __init__(self, ignored: Ignored) -> None:
+        self._ignored = ignored
+        self._head: dict[str, Any] = {}
+        self._blocks: dict[int, dict[str, Any]] = {}
+        self._inputs: dict[int, str] = {}
+        """Index of a block → the JSON text of its `input`."""
+
+    async def read(self, stream: EventStream) -> Received:
+        """The whole message. Raises AgentError for a stream that ends before it."""
+        received = False
+        async for event in stream:
+            data = event.data.strip()
+            if data and data != "[DONE]":
+                received = True
+                told = read_event(data)
+                if self._add(told, str(told.get("type") or event.name), stream):
+                    return self.message()
+        raise AgentError(
+            "the agent's stream was cut: it ended without message_stop"
+            + ("" if received else ", and without any data")
+        )
+
+    def message(self) -> Received:
+        """What has come."""
+        return {**self._head, "content": [self._block(index) for index in sorted(self._blocks)]}
+
+    def _add(self, event: Mapping[str, Any], kind: str, stream: EventStream) -> bool:
+        """Add an event; whether it was the last."""
+        match kind:
+            case "message_start":
+                self._head = _object(event, "message")
+            case "message_delta":
+                self._end(event)
+            case "content_block_start":
+                self._blocks[_index(event)] = _object(event, "content_block")
+            case "content_block_delta":
+                if self._grow(_index(event), _object(event, "delta")):
+                    stream.note_first_token()
+            case "message_stop":
+                return True
+            case "error":
+                self._head = {**self._head, "error": event.get("error") or dict(event)}
+                return True
+            case "content_block_stop" | "ping":
+                pass
+            case _:
+                return self._other(event, kind)
+        return False
+
+    def _other(self, event: Mapping[str, Any], kind: str) -> bool:
+        if event.get("error") and "type" not in event:
+            self._head = {**self._head, "error": event["error"]}
+            return True
+        self._ignored.count("event", kind)
+        return False
+
+    def _end(self, event: Mapping[str, Any]) -> None:
+        """Keep how the message ends; its tokens are told anew, and the later number counts."""
+        usage = {**_given(self._head.get("usage")), **_given(event.get("usage"))}
+        self._head = {**self._head, **_given(event.get("delta")), "usage": usage}
+
+    def _grow(self, index: int, delta: Mapping[str, Any]) -> bool:
+        """Add to a block; whether that was text."""
+        kind = delta.get("type")
+        if kind == "input_json_delta":
+            self._inputs[index] = self._inputs.get(index, "") + _text(delta.get("partial_json"))
+        elif isinstance(kind, str) and kind in _PIECES:
+            key = _PIECES[kind]
+            block = self._blocks.setdefault(index, {"type": key})
+            block[key] = _text(block.get(key)) + _text(delta.get(key))
+        elif kind == "citations_delta":
+            block = self._blocks.setdefault(index, {"type": "text", "text": ""})
+            block["citations"] = [*(block.get("citations") or []), delta.get("citation")]
+        else:
+            self._ignored.count("delta", kind)
+        return kind == "text_delta" and bool(delta.get("text"))
+
+    def _block(self, index: int) -> dict[str, Any]:
+        """A block with its `input`, an object; a text where it is no JSON."""
+        block = self._blocks[index]
+        if not self._inputs.get(index, "").strip():
+            return block
+        return {**block, "input": _parsed(self._inputs[index])}
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _index(event: Mapping[str, Any]) -> int:
+    index = event.get("index")
+    if not isinstance(index, int):
+        raise AgentError(f"an event of the agent's stream has no `index`: {shown(event)}")
+    return index
+
+
+def _object(event: Mapping[str, Any], key: str) -> dict[str, Any]:
+    value = event.get(key)
+    if not isinstance(value, Mapping):
+        raise AgentError(f"an event of the agent's stream has no `{key}`: {shown(event)}")
+    return dict(value)
+
+
+def _given(value: Any) -> dict[str, Any]:
+    return {k: v for k, v in value.items() if v is not None} if isinstance(value, Mapping) else {}
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""

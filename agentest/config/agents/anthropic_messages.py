@@ -1,0 +1,48 @@
+"""What the configuration says of agents that speak Anthropic's Messages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import Field, field_validator
+
+from agentest.config.agents.http import IN_PROCESS, HttpAgent
+from agentest.config.fields import check_json
+
+
+class AnthropicMessagesAgent(HttpAgent):
+    """An agent that speaks Anthropic's Messages over HTTP."""
+
+    type: Literal["anthropic_messages"]
+    body: dict[str, Any] = Field(default_factory=dict)
+
+    @property
+    def default_endpoint(self) -> str:
+        return f"{IN_PROCESS}/v1/messages"
+
+    def check_can_be_sent(self) -> None:
+        """Raise ValueError for a body that is not JSON."""
+        try:
+            check_json(self.body)
+        except ValueError as error:
+            raise ValueError(f"the body of {self.name!r} {error}") from None
+
+    @field_validator("body")
+    @classmethod
+    def _messages_are_a_list(cls, value: dict[str, Any]) -> dict[str, Any]:
+        messages = value.get("messages", [])
+        if not isinstance(messages, list) or not all(_is_message(m) for m in messages):
+            raise ValueError(
+                "`messages` is put before the conversation and must be a list of {role: user | assistant, "
+                "content}; what the system says goes into body.system"
+            )
+        return value
+
+
+def _is_message(value: Any) -> bool:
+    return (
+        isinstance(value, Mapping)
+        and value.get("role") in ("user", "assistant")
+        and isinstance(value.get("content"), str | list)
+    )
