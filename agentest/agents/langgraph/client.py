@@ -1,12 +1,16 @@
-"""A graph behind a LangGraph server: threads, `/runs/wait` and `/runs/stream`.
+"""A graph behind a LangGraph server: threads, runs, and the state after each.
 
-The graph runs its tools itself: calls are observed in its messages, mocks do not apply.
+The graph runs its tools itself: calls are observed in its messages, mocks do not apply. Runs are streamed
+even where nobody asked for tokens: the final state alone lacks what a graph has removed from it, and
+everything that graphs inside it, like the agents of a supervisor, keep to themselves.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from uuid import UUID
 
 from agentest.agents.answers import read_body
 from agentest.agents.http_sender import HttpAnswer, HttpSender
@@ -24,8 +28,15 @@ from agentest.support.json_path import JsonPath
 from agentest.support.templates import Values
 
 _LATE = "`langgraph dev` takes one run at a time: start it with --n-jobs-per-worker 20"
-_NO_GRAPH = (404, 422)
-"""How the server answers that has no such graph."""
+_REFUSED = (404, 405, 422)
+"""How a server answers that has no such graph, or no such address."""
+_NO_ADDRESS = (404, 405)
+
+
+@dataclass(frozen=True, slots=True)
+class _Refused:
+    status: int
+    problem: str
 
 
 def open_agent(_: str, config: LangGraphAgent, resources: Resources) -> LangGraphClient:
@@ -44,12 +55,14 @@ class LangGraphClient:
         self.approvals = config.approvals
         self.requests = Requests(config)
         self.ignored = Ignored(config.name, resources)
+        self._on_note = resources.on_note
         self._assistant = config.assistant_id
-        self._streaming = config.streaming
         self._root = config.endpoint.rstrip("/")
         self._sender = HttpSender(config, resources.client, resources.timeout_s, PLACE, _LATE)
         self.server = Server(self._root, config.name, self._sender)
-        self._stream = StreamReader(self.ignored.note)
+        self._reader = StreamReader(self.ignored.note)
+        self._streams: bool | None = None
+        """Whether the server streams runs; None: not known yet."""
 
     @asynccontextmanager
     async def conversation(self) -> AsyncIterator[GraphConversation]:
@@ -67,28 +80,55 @@ class LangGraphClient:
 
     async def run(self, thread: str, body: dict[str, object], values: Values) -> HttpAnswer[RunTold]:
         """What a run tells. Raises NoReply, and CannotSend where there is no such graph."""
-        url = f"{self._root}/threads/{thread}/runs/{'stream' if self._streaming else 'wait'}"
-        answered = await self._sender.post(url, body, self._read, _NO_GRAPH, values=values)
-        if isinstance(answered.value, RunTold):
-            return HttpAnswer(answered.value, answered.latency_ms, answered.retries, answered.first_token_ms)
-        graphs = await self.server.graphs(values)
-        named = body["assistant_id"]
-        if graphs and self._assistant and named not in graphs and not _is_uuid(named):
-            raise CannotSend(
-                f"the LangGraph server has no graph {named!r}: set assistant_id of agent {self.name!r} to "
-                f"one of {', '.join(graphs)} ({answered.value})"
-            )
-        raise NoReply(answered.value, answered.retries)
+        kind = "wait" if self._streams is False else "stream"
+        answer, told = await self._send(thread, kind, body, values)
+        if isinstance(told, _Refused) and told.status in _NO_ADDRESS and self._streams is None:
+            answer, told = await self._send(thread, "wait", body, values)
+            if isinstance(told, RunTold):
+                self._cannot_stream()
+        if isinstance(told, _Refused):
+            raise await self._refusal(told, answer.retries, body["assistant_id"], values)
+        self._streams = self._streams is not False
+        return HttpAnswer(told, answer.latency_ms, answer.retries, answer.first_token_ms)
 
-    async def _read(self, response: DirectResponse) -> RunTold | str:
+    async def _send(
+        self, thread: str, kind: str, body: dict[str, object], values: Values
+    ) -> tuple[HttpAnswer[RunTold | _Refused], RunTold | _Refused]:
+        url = f"{self._root}/threads/{thread}/runs/{kind}"
+        accept = {"accept": "text/event-stream"} if kind == "stream" else {}
+        sent = {k: v for k, v in body.items() if accept or not k.startswith("stream_")}
+        answer = await self._sender.post(url, sent, self._read, _REFUSED, values=values, headers=accept)
+        return answer, answer.value
+
+    def _cannot_stream(self) -> None:
+        if self._streams is None:
+            self._on_note(
+                f"agent {self.name!r}: its server has no /runs/stream, so only calls that its final state "
+                "shows are seen, and none of graphs inside"
+            )
+        self._streams = False
+
+    async def _refusal(self, told: _Refused, retries: int, graph: object, values: Values) -> Exception:
+        graphs = await self.server.graphs(values)
+        if not graphs or graph in graphs or _is_uuid(graph):
+            return NoReply(told.problem, retries)
+        return CannotSend(
+            f"the LangGraph server has no graph {graph!r}: set assistant_id of agent {self.name!r} to one of "
+            f"{', '.join(graphs)} ({told.problem})"
+        )
+
+    async def _read(self, response: DirectResponse) -> RunTold | _Refused:
         """What the run tells, or what is wrong with the request."""
-        if response.status_code in _NO_GRAPH:
-            return await self._sender.problem(response)
+        if response.status_code in _REFUSED:
+            return _Refused(response.status_code, await self._sender.problem(response))
         return await self._body(response)
 
     def _body(self, response: DirectResponse) -> Awaitable[RunTold]:
-        return read_body(response, self._streaming, read_answer, self._stream.read)
+        return read_body(response, True, read_answer, self._reader.read)
 
 
 def _is_uuid(value: object) -> bool:
-    return isinstance(value, str) and value.count("-") == 4
+    try:
+        return bool(UUID(str(value)))
+    except ValueError:
+        return False

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from agentest.agents.adk_server.replies import last_said
 from agentest.agents.langgraph.interrupts import answered, decided, question
-from agentest.agents.langgraph.messages import AI, HUMAN, Wire, calls_of, kind_of, usage_of
+from agentest.agents.langgraph.messages import AI, Wire, calls_of, kind_of, usage_of
 from agentest.agents.langgraph.requests import thread_of
-from agentest.agents.langgraph.runs import MESSAGES, RunTold, is_passing, state_messages
-from agentest.agents.langgraph.turns import Sent, is_sent, new_messages, place_of, remarks_of, reply_of
+from agentest.agents.langgraph.runs import MESSAGES, RunTold, state_messages
+from agentest.agents.langgraph.threads import ThreadState
+from agentest.agents.langgraph.turns import (
+    Sent,
+    after_user,
+    distinct,
+    merged,
+    new_in_state,
+    new_on_the_way,
+    remarks_of,
+    reply_of,
+)
 from agentest.agents.paths import nothing_found, text_of, where_text_is
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import AgentReply, NoReply, TurnContext
 from agentest.agents.reading import shown
-from agentest.errors import AgentError, CannotSend, SessionMismatch
+from agentest.errors import AgentError, SessionMismatch
 from agentest.messages import Message
 from agentest.transcript import ToolCall
 
@@ -37,19 +47,13 @@ class _Turn:
     sent: Sent | None
     """None where the user's message answers what the graph asks."""
     told: RunTold = field(default_factory=RunTold)
-    new: dict[str, Wire] = field(default_factory=dict)
+    """What the last run has told."""
+    on_the_way: list[Wire] = field(default_factory=list)
+    """What the nodes of all runs have added."""
+    state: ThreadState = field(default_factory=ThreadState)
     latency_ms: float = 0.0
     first_token_ms: float | None = None
     retries: int = 0
-
-    @property
-    def root(self) -> list[Wire]:
-        """The new messages of the graph itself, without those of graphs inside."""
-        own = state_messages(self.told.values)
-        if own is None or not self.told.told_state:
-            return [*self.new.values()]
-        ids = {message.get("id") for message in own}
-        return [m for m in self.new.values() if not m.get("id") or m["id"] in ids]
 
 
 class GraphConversation:
@@ -59,157 +63,166 @@ class GraphConversation:
         self.name = client.name
         self._client = client
         self._known: set[str] = set()
-        """Keys of messages of turns before."""
+        """Ids of messages of turns before."""
         self._asked: tuple[Wire, ...] = ()
         """Interrupts that the user's next message answers."""
-        self._pending: dict[str, ToolCall] = {}
-        """Calls that were told before they had a result, by id."""
+        self._told: set[str] = set()
+        """Ids of calls that were told before they had a result."""
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
         """The graph's answer to the last message of the user. Raises NoReply, SessionMismatch, CannotSend."""
-        values = TurnValues(messages, ctx)
-        said, assistant = last_said(messages), await self._client.assistant(values)
+        values, said = TurnValues(messages, ctx), last_said(messages)
+        assistant = await self._client.assistant(values)
         state = dict(ctx.session.state) if ctx.session and ctx.turn_index == 0 else {}
         sent = None if self._asked else Sent(id=str(uuid4()), text=said.text)
         turn = _Turn(thread_of(ctx.session_id), ctx.turn_index, values, sent)
+        requests = self._client.requests
         if sent is None:
-            own = self._client.requests.own_resume(values)
-            resume = answered(self._asked, said.text) if own is None else own
-            body = self._client.requests.answer(assistant, resume, values)
+            own = requests.own_resume(values)
+            body = requests.answer(
+                assistant, answered(self._asked, said.text) if own is None else own, values
+            )
         else:
-            body = self._client.requests.run(assistant, said, sent, state, values)
+            body = requests.run(assistant, said, sent, state, values)
+        await self._run(turn, body)
         for _ in range(_MOST_APPROVALS):
-            await self._run(turn, body)
             if not turn.told.interrupts or self._client.approvals == "ask":
                 break
             resume = decided(turn.told.interrupts, self._client.approvals == "approve")
-            body = self._client.requests.answer(assistant, resume, values)
-        else:
-            raise NoReply(f"the graph was interrupted more than {_MOST_APPROVALS} times in one turn")
-        await self._check_state(turn, state)
-        return replace(self._finished(turn), state_before=_state_before(ctx))
+            await self._run(turn, requests.answer(assistant, resume, values))
+        self._check_state(turn, requests.state_keys(state))
+        return self._finished(turn, _state_before(ctx))
 
     async def _run(self, turn: _Turn, body: dict[str, Any]) -> None:
-        """Run the graph once, and take what it tells."""
+        """Run the graph once, and take what it tells. Raises NoReply."""
         answer = await self._client.run(turn.thread, body, turn.values)
         if answer.first_token_ms is not None and turn.first_token_ms is None:
             turn.first_token_ms = turn.latency_ms + answer.first_token_ms
         turn.latency_ms += answer.latency_ms
         turn.retries += answer.retries
         turn.told = answer.value
-        await self._find_what_was_removed(turn)
-        turn.new |= new_messages(turn.told.messages, self._known, turn.sent)
+        turn.on_the_way += after_user(turn.told.messages, turn.sent)
         if turn.told.problem is not None:
-            raise NoReply(turn.told.problem, turn.retries, self._observed(turn))
-        await self._check_end(turn)
+            raise self._no_reply(turn, turn.told.problem)
+        if turn.told.values is None:
+            turn.state = await self._client.server.state(turn.thread, turn.values)
+            turn.told.values = turn.state.values
+        self._check_end(turn)
 
-    async def _find_what_was_removed(self, turn: _Turn) -> None:
-        """Ask the thread's history where a graph that trims or sums up has removed the user's message."""
-        told, sent = turn.told, turn.sent
-        if sent is None or not told.told_state or state_messages(told.values) is None:
+    def _no_reply(self, turn: _Turn, problem: str) -> NoReply:
+        try:
+            calls = self._calls(turn)
+        except AgentError:
+            calls = {}
+        return NoReply(problem, turn.retries, tuple(calls.values()))
+
+    def _check_end(self, turn: _Turn) -> None:
+        """Raise NoReply for a run that has not come to its end, as a stream may be cut between two events."""
+        told, rest = turn.told, turn.state.following
+        if told.interrupts or (told.ended and not rest):
             return
-        messages = [*told.messages.values()]
-        if place_of(messages, sent) is not None:
-            return
-        history = await self._client.server.history(turn.thread, turn.values)
-        if history and any(is_sent(message, sent) for message in history.values()):
-            told.messages = history | told.messages
-        elif any(kind_of(message) == HUMAN for message in messages):
-            raise CannotSend(
-                f"thread {turn.thread}: the user's message is not among the messages of the graph's state, "
-                "nor in the thread's history, so calls of this turn may have been removed unseen; set "
-                "streaming: true, which tells each message as it comes"
+        if told.stopped:
+            raise self._no_reply(
+                turn,
+                f"the graph stopped at a breakpoint before {', '.join(rest) or 'a node'}, without a question "
+                "(expected: its end, or an `interrupt()` that `approvals` answers)",
+            )
+        if rest:
+            raise self._no_reply(
+                turn, f"the agent's stream was cut: the graph goes on with {', '.join(rest)}"
+            )
+        if turn.state.error is not None and not self._looks_finished(turn):
+            raise self._no_reply(
+                turn,
+                "the agent's stream was cut: it ended without `event: end` and without a last message of "
+                f"the model, and {turn.state.error}",
             )
 
-    async def _check_end(self, turn: _Turn) -> None:
-        """Raise NoReply for a stream that may have been cut: it has no event that says that it has ended."""
-        told, messages = turn.told, turn.root
-        if told.ended or told.interrupts or _looks_finished(messages) or self._client.path:
-            return
-        state = await self._client.server.state(turn.thread, turn.values)
-        if state.get("next") != []:
-            raise NoReply(
-                "the agent's stream was cut: it ended before the graph did (expected: a last message of the "
-                f"model, `event: end` or an interrupt; last seen: {_last(messages)})",
-                turn.retries,
-                self._observed(turn),
-            )
+    def _looks_finished(self, turn: _Turn) -> bool:
+        messages = self._messages(turn)
+        return bool(messages) and kind_of(messages[-1]) == AI and not messages[-1].get("tool_calls")
 
-    async def _check_state(self, turn: _Turn, state: Mapping[str, Any]) -> None:
+    def _check_state(self, turn: _Turn, wanted: Sequence[str]) -> None:
         """Raise SessionMismatch where the graph has no place for what the scenario's session has.
 
         LangGraph drops such keys without a word.
         """
-        wanted = self._client.requests.state_keys(state)
-        if not any(key not in _mapping(turn.told.values) for key in wanted):
-            return
-        full = await self._client.server.state(turn.thread, turn.values)
-        missing = [key for key in wanted if key not in _mapping(full.get("values"))]
+        found = turn.told.values
+        missing = [key for key in wanted if isinstance(found, Mapping) and key not in found]
         if missing:
             raise SessionMismatch(
                 f"the state of the scenario's `session` has {missing[0]!r}, and that of the graph has no "
-                f"such key (it has {', '.join(_mapping(full.get('values'))) or 'none'}); take it out of the "
-                f"scenario, or place it by {{{{state.{missing[0]}}}}} in the agent's `body`"
+                f"such key (it has {', '.join(found)}); take it out of the scenario, or place it by "
+                f"{{{{state.{missing[0]}}}}} in the agent's `body`"
             )
 
-    def _observed(self, turn: _Turn) -> tuple[ToolCall, ...]:
-        """The calls of the turn. One that was told before its answer is not told again."""
-        calls = calls_of([*turn.new.values()], turn.index)
-        return tuple(call for key, call in calls if key not in self._pending)
+    def _root(self, turn: _Turn) -> list[Wire] | None:
+        """The turn's messages in the graph's own state; None where that has none."""
+        own = state_messages(turn.told.values)
+        return None if own is None else new_in_state(own, self._known, turn.sent)
 
-    def _finished(self, turn: _Turn) -> AgentReply:
+    def _messages(self, turn: _Turn) -> list[Wire]:
+        """All messages of the turn: those of the state, those removed from it, those of graphs inside."""
+        old = self._known | self._before(turn)
+        return merged(new_on_the_way(turn.on_the_way, old), self._root(turn) or ())
+
+    def _before(self, turn: _Turn) -> set[str]:
+        """Ids of the messages that were in the thread before the user's."""
+        own = state_messages(turn.told.values) or []
+        older = own[: len(own) - len(after_user(own, turn.sent))]
+        return {m["id"] for m in older if m.get("id")}
+
+    def _calls(self, turn: _Turn) -> dict[str, ToolCall]:
+        """The calls of the turn. One that was told before its answer is not told again."""
+        calls = calls_of(self._messages(turn), turn.index)
+        return {key: call for key, call in calls if key not in self._told}
+
+    def _finished(self, turn: _Turn, before: Mapping[str, Any] | None) -> AgentReply:
         """The reply; what belongs to this turn is old from now on."""
-        told, messages = turn.told, [*turn.new.values()]
+        values = turn.told.values
         try:
-            observed = self._observed(turn)
-            text, spoken = self._text(turn)
+            messages, calls = self._messages(turn), self._calls(turn)
+            text = self._text(turn, messages)
         except AgentError as error:
-            raise NoReply(str(error), turn.retries) from None
-        self._asked = tuple(told.interrupts)
-        self._known |= {key for key in told.messages.keys() | turn.new.keys() if not is_passing(key)}
-        self._pending |= {key: call for key, call in calls_of(messages, turn.index) if self._asked}
-        state = {k: v for k, v in told.values.items() if k != MESSAGES} if _mapping(told.values) else None
+            raise self._no_reply(turn, str(error)) from None
+        self._asked = tuple(turn.told.interrupts)
+        self._told |= calls.keys() if self._asked else set()
+        self._known |= {m["id"] for m in (*messages, *(state_messages(values) or ())) if m.get("id")}
+        messages = distinct(messages)
         return AgentReply(
             text,
             usage=usage_of(messages),
             latency_ms=turn.latency_ms,
             retries=turn.retries,
             model_calls=sum(kind_of(m) == AI for m in messages) or None,
-            observed=observed,
-            remarks=remarks_of(messages, spoken, self.name),
-            state=state,
+            observed=tuple(calls.values()),
+            remarks=remarks_of(messages, text, self.name),
+            state={k: v for k, v in values.items() if k != MESSAGES} if isinstance(values, Mapping) else None,
+            state_before=before,
+            state_error=turn.state.error,
             first_token_ms=turn.first_token_ms,
-            tells_calls=state_messages(told.values) is not None or bool(told.messages),
+            tells_calls=bool(messages) or state_messages(values) is not None,
         )
 
-    def _text(self, turn: _Turn) -> tuple[str | None, Wire | None]:
-        """The reply, and the message that it is. Raises AgentError."""
+    def _text(self, turn: _Turn, messages: Sequence[Wire]) -> str | None:
+        """The reply. Raises AgentError."""
         values, path = turn.told.values, self._client.path
         if turn.told.interrupts:
-            return question(turn.told.interrupts), None
+            return question(turn.told.interrupts)
         if path is not None:
             found = text_of(path.find(values))
             if found is None:
-                raise AgentError(nothing_found("reply", path, values))
-            return found, None
-        if not turn.told.messages and state_messages(values) is None:
+                raise AgentError(turn.state.error or nothing_found("reply", path, values))
+            return found
+        root = self._root(turn)
+        if root is None and not messages:
             raise AgentError(
-                "the graph's state has no `messages`: set `reply` to the path of the reply in it; "
+                turn.state.error
+                or "the graph's state has no `messages`: set `reply` to the path of the reply in it; "
                 f"{where_text_is(values)}: {shown(values)}"
             )
-        return reply_of(turn.root, self._client.ignored.note)
-
-
-def _looks_finished(messages: Sequence[Wire]) -> bool:
-    return bool(messages) and kind_of(messages[-1]) == AI and not messages[-1].get("tool_calls")
-
-
-def _last(messages: Sequence[Wire]) -> str:
-    return shown(messages[-1]) if messages else "none"
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
+        text, _ = reply_of(messages if root is None else root, self._client.ignored.note)
+        return text
 
 
 def _state_before(ctx: TurnContext) -> Mapping[str, Any] | None:

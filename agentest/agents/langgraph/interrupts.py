@@ -1,13 +1,14 @@
 """What a graph asks while it is interrupted, and how it is answered.
 
-Three forms are known: langchain's `HumanInTheLoopMiddleware` (`action_requests`, answered by `decisions`),
+Three forms are known: langchain's `HumanInTheLoopMiddleware` (`action_requests`, answered by `decisions`; or
+`tool_approval`, answered by one decision),
 the older agent inbox (`action_request`, answered by `{type, args}`), and a plain `interrupt(value)`, which
 gets true or false, or the user's words.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from agentest.agents.approvals import is_approval
@@ -15,7 +16,8 @@ from agentest.agents.langgraph.messages import Wire
 from agentest.agents.reading import shown
 
 _QUESTIONS = ("question", "message", "description", "text", "prompt", "query", "instruction", "title")
-_REFUSED = "The user refused."
+_REFUSED, _AGREED = "The user refused.", "The user agreed."
+_ANY = ("approve", "reject")
 
 
 def question(interrupts: Sequence[Wire]) -> str:
@@ -58,22 +60,43 @@ def _resume(interrupts: Sequence[Wire], approved: bool, words: str | None) -> An
     """One answer alone stands for itself, several go by the ids of what they answer."""
     answers = [_answer(interrupt.get("value"), approved, words) for interrupt in interrupts]
     ids = [interrupt.get("id", interrupt.get("interrupt_id")) for interrupt in interrupts]
-    if len(answers) == 1 or not all(ids):
+    by_id = len(answers) > 1 or _is_one_call(interrupts[0].get("value"))
+    if not by_id or not all(ids):
         return answers[0]
     return dict(zip(ids, answers, strict=True))
 
 
 def _answer(value: Any, approved: bool, words: str | None) -> Any:
     if isinstance(value, Mapping) and isinstance(value.get("action_requests"), list):
-        return {"decisions": [_decision(approved, words) for _ in value["action_requests"]]}
+        allowed = _allowed(value.get("review_configs"), len(value["action_requests"]))
+        return {"decisions": [_decision(kinds, approved, words) for kinds in allowed]}
+    if _is_one_call(value):
+        return _decision(_ANY, approved, words)
     items = value if isinstance(value, list) else [value]
     if items and all(isinstance(item, Mapping) and "action_request" in item for item in items):
         return [_inbox(item, approved, words) for item in items]
     return approved if words is None else words
 
 
-def _decision(approved: bool, words: str | None) -> dict[str, Any]:
-    return {"type": "approve"} if approved else {"type": "reject", "message": words or _REFUSED}
+def _is_one_call(value: Any) -> bool:
+    """Whether an interrupt is about one call, as the middleware asks in its mode `per_call`."""
+    return isinstance(value, Mapping) and value.get("type") == "tool_approval"
+
+
+def _allowed(configs: Any, number: int) -> list[Container[str]]:
+    """The kinds of decision that are allowed for each request."""
+    found = configs if isinstance(configs, list) else []
+    kinds = [c.get("allowed_decisions") if isinstance(c, Mapping) else None for c in found]
+    return [kinds[i] if i < len(kinds) and isinstance(kinds[i], list) else _ANY for i in range(number)]
+
+
+def _decision(allowed: Container[str], approved: bool, words: str | None) -> dict[str, Any]:
+    if approved and "approve" in allowed:
+        return {"type": "approve"}
+    said = words or (_AGREED if approved else _REFUSED)
+    if "respond" in allowed and (approved or "reject" not in allowed):
+        return {"type": "respond", "message": said}  # a tool whose answer is what the user says
+    return {"type": "reject", "message": said}
 
 
 def _inbox(item: Wire, approved: bool, words: str | None) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from agentest.config.agents.langgraph import LangGraphAgent
 from agentest.messages import UserText
 from agentest.support.templates import Template, Values
 
-_STREAM = {"stream_mode": ["values", "updates", "messages-tuple"], "stream_subgraphs": True}
+_TOKENS = "messages-tuple"
 _MESSAGE = {"message", "messages"}
 
 
@@ -32,7 +32,8 @@ class Requests:
         self._input = Template(body.pop("input", {}))
         self._resume = Template(body.pop("command", None))
         self._body = Template(body)
-        self._streamed = _STREAM if config.streaming else {}
+        modes = ["updates", _TOKENS] if config.streaming else ["updates"]
+        self._streamed = {"stream_mode": modes, "stream_subgraphs": True}
         self._placed = Template([config.body, config.headers]).names
         self._adds_message = not ("messages" in config.body.get("input", {}) or self._input.names & _MESSAGE)
 

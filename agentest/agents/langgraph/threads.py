@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import anyio
 
 from agentest.agents.answers import read_body
 from agentest.agents.http_sender import HttpSender
-from agentest.agents.langgraph.messages import Wire, is_message
-from agentest.agents.langgraph.runs import PLACE, key_of, state_messages
+from agentest.agents.langgraph.runs import PLACE
 from agentest.agents.port import NoReply
-from agentest.agents.reading import read_json
+from agentest.agents.reading import read_json, shown
 from agentest.errors import CannotSend, HeldUp
 from agentest.http.client import DirectResponse
 from agentest.support.templates import Values
 
 _MOST = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadState:
+    """A thread after a run; `error` says why it is not known."""
+
+    values: Any = None
+    following: tuple[str, ...] = ()
+    """The nodes that are still to be run."""
+    error: str | None = None
 
 
 class Server:
@@ -61,30 +71,22 @@ class Server:
         names = [a.get("graph_id") for a in assistants if isinstance(a, Mapping)]
         return list(dict.fromkeys(name for name in names if isinstance(name, str)))
 
-    async def history(self, thread: str, values: Values) -> dict[str, Wire] | None:
-        """All messages that a thread's states have had, by key, in order; None where it does not tell."""
-        url = f"{self._root}/threads/{thread}/history"
+    async def state(self, thread: str, values: Values) -> ThreadState:
+        """A thread's state. Never raises: that it cannot be read is not the agent's failure."""
+        url = f"{self._root}/threads/{thread}/state"
         try:
-            found = (await self._sender.post(url, {"limit": _MOST}, _read_json, values=values)).value
-        except (NoReply, HeldUp):
-            return None
-        states = [s.get("values") for s in reversed(found) if isinstance(s, Mapping)] if found else []
-        return {
-            key_of(message, f"#{index}"): message
-            for state in states
-            for index, message in enumerate(state_messages(state) or ())
-            if is_message(message)
-        }
-
-    async def state(self, thread: str, values: Values) -> Mapping[str, Any]:
-        """A thread's state, with `values` and `next` (what is still to be done); empty if it is not told."""
-        try:
-            found = (
-                await self._sender.get(f"{self._root}/threads/{thread}/state", _read_json, values=values)
-            ).value
-        except (NoReply, HeldUp):
-            return {}
-        return found if isinstance(found, Mapping) else {}
+            found = (await self._sender.get(url, _read_json, values=values)).value
+        except (NoReply, CannotSend, HeldUp) as error:
+            return ThreadState(
+                error=f"the thread's state could not be read: {str(error).replace(thread, '<thread>')}"
+            )
+        if not isinstance(found, Mapping) or "values" not in found:
+            return ThreadState(error=f"{self._root} answered no state of a thread, but: {shown(found)}")
+        following = found.get("next")
+        return ThreadState(
+            values=found["values"],
+            following=tuple(map(str, following)) if isinstance(following, list) else (),
+        )
 
 
 async def _read_json(response: DirectResponse) -> Any:

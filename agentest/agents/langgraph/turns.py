@@ -1,8 +1,8 @@
-"""Which messages of a thread belong to a turn, and what they say."""
+"""Which messages belong to a turn, and what they say."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,28 +18,52 @@ class Sent:
     text: str
 
 
-def is_sent(message: Wire, sent: Sent) -> bool:
-    return kind_of(message) == HUMAN and message.get("id") == sent.id
-
-
-def place_of(messages: Sequence[Wire], sent: Sent) -> int | None:
-    """Where the user's message stands; None where it is not there (any more).
+def after_user(messages: Sequence[Wire], sent: Sent | None) -> Sequence[Wire]:
+    """What follows the user's message; everything where that is not there (any more).
 
     Not every graph keeps the ids of messages: the last of a user with this text will do.
     """
-    for index, message in enumerate(messages):
-        if is_sent(message, sent):
-            return index
     users = [index for index, message in enumerate(messages) if kind_of(message) == HUMAN]
-    return users[-1] if users and text_of(messages[users[-1]]).strip() == sent.text.strip() else None
+    for index in reversed(users) if sent else ():
+        if messages[index].get("id") == sent.id:  # type: ignore[union-attr]
+            return messages[index + 1 :]
+    if sent and users and text_of(messages[users[-1]]).strip() == sent.text.strip():
+        return messages[users[-1] + 1 :]
+    return messages
 
 
-def new_messages(messages: Mapping[str, Wire], known: Container[str], sent: Sent | None) -> dict[str, Wire]:
-    """What the agent and its tools have added since the user's message, by key."""
-    place = place_of([*messages.values()], sent) if sent else None
-    start = 0 if place is None else place + 1
-    later = [*messages.items()][start:]
-    return {key: m for key, m in later if key not in known and kind_of(m) in (AI, TOOL)}
+def new_in_state(messages: Sequence[Wire], known: Container[str], sent: Sent | None) -> list[Wire]:
+    """What a graph's state holds of this turn: what follows the user's message, and is not older.
+
+    Messages without ids cannot be told from older ones where the user's is missing: those after the last
+    message of any user are taken then.
+    """
+    later = after_user(messages, sent)
+    if len(later) == len(messages) and not all(m.get("id") for m in messages):
+        last = max((i for i, m in enumerate(messages) if kind_of(m) == HUMAN), default=-1)
+        later = messages[last + 1 :]
+    return [m for m in later if _is_said(m) and m.get("id") not in known]
+
+
+def new_on_the_way(told: Iterable[Wire], known: Container[str]) -> list[Wire]:
+    """What nodes have added in this turn, each message once, in its latest form."""
+    named: dict[str, Wire] = {}
+    for number, message in enumerate(told):
+        if _is_said(message) and message.get("id") not in known:
+            named[message.get("id") or f"#{number}"] = message
+    return [*named.values()]
+
+
+def merged(told: Sequence[Wire], state: Sequence[Wire]) -> list[Wire]:
+    """Messages of both in order. What was told without an id has one in the state: the calls alone count."""
+    if not told:
+        return [*state]
+    ids = {m.get("id") for m in told}
+    return [*told, *(m for m in state if not m.get("id") or m["id"] not in ids)]
+
+
+def _is_said(message: Wire) -> bool:
+    return kind_of(message) in (AI, TOOL)
 
 
 def reply_of(messages: Sequence[Wire], on_unknown: OnUnknown) -> tuple[str | None, Wire | None]:
@@ -49,7 +73,7 @@ def reply_of(messages: Sequence[Wire], on_unknown: OnUnknown) -> tuple[str | Non
     ends the turn by itself (`return_direct`).
     """
     spoken = [m for m in messages if kind_of(m) == AI and text_of(m, on_unknown).strip()]
-    if messages and spoken and spoken[-1] is messages[-1]:
+    if spoken and spoken[-1] is messages[-1]:
         return text_of(spoken[-1]), spoken[-1]
     final = [m for m in spoken if not m.get("tool_calls")]
     if final:
@@ -59,13 +83,12 @@ def reply_of(messages: Sequence[Wire], on_unknown: OnUnknown) -> tuple[str | Non
     return None, None
 
 
-def remarks_of(messages: Sequence[Wire], reply: Wire | None, agent: str) -> tuple[Remark, ...]:
+def remarks_of(messages: Sequence[Wire], reply: str | None, agent: str) -> tuple[Remark, ...]:
     """What was said on the way to the reply."""
-    return tuple(
-        Remark(_author(m, agent), text_of(m))
-        for m in messages
-        if kind_of(m) == AI and m is not reply and text_of(m).strip()
-    )
+    said = [
+        Remark(_author(m, agent), text_of(m)) for m in messages if kind_of(m) == AI and text_of(m).strip()
+    ]
+    return tuple(remark for remark in dict.fromkeys(said) if remark.text != reply)
 
 
 def _author(message: Wire, agent: str) -> str:
