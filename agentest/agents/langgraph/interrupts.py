@@ -17,7 +17,7 @@ from agentest.agents.reading import shown
 
 _QUESTIONS = ("question", "message", "description", "text", "prompt", "query", "instruction", "title")
 _REFUSED, _AGREED = "The user refused.", "The user agreed."
-_ANY = ("approve", "reject")
+_ANY: Container[str] = ("approve", "reject")
 
 
 def question(interrupts: Sequence[Wire]) -> str:
@@ -86,8 +86,12 @@ def _is_one_call(value: Any) -> bool:
 def _allowed(configs: Any, number: int) -> list[Container[str]]:
     """The kinds of decision that are allowed for each request."""
     found = configs if isinstance(configs, list) else []
-    kinds = [c.get("allowed_decisions") if isinstance(c, Mapping) else None for c in found]
-    return [kinds[i] if i < len(kinds) and isinstance(kinds[i], list) else _ANY for i in range(number)]
+    return [*map(_allowed_by, found), *[_ANY] * number][:number]
+
+
+def _allowed_by(config: Any) -> Container[str]:
+    allowed = config.get("allowed_decisions") if isinstance(config, Mapping) else None
+    return allowed if isinstance(allowed, list) else _ANY
 
 
 def _decision(allowed: Container[str], approved: bool, words: str | None) -> dict[str, Any]:

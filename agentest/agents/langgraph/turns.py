@@ -62,6 +62,11 @@ def merged(told: Sequence[Wire], state: Sequence[Wire]) -> list[Wire]:
     return [*told, *(m for m in state if not m.get("id") or m["id"] not in ids)]
 
 
+def distinct(messages: Sequence[Wire]) -> Sequence[Wire]:
+    """Each message once: those with ids, where there are any, as the others come again with one."""
+    return [m for m in messages if m.get("id")] or messages
+
+
 def _is_said(message: Wire) -> bool:
     return kind_of(message) in (AI, TOOL)
 
@@ -85,10 +90,10 @@ def reply_of(messages: Sequence[Wire], on_unknown: OnUnknown) -> tuple[str | Non
 
 def remarks_of(messages: Sequence[Wire], reply: str | None, agent: str) -> tuple[Remark, ...]:
     """What was said on the way to the reply."""
-    said = [
-        Remark(_author(m, agent), text_of(m)) for m in messages if kind_of(m) == AI and text_of(m).strip()
-    ]
-    return tuple(remark for remark in dict.fromkeys(said) if remark.text != reply)
+    spoken = [m for m in messages if kind_of(m) == AI and text_of(m).strip()]
+    said = [Remark(_author(m, agent), text_of(m)) for m in spoken]
+    last = max((i for i, remark in enumerate(said) if remark.text == reply), default=len(said))
+    return (*said[:last], *said[last + 1 :])
 
 
 def _author(message: Wire, agent: str) -> str:
