@@ -41,16 +41,6 @@ def cannot_be_seen(agent: str) -> str:
     return f"calls of agent {agent!r} cannot be seen"
 
 
-def ways_to_see(agent: str) -> str:
-    """What to say where something that an unseen agent did should have been judged."""
-    return (
-        f"{cannot_be_seen(agent)} (tool_visibility: unseen). To see them, let the agent hand them to the "
-        "caller (tool_visibility: returned), test it through a handler that makes them by ctx.resolve_tool "
-        "(type: custom), or behind ADK's server, which reports them (type: adk). Otherwise leave out what "
-        "judges calls"
-    )
-
-
 STATE_TOLD_BY = (
     "a google-adk agent does (type: adk, behind its server; adk_module, in this process), and a handler can "
     "by ctx.record_state (type: custom)"

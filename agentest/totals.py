@@ -29,7 +29,14 @@ def totals_of(conversations: Sequence[ConversationResult]) -> Totals:
         slowest=_slowest(conversations),
         time=sum((result.time for result in conversations), TimeSpent()),
         unanswered=dict(Counter(c.name for turn in started for c in turn.tool_calls if unanswered(c))),
+        told_turns=sum(turn.tells_calls for turn in turns),
+        held_without_calls=any(map(_held_without_calls, conversations)),
     )
+
+
+def _held_without_calls(result: ConversationResult) -> bool:
+    trajectories = (result.trajectory, *(turn.trajectory for turn in result.turns))
+    return any(trajectory is not None and trajectory.without_calls for trajectory in trajectories)
 
 
 def _slowest(conversations: Sequence[ConversationResult]) -> tuple[SlowTurn, ...]:

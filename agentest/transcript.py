@@ -177,6 +177,8 @@ class Turn:
     """How often the agent asked its model; None: it does not tell."""
     first_token_ms: float | None = None
     """From the first request to the first piece of text, counted as `latency_ms`; None: not streamed."""
+    tells_calls: bool = False
+    """Whether its answers showed that the agent tells of all its calls, where its type does not say so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,6 +269,11 @@ class Conversation:
         """All calls in order, those of a turn that never closed included."""
         closed = tuple(call for turn in self.turns for call in turn.tool_calls)
         return closed + (self.unfinished.tool_calls if self.unfinished else ())
+
+    @property
+    def tells_calls(self) -> bool:
+        """Whether every turn showed that the agent tells of all its calls, though its type says otherwise."""
+        return bool(self.turns) and not self.unfinished and all(turn.tells_calls for turn in self.turns)
 
     @property
     def started_turns(self) -> int:

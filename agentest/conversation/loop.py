@@ -65,6 +65,7 @@ class _Progress:
     state: Mapping[str, Any] | None = None
     state_error: str | None = None
     first_token_ms: float | None = None
+    tells_calls: bool = False
 
     def count_retries(self, retries: int) -> None:
         self.retries += retries
@@ -105,6 +106,7 @@ class _Progress:
             self.attachments,
             self.model_calls,
             self.first_token_ms,
+            self.tells_calls,
         )
 
     def unfinished(self, calls: tuple[ToolCall, ...]) -> UnfinishedTurn:
@@ -277,6 +279,7 @@ class TurnLoop:
         if self._initial_state is None:
             self._initial_state = reply.state_before
         turn.note_times(reply)
+        turn.tells_calls = turn.tells_calls or reply.tells_calls
         turn.usage += reply.usage + recorded
         if reply.model_calls is not None:
             turn.model_calls = (turn.model_calls or 0) + reply.model_calls

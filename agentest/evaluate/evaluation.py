@@ -31,8 +31,8 @@ from agentest.results import (
     Unscored,
 )
 from agentest.scenarios.definition import Scenario
-from agentest.scenarios.expectations import Expect, Trajectory
-from agentest.transcript import Blame, Conversation, Failure, ToolCall, Turn
+from agentest.scenarios.expectations import Expect
+from agentest.transcript import Blame, Conversation, Failure, Turn
 
 Asking = Callable[[], Awaitable[Mapping[str, MetricResult]]]
 Pending = dict[tuple[str, ...], Asking]
@@ -56,7 +56,8 @@ class ScenarioEvaluator:
     blind: str | None = None
     """Why the agent's tool calls cannot be seen, and what to do about it; None: they can.
 
-    Then whatever would judge calls is unscored: neither a ban that was broken nor one that was kept is known.
+    Then whatever would judge calls is unscored, unless calls that were seen all the same break it, or the
+    agent's answers show that it tells of all of them.
     """
     agent: str = ""
     """The agent's name, for what cannot be seen of it."""
@@ -73,7 +74,9 @@ class ScenarioEvaluator:
         return TurnEvaluation(
             turn_index=turn.turn_index,
             metrics=await self._gather(self._turn_metrics(turns, conversation)),
-            trajectory=await self._matched(scripted.trajectory, turn.tool_calls, 1)
+            trajectory=await matched_trajectory(
+                scripted.trajectory, turn.tool_calls, 1, blind=self._blind(turn.tells_calls)
+            )
             if scripted and scripted.trajectory
             else None,
             checks=await self._checks(scripted.expect, turn) if scripted and scripted.expect else (),
@@ -91,6 +94,7 @@ class ScenarioEvaluator:
         if conversation.failure or not conversation.turns:
             return {}
         grades: dict[str, Graded] = {}
+        blind = self._blind(conversation.tells_calls)
 
         async def grade(grader: Grader) -> None:
             key, model = CallKey("judge", self.scope, number, metric=grader.name), self._asked_by(grader)
@@ -98,8 +102,8 @@ class ScenarioEvaluator:
 
         async with anyio.create_task_group() as tasks:
             for grader in self.graders:
-                if self.blind and grader.name in ABOUT_CALLS:
-                    grades[grader.name] = Graded(whole=Unscored(self.blind))
+                if blind and grader.name in ABOUT_CALLS:
+                    grades[grader.name] = Graded(whole=Unscored(blind))
                 else:
                     tasks.start_soon(grade, grader)
         return {
@@ -118,11 +122,12 @@ class ScenarioEvaluator:
         if self.scenario.trajectory is None or conversation.shortened:
             return None
         failure = conversation.failure
-        return await self._matched(
+        return await matched_trajectory(
             self.scenario.trajectory,
             conversation.tool_calls,
             conversation.started_turns,
             complete=failure is None or failure.blame is Blame.AGENT,
+            blind=self._blind(conversation.tells_calls),
         )
 
     async def final_state(self, conversation: Conversation) -> tuple[CheckResult, ...]:
@@ -135,15 +140,9 @@ class ScenarioEvaluator:
     async def _checks(self, expect: Expect, turn: Turn) -> tuple[CheckResult, ...]:
         return await checked_reply(expect, turn) + await checked_session(expect, turn, self.agent)
 
-    async def _matched(
-        self, spec: Trajectory, calls: Sequence[ToolCall], turns: int, *, complete: bool = True
-    ) -> TrajectoryResult | None:
-        if self.blind is None or not spec.about_calls:
-            return await matched_trajectory(spec, calls, turns, complete=complete)
-        rest = await matched_trajectory(spec.without_calls, (), turns)
-        if rest and not rest.matched:
-            return rest
-        return TrajectoryResult(matched=False, summary=self.blind, error=self.blind)
+    def _blind(self, tells_calls: bool) -> str | None:
+        """Why calls cannot be seen where the answers themselves did or did not show that they are told."""
+        return None if tells_calls else self.blind
 
     def _judged(self, level: MetricLevel) -> list[str]:
         """The built-in metrics of this level, none where the scenario gives a judge no goal to judge by."""
@@ -162,19 +161,20 @@ class ScenarioEvaluator:
             history=tuple(turns[:-1]),
             turn_index=turn.turn_index,
         )
-        calls_known = turn.tool_calls and not self.blind
+        blind = self._blind(turn.tells_calls)
+        calls_known = turn.tool_calls and not blind
         names = [name for name in self._judged(MetricLevel.TURN) if calls_known or name not in ABOUT_CALLS]
         pending = self._built_in(names, turn_context(turn_input) if self.judge and names else "", key)
         for metric in self.custom:
             if not isinstance(metric, ConversationMetric):
                 pending[metric.name,] = self._custom(metric, turn_input, key)
-        return pending | self._unseen_calls()
+        return pending | self._unseen_calls(blind)
 
-    def _unseen_calls(self) -> Pending:
+    def _unseen_calls(self, blind: str | None) -> Pending:
         """The metrics of tool calls where they would be judged, but calls cannot be seen."""
-        if not self.blind or not self.judge:
+        if not blind or not self.judge:
             return {}
-        result = Unscored(self.blind) if self.metrics_named else Skipped(self.blind)
+        result = Unscored(blind) if self.metrics_named else Skipped(blind)
         names = [name for name in self._judged(MetricLevel.TURN) if name in ABOUT_CALLS]
         return {(name,): _answering({name: result}) for name in names}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -26,10 +26,11 @@ async def matched_trajectory(
     turns: int,
     *,
     complete: bool = True,
+    blind: str | None = None,
     timeout_s: float = _TIMEOUT_S,
 ) -> TrajectoryResult | None:
     """`match_trajectory`, in a thread where functions and matchers of the user decide: they may hang."""
-    match = partial(match_trajectory, spec, calls, turns, complete=complete)
+    match = partial(match_trajectory, spec, calls, turns, complete=complete, blind=blind)
     if all(is_plain(expected.args) for expected in (*(spec.expected or ()), *spec.forbidden)):
         return match()
     limit = TimeLimit(timeout_s)
@@ -42,7 +43,12 @@ async def matched_trajectory(
 
 
 def match_trajectory(
-    spec: Trajectory, calls: Sequence[ToolCall], turns: int, *, complete: bool = True
+    spec: Trajectory,
+    calls: Sequence[ToolCall],
+    turns: int,
+    *,
+    complete: bool = True,
+    blind: str | None = None,
 ) -> TrajectoryResult | None:
     """Whether the calls are as the trajectory says.
 
@@ -50,17 +56,24 @@ def match_trajectory(
         turns: number of turns, for `max_turns`.
         complete: False when something other than the agent cut the conversation short. Then only what no
             later call could mend counts (forbidden calls, exceeded limits); None: nothing can be said.
+        blind: why there may be calls that nobody saw. Then those that were seen can let the trajectory fail,
+            by what no further call could mend; what they cannot decide is told by this `error`.
     """
     if not complete:
         spec = replace(spec, expected=None)
     expected = None if spec.expected is None else _Table.of(spec.expected, calls)
     banned = _Table.of(spec.forbidden, calls)
     # A call that cannot be decided is first taken for what the trajectory wants.
-    findings = _Findings.of(spec, expected and expected.decided(True), banned.decided(False), turns)
+    compare = _compare_some if blind else _compare
+    findings = _Findings.of(spec, expected and expected.decided(True), banned.decided(False), turns, compare)
     if not findings.problems and not complete:
         return None
+    # Nobody can say that there were no calls.
+    sides = _sides(spec, calls) if spec.about_calls and (calls or not blind) else {}
+    if not findings.problems and blind and spec.about_calls:
+        return TrajectoryResult(matched=False, summary=blind, error=blind, **sides)
     if not findings.problems:
-        worst = _Findings.of(spec, expected and expected.decided(False), banned.decided(True), turns)
+        worst = _Findings.of(spec, expected and expected.decided(False), banned.decided(True), turns, compare)
         if worst.problems:
             reasons = (*(expected.undecided if expected else ()), *banned.undecided)
             return _undecided("; ".join(reasons), spec, calls)
@@ -68,7 +81,7 @@ def match_trajectory(
     return TrajectoryResult(
         matched=matched,
         summary="; ".join(findings.problems) or _holds(spec, calls, turns),
-        **(_sides(spec, calls) if spec.about_calls else {}),
+        **sides,
         missing_calls=findings.missing,
         extra_calls=findings.extra,
         ordering_issues=findings.ordering,
@@ -165,10 +178,12 @@ class _Findings:
     forbidden: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, spec: Trajectory, expected: _Table | None, banned: _Table, turns: int) -> _Findings:
+    def of(
+        cls, spec: Trajectory, expected: _Table | None, banned: _Table, turns: int, compare: _Compare
+    ) -> _Findings:
         findings, calls = cls(), banned.calls
         if expected:
-            findings = _compare(spec.match_mode, expected)
+            findings = compare(spec.match_mode, expected)
             if findings.problems:
                 findings = replace(findings, problems=(*findings.problems, *expected.raised))
         forbidden = tuple(call.name for call, hit in zip(calls, banned.columns(), strict=True) if hit)
@@ -179,6 +194,9 @@ class _Findings:
             problems.append("forbidden calls cannot be ruled out: " + "; ".join(banned.raised))
         problems += _exceeded_limits(spec, calls, turns)
         return replace(findings, forbidden=forbidden, problems=tuple(problems))
+
+
+_Compare = Callable[[str, _Table], _Findings]
 
 
 def _exceeded_limits(spec: Trajectory, calls: Sequence[ToolCall], turns: int) -> list[str]:
@@ -201,6 +219,28 @@ def _compare(mode: str, table: _Table) -> _Findings:
     if mode == "in_order":
         return _in_order(table)
     return _assigned(mode, table)
+
+
+def _compare_some(mode: str, table: _Table) -> _Findings:
+    """What is wrong with some of the calls, whichever there were besides: none may be missing."""
+    if mode == "within":
+        return _within(table)
+    if mode in ("contains", "in_order"):
+        return _Findings()
+    _, extra = table.missing_and_extra()
+    if extra:
+        return _Findings(("unexpected calls were made: " + ", ".join(extra),), extra=extra)
+    return _out_of_order(table) if mode == "strict" else _Findings()
+
+
+def _out_of_order(table: _Table) -> _Findings:
+    """The first call that has no place among the expected ones after the call before it."""
+    places = iter(range(len(table.expected)))
+    for i, made in enumerate(table.calls):
+        if not any(table.matches[place][i] for place in places):
+            issue = f"{made.name} (call {i + 1}) is not expected after the calls before it"
+            return _Findings((f"the order is wrong: {issue}",), ordering=(issue,))
+    return _Findings()
 
 
 def _within(table: _Table) -> _Findings:

@@ -63,6 +63,10 @@ class Totals:
     time: TimeSpent = field(default_factory=TimeSpent)
     unanswered: Mapping[str, int] = field(default_factory=dict)
     """Tool → calls that were answered with null, as nothing had an answer to them."""
+    told_turns: int = 0
+    """Turns whose answers showed that the agent tells of its calls, where its type does not say so."""
+    held_without_calls: bool = False
+    """Whether a trajectory held without any call: that shows nothing if the agent was never seen to call."""
 
 
 @dataclass(frozen=True, slots=True)

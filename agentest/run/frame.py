@@ -22,7 +22,7 @@ from agentest.results import (
     Verdict,
 )
 from agentest.run.plan import Plan, Unit, endpoint
-from agentest.run.seeing import silence
+from agentest.run.seeing import sights_of_run, silence
 from agentest.run.stop import Stop
 from agentest.run.unanswered import unanswered
 from agentest.support.redact import Redactor
@@ -84,6 +84,7 @@ class Frame:
             entry if isinstance(entry, ScenarioResult) else results.get(entry.scope) or self._unbegun(entry)
             for entry in self._plan.entries
         )
+        sights = sights_of_run(self._plan, results)
         result = RunResult(
             scenarios=scenarios,
             agents=tuple(self._plan.agents),
@@ -94,8 +95,8 @@ class Frame:
             models=self._models,
             interrupted=self._stop.interrupted,
             stopped=self._stop.reason,
-            sights=self._sights,
-            silent=silence(self._plan, results),
+            sights=sights,
+            silent=silence(self._plan, results, sights),
             unanswered=unanswered(self._plan, results),
         )
         self._emit(RunFinished(result))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from agentest.config.agent_types import AgentConfig, sight_of
+from agentest.config.agent_types import AgentConfig
 from agentest.config.config import Config
 from agentest.config.wishes import ModelWish
 from agentest.errors import ConfigError
@@ -16,9 +16,9 @@ from agentest.evaluate.custom import Metric
 from agentest.evaluate.grading import Grader
 from agentest.metrics import BUILTIN, PASS_RATE, THRESHOLD_RANGE, Kind
 from agentest.results import Reason, ReasonKind, ScenarioResult, Status, Verdict
+from agentest.run.about import AboutAgent, about_agent
 from agentest.scenarios.definition import Scenario
 from agentest.scenarios.discovery import BrokenFile, Discovered
-from agentest.sight import Sight
 from agentest.support.files import readable
 from agentest.support.importing import import_object
 from agentest.support.paths import contains_any, shown_path
@@ -83,8 +83,7 @@ class Unit:
         """How many conversations there are to be, those that an earlier run did not come to included."""
         return self.conversations if self.of is None else self.of
 
-    sight: Sight = Sight.RETURNED
-    """How the agent's tool calls come to be known."""
+    about: AboutAgent = AboutAgent()  # noqa: RUF009 - it holds nothing that could change
     information: tuple[str, ...] = ()
     """The metrics of graders whose scores are shown and decide nothing."""
     metrics_named: bool = True
@@ -309,7 +308,7 @@ def placed(
     """The entries in their final form: with short names, with what is known of their agents."""
     return [
         _with_state(entry, agents[entry.agent]) if isinstance(entry, Unit) else entry
-        for entry in with_sight(with_slugs(entries), agents)
+        for entry in with_agents(with_slugs(entries), agents)
     ]
 
 
@@ -336,13 +335,13 @@ def _with_state(unit: Unit, agent: AgentConfig) -> Unit | ScenarioResult:
     )
 
 
-def with_sight(
+def with_agents(
     entries: Sequence[Unit | ScenarioResult], agents: Mapping[str, AgentConfig]
 ) -> list[Unit | ScenarioResult]:
-    """Set for every unit how its agent's tool calls come to be known."""
+    """Set for every unit what is known of its agent."""
+    known = {name: about_agent(name, agent) for name, agent in agents.items()}
     return [
-        replace(entry, sight=sight_of(agents[entry.agent])) if isinstance(entry, Unit) else entry
-        for entry in entries
+        replace(entry, about=known[entry.agent]) if isinstance(entry, Unit) else entry for entry in entries
     ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from agentest.config.agent_types import AgentConfig
+from agentest.config.ways_to_see import ways_to_mock
 from agentest.errors import ConfigError
 from agentest.metrics import ABOUT_CALLS
 from agentest.results import RunWarning, ScenarioResult
@@ -19,27 +20,46 @@ _HIDDEN = {
 }
 
 
+def sights_of_run(plan: Plan, results: Mapping[str, ScenarioResult]) -> dict[str, Sight]:
+    """How the calls of each agent came to be known in the whole run.
+
+    Reported, too, where every turn showed that the agent tells of its calls though its type does not say so.
+
+    Args:
+        results: by scope of the unit; those that are missing were never begun.
+    """
+    return {name: _sight_of_run(_units_of(plan, name), results) for name in plan.agents}
+
+
+def _units_of(plan: Plan, agent: str) -> list[Unit]:
+    return [unit for unit in plan.units if unit.agent == agent]
+
+
+def _sight_of_run(units: Sequence[Unit], results: Mapping[str, ScenarioResult]) -> Sight:
+    totals = [results[unit.scope].totals for unit in units if unit.scope in results]
+    turns = sum(each.turns for each in totals)
+    told = turns > 0 and turns == sum(each.told_turns for each in totals)
+    sight = units[0].about.sight
+    return Sight.REPORTED if told and sight is Sight.UNSEEN else sight
+
+
 def check_mocks(plan: Plan) -> None:
     """Raise ConfigError where scenarios have mocks for an agent that runs its own tools.
 
     They would be ignored, and the real tools would run: book, send and pay.
     """
     for name, agent in plan.agents.items():
-        mocked = [unit for unit in plan.units if unit.agent == name and unit.scenario.tools]
-        if mocked and mocked[0].sight is not Sight.RETURNED:
+        mocked = [unit for unit in _units_of(plan, name) if unit.scenario.tools]
+        if mocked and mocked[0].about.sight is not Sight.RETURNED:
             raise ConfigError(_unreached(name, agent, mocked))
 
 
 def _unreached(name: str, agent: AgentConfig, mocked: Sequence[Unit]) -> str:
-    ways = [
-        "if its real tools may run: leave the mocks out (`tools`, --mocks), unmocked_tools: passthrough",
-        "if they must not: test it through a handler (type: custom) that calls them by ctx.resolve_tool",
-    ]
-    if agent.natural_sight is Sight.RETURNED:
-        ways.append("if it does hand its calls to the caller: tool_visibility: returned")
+    may_run = "if its real tools may run: leave the mocks out (`tools`, --mocks), unmocked_tools: passthrough"
+    ways = [may_run, *(f"if they must not: {way}" for way in ways_to_mock(agent))]
     return (
         f"the mocks of {_named(mocked)} cannot reach the tools of agent {name!r}: it runs its tools itself "
-        f"(type: {agent.type}, tool calls: {mocked[0].sight.words}), so the real ones would run. No "
+        f"(type: {agent.type}, tool calls: {mocked[0].about.sight.words}), so the real ones would run. No "
         f"conversation was begun. Ways out:{''.join(f'{_WAY}{way}' for way in ways)}"
     )
 
@@ -50,19 +70,23 @@ def _named(units: Sequence[Unit]) -> str:
     return f"scenario{'' if len(units) == 1 else 's'} {', '.join(shown)}{more}"
 
 
-def silence(plan: Plan, results: Mapping[str, ScenarioResult]) -> tuple[RunWarning, ...]:
+def silence(
+    plan: Plan, results: Mapping[str, ScenarioResult], sights: Mapping[str, Sight]
+) -> tuple[RunWarning, ...]:
     """A warning for each agent that was never seen to call a tool, though its scenarios speak of calls.
 
     Args:
         results: by scope of the unit; those that are missing were never begun.
+        sights: of the whole run (`sights_of_run`).
     """
     warnings = []
-    for name in plan.agents:
-        mine = [unit for unit in plan.units if unit.agent == name and unit.sight is not Sight.UNSEEN]
-        held = [(unit, results[unit.scope]) for unit in mine if _replied(results.get(unit.scope))]
+    for name, sight in sights.items():
+        held = [(u, results[u.scope]) for u in _units_of(plan, name) if _replied(results.get(u.scope))]
         of_calls = [unit for unit, _ in held if _speaks_of_calls(unit)]
-        if of_calls and not any(result.totals.tool_calls for _, result in held):
-            warnings.append(_silent(name, of_calls))
+        called = any(result.totals.tool_calls for _, result in held)
+        if sight is not Sight.UNSEEN and of_calls and not called:
+            vacuous = [unit for unit, result in held if result.totals.held_without_calls]
+            warnings.append(_silent(name, sight, of_calls, vacuous))
     return tuple(warnings)
 
 
@@ -76,12 +100,21 @@ def _replied(result: ScenarioResult | None) -> bool:
     return result is not None and bool(result.totals.slowest)
 
 
-def _silent(agent: str, units: Sequence[Unit]) -> RunWarning:
+def _say(units: Sequence[Unit]) -> str:
+    return "says" if len(units) == 1 else "say"
+
+
+def _silent(agent: str, sight: Sight, units: Sequence[Unit], vacuous: Sequence[Unit]) -> RunWarning:
     first = units[0]
+    held = (
+        f". What {_named(vacuous)} {_say(vacuous)} of calls held by this alone: it is vacuous, and marked so "
+        "in results.json"
+        if vacuous
+        else ""
+    )
     message = (
         f"not one tool call of agent {agent!r} was seen in the whole run, though {_named(units)} "
         f"{'has' if len(units) == 1 else 'have'} mocks, trajectories or expected calls. Either it needed "
-        f"none, or {_HIDDEN[first.sight]} (then tool_visibility: unseen says so). Bans and limits that held "
-        "by this alone are marked `vacuous` in results.json"
+        f"none, or {_HIDDEN[sight]} (then tool_visibility: unseen says so){held}"
     )
     return RunWarning(message, agent, first.file, first.scenario.line)

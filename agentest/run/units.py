@@ -27,7 +27,6 @@ from agentest.run.plan import Unit
 from agentest.run.settings import Settings
 from agentest.run.stop import Stop
 from agentest.run.totals import warnings_of
-from agentest.sight import Sight, ways_to_see
 from agentest.totals import totals_of
 from agentest.verdict import averages, decide, skipped_metrics
 
@@ -73,7 +72,7 @@ class UnitEvaluation:
             judge=self._judge,
             named=self._named,
             redact=self._redact.error,
-            blind=ways_to_see(unit.agent) if unit.sight is Sight.UNSEEN else None,
+            blind=unit.about.blind,
             agent=unit.agent,
             metrics_named=unit.metrics_named,
             information=unit.information,

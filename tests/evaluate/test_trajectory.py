@@ -103,6 +103,32 @@ def test_every_mode_holds_exactly_when_some_arrangement_does(mode: Any) -> None:
     check()
 
 
+def may_hold(mode: str, expected: list[ExpectedCall], calls: list[ToolCall]) -> bool:
+    """Whether further calls, made anywhere in between, could let the mode hold: tried with every one."""
+    if mode in ("contains", "in_order"):
+        return True
+    if mode == "within":
+        return all(any(fits(wanted, made) for wanted in expected) for made in calls)
+    choose = combinations if mode == "strict" else permutations
+    return any(all(map(fits, chosen, calls)) for chosen in choose(expected, len(calls)))
+
+
+@pytest.mark.parametrize("mode", ["strict", "unordered", "contains", "in_order", "within"])
+def test_some_calls_fail_a_mode_exactly_when_no_others_could_mend_it(mode: Any) -> None:
+    """Of an agent whose calls are not all seen, those that were fail a mode if and only if no further calls
+    could let it hold; else it cannot be told."""
+
+    @settings(max_examples=80, deadline=None)
+    @given(expectations, made_calls)
+    def check(expected: list[ExpectedCall], calls: list[ToolCall]) -> None:
+        result = match_trajectory(Trajectory(mode, tuple(expected)), calls, 1, blind="unseen")
+        assert result
+        assert not result.matched
+        assert result.error == ("unseen" if may_hold(mode, expected, calls) else None)
+
+    check()
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.builds(ExpectedCall, names, args | st.none(), modes), max_size=3),

@@ -128,6 +128,22 @@ class AnyAgent(Section):
         return ()
 
     @property
+    def ways_to_mock(self) -> tuple[str, ...]:
+        """How settings of this very type could let mocks answer its calls, each in words, for errors."""
+        return ()
+
+    @model_validator(mode="after")
+    def _hands_calls_to_somebody(self) -> Self:
+        """Mocks of an agent that is said to hand its calls to us would be ignored without a word."""
+        if self.tool_visibility is Sight.RETURNED and self.natural_sight is Sight.UNSEEN:
+            ways = "".join(f"; or {way}" for way in (*self.ways_to_see, *self.ways_to_mock))
+            raise ValueError(
+                f"tool_visibility: returned: an agent of type {self.type} with these settings hands no call "
+                f"to the caller; write `unseen` (the default){ways}"
+            )
+        return self
+
+    @property
     def secrets(self) -> list[str]:
         """Values that must never be shown: credentials in the server's address and environment."""
         if self.server is None:

@@ -1,0 +1,56 @@
+"""What to do where tool calls of an agent cannot be seen, or mocks cannot reach its tools.
+
+Each way is one that exists today. A further source of calls, for agents of any type, is one more line here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from agentest.config.agent_types import AGENT_TYPES
+from agentest.config.agents.base import AnyAgent
+from agentest.sight import Sight, cannot_be_seen
+
+_TELLING = ("responses", "ag_ui", "ai_sdk", "langgraph", "adk")
+"""Types whose protocol tells of the calls that the agent makes itself."""
+_HANDING = ("chat_completions", "responses", "anthropic_messages", "ag_ui", "ai_sdk")
+"""Types whose protocol hands calls to the caller."""
+_RETURNED = "set tool_visibility: returned, if it does hand its calls to the caller"
+
+
+def ways_to_see(name: str, agent: AnyAgent) -> str:
+    """What to say where something that an agent whose calls are unseen did should have been judged."""
+    ways = [*_by_its_settings(agent), *agent.ways_to_see, *_by_any_agent(agent)]
+    return (
+        f"{cannot_be_seen(name)} (tool_visibility: unseen). To see them, {'; or '.join(ways)}. Otherwise "
+        "leave out what judges calls"
+    )
+
+
+def ways_to_mock(agent: AnyAgent) -> list[str]:
+    """How mocks could reach the tools of an agent that they do not reach, each in words."""
+    ways = [*([_RETURNED] if agent.natural_sight is Sight.RETURNED else []), *agent.ways_to_mock]
+    ways.append("test it through a handler (type: custom) that makes its calls by ctx.resolve_tool")
+    if others := _others(_HANDING, agent):
+        ways.append(f"reach it by a protocol that hands calls to the caller (type: {others})")
+    return ways
+
+
+def _by_its_settings(agent: AnyAgent) -> Iterator[str]:
+    """What the configuration itself hides."""
+    if agent.natural_sight is Sight.RETURNED:
+        yield _RETURNED
+    elif agent.natural_sight is Sight.REPORTED:
+        yield "leave out tool_visibility: unseen, as its type tells of them"
+
+
+def _by_any_agent(agent: AnyAgent) -> Iterator[str]:
+    if others := _others(_TELLING, agent):
+        yield f"reach it by a protocol that tells of them (type: {others})"
+    handler = "let its handler" if agent.type == "custom" else "let a handler (type: custom)"
+    yield f"{handler} make them by ctx.resolve_tool, or tell of them by ctx.record_tool"
+
+
+def _others(types: Sequence[str], agent: AnyAgent) -> str:
+    """Those of the types that there are, but for the agent's own."""
+    return ", ".join(name for name in types if name in AGENT_TYPES and name != agent.type)

@@ -1,0 +1,26 @@
+"""What a run knows of a unit's agent from its settings: how it is seen, and what judges are told of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from agentest.config.agent_types import sight_of
+from agentest.config.agents.base import AnyAgent
+from agentest.config.ways_to_see import ways_to_see
+from agentest.sight import Sight
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AboutAgent:
+    """What evaluation and order of a run have to know of an agent."""
+
+    sight: Sight = Sight.RETURNED
+    """How its tool calls come to be known."""
+    blind: str | None = None
+    """Why its calls cannot be seen, and how they could be; None: they can."""
+
+
+def about_agent(name: str, agent: AnyAgent) -> AboutAgent:
+    """What the settings of an agent say."""
+    sight = sight_of(agent)
+    return AboutAgent(sight=sight, blind=ways_to_see(name, agent) if sight is Sight.UNSEEN else None)
