@@ -41,7 +41,7 @@ def _held_without_calls(result: ConversationResult) -> bool:
 
 def _slowest(conversations: Sequence[ConversationResult]) -> tuple[SlowTurn, ...]:
     turns = (
-        SlowTurn(turn.latency_ms, result.conversation.conversation_id, turn.turn_index)
+        SlowTurn(turn.latency_ms, result.conversation.conversation_id, turn.turn_index, turn.first_token_ms)
         for result in conversations
         for turn in result.conversation.turns
     )

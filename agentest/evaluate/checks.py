@@ -59,6 +59,25 @@ def _checks(expect: Expect, turn: Turn) -> Iterator[CheckResult]:
         yield CheckResult(check="max_latency_ms", passed=turn.latency_ms <= longest, summary=summary)
 
 
+def checked_first_token(expect: Expect, turn: Turn, agent: str, unstreamed: str) -> tuple[CheckResult, ...]:
+    """The checks of the time to the first piece of the reply's text.
+
+    Args:
+        unstreamed: why that is not known of the agent.
+    """
+    return tuple(_first_token(longest, turn, agent, unstreamed) for longest in expect.max_first_token_ms)
+
+
+def _first_token(longest: float, turn: Turn, agent: str, unstreamed: str) -> CheckResult:
+    check, took = "max_first_token_ms", turn.first_token_ms
+    if took is None:
+        why = unstreamed if turn.agent_message else "the agent called tools and said nothing"
+        error = f"time to the first token of agent {agent!r} is not known: {why}"
+        return CheckResult(check=check, passed=False, summary=error, error=error)
+    summary = f"expected the first token within {longest:g} ms; it took {took:.1f} ms"
+    return CheckResult(check=check, passed=took <= longest, summary=summary)
+
+
 def _regex(pattern: re.Pattern[str], reply: str) -> CheckResult:
     expected = f"a match of {pattern.pattern!r} in the reply"
     try:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import anyio
 
 from agentest.config.wishes import ModelWish
-from agentest.evaluate.checks import checked_reply
+from agentest.evaluate.checks import checked_first_token, checked_reply
 from agentest.evaluate.custom import ConversationMetric, Metric, evaluate_metric
 from agentest.evaluate.grading import Graded, Grader, for_information, graded
 from agentest.evaluate.inputs import ConversationInput, TurnInput
@@ -61,6 +61,8 @@ class ScenarioEvaluator:
     """
     agent: str = ""
     """The agent's name, for what cannot be seen of it."""
+    unstreamed: str = "it does not stream its replies"
+    """Why the time to the first token of a reply is not known, where it is not."""
     metrics_named: bool = True
     """Whether `metrics` were named; else all run by default, and what cannot be judged is skipped."""
     information: Collection[str] = ()
@@ -138,7 +140,12 @@ class ScenarioEvaluator:
         return await checked_state("final_session_state", expected, conversation.turns[-1], self.agent)
 
     async def _checks(self, expect: Expect, turn: Turn) -> tuple[CheckResult, ...]:
-        return await checked_reply(expect, turn) + await checked_session(expect, turn, self.agent)
+        first_token = checked_first_token(expect, turn, self.agent, self.unstreamed)
+        return (
+            *await checked_reply(expect, turn),
+            *first_token,
+            *await checked_session(expect, turn, self.agent),
+        )
 
     def _blind(self, tells_calls: bool) -> str | None:
         """Why calls cannot be seen where the answers themselves did or did not show that they are told."""

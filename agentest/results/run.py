@@ -43,6 +43,8 @@ class SlowTurn:
     latency_ms: float
     conversation_id: str
     turn_index: int
+    first_token_ms: float | None = None
+    """None: not streamed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,25 @@ class AboutAgent:
     """How its tool calls come to be known."""
     blind: str | None = None
     """Why its calls cannot be seen, and how they could be; None: they can."""
+    unstreamed: str = ""
+    """Why the time to the first token of a reply is not known, where it is not."""
 
 
 def about_agent(name: str, agent: AnyAgent) -> AboutAgent:
     """What the settings of an agent say."""
     sight = sight_of(agent)
-    return AboutAgent(sight=sight, blind=ways_to_see(name, agent) if sight is Sight.UNSEEN else None)
+    return AboutAgent(
+        sight=sight,
+        blind=ways_to_see(name, agent) if sight is Sight.UNSEEN else None,
+        unstreamed=_unstreamed(agent),
+    )
+
+
+def _unstreamed(agent: AnyAgent) -> str:
+    if agent.streams is None:
+        return f"replies of agents of type {agent.type} are not streamed"
+    return (
+        "it streams, but this reply came without text in pieces"
+        if agent.streams
+        else "it does not stream its replies; set streaming: true in its configuration"
+    )

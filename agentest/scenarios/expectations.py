@@ -96,6 +96,8 @@ class Expect:
     json_schema: tuple[Mapping[str, Any], ...] = ()
     max_words: tuple[int, ...] = ()
     max_latency_ms: tuple[float, ...] = ()
+    max_first_token_ms: tuple[float, ...] = ()
+    """Until the first piece of the reply's text, of an agent that streams."""
     session_state: Mapping[str, Any] | None = None
     """Keys of the session's state → their values, or matchers; None: it is not looked at."""
     remarks: tuple[ExpectedRemark, ...] = ()
@@ -137,6 +139,7 @@ def parse_expect(value: Any, key: str = "expect") -> Expect:
         tuple(_schema(s, f"{key}.json_schema") for s in _list(options.get("json_schema", []))),
         tuple(_words(n, f"{key}.max_words") for n in _list(options.get("max_words", []))),
         tuple(_number(n, f"{key}.max_latency_ms") for n in _list(options.get("max_latency_ms", []))),
+        tuple(_number(n, f"{key}.max_first_token_ms") for n in _list(options.get("max_first_token_ms", []))),
         parse_expected_state(options.get("session_state"), f"{key}.session_state"),
         _remarks(options.get("remarks"), f"{key}.remarks"),
     )

@@ -124,6 +124,7 @@ def _slowest(result: RunResult) -> tuple[StoredSlowTurn, ...]:
     return tuple(
         StoredSlowTurn(
             latency_ms=turn.latency_ms,
+            first_token_ms=turn.first_token_ms,
             scenario=scenario.name,
             agent=scenario.agent,
             conversation_id=turn.conversation_id,

@@ -226,6 +226,7 @@ class StoredSlowTurn:
     agent: str
     conversation_id: str
     turn_index: int
+    first_token_ms: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -371,6 +372,7 @@ CODECS = Codecs(
         StoredScenario: Layout(flat=("adk",), only_if_set=("information",)),
         StoredEntry: Layout(flat=("scenario",)),
         StoredAgent: Layout(only_if_set=("no_call_seen",)),
+        StoredSlowTurn: Layout(only_if_set=("first_token_ms",)),
         RunUsage: Layout(flat=("tokens",), digits={"cost": 6}),
         Summary: Layout(flat=("counts",), only_if_set=("per_agent",)),
         RunHead: Layout(older={"agents": _agents}),

@@ -6,6 +6,7 @@ import json
 import re
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
 from typing import Any
@@ -18,11 +19,12 @@ from referencing.exceptions import Unresolvable
 
 from agentest import scenario
 from agentest.errors import ScenarioError
-from agentest.evaluate.checks import check_reply, checked_reply
+from agentest.evaluate.checks import check_reply, checked_first_token, checked_reply
 from agentest.results import CheckResult, Status
 from agentest.scenarios.expectations import Expect, parse_expect
 from agentest.testing import ScriptedAgent, run_scenarios
 from agentest.transcript import Turn
+from agentest.verdict import check_status
 
 
 def checked(expect: dict[str, Any], reply: str, latency_ms: float = 0.0) -> tuple[CheckResult, ...]:
@@ -60,6 +62,44 @@ def passed(expect: dict[str, Any], reply: str, latency_ms: float = 0.0) -> list[
 def test_every_check_says_yes_and_no(expect: Any, reply: str, results: list[bool]) -> None:
     """Each check takes a value or a list, in either spelling, and answers for each value by itself."""
     assert passed(expect, reply) == results
+
+
+@pytest.mark.parametrize(("took", "holds"), [(99.9, True), (100.0, True), (100.1, False), (None, None)])
+def test_the_first_token_of_a_reply(took: float | None, holds: bool | None) -> None:
+    """The time to the first token may be as long as allowed; that of an agent that does not stream, or says
+    nothing, is not known: errored, with what would help."""
+    expect = parse_expect({"maxFirstTokenMs": [100, 1000]})
+    turn = Turn(0, "hi", "Hello.", latency_ms=5000.0, first_token_ms=took)
+    first, second = checked_first_token(expect, turn, "bot", "set streaming: true")
+    assert check_status(first) is {True: Status.PASSED, False: Status.FAILED, None: Status.ERRORED}[holds]
+    assert check_status(second) is (Status.ERRORED if holds is None else Status.PASSED)
+    told = f"expected the first token within 100 ms; it took {took} ms"
+    unknown = "time to the first token of agent 'bot' is not known: set streaming: true"
+    assert first.reason == (unknown if holds is None else told)
+    quiet, _ = checked_first_token(expect, replace(turn, agent_message=""), "bot", "")
+    assert (quiet.error is None) is (holds is not None)
+
+
+STREAMS: dict[str, tuple[dict[str, Any], str]] = {
+    "not streaming": ({}, "it does not stream its replies; set streaming: true in its configuration"),
+    "streaming": ({"streaming": True}, "it streams, but this reply came without text in pieces"),
+    "handler": (
+        {"type": "custom", "handler": lambda messages, ctx: "Hi."},
+        "of type custom are not streamed",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_why_the_first_token_is_not_known(name: str) -> None:
+    """The error says what of this agent's configuration would help, if anything does."""
+    given_settings, says = STREAMS[name]
+    with ScriptedAgent(["Hi."]) as server:
+        where = {} if "type" in given_settings else {"endpoint": server.endpoint}
+        turn = {"user_message": "Hi.", "expect": {"max_first_token_ms": 1000}}
+        [found] = run_scenarios([scenario("s", turns=[turn])], agent={**where, **given_settings}).scenarios
+    assert found.verdict.status is Status.ERRORED
+    assert says in found.verdict.reasons[0].message
 
 
 @pytest.mark.parametrize(("took", "holds"), [(99.9, True), (100.0, True), (100.1, False)])
@@ -108,6 +148,7 @@ def test_contains_and_not_contains_are_opposites(reply: str, text: str) -> None:
         ({"max_words": True}, ("expect.max_words", "True")),
         ({"max_words": [None]}, ("expect.max_words", "None")),
         ({"max_latency_ms": "1s"}, ("expect.max_latency_ms", "'1s'")),
+        ({"max_first_token_ms": -1}, ("expect.max_first_token_ms", "-1")),
         ({"max_latency_ms": float("nan")}, ("expect.max_latency_ms", "nan")),
         ({"json_schema": "object"}, ("expect.json_schema", "'object'")),
         ({"json_schema": {"type": "strin"}}, ("expect.json_schema", "'strin'")),

@@ -722,6 +722,10 @@ def test_the_slowest_turns_are_named() -> None:
     turns = [turn(n, latency_ms=1000.0 * n) for n in range(5)]
     text = tell(console(80), scenario(conversation("slot-1", *turns)))
     assert re.findall(r"([\d,]+) ms  turn (\d)", text) == [("4,000", "4"), ("3,000", "3"), ("2,000", "2")]
+    streamed = [turn(n, latency_ms=1000.0 * n, first_token_ms=100.0 * n) for n in range(3)]
+    text = tell(console(80), scenario(conversation("slot-1", *streamed)), verbose=True)
+    assert "2,000 ms (first token 200 ms)  turn 2" in text
+    assert re.search(r"turn 2  2\.0 s, first token after (200 ms|0\.2 s)", text)
 
 
 def test_what_conversations_waited_for_is_told() -> None:

@@ -118,6 +118,11 @@ class AnyAgent(Section):
         return WAYS_OF_STATE
 
     @property
+    def streams(self) -> bool | None:
+        """Whether replies come in pieces; None: those of its type never do."""
+        return None
+
+    @property
     def natural_sight(self) -> Sight:
         """How its tool calls come to be known, unless `tool_visibility` says otherwise."""
         return Sight.RETURNED

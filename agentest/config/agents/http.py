@@ -41,6 +41,10 @@ class HttpAgent(AnyAgent):
         return [*url_secrets(self.endpoint), *header_secrets(self.headers), *super().secrets]
 
     @property
+    def streams(self) -> bool | None:
+        return self.streaming
+
+    @property
     def default_endpoint(self) -> str:
         """Where requests to an `app` go that is given without an endpoint."""
         return IN_PROCESS

@@ -11,7 +11,7 @@ from rich.text import Text
 from agentest.events import RunStarted
 from agentest.report.console.scenario import averages_text, location, passed_conversations
 from agentest.report.console.text import BLANK, STYLES, Chunk, Line, Look, Part, Printer, line
-from agentest.results import RunResult, ScenarioResult, Status
+from agentest.results import RunResult, ScenarioResult, SlowTurn, Status
 from agentest.support.text import count, duration
 from agentest.transcript import Usage
 from agentest.verdict import run_status
@@ -120,8 +120,12 @@ def _slowest(result: RunResult, look: Look) -> Iterator[Line]:
             *([f"[{scenario.agent}]"] if look.several_agents else []),
         )
         chunks: tuple[tuple[Part, ...], ...] = (*((each,) for each in where), ((scenario.name, "dim"),))
-        yield Line((f"{turn.latency_ms:>9,.0f} ms  ",), chunks, cut=True)
+        yield Line((f"{turn.latency_ms:>9,.0f} ms{_first_token(turn)}  ",), chunks, cut=True)
     yield BLANK
+
+
+def _first_token(turn: SlowTurn) -> str:
+    return "" if turn.first_token_ms is None else f" (first token {turn.first_token_ms:,.0f} ms)"
 
 
 def _waiting(result: RunResult) -> Iterator[Line]:

@@ -112,7 +112,8 @@ def value_text(value: Any) -> str:
 
 def _turn_head(turn: Turn) -> str:
     retried = f", {count(turn.retries, 'retry', 'retries')}" if turn.retries else ""
-    return f"turn {turn.turn_index}  {duration(turn.latency_ms)}{retried}"
+    first = "" if turn.first_token_ms is None else f", first token after {duration(turn.first_token_ms)}"
+    return f"turn {turn.turn_index}  {duration(turn.latency_ms)}{first}{retried}"
 
 
 def _messages(turn: Turn, indent: int) -> Iterator[Line]:
