@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
+import anyio
+
 from agentest.agents.hints import is_page
 from agentest.agents.identifying import identify
 from agentest.agents.probing import Look, Seen
 from agentest.agents.recognising import NAMES, missing_fields, recognised
 
+_LONGEST_LOOK_S = 5.0
 _LOGIN = ("login", "signin", "sign-in", "sign_in", "sso", "oauth", "auth")
 _OFTEN_THE_MESSAGE = ("message", "question", "query", "prompt", "input", "text", "content", "msg")
 
@@ -56,7 +59,9 @@ def _guess(name: str) -> str:
 
 
 async def _elsewhere(look: Look) -> str:
-    finding = await identify(look)
+    finding = None
+    with anyio.move_on_after(_LONGEST_LOOK_S):
+        finding = await identify(look)
     if finding is None:
         return ""
     settings = ", ".join(f"{key}: {value}" for key, value in finding.settings.items())

@@ -10,9 +10,11 @@ from urllib.parse import urljoin, urlsplit
 
 import anyio
 
+from agentest.agents.advice import advice
 from agentest.agents.asgi.exchange import AppFailed
 from agentest.agents.hints import hint, readable
 from agentest.agents.port import NoReply
+from agentest.agents.probing import Look, Seen
 from agentest.config.agents.http import HttpAgent
 from agentest.config.fields import check_headers, check_url
 from agentest.errors import AgentError, AgentestError, CannotSend, HeldUp
@@ -68,6 +70,14 @@ class _TryAgain(Exception):
         """Whether the connection was, so that there is no answer at all."""
 
 
+class _Unfit(AgentError):
+    """An answer that cannot be used, with what was seen of it."""
+
+    def __init__(self, problem: str, seen: Seen) -> None:
+        super().__init__(problem)
+        self.seen = seen
+
+
 class HttpSender:
     """Sends requests to an agent. Holds nothing of any conversation."""
 
@@ -76,6 +86,8 @@ class HttpSender:
     ) -> None:
         """Hints in errors: `place` says where such agents usually are, `late` why they may take long."""
         self._place = place
+        self._kind = config.type
+        self._look: Look | None = None
         self._late = late and f"; {late}"
         self._retries = config.retries
         self._client = client
@@ -147,6 +159,10 @@ class HttpSender:
                     raise NoReply(problem, attempt - 1) from None
                 await anyio.sleep(pause_before_retry(attempt, error.wait))
                 continue
+            except _Unfit as error:
+                raise NoReply(await self._advised(error, request.url, headers), attempt - 1) from None
+            except NoReply as error:
+                raise NoReply(str(error), attempt - 1 + error.retries, error.observed) from None
             except AgentError as error:
                 raise NoReply(str(error), attempt - 1) from None
             # What holds up the event loop is not the agent's doing, but for what it did in it itself.
@@ -227,13 +243,24 @@ class HttpSender:
         if status in _RETRIED:
             raise _TryAgain(await self.problem(response), retry_after(response.headers))
         if not (200 <= status < 300 or status in also):
-            raise AgentError(await self.problem(response))
+            raise _Unfit(await self.problem(response), _seen(response))
         try:
             return await read(response)
+        except AgentError as error:
+            if type(error) is not AgentError:
+                raise
+            raise _Unfit(str(error), _seen(response)) from None
         except BadBody as error:
             raise AgentError(f"{response.url}: {describe(error)}") from None
         except CONNECTION_ERRORS as error:
             raise self._cut(f"{response.url}: the answer was cut: {describe(error)}", limit) from None
+
+    async def _advised(self, error: _Unfit, url: str, headers: Headers) -> str:
+        """What went wrong, with the configuration that would fit, where it can be told."""
+        if self._look is None:
+            self._look = Look(url=url, client=self._client, headers=headers)
+        said = await advice(error.seen, self._kind, self._look)
+        return f"{error}. {said[0].upper()}{said[1:]}" if said else str(error)
 
     def _cut(self, problem: str, limit: TimeLimit) -> AgentestError:
         return HeldUp(problem, limit.delay) if self._was_held_up(limit) else AgentError(problem)
@@ -250,6 +277,10 @@ class HttpSender:
         advice = hint(status, self._place)
         shown = readable(await _beginning(response)) or "(empty body)"
         return f"{response.url} answered {status}{f' ({advice})' if advice else ''}: {shown}"
+
+
+def _seen(response: DirectResponse) -> Seen:
+    return Seen(status=response.status_code, headers=response.headers, body=response.beginning)
 
 
 def _redirected(url: str, headers: Headers, response: DirectResponse) -> tuple[str, Headers]:

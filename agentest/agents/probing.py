@@ -19,7 +19,8 @@ from agentest.http.client import Headers, Sender
 from agentest.http.guard import RefusedAddress
 from agentest.http.retries import CONNECTION_ERRORS
 
-_TIMEOUT_S = 3.0
+USER_AGENT = "agentest (looks what this server speaks)"
+_TIMEOUT_S = 2.0
 _READ_BYTES = 200_000
 
 
@@ -59,6 +60,7 @@ class Look:
     client: Sender
     headers: Headers = ()
     _seen: dict[tuple[str, str, bytes | None], Seen | None] = field(default_factory=dict)
+    _one_at_a_time: anyio.Lock = field(default_factory=anyio.Lock)
 
     async def get(self, path: str = "") -> Seen | None:
         """The answer to a GET of a path of the same server ("" for the endpoint itself)."""
@@ -70,12 +72,14 @@ class Look:
 
     async def _send(self, method: str, url: str, content: bytes | None) -> Seen | None:
         key = (method, url, content)
-        if key not in self._seen:
-            self._seen[key] = await self._answer(method, url, content)
-        return self._seen[key]
+        async with self._one_at_a_time:  # many conversations may fail at once
+            if key not in self._seen:
+                self._seen[key] = await self._answer(method, url, content)
+            return self._seen[key]
 
     async def _answer(self, method: str, url: str, content: bytes | None) -> Seen | None:
-        headers = [*self.headers, ("accept", "*/*"), ("content-type", "application/json")]
+        ours = {"accept": "*/*", "content-type": "application/json", "user-agent": USER_AGENT}
+        headers = [*((name, value) for name, value in self.headers if name not in ours), *ours.items()]
         try:
             with anyio.fail_after(_TIMEOUT_S):
                 response = await self.client.send_direct(method, url, headers, content)

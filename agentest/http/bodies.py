@@ -13,6 +13,9 @@ MAX_BODY_BYTES = 10 * 1024 * 1024
 """Of an answer's body, as it comes and unpacked."""
 
 
+_BEGINNING_BYTES = 8192
+
+
 class BadBody(httpx.HTTPError):
     """An answer's body that is not read to its end. The message goes on after the words "the answer"."""
 
@@ -61,6 +64,8 @@ class Body(httpx.AsyncByteStream):
 
     def __init__(self, raw: RawAnswer) -> None:
         self._raw = raw
+        self.beginning = b""
+        """What has been read of it, up to a few kilobytes."""
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         packed = "content-encoding" in self._raw.headers
@@ -69,6 +74,8 @@ class Body(httpx.AsyncByteStream):
             left -= len(piece)
             if left < 0:
                 raise BodyTooLarge
+            if len(self.beginning) < _BEGINNING_BYTES:
+                self.beginning += piece[:_BEGINNING_BYTES]
             yield piece
 
     def _as_it_comes(self) -> AsyncIterator[bytes]:

@@ -173,6 +173,11 @@ class DirectResponse(httpx.Response):
         self.waited: Callable[[], float] | None = None
         """Seconds since the request was begun."""
 
+    @property
+    def beginning(self) -> bytes:
+        """What has been read of the body, up to a few kilobytes."""
+        return self._body.beginning
+
     def note_first_token(self) -> None:
         """Note that a piece of the reply's text has come; only the first counts."""
         if self.first_token_ms is None and self.waited is not None:

@@ -119,7 +119,7 @@ def _text(block: Block, ignored: Ignored) -> str:
             raise AgentError(f"a text block of the agent has no text: {shown(block)}")
         return str(block["text"])
     if _kind(block) not in _NOT_SAID:
-        ignored.count("content block", block.get("type"))
+        ignored.note("content block", block.get("type"))
     return ""
 
 

@@ -76,7 +76,7 @@ class Assembly:
         if event.get("error") and "type" not in event:
             self._head = {**self._head, "error": event["error"]}
             return True
-        self._ignored.count("event", kind)
+        self._ignored.note("event", kind)
         return False
 
     def _end(self, event: Mapping[str, Any]) -> None:
@@ -97,7 +97,7 @@ class Assembly:
             block = self._blocks.setdefault(index, {"type": "text", "text": ""})
             block["citations"] = [*(block.get("citations") or []), delta.get("citation")]
         else:
-            self._ignored.count("delta", kind)
+            self._ignored.note("delta", kind)
         return kind == "text_delta" and bool(delta.get("text"))
 
     def _block(self, index: int) -> dict[str, Any]:
