@@ -228,7 +228,7 @@ def test_a_threshold_in_both_spellings(folder: Folder) -> None:
         ("agent: {type: custom, handler: 5}\n", "FILE:1: agent.handler: found 5"),
         (
             "agent: {type: langchain}\n",
-            "FILE:1: agent.type: there is no agent type 'langchain'; valid are: `adk`, `adk_module`, `as",
+            "FILE:1: agent.type: there is no agent type 'langchain'; valid are: `adk`, `adk_module`, `",
         ),
         ("agent: {type: chat_completion, endpoint: x}\n", "did you mean `chat_completions`?"),
         (AGENT + "agents: {b: {type: nope}}\n", "FILE:3: agents.b.type: there is no agent type 'nope'"),

@@ -1,0 +1,120 @@
+"""Conversations with an agent of any type over HTTP, whose answers a test has written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import anyio
+from pydantic import TypeAdapter
+from wire import Answer, Request, http, wire
+
+from agentest.agents.port import Resources
+from agentest.config.agent_types import AgentConfig, type_of
+from agentest.conversation.loop import TurnLoop
+from agentest.conversation.users import ScriptedUser
+from agentest.http.client import open_client
+from agentest.http.guard import AddressGuard
+from agentest.mocks.resolver import MockResolver
+from agentest.scenarios.definition import scenario
+from agentest.transcript import Conversation, ToolCall
+
+_SSE = ("content-type: text/event-stream",)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A conversation, what the agent was sent in it, and what the user is told at the end."""
+
+    conversation: Conversation
+    requests: list[Request]
+    notes: list[str]
+
+    @property
+    def replies(self) -> list[str]:
+        return [turn.agent_message for turn in self.conversation.turns]
+
+    @property
+    def calls(self) -> list[tuple[Any, ...]]:
+        """Name, arguments, result and source of each call."""
+        return [_short(call) for call in self.conversation.tool_calls]
+
+    @property
+    def problem(self) -> str:
+        """Why the conversation ended early, and through whom."""
+        failure = self.conversation.failure
+        return f"{failure.blame.value}: {failure.message}" if failure else ""
+
+
+def _short(call: ToolCall) -> tuple[Any, ...]:
+    return call.name, call.args, call.result, call.seen_by.value
+
+
+def as_json(value: Any, status: str = "200 OK") -> bytes:
+    """An answer of JSON."""
+    return http(json.dumps(value).encode(), status)
+
+
+def as_events(*events: Any, names: bool = True) -> bytes:
+    """An answer of server-sent events: JSON objects, with their `type` as name, or texts as they are."""
+    return http("".join(_event(event, names) for event in events).encode(), headers=_SSE)
+
+
+def _event(event: Any, names: bool) -> str:
+    if isinstance(event, str):
+        return f"data: {event}\n\n"
+    name = f"event: {event['type']}\n" if names and "type" in event else ""
+    return f"{name}data: {json.dumps(event)}\n\n"
+
+
+def held(
+    config: Mapping[str, Any],
+    lines: Sequence[Any],
+    *answers: Answer,
+    tools: Mapping[str, Any] | None = None,
+    timeout_s: float = 10.0,
+    path: str = "/",
+) -> Held:
+    """A conversation of the user's lines with an agent of these settings that gives these answers."""
+
+    async def go() -> Held:
+        async with wire(*answers) as opened:
+            endpoint = f"http://127.0.0.1:{opened.port}{path}"
+            notes: list[str] = []
+            conversation = await converse(
+                {**config, "endpoint": endpoint}, lines, notes, tools=tools, timeout_s=timeout_s
+            )
+            return Held(conversation, opened.requests, notes)
+
+    return anyio.run(go)
+
+
+async def converse(
+    config: Mapping[str, Any],
+    lines: Sequence[Any],
+    notes: list[str],
+    *,
+    tools: Mapping[str, Any] | None = None,
+    timeout_s: float = 10.0,
+) -> Conversation:
+    """The same with an agent that runs already."""
+    settings: Any = TypeAdapter(AgentConfig).validate_python(config)
+    async with open_client(AddressGuard()) as client, AsyncExitStack() as closing:
+        resources = Resources(
+            client=client,
+            timeout_s=timeout_s,
+            threads=anyio.CapacityLimiter(1),
+            root=Path(),
+            closing=closing,
+            on_note=notes.append,
+        )
+        agent = import_module(type_of(settings).client).open_agent("agent", settings, resources)
+        made = scenario("s", turns=["-"], tools=dict(tools or {}))
+        mocks = MockResolver(made.tools, scenario="s", conversation_id="c-1")
+        user = ScriptedUser(list(lines))
+        return await TurnLoop("c-1", "s", agent, user, mocks, max_turns=8, session_id="session-1").run()
