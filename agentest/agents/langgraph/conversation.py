@@ -66,8 +66,8 @@ class GraphConversation:
         """Ids of messages of turns before."""
         self._asked: tuple[Wire, ...] = ()
         """Interrupts that the user's next message answers."""
-        self._told: set[str] = set()
-        """Ids of calls that were told before they had a result."""
+        self._waiting: dict[str, ToolCall] = {}
+        """Calls that wait for the user's word, by id: they belong to the turn in which it is decided."""
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
         """The graph's answer to the last message of the user. Raises NoReply, SessionMismatch, CannotSend."""
@@ -113,8 +113,8 @@ class GraphConversation:
         try:
             calls = self._calls(turn)
         except AgentError:
-            calls = {}
-        return NoReply(problem, turn.retries, tuple(calls.values()))
+            calls = ()
+        return NoReply(problem, turn.retries, calls)
 
     def _check_end(self, turn: _Turn) -> None:
         """Raise NoReply for a run that has not come to its end, as a stream may be cut between two events."""
@@ -172,31 +172,29 @@ class GraphConversation:
         older = own[: len(own) - len(after_user(own, turn.sent))]
         return {m["id"] for m in older if m.get("id")}
 
-    def _calls(self, turn: _Turn) -> dict[str, ToolCall]:
-        """The calls of the turn. One that was told before its answer is not told again."""
-        calls = calls_of(self._messages(turn), turn.index)
-        return {key: call for key, call in calls if key not in self._told}
+    def _calls(self, turn: _Turn) -> tuple[ToolCall, ...]:
+        """The calls of the turn, and those that waited for the user's word in it."""
+        return tuple(calls_of(self._messages(turn), turn.index, self._waiting))
 
     def _finished(self, turn: _Turn, before: Mapping[str, Any] | None) -> AgentReply:
         """The reply; what belongs to this turn is old from now on."""
         values = turn.told.values
         try:
             messages, calls = self._messages(turn), self._calls(turn)
-            text = self._text(turn, messages)
+            text, said = self._text(turn, messages), distinct(messages)
         except AgentError as error:
             raise self._no_reply(turn, str(error)) from None
         self._asked = tuple(turn.told.interrupts)
-        self._told |= calls.keys() if self._asked else set()
+        self._waiting = {c.call_id: c for c in calls if self._asked and c.call_id and _has_to_wait(c)}
         self._known |= {m["id"] for m in (*messages, *(state_messages(values) or ())) if m.get("id")}
-        messages = distinct(messages)
         return AgentReply(
             text,
-            usage=usage_of(messages),
+            usage=usage_of(said),
             latency_ms=turn.latency_ms,
             retries=turn.retries,
-            model_calls=sum(kind_of(m) == AI for m in messages) or None,
-            observed=tuple(calls.values()),
-            remarks=remarks_of(messages, text, self.name),
+            model_calls=sum(kind_of(m) == AI for m in said) or None,
+            observed=tuple(call for call in calls if call.call_id not in self._waiting),
+            remarks=remarks_of(said, text, self.name),
             state={k: v for k, v in values.items() if k != MESSAGES} if isinstance(values, Mapping) else None,
             state_before=before,
             state_error=turn.state.error,
@@ -223,6 +221,11 @@ class GraphConversation:
             )
         text, _ = reply_of(messages if root is None else root, self._client.ignored.note)
         return text
+
+
+def _has_to_wait(call: ToolCall) -> bool:
+    """Whether a call has no result yet: while the graph asks the user, nobody has made it."""
+    return call.result is None and not call.error and not call.invalid_arguments
 
 
 def _state_before(ctx: TurnContext) -> Mapping[str, Any] | None:

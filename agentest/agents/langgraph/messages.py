@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from agentest.agents.reading import shown
@@ -89,32 +90,33 @@ def _block(block: Any, on_unknown: OnUnknown) -> str:
     return ""
 
 
-def calls_of(messages: Sequence[Wire], turn_index: int) -> list[tuple[str, ToolCall]]:
-    """The calls in messages, in order, each with its id ("" for none) and its result where there is one."""
+def calls_of(messages: Sequence[Wire], turn_index: int, waiting: Mapping[str, ToolCall]) -> list[ToolCall]:
+    """The calls in messages, in order, with their results as far as there are any.
+
+    Args:
+        waiting: calls of earlier turns that had to wait, by id: they belong to this turn.
+    """
     results = {m.get("tool_call_id"): m for m in messages if kind_of(m) == TOOL}
-    calls: dict[str, ToolCall] = {}
+    calls = {key: _answered(call, results.get(key), turn_index) for key, call in waiting.items()}
     for message in messages:
-        if kind_of(message) == AI:
-            for call in _requests(message):
-                key = call["id"] or f"{message.get('id')}/{len(calls)}"
-                calls.setdefault(key, _call(call, results.pop(call["id"], None), turn_index))
-    found = [*calls.items()]
-    found += [(str(key or ""), _orphan(m, turn_index)) for key, m in results.items() if key not in calls]
-    return found
+        for call in _requests(message) if kind_of(message) == AI else ():
+            key = call["id"] or f"{message.get('id')}/{len(calls)}"
+            calls.setdefault(key, _call(call, results.get(call["id"]), turn_index))
+    return [*(_orphan(m, turn_index) for key, m in results.items() if key not in calls), *calls.values()]
 
 
 def _requests(message: Wire) -> Iterable[Wire]:
     """The calls of one message: `{id, name, args, error, output}`."""
     for call in _list(message, "tool_calls"):
-        yield {"id": call.get("id"), "name": _name(call), "args": call.get("args", {}), "error": None}
+        yield {"id": _id(call), "name": _name(call), "args": call.get("args", {}), "error": None}
     for call in _list(message, "invalid_tool_calls"):
         error = call.get("error") or "the arguments are not valid JSON"
-        yield {"id": call.get("id"), "name": _name(call), "args": call.get("args"), "error": str(error)}
+        yield {"id": _id(call), "name": _name(call), "args": call.get("args"), "error": str(error)}
     content = message.get("content")
     for block in content if isinstance(content, list) else ():
         if isinstance(block, Mapping) and block.get("type") in _PROVIDERS_CALLS:
             args = block.get("args", block.get("input", {}))
-            yield {"id": block.get("id"), "name": _name(block), "args": args, "error": None}
+            yield {"id": _id(block), "name": _name(block), "args": args, "error": None}
 
 
 def _list(message: Wire, key: str) -> list[Wire]:
@@ -122,6 +124,11 @@ def _list(message: Wire, key: str) -> list[Wire]:
     if not isinstance(found, list) or not all(isinstance(call, Mapping) for call in found):
         raise AgentError(f"`{key}` of a message of the graph is not a list of objects: {shown(found)}")
     return found
+
+
+def _id(call: Wire) -> str | None:
+    identifier = call.get("id")
+    return identifier if isinstance(identifier, str) and identifier else None
 
 
 def _name(call: Wire) -> str:
@@ -135,8 +142,21 @@ def _name(call: Wire) -> str:
 def _call(call: Wire, answer: Wire | None, turn_index: int) -> ToolCall:
     result, error = _result(answer)
     return ToolCall(
-        call["name"], call["args"], result, False, turn_index, call["error"], error, seen_by=SeenBy.AGENT
+        call["name"],
+        call["args"],
+        result,
+        False,
+        turn_index,
+        call["error"],
+        error,
+        seen_by=SeenBy.AGENT,
+        call_id=call["id"],
     )
+
+
+def _answered(call: ToolCall, answer: Wire | None, turn_index: int) -> ToolCall:
+    result, error = _result(answer)
+    return replace(call, turn_index=turn_index, result=result, error=error)
 
 
 def _orphan(answer: Wire, turn_index: int) -> ToolCall:
@@ -152,6 +172,7 @@ def _orphan(answer: Wire, turn_index: int) -> ToolCall:
         "the graph's messages tell its result alone",
         error,
         seen_by=SeenBy.AGENT,
+        call_id=answer.get("tool_call_id"),
     )
 
 
