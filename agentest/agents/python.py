@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +23,7 @@ from agentest.config.fields import Given
 from agentest.config.objects import accepted, framework_of
 from agentest.errors import AgentError, ConfigError
 from agentest.messages import Message
-from agentest.support.calling import Steps, from_anywhere, in_thread, words_of
+from agentest.support.calling import LeavingExecutor, Steps, from_anywhere, in_thread, words_of
 from agentest.support.functions import is_async
 from agentest.support.importing import import_object
 from agentest.support.json_text import NotJson, copied, json_text, safe_repr
@@ -33,6 +34,7 @@ async def open_agent(name: str, config: CustomAgent, resources: Resources) -> Ag
 
     Raises ConfigError for one that cannot be imported or called.
     """
+    asyncio.get_running_loop().set_default_executor(LeavingExecutor())
     handler = config.handler.value if isinstance(config.handler, Given) else config.handler
     handler = await _made(name, _imported(name, "handler", handler, resources.root))
     framework = framework_of(handler)

@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import os
 from collections.abc import Awaitable, Callable, Collection, Generator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
@@ -110,6 +111,32 @@ async def in_thread(function: Callable[..., Any], *args: Any) -> Any:
     if error is not None:
         raise error
     return result
+
+
+class LeavingExecutor(ThreadPoolExecutor):
+    """An event loop's executor for code that is not ours: a function that hangs in it is left to itself.
+
+    With Python's own, `asyncio.to_thread` of such a function would keep the loop from closing.
+    """
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+
+        def work() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                result = fn(*args, **kwargs)
+            except BaseException as error:  # noqa: BLE001 - raised again where the result is waited for
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+
+        _worker().call(work)
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Wait for nobody: what is still running is what hangs."""
 
 
 class Steps:

@@ -14,7 +14,7 @@ from agentest.agents.objects.texts import output_text
 from agentest.agents.port import AgentReply
 from agentest.errors import AgentError
 from agentest.messages import Message
-from agentest.support.calling import words_of
+from agentest.support.calling import LeavingExecutor, words_of
 from agentest.transcript import Usage
 
 _NATIVE_CALLS = ("native-tool-call", "builtin-tool-call")
@@ -88,12 +88,14 @@ class PydanticAITalk:
 
     async def turn(self, messages: Sequence[Message], gate: Gate) -> AgentReply:
         """Run the agent with what the user said last."""
-        result = await self._agent.run(
-            last_said(messages).text,
-            message_history=self._history or None,
-            deps=self._deps,
-            infer_name=False,
-        )
+        # Tools that are not async are called in threads that nobody has to wait for, should they hang.
+        with self._agent.using_thread_executor(LeavingExecutor()):
+            result = await self._agent.run(
+                last_said(messages).text,
+                message_history=self._history or None,
+                deps=self._deps,
+                infer_name=False,
+            )
         self._history = result.all_messages()
         _note_the_rest(result.new_messages(), gate)
         _refuse_deferred(result.output)
