@@ -1,27 +1,52 @@
-"""Protocols of models: LiteLLM's proxy, and Microsoft's host for agents."""
+"""The protocols of model providers: Microsoft's host for agents, and LiteLLM's proxy before a model."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from framework_lab import MARKS, Served, assert_mocked_tools, run
+from framework_lab import MARKS, Served, assert_mocked_tools, assert_own_tools, run
 
 pytestmark = MARKS
 
-LITELLM = ("litellm/bin/python", "litellm_server.py", "--port", "{port}")
+LEFT = "An agent that hands its calls to the caller"
+
+
+def host(name: str, *options: str, **agent: object) -> Served:
+    """Microsoft's host for agents."""
+    command = ("responses/bin/python", "responses_server.py", "--port", "{port}", *options)
+    page = "agents/openai-responses"
+    return Served(id=name, type="responses", page=page, command=command, ready="/readiness", agent=agent)
+
+
+def litellm(name: str, kind: str, page: str, after: str = "", **agent: object) -> Served:
+    """LiteLLM's proxy, which speaks all three protocols."""
+    command = ("litellm/bin/python", "litellm_server.py", "--port", "{port}")
+    ready = "/health/liveliness"
+    return Served(id=name, type=kind, page=page, after=after, command=command, ready=ready, agent=agent)
+
+
+OWN_TOOLS = [
+    host("host"),
+    host("host-streamed", streaming=True),
+    host("host-conversation", history="conversation"),
+]
 MOCKED = [
-    Served(
-        id="litellm-chat-completions",
-        page="agents",
-        command=LITELLM,
-        ready="/health/liveliness",
-        agent={"body": {"model": "shop"}, "headers": {}},
-    ),
+    host("host-calls-left", "--client-tools"),
+    litellm("litellm-responses", "responses", "agents/openai-responses", LEFT),
+    litellm("litellm-messages", "anthropic_messages", "agents/anthropic-messages"),
+    litellm("litellm-messages-streamed", "anthropic_messages", "agents/anthropic-messages", streaming=True),
+    litellm("litellm-completions", "chat_completions", "agents", body={"model": "shop"}, headers={}),
 ]
 
 
+@pytest.mark.parametrize("served", OWN_TOOLS, ids=lambda served: served.id)
+def test_own_tools_of_a_hosted_agent_are_told(served: Served, tmp_path: Path) -> None:
+    """What the host tells of an agent's own calls is judged: what must pass passes, a broken ban fails."""
+    assert_own_tools(run(served, tmp_path, "own_tools"), "reported")
+
+
 @pytest.mark.parametrize("served", MOCKED, ids=lambda served: served.id)
-def test_mocks_answer_a_model_behind_a_gateway(served: Served, tmp_path: Path) -> None:
-    """The calls that a model leaves to its caller are answered by the scenario's mocks."""
+def test_mocks_answer_what_is_left_to_the_caller(served: Served, tmp_path: Path) -> None:
+    """The calls that an agent or a model leaves to its caller are answered by the scenario's mocks."""
     assert_mocked_tools(run(served, tmp_path, "mocked_tools"))

@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shutil
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +27,7 @@ MARKS = [
     pytest.mark.frameworks,
     pytest.mark.skipif(FOLDER is None, reason="AGENTEST_FRAMEWORKS names no folder with frameworks"),
 ]
+START_LIMIT_S = 120
 RUN_LIMIT_S = 240
 
 JUDGED_BY_TEXT = {
@@ -62,58 +64,87 @@ class Served:
     """A server, and the passage of the documentation that says how it is tested."""
 
     id: str
+    type: str
     page: str
-    """In `docs`, without its ending."""
-    heading: str = ""
-    """The passage begins here; without it, at the top."""
-    command: Sequence[str]
-    """A program of the folder (ENVIRONMENT/bin/…) and its words; {port} and {path} are filled in."""
+    """In `docs`, without its ending. Its first configuration of an agent of this type is taken."""
+    after: str = ""
+    """The first behind this text; without it, from the top."""
+    command: Sequence[str] = ()
+    """A program of the folder (ENVIRONMENT/bin/…) and its words; {port} and {path} are filled in.
+    None: the configuration says what is started."""
     ready: str | None = None
     """A path that answers when the server is ready. Without it: as soon as anything listens."""
     agent: Mapping[str, Any] = field(default_factory=dict)
     """What differs from the passage."""
-    cwd: Path = FRAMEWORKS / "servers"
+    cwd: str = "servers"
+    """Where it is started: in a copy of this folder."""
 
 
-def configuration(page: str, heading: str = "") -> dict[str, Any]:
-    """The first YAML block with an agent below a heading of a page."""
-    text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
-    if heading:
-        _, found, text = text.partition(f"# {heading}\n")
-        assert found, f"docs/{page}.md has no heading {heading!r}"
-    blocks = (yaml.safe_load(block) for block in _BLOCK.findall(text))
-    return next(block for block in blocks if "agent" in block)
+def configuration(served: Served) -> dict[str, Any]:
+    """What the page shows for such an agent."""
+    text = (ROOT / "docs" / f"{served.page}.md").read_text(encoding="utf-8")
+    assert served.after in text, f"docs/{served.page}.md does not say {served.after!r}"
+    blocks = map(yaml.safe_load, _BLOCK.findall(text.partition(served.after)[2] if served.after else text))
+    for block in blocks:
+        if block.get("agent", {}).get("type", "chat_completions") == served.type:
+            return dict(block)
+    raise AssertionError(f"docs/{served.page}.md shows no agent of type {served.type}")
 
 
 def project_for(served: Served, folder: Path) -> Project:
     """A project whose configuration is that of the page, and starts the server."""
-    port = free_port()
-    config = configuration(served.page, served.heading)
+    for name in ("servers", "node"):
+        shutil.copytree(FRAMEWORKS / name, folder / name)
+    (folder / "node" / "node_modules").symlink_to(installed("npm/node_modules"))
+    config = configuration(served)
     agent = {**config["agent"], **served.agent}
-    parts = urlsplit(agent["endpoint"])
-    agent["endpoint"] = urlunsplit(parts._replace(scheme="http", netloc=f"127.0.0.1:{port}"))
-    agent["server"] = _server(served, port, parts.path or "/", folder)
+    if served.command:
+        agent = _on_a_port(agent, served, folder)
+    project = Project(folder / ("project" if served.command else served.cwd))
     text = json.dumps({**config, "agent": agent, "reporters": ["console", "json"]})  # JSON is YAML
-    project = Project(folder)
     project.write("agentest.config.yaml", text)
     return project
 
 
-def _server(served: Served, port: int, path: str, folder: Path) -> dict[str, Any]:
-    program, *words = (word.format(port=port, path=path) for word in served.command)
-    ready = f"tcp://127.0.0.1:{port}" if served.ready is None else f"http://127.0.0.1:{port}{served.ready}"
-    command = [str(Path(str(FOLDER)) / program), *words]
-    return {"command": command, "ready": ready, "timeout_s": 120, "cwd": str(served.cwd), "reuse": False}
+def _on_a_port(settings: dict[str, Any], served: Served, folder: Path) -> dict[str, Any]:
+    """The agent of the page on a free port, started by the run."""
+    port = free_port()
+    parts = urlsplit(settings["endpoint"])
+    scheme = {"https": "http", "wss": "ws"}.get(parts.scheme, parts.scheme)
+    program, *words = (word.format(port=port, path=parts.path or "/") for word in served.command)
+    ready = f"http://127.0.0.1:{port}{served.ready}" if served.ready else f"tcp://127.0.0.1:{port}"
+    server = {
+        "command": [installed(program), *words],
+        "ready": ready,
+        "timeout_s": START_LIMIT_S,
+        "cwd": str(folder / served.cwd),
+        "reuse": False,
+    }
+    endpoint = urlunsplit(parts._replace(scheme=scheme, netloc=f"127.0.0.1:{port}"))
+    return {**settings, "endpoint": endpoint, "server": server}
+
+
+def installed(name: str) -> str:
+    """A file of the folder with frameworks; a program's name without a folder is the machine's."""
+    return str(Path(str(FOLDER)) / name) if "/" in name else name
+
+
+def environment() -> dict[str, str]:
+    """The programs of the folder come first."""
+    return {
+        "PATH": os.pathsep.join([installed("node/bin"), str(Path(sys.executable).parent), os.environ["PATH"]])
+    }
 
 
 def run(served: Served, folder: Path, scenarios: str) -> Project:
     """`agentest run` of scenarios of this folder; its results are there, whatever they are."""
     project = project_for(served, folder)
-    shutil.copy(FRAMEWORKS / "scenarios" / f"{scenarios}.py", folder / "shop.sim.py")
-    process = project.start()
-    out, err = process.communicate(timeout=RUN_LIMIT_S)
-    (folder / "output").write_text(out + err, encoding="utf-8")
-    assert (folder / ".agentest" / "results.json").exists(), out + err
+    text = (FRAMEWORKS / "scenarios" / f"{scenarios}.py").read_text(encoding="utf-8")
+    project.write("shop.sim.py", text)
+    with project.start(env=environment()) as process:
+        out, err = process.communicate(timeout=RUN_LIMIT_S)
+    project.write("output", out + err)
+    assert (project.root / ".agentest" / "results.json").exists(), out + err
     return project
 
 
@@ -128,9 +159,14 @@ def expected(sight: str) -> dict[str, str]:
     return {**JUDGED_BY_TEXT, **of_calls}
 
 
+def assert_all_pass(project: Project) -> None:
+    """Every scenario has passed, and there was one."""
+    assert set(statuses(project).values()) == {"passed"}, _output(project)
+
+
 def assert_own_tools(project: Project, sight: str) -> None:
     """Each scenario ends as it must, calls are told in full, and what the agent raises is its own error."""
-    assert statuses(project) == expected(sight), (project.root / "output").read_text(encoding="utf-8")
+    assert statuses(project) == expected(sight), _output(project)
     failed = conversation(project, "fails")
     assert (failed["errorSource"], len(failed["turns"])) == ("agent", 1)
     if sight == "reported":
@@ -153,7 +189,7 @@ def assert_calls_are_told(project: Project) -> None:
 
 def assert_mocked_tools(project: Project) -> None:
     """The mocks answer each conversation on its own, and a call without mock ends the conversation."""
-    assert statuses(project) == MOCKED, (project.root / "output").read_text(encoding="utf-8")
+    assert statuses(project) == MOCKED, _output(project)
     assert seen(calls_of(project, "breaks a ban")) == {("caller", True)}
     assert conversation(project, "fails")["errorSource"] == "agent"
 
@@ -172,3 +208,7 @@ def calls_of(project: Project, scenario: str) -> list[dict[str, Any]]:
 def seen(calls: list[dict[str, Any]]) -> set[tuple[str, bool]]:
     """By whom calls were seen, and whether mocks answered them."""
     return {(call["seenBy"], call["mocked"]) for call in calls}
+
+
+def _output(project: Project) -> str:
+    return (project.root / "output").read_text(encoding="utf-8")

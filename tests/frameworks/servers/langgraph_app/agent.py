@@ -24,7 +24,7 @@ def place_order(item: str) -> dict[str, Any]:
 
 
 def agreed(answer: Any) -> bool:
-    return answer in (True, "yes") or (isinstance(answer, dict) and answer.get("approved") is True)
+    return answer is True or (isinstance(answer, str) and answer.startswith("yes"))
 
 
 TOOLS = [tool(shop.check_stock), tool(shop.reserve_item), tool(shop.search), place_order]
