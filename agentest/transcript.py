@@ -56,6 +56,15 @@ class ToolCall:
     """Who told of the same call besides."""
 
 
+ARGUMENTS_UNTOLD = "the agent does not tell its arguments"
+"""The `invalid_arguments` of a call of which the agent's protocol told the name and the result alone."""
+
+
+def arguments_untold(call: ToolCall) -> bool:
+    """Whether nobody knows with which arguments a call was made: what depends on them cannot be told."""
+    return call.args is None and call.invalid_arguments == ARGUMENTS_UNTOLD
+
+
 def mismatch(call: ToolCall) -> str | None:
     """What of a call the signature of its mock does not take; None where it fits, or was no object at all."""
     return call.invalid_arguments if isinstance(call.args, Mapping) else None
@@ -69,6 +78,8 @@ def unanswered(call: ToolCall) -> bool:
 
 def call_text(call: ToolCall) -> str:
     """A call as it is shown: `name(key=value)`, or what was sent in place of arguments."""
+    if arguments_untold(call):
+        return f"{call.name}(arguments not told)"
     if not isinstance(call.args, Mapping):
         return f"{call.name}(invalid arguments: {safe_repr(call.args)})"
     return f"{call.name}({', '.join(f'{key}={safe_repr(value)}' for key, value in call.args.items())})"

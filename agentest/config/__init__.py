@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from agentest.config.agents.a2a import A2aAgent as A2aAgent
     from agentest.config.agents.adk import AdkAgent as AdkAgent
     from agentest.config.agents.adk import AdkModuleAgent as AdkModuleAgent
     from agentest.config.agents.anthropic_messages import AnthropicMessagesAgent as AnthropicMessagesAgent
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from agentest.config.models import ProviderOptions as ProviderOptions
 
 _MODULES = {
+    "A2aAgent": "agents.a2a",
     "AdkAgent": "agents.adk",
     "AdkModuleAgent": "agents.adk",
     "AnthropicMessagesAgent": "agents.anthropic_messages",

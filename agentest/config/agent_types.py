@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Union
 
 from pydantic import Discriminator, GetCoreSchemaHandler, Tag
 
+from agentest.config.agents.a2a import A2aAgent
 from agentest.config.agents.adk import AdkAgent, AdkModuleAgent
 from agentest.config.agents.anthropic_messages import AnthropicMessagesAgent
 from agentest.config.agents.base import AnyAgent
@@ -56,6 +57,7 @@ AGENT_TYPES: dict[str, AgentType] = {
     "command": AgentType(settings=CommandAgent, client="agentest.agents.command.client"),
     "langgraph": AgentType(settings=LangGraphAgent, client="agentest.agents.langgraph.client"),
     "websocket": AgentType(settings=WebSocketAgent, client="agentest.agents.websocket.client"),
+    "a2a": AgentType(settings=A2aAgent, client="agentest.agents.a2a.client"),
     "custom": AgentType(settings=CustomAgent, client="agentest.agents.python"),
     "responses": AgentType(settings=ResponsesAgent, client="agentest.agents.responses.client"),
     "anthropic_messages": AgentType(

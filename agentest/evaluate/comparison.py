@@ -31,7 +31,7 @@ class PredicateFailed(Exception):
 
 
 class CannotTell(PredicateFailed):
-    """A regular expression did not come to its end."""
+    """It cannot be known: a regular expression did not come to its end, a call's arguments are not told."""
 
 
 def is_plain(expected: Any) -> bool:

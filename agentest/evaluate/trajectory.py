@@ -14,7 +14,7 @@ from agentest.results import TrajectoryResult
 from agentest.scenarios.expectations import ExpectedCall, Trajectory
 from agentest.support.calling import result_of
 from agentest.support.deadlines import TimeLimit
-from agentest.transcript import ToolCall, call_text
+from agentest.transcript import ARGUMENTS_UNTOLD, ToolCall, arguments_untold, call_text
 
 _SHOWN_CALLS = 20
 _TIMEOUT_S = 60.0
@@ -96,12 +96,14 @@ def _undecided(error: str, spec: Trajectory, calls: Sequence[ToolCall]) -> Traje
 
 
 def call_matches(expected: ExpectedCall, made: ToolCall) -> bool:
-    """Whether a call is one that is expected. Raises PredicateFailed."""
+    """Whether a call is one that is expected. Raises PredicateFailed, CannotTell."""
     if expected.name != made.name:
         return False
     wanted = _arguments(expected)
     if wanted is None:
         return True
+    if arguments_untold(made):
+        raise CannotTell(ARGUMENTS_UNTOLD)
     if not isinstance(made.args, Mapping):
         return False
     if expected.arg_match_mode == "exact":

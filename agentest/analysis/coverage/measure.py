@@ -15,7 +15,7 @@ from agentest.store.conversations import conversation_of
 from agentest.store.reading import AnyRun
 from agentest.store.runs import entries
 from agentest.store.shapes import StoredEntry
-from agentest.transcript import ToolCall
+from agentest.transcript import ToolCall, arguments_untold
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,4 +218,5 @@ def _tools(units: Iterable[Unit], calls: Sequence[ToolCall]) -> tuple[ToolUse, .
 def _failed(call: ToolCall) -> bool:
     """Whether the agent saw the call fail: an exception, wrong arguments, an answer with an `error`."""
     error = call.result.get("error") if isinstance(call.result, Mapping) else None
-    return bool(call.error or call.invalid_arguments or error)
+    invalid = call.invalid_arguments and not arguments_untold(call)
+    return bool(call.error or invalid or error)

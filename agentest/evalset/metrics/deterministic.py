@@ -18,7 +18,14 @@ from agentest.evalset.metrics.rouge import Overlap, rouge1
 from agentest.evaluate.grading import Graded
 from agentest.llm.port import CallKey, Model
 from agentest.results import MetricResult, Score, Skipped, Unscored
-from agentest.transcript import Conversation, ToolCall, Turn, call_text
+from agentest.transcript import (
+    ARGUMENTS_UNTOLD,
+    Conversation,
+    ToolCall,
+    Turn,
+    arguments_untold,
+    call_text,
+)
 
 Call = tuple[str | None, Any]
 """A tool call as it is compared: name and arguments, a dict, or None where they are absent."""
@@ -112,6 +119,8 @@ class ToolTrajectory(ByReference):
     def _score(self, turn: Turn, expected: Invocation) -> MetricResult:
         wanted = tool_calls(expected.intermediate_data)
         criterion = self.criterion
+        if not criterion.ignore_args and any(map(arguments_untold, turn.tool_calls)):
+            return Unscored(f"{ARGUMENTS_UNTOLD}: set ignore_args to compare the names alone")
         try:
             matched = trajectory_matches(
                 [_made(call) for call in turn.tool_calls],

@@ -26,6 +26,7 @@ from agentest.transcript import (
     ToolCall,
     Turn,
     UnfinishedTurn,
+    arguments_untold,
     call_text,
     state_changes,
 )
@@ -136,7 +137,8 @@ def _calls_in_full(calls: Sequence[ToolCall], indent: int) -> Iterator[Line]:
 
 def _remarks(call: ToolCall) -> list[Part]:
     """What was unusual about a call."""
-    remarks = [f"invalid arguments: {call.invalid_arguments}"] if call.invalid_arguments else []
+    invalid = "" if arguments_untold(call) else call.invalid_arguments
+    remarks = [f"invalid arguments: {invalid}"] if invalid else []
     if call.error:
         remarks.append(call.error if not call.mocked else f"the mock raised: {call.error}")
     elif not call.mocked and not call.invalid_arguments and call.seen_by is SeenBy.CALLER:

@@ -1,0 +1,220 @@
+"""One request to an A2A agent and its answer: JSON-RPC or HTTP+JSON, whole or as server-sent events."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from agentest.agents.a2a.contact import WayRefused
+from agentest.agents.a2a.reading import Json, text_at
+from agentest.agents.a2a.ways import Way
+from agentest.agents.a2a.wire import JSON_BODY, asking, get_method, headers_of, send_method, sending
+from agentest.agents.a2a.work import Work
+from agentest.agents.answers import EventStream, read_body
+from agentest.agents.http_sender import HttpAnswer, HttpSender, Outgoing
+from agentest.agents.reading import read_json, shown
+from agentest.errors import AgentError
+from agentest.http.client import DirectResponse
+from agentest.http.sse import Event
+from agentest.support.templates import Values
+
+A2A_PLACE = "is this the address of an A2A agent: its server's root, its own address, or that of its card?"
+_NOWHERE = (404, 405)
+_WHO_ARE_YOU = (401, 403)
+_EXPLAINED = (400, *_WHO_ARE_YOU, *_NOWHERE)
+"""Answers that are read here, to say more about them or to try another way."""
+_UNKNOWN_METHOD, _OTHER_VERSION = -32601, -32009
+_OTHER_VERSION_TEXT = re.compile(r"-32009\b|-32601\b|VERSION_NOT_SUPPORTED")
+LOST_TASK, UNSUPPORTED, _WRONG_TYPE, _WANTS_EXTENSION = -32001, -32004, -32005, -32008
+_NAMES = {
+    -32700: "the request is no JSON",
+    -32600: "invalid request",
+    _UNKNOWN_METHOD: "unknown method",
+    -32602: "invalid parameters",
+    -32603: "internal error",
+    LOST_TASK: "unknown task",
+    UNSUPPORTED: "unsupported operation",
+    _WRONG_TYPE: "unsupported content type",
+    -32006: "invalid answer of the agent",
+    _WANTS_EXTENSION: "an extension is required: name it in `headers` as A2A-Extensions",
+    _OTHER_VERSION: "unsupported version",
+}
+
+
+_Read = Callable[[DirectResponse], Awaitable[AgentError | None]]
+
+
+class ToldError(AgentError):
+    """An error that the agent told, with its code; 0 where it gave none."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Exchange:
+    """Sends to one agent. Holds nothing of any conversation."""
+
+    def __init__(self, sender: HttpSender, credentials: Callable[[], str]) -> None:
+        """`credentials` says in words which ones the agent's card asks for; "": it does not."""
+        self._sender = sender
+        self._credentials = credentials
+
+    async def send(
+        self, way: Way, params: Json, work: Work, values: Values, *, streaming: bool
+    ) -> HttpAnswer[None]:
+        """Send a message and have `work` take what is told.
+
+        Raises NoReply, WayRefused, ToldError, CannotSend.
+        """
+        url, payload = sending(way, params, streaming)
+        method = send_method(way, streaming)
+        read = self._reader(work, method, streaming)
+        accept = {"accept": "text/event-stream"} if streaming else JSON_BODY
+        headers = {**headers_of(way), **accept}
+        return _raised(
+            await self._sender.post(url, payload, read, _EXPLAINED, values=values, headers=headers)
+        )
+
+    async def ask(self, way: Way, task_id: str, work: Work, values: Values) -> HttpAnswer[None]:
+        """Ask how far a task has come and have `work` take it over. Raises as `send`."""
+        url, payload = asking(way, task_id)
+        outgoing = Outgoing(
+            url=url,
+            method="GET" if way.rest else "POST",
+            headers={**headers_of(way), **JSON_BODY},
+            content=None if way.rest else json.dumps(payload).encode(),
+        )
+        read = self._reader(work, get_method(way), streaming=False)
+        return _raised(await self._sender.send(outgoing, read, _EXPLAINED, values=values))
+
+    def _reader(self, work: Work, method: str, streaming: bool) -> _Read:
+        async def read(response: DirectResponse) -> AgentError | None:
+            events = _Events(response, work, method)
+            try:
+                await self._check(response)
+                await read_body(response, streaming, lambda body: _take(body, work, method), events.read)
+            except (WayRefused, ToldError) as error:
+                return error  # whoever sends makes another error of what is raised
+            return None
+
+        return read
+
+    async def fetch(self, url: str, values: Values) -> Any:
+        """The JSON value at an address; None where there is none."""
+        try:
+            return (await self._sender.get(url, _read_card, values=values, headers=JSON_BODY)).value
+        except AgentError:
+            return None
+
+    async def _check(self, response: DirectResponse) -> None:
+        """Raise for a status that is no answer to the message."""
+        status = response.status_code
+        if status < 300:
+            return
+        problem = await self._sender.problem(response)
+        if status in _NOWHERE:
+            raise WayRefused(problem, nowhere=True)
+        if status in _WHO_ARE_YOU and self._credentials():
+            problem = f"{problem}; its card asks for {self._credentials()}"
+        if _OTHER_VERSION_TEXT.search(problem):
+            raise WayRefused(problem)
+        raise ToldError(problem, 0)
+
+
+def _raised(answer: HttpAnswer[AgentError | None]) -> HttpAnswer[None]:
+    if answer.value is not None:
+        raise answer.value
+    return HttpAnswer(None, answer.latency_ms, answer.retries)
+
+
+def _take(body: bytes, work: Work, method: str) -> None:
+    work.take(_result(read_json(body, A2A_PLACE), method))
+
+
+class _Events:
+    """Has work take the events of an answer."""
+
+    def __init__(self, response: DirectResponse, work: Work, method: str) -> None:
+        self._response = response
+        self._work = work
+        self._method = method
+
+    async def read(self, stream: EventStream) -> None:
+        """Read up to the last event. Raises AgentError, also for a stream that was cut."""
+        async for event in stream:
+            if event.data.strip():  # some servers keep the connection alive with empty events
+                self._take(event)
+            if self._work.closed:
+                return
+        if not self._work.ended:
+            raise AgentError(_cut(self._work))
+
+    def _take(self, event: Event) -> None:
+        waited = self._response.waited
+        value = _event(event.data)
+        if event.name == "error":
+            value = value if isinstance(value, Mapping) and value.get("error") else {"error": value}
+        self._work.take(_result(value, self._method), waited() * 1000 if waited else None)
+
+
+def _cut(work: Work) -> str:
+    came = f"the last state was {work.state}" if work.state else "nothing of a task had come"
+    return (
+        "the agent's stream was cut: it ended without a message and without a status that ends the task "
+        f"(completed, failed, input-required …); {came}"
+    )
+
+
+async def _no_stream(_: EventStream) -> None:
+    raise AgentError("the agent answered with a stream where its card was asked for")
+
+
+async def _read_card(response: DirectResponse) -> Any:
+    return await read_body(response, False, _card, _no_stream)
+
+
+def _card(body: bytes) -> Any:
+    return read_json(body, A2A_PLACE)
+
+
+def _event(data: str) -> Any:
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        raise AgentError(f"an event of the agent's stream is not JSON: {shown(data)!r}") from None
+
+
+def _result(answer: Any, method: str) -> Any:
+    """The result in an answer; over HTTP+JSON that is the answer itself. Raises WayRefused, ToldError."""
+    if not isinstance(answer, Mapping):
+        raise AgentError(f"the agent's answer is neither a task nor a message of A2A: {shown(answer)}")
+    if answer.get("error"):
+        raise _told(answer["error"], method)
+    if "result" in answer:
+        return answer["result"]
+    if "jsonrpc" in answer:
+        raise AgentError(f"the agent's answer has neither a result nor an error: {shown(answer)}")
+    return answer
+
+
+def _told(error: Any, method: str) -> AgentError:
+    code = error.get("code") if isinstance(error, Mapping) else None
+    if not isinstance(code, int) or isinstance(code, bool):
+        return ToldError(f"the agent answered with an error: {shown(error)}", 0)
+    name = f", {_NAMES[code]}" if code in _NAMES else ""
+    problem = (
+        f"the agent answered {method} with error {code}{name}: {text_at(error, 'message') or shown(error)}"
+    )
+    if code in (_UNKNOWN_METHOD, _OTHER_VERSION):
+        return WayRefused(problem)
+    return ToldError(f"{problem}{_details(error.get('data') or error.get('details'))}", code)
+
+
+def _details(data: Any) -> str:
+    """What an error says beyond its message; "" where that is only its name once more."""
+    items = data if isinstance(data, list) else [data] if data else []
+    told = [item for item in items if not (isinstance(item, Mapping) and "reason" in item)]
+    return f" ({shown(told[0] if len(told) == 1 else told)})" if told else ""

@@ -1,0 +1,221 @@
+"""From an agent's finished work to its reply: which text it is, and what was said and done besides."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import Any
+
+from agentest.agents.a2a.calls import call_of, is_adk, is_inner, response_of, tells_results
+from agentest.agents.a2a.reading import Artifact, Json, Part, as_json, mapping_at, text_at
+from agentest.agents.a2a.work import INPUT_REQUIRED, Heard, Work
+from agentest.errors import AgentError
+from agentest.transcript import Remark, Usage
+
+_BETWEEN_ARTIFACTS = "\n\n"
+_AUTHOR, _EVENT, _USAGE = "adk_author", "adk_event_id", "adk_usage_metadata"
+_INTERRUPT = ({"id", "value"}, {"id", "value", "response_schema"})
+"""Keys of the data with which LangGraph's server asks for input."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """What an agent said about one message of the user."""
+
+    text: str | None
+    remarks: tuple[Remark, ...] = ()
+    author: str | None = None
+    first_ms: float | None = None
+    """When the first piece of the text came; None: all came at once."""
+
+
+def check_ended_well(work: Work, credentials: str) -> None:
+    """Raise AgentError for work that failed; `credentials` says which ones the agent's card asks for."""
+    if work.message is not None or work.state in ("completed", INPUT_REQUIRED):
+        return
+    text = spoken(work.status.message.parts) if work.status and work.status.message else ""
+    said = f": {text}" if text else ", and it does not say why"
+    match work.state:
+        case "rejected":
+            raise AgentError(f"the agent rejected the task{said}")
+        case "canceled":
+            raise AgentError(f"the agent canceled the task{said}")
+        case "auth-required":
+            asks = f"; its card asks for {credentials}" if credentials else ""
+            raise AgentError(
+                f"the agent's task wants credentials (auth-required){said}{asks}; `headers` of the agent are "
+                "sent with every request"
+            )
+    raise AgentError(f"the agent's task failed{said}")
+
+
+def parts_of(work: Work) -> list[Part]:
+    """All parts that the agent has sent, in order."""
+    heard = [part for heard in work.heard for part in heard.message.parts]
+    return heard + [part for artifact in work.artifacts.values() for part in artifact.parts]
+
+
+def tells_calls(work: Work) -> bool:
+    """Whether the answer shows that its server tells of all calls."""
+    heard = [one for heard in work.heard for one in (heard.metadata, heard.message.metadata)]
+    of_artifacts = [artifact.metadata for artifact in work.artifacts.values()]
+    adk = is_adk([*work.metadata, *heard, *of_artifacts, work.task_metadata])
+    return adk or tells_results(parts_of(work))
+
+
+def read_said(work: Work, name: str, given: Mapping[str, str]) -> Said:
+    """What the agent said.
+
+    Args:
+        name: the agent's, for remarks whose author is not told.
+        given: artifact → its text, of those that earlier turns have shown.
+    """
+    artifacts = list(_new_artifacts(work, given))
+    text, used = _chosen(work, artifacts)
+    text = text or _last_heard(work) or _in_place_of_text(work)
+    told = [(_author_of(heard, name), spoken(heard.message.parts)) for heard in work.heard]
+    told += [(_author(artifact.metadata) or name, one) for artifact, one in artifacts]
+    return Said(
+        text=text or None,
+        remarks=tuple(_remarks(told, {text.strip(), *(one.strip() for one in used.values())})),
+        author=_last_author(work),
+        first_ms=_first_ms(work, text, used),
+    )
+
+
+def _chosen(work: Work, artifacts: Sequence[tuple[Artifact, str]]) -> tuple[str, Mapping[str, str]]:
+    """The text of the reply, "" for none, and the artifacts that it is made of."""
+    if work.message is not None:
+        return spoken(work.message.parts), {}
+    asked = spoken(work.status.message.parts) if work.status and work.status.message else ""
+    if asked and work.state == INPUT_REQUIRED:
+        return asked, {}
+    used = _of_the_reply(artifacts)
+    return (_BETWEEN_ARTIFACTS.join(used.values()), used) if used else (asked, {})
+
+
+def given_artifacts(work: Work) -> dict[str, str]:
+    """Artifact → its text: what a task that goes on has shown so far."""
+    return {artifact.id: spoken(artifact.parts) for artifact in work.artifacts.values()}
+
+
+def spoken(parts: Sequence[Part]) -> str:
+    """What parts say to the user: texts joined with nothing, else data as JSON; then the files' names."""
+    outer = [part for part in parts if not is_inner(part)]
+    text = "".join(part.text for part in outer if part.text)
+    if not text:
+        text = "\n".join(_data_text(part.data) for part in outer if part.has_data)
+    return "\n".join(filter(None, [text, *(part.file for part in outer if part.file)]))
+
+
+def _data_text(data: Any) -> str:
+    if isinstance(data, Mapping) and data.keys() in _INTERRUPT:
+        data = data["value"]
+    return data if isinstance(data, str) else as_json(data)
+
+
+def _new_artifacts(work: Work, given: Mapping[str, str]) -> Iterator[tuple[Artifact, str]]:
+    """The artifacts with their texts, but for what earlier turns have shown of them."""
+    for artifact in work.artifacts.values():
+        text, before = spoken(artifact.parts), given.get(artifact.id, "")
+        text = text.removeprefix(before) if before else text
+        if text.strip():
+            yield artifact, text
+
+
+def _of_the_reply(artifacts: Sequence[tuple[Artifact, str]]) -> dict[str, str]:
+    """The artifacts that are the reply: all, but of those that stand for google-adk's events the last."""
+    events = [artifact.id for artifact, _ in artifacts if _EVENT in artifact.metadata]
+    return {artifact.id: text for artifact, text in artifacts if artifact.id not in events[:-1]}
+
+
+def _last_heard(work: Work) -> str:
+    texts = [spoken(heard.message.parts) for heard in work.heard]
+    return next((text for text in reversed(texts) if text.strip()), "")
+
+
+def _in_place_of_text(work: Work) -> str:
+    """What stands for a text: a call that waits for a word of the user, an answer that nobody sums up."""
+    last = parts_of(work)[-1:]
+    for part in last:
+        call, response = call_of(part), response_of(part)
+        if call is not None and work.state == INPUT_REQUIRED:
+            return as_json({"name": call["name"], "args": call.get("args", {})})
+        if response is not None:
+            return as_json(response.get("response"))
+    return ""
+
+
+def _remarks(told: Sequence[tuple[str, str]], reply: Set[str]) -> Iterator[Remark]:
+    """What was said beside the reply and its pieces, each once.
+
+    Of texts that grow from message to message, the reply as the last of them, the whole is told alone.
+    """
+    texts = [(author, text.strip()) for author, text in told]
+    kept: set[tuple[str, str]] = set()
+    for at, (author, text) in enumerate(texts):
+        grows = at + 1 < len(texts) and texts[at + 1][1].startswith(text)
+        said = any(whole.startswith(text) for whole in reply)
+        if text and not grows and not said and (author, text) not in kept:
+            kept.add((author, text))
+            yield Remark(author, text)
+
+
+def _author(metadata: Json) -> str:
+    return text_at(metadata, _AUTHOR)
+
+
+def _author_of(heard: Heard, name: str) -> str:
+    return _author(heard.metadata) or _author(heard.message.metadata) or name
+
+
+def _last_author(work: Work) -> str | None:
+    """Who gave the reply, where all who say something are told: a finished task alone names the last one."""
+    told = [_author(one) for one in work.metadata]
+    told += [_author(artifact.metadata) for artifact in work.artifacts.values()]
+    return next((author for author in reversed(told) if author), None)
+
+
+def _first_ms(work: Work, reply: str, shown: Container[str]) -> float | None:
+    pieces = [came for artifact, came in work.came_ms.items() if artifact in shown]
+    for heard in work.heard:
+        text = spoken(heard.message.parts).strip()
+        if heard.at_ms is not None and text and reply.strip().startswith(text):
+            pieces.append(heard.at_ms)
+    return min(pieces, default=None)
+
+
+def read_usage(work: Work, known: set[str]) -> tuple[Usage, int | None]:
+    """Tokens that google-adk reports of each answer of a model, and how many answers there were.
+
+    A task that is told only when it has ended has those of its last answer alone, and no number of answers.
+
+    Args:
+        known: ids of the events that were counted before; those of this work are added.
+    """
+    told = [*work.metadata, *(artifact.metadata for artifact in work.artifacts.values())]
+    counted = [_tokens(one) for one in told if _is_new(one, known)]
+    if not counted and _is_new(work.task_metadata, known):
+        return _tokens(work.task_metadata), None
+    return sum(counted, Usage()), len(counted) or None
+
+
+def _is_new(metadata: Json, known: set[str]) -> bool:
+    event = text_at(metadata, _EVENT)
+    if not mapping_at(metadata, _USAGE) or event in known:
+        return False
+    if event:
+        known.add(event)
+    return True
+
+
+def _tokens(metadata: Json) -> Usage:
+    reported = mapping_at(metadata, _USAGE)
+
+    def count(key: str) -> int:
+        value = reported.get(key)
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            return 0
+        return max(0, int(value))  # numbers have become floating ones on the way
+
+    return Usage(count("promptTokenCount"), count("candidatesTokenCount"), count("cachedContentTokenCount"))

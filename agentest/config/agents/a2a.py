@@ -1,0 +1,89 @@
+"""What the configuration says of agents that speak A2A."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, field_validator, model_validator
+
+from agentest.config.agents.base import WAYS_OF_STATE
+from agentest.config.agents.http import HttpAgent
+from agentest.config.fields import check_json
+from agentest.sight import Sight
+from agentest.support.templates import Template
+
+_OURS = ("parts", "role", "messageId", "taskId")
+"""Fields of a message that each message of the user has of its own."""
+
+
+def _version_as_text(value: Any) -> Any:
+    """YAML reads `1.0` as a number."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return f"{float(value):.1f}"
+    return value
+
+
+class A2aAgent(HttpAgent):
+    """An agent that speaks A2A: Agent2Agent, versions 1.0 and 0.3."""
+
+    type: Literal["a2a"]
+    protocol_version: Annotated[Literal["1.0", "0.3"] | None, BeforeValidator(_version_as_text)] = None
+    """None: the newest that its card names, or that it answers to."""
+    body: dict[str, Any] = Field(default_factory=dict)
+    """Beside what each message has: `metadata`, `configuration`, `tenant`, `message` with further fields."""
+
+    @property
+    def natural_sight(self) -> Sight:
+        return Sight.UNSEEN
+
+    @property
+    def ways_to_see(self) -> tuple[str, ...]:
+        return (
+            "behind A2A, google-adk and LangGraph tell of calls, and conversations whose answers show that "
+            "are judged; if its server is another one that tells of all, set tool_visibility: reported",
+        )
+
+    @property
+    def state_refusal(self) -> str | None:
+        names = Template([self.body, self.headers]).names
+        if any(name.partition(".")[0] == "state" for name in names):
+            return None
+        return (
+            "write it where the agent looks for it, like body: {metadata: {customer: "
+            f'"{{{{state.customer}}}}"}}}}, {WAYS_OF_STATE}'
+        )
+
+    def check_can_be_sent(self) -> None:
+        """Raise ValueError for a body that is not JSON."""
+        try:
+            check_json(self.body)
+        except ValueError as error:
+            raise ValueError(f"the body of {self.name!r} {error}") from None
+
+    @field_validator("tool_visibility")
+    @classmethod
+    def _runs_its_tools_itself(cls, value: Sight | None) -> Sight | None:
+        if value is Sight.RETURNED:
+            raise ValueError(
+                "an A2A agent runs its tools itself and hands no call to the caller; write `reported` if its "
+                "answers tell of all calls, or `unseen` (the default)"
+            )
+        return value
+
+    @model_validator(mode="after")
+    def _body_leaves_room(self) -> Self:
+        for key in ("message", "configuration", "metadata"):
+            if not isinstance(self.body.get(key, {}), Mapping):
+                raise ValueError(f"`body.{key}` is not an object; write the fields that it shall have")
+        if found := [name for name in _OURS if name in self.body.get("message", {})]:
+            raise ValueError(
+                f"`body.message.{found[0]}` is what each message of the user has of its own; leave it out, "
+                "other fields (metadata, extensions, contextId) are sent with every message"
+            )
+        if "historyLength" in self.body.get("configuration", {}):
+            raise ValueError(
+                "`body.configuration.historyLength` would cut off the calls that the agent tells of; leave "
+                "it out"
+            )
+        return self
