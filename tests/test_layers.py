@@ -48,7 +48,7 @@ FLOORS: list[dict[str, str]] = [
     },
     # Whom a run talks to.
     {
-        "agents": "config scenarios errors messages transcript sight support http",
+        "agents": "config scenarios mocks errors messages transcript sight support http",
         "llm": "config errors results transcript version support http",
     },
     # What it does with them.

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import anyio
 
-from agentest.errors import AgentError
+from agentest.errors import AgentError, CannotSend
 from agentest.http.client import Sender
 from agentest.messages import Message, ToolRequest, ToolSpec
 from agentest.scenarios.definition import Session
@@ -91,6 +91,14 @@ class NoReply(AgentError):
         self.retries = retries
         self.observed = observed
         self.retells = retells
+
+
+class MockBypassed(CannotSend):
+    """The agent has run tools of its own, in calls that were `observed`, in place of the scenario's mocks."""
+
+    def __init__(self, message: str, observed: Sequence[ToolCall]) -> None:
+        super().__init__(message)
+        self.observed = tuple(observed)
 
 
 ResolveTool = Callable[[str, Any], Any]

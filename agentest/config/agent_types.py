@@ -13,6 +13,7 @@ from pydantic import Discriminator, GetCoreSchemaHandler, Tag
 
 from agentest.config.agents.a2a import A2aAgent
 from agentest.config.agents.adk import AdkAgent, AdkModuleAgent
+from agentest.config.agents.ag_ui import AgUiAgent
 from agentest.config.agents.anthropic_messages import AnthropicMessagesAgent
 from agentest.config.agents.base import AnyAgent
 from agentest.config.agents.chat_completions import AsgiAgent, ChatCompletionsAgent
@@ -63,6 +64,7 @@ AGENT_TYPES: dict[str, AgentType] = {
     "anthropic_messages": AgentType(
         settings=AnthropicMessagesAgent, client="agentest.agents.anthropic_messages.client"
     ),
+    "ag_ui": AgentType(settings=AgUiAgent, client="agentest.agents.ag_ui.client"),
 }
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from agentest.agents.port import (
     Agent,
     AgentReply,
+    MockBypassed,
     NoReply,
     ResolveTool,
     TurnContext,
@@ -259,6 +260,9 @@ class TurnLoop:
         except NoReply as error:
             turn.count_retries(error.retries)
             self._mocks.observe(error.observed, retold=error.retells)
+            raise
+        except MockBypassed as error:
+            self._mocks.observe(error.observed)
             raise
         except AgentError as error:
             if waiting and not ended:  # the handler could not answer, as a mock had not answered it

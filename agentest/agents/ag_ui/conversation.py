@@ -1,0 +1,219 @@
+"""One conversation with an AG-UI agent: its thread, its state, and the runs that answer a message."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from agentest.agents.ag_ui.calls import Call
+from agentest.agents.ag_ui.declaring import bypassed, conflict, declared_tools, not_begun
+from agentest.agents.ag_ui.interrupts import Decision, Interrupt, answers
+from agentest.agents.ag_ui.run import Run
+from agentest.agents.ag_ui.said import BETWEEN_MESSAGES, Spoken, read_spoken
+from agentest.agents.ag_ui.sending import Request, Sending
+from agentest.agents.ag_ui.state import State
+from agentest.agents.ag_ui.thread import Thread
+from agentest.agents.ag_ui.wire import Wire, declared, new_id, with_ids, written
+from agentest.agents.placeholders import TurnValues
+from agentest.agents.port import AgentReply, MockBypassed, NoReply, TurnContext
+from agentest.agents.reading import shown
+from agentest.config.agents.ag_ui import AgUiAgent
+from agentest.errors import AgentError, CannotSend
+from agentest.messages import AgentMessage, Message, ToolRequest, UserText
+from agentest.transcript import Remark, ToolCall, Usage
+
+_MOST_RUNS = 50
+"""Of one reply: an agent that asks for approval again and again is ended."""
+
+
+@dataclass(slots=True)
+class _Total:
+    """What the runs of one reply come to together."""
+
+    latency_ms: float = 0.0
+    retries: int = 0
+    usage: Usage = field(default_factory=Usage)
+    first_token_ms: float | None = None
+    observed: tuple[ToolCall, ...] = ()
+    remarks: tuple[Remark, ...] = ()
+
+
+class AgUiConversation:
+    """Sends the messages of one conversation, each with all that came before."""
+
+    def __init__(self, config: AgUiAgent, sending: Sending, own_tools: set[str]) -> None:
+        """`own_tools`: names of tools that the agent was seen to run itself; shared by all conversations."""
+        self.name = config.name
+        self._config = config
+        self._sending = sending
+        self._own_tools = own_tools
+        self._taken = 0
+        """How many of the conversation's messages are in the thread."""
+        self._thread = Thread()
+        self._state = State({})
+        self._settled: set[str] = set()
+        """Ids of calls that were reported, or answered by us."""
+        self._waiting: tuple[Call, ...] = ()
+        """Calls that wait for an approval."""
+        self._open: list[Interrupt] = []
+        """Questions that nobody has answered yet."""
+
+    async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
+        """The agent's answer. Raises NoReply, MockBypassed, CannotSend; each run has the whole time-out."""
+        values = TurnValues(messages, ctx)
+        body: dict[str, Any] = self._sending.body.filled(values)
+        if not self._taken:
+            self._begin(body, ctx)
+        decision = self._take(messages[self._taken :])
+        self._taken = len(messages)
+        if self._open and decision is None:
+            return AgentReply(_questions(self._open))  # its other calls were answered; now the user is asked
+        return await self._runs(body, ctx, values, decision)
+
+    def _begin(self, body: Mapping[str, Any], ctx: TurnContext) -> None:
+        again = [spec.name for spec in ctx.tools if spec.name in self._own_tools]
+        if again:
+            raise CannotSend(not_begun(self.name, again))
+        self._thread = Thread(with_ids(body.get("messages", [])))
+        self._state = State({**body.get("state", {}), **(ctx.session.state if ctx.session else {})})
+
+    def _take(self, messages: Sequence[Message]) -> Decision | None:
+        """Put what is new into the thread; the user's answer to an open question goes another way."""
+        decision: Decision | None = None
+        for message in messages:
+            if self._open and isinstance(message, UserText):
+                decision = Decision.of_user(message.text)
+            elif not isinstance(message, AgentMessage) or not self._taken:
+                self._thread.add(written(message))
+        return decision
+
+    async def _runs(
+        self, body: Mapping[str, Any], ctx: TurnContext, values: TurnValues, decision: Decision | None
+    ) -> AgentReply:
+        total = _Total()
+        for _ in range(_MOST_RUNS):
+            run, spoken, requests = await self._run(body, ctx, values, decision, total)
+            if not self._open or requests or self._config.approvals == "ask":
+                return self._reply(run, spoken, requests, total)
+            if spoken.text:
+                total.remarks += (Remark(spoken.author, spoken.text),)
+            decision = Decision(self._config.approvals == "approve")
+        raise NoReply(
+            f"the agent asked for approval more than {_MOST_RUNS} times without replying to the user",
+            total.retries,
+            total.observed,
+        )
+
+    async def _run(
+        self,
+        body: Mapping[str, Any],
+        ctx: TurnContext,
+        values: TurnValues,
+        decision: Decision | None,
+        total: _Total,
+    ) -> tuple[Run, Spoken, tuple[ToolRequest, ...]]:
+        """One run; what it told is in `total`, in the thread and in the state."""
+        tools = declared_tools(ctx, self._config.client_tools)
+        payload = self._payload(body, ctx, [declared(spec) for spec in tools], decision)
+        run = Run(self._thread, self._state, self._waiting, frozenset(self._settled))
+        try:
+            answered = await self._sending.send(Request(payload, values), run)
+            spoken = read_spoken(run.messages, self.name, run.subagents)
+            requests = self._sort(run, ctx, total)
+        except (NoReply, AgentError) as error:
+            retries = total.retries + getattr(error, "retries", 0)
+            hint = "" if run.begun else conflict(_without_address(error, self._config.endpoint), tools)
+            seen = tuple(call.made_or_begun(ctx.turn_index) for call in run.seen if call not in self._waiting)
+            raise NoReply(f"{error}{hint}", retries, (*total.observed, *seen)) from None
+        if total.first_token_ms is None and answered.first_token_ms is not None:
+            total.first_token_ms = total.latency_ms + answered.first_token_ms
+        total.latency_ms += answered.latency_ms
+        total.retries += answered.retries
+        total.usage += run.usage
+        total.remarks += spoken.remarks
+        self._check_mocks(ctx, total.observed)
+        return run, spoken, requests
+
+    def _payload(
+        self, body: Mapping[str, Any], ctx: TurnContext, tools: list[Wire], decision: Decision | None
+    ) -> Wire:
+        forwarded = dict(body.get("forwardedProps", {}))
+        resuming: Wire = {}
+        if decision is not None:
+            resuming, self._open = answers(self._open, decision), []
+            forwarded.update({key: resuming.pop(key) for key in ("command",) if key in resuming})
+        return {
+            "context": [],
+            **body,
+            "threadId": ctx.session_id,
+            "runId": new_id(),
+            "messages": self._thread.messages,
+            "tools": tools,
+            "state": self._state.value,
+            "forwardedProps": forwarded,
+            **resuming,
+        }
+
+    def _sort(self, run: Run, ctx: TurnContext, total: _Total) -> tuple[ToolRequest, ...]:
+        """Tell apart the calls that the agent has made, those for us, and those that wait for approval."""
+        self._open = list(run.interrupts)
+        declared_names = {spec.name for spec in declared_tools(ctx, self._config.client_tools)}
+        asked_for = {one.call_id for one in self._open}
+        for_us: list[Call] = []
+        waiting: list[Call] = []
+        for call in run.calls:
+            if not call.answered and (call.id in asked_for or None in asked_for):
+                waiting.append(call)
+            elif call.answered or call in self._waiting or self._is_its_own(call, run, declared_names):
+                total.observed += (call.made(ctx.turn_index),)
+                self._settled.add(call.id)
+            else:
+                for_us.append(call)
+                self._settled.add(call.id)
+        self._waiting = tuple(waiting)
+        return tuple(call.requested() for call in for_us)
+
+    def _is_its_own(self, call: Call, run: Run, declared_names: set[str]) -> bool:
+        """Whether the agent does not wait for our answer, though it has told of none of its own."""
+        if run.pending:
+            return call.id not in run.pending
+        return call.name not in declared_names and run.went_on_after(call)
+
+    def _check_mocks(self, ctx: TurnContext, observed: Sequence[ToolCall]) -> None:
+        mocked = {spec.name for spec in ctx.tools}
+        names = [call.name for call in observed if call.name in mocked]
+        if names:
+            self._own_tools.update(names)
+            raise MockBypassed(bypassed(self.name, names), observed)
+
+    def _reply(
+        self, run: Run, spoken: Spoken, requests: tuple[ToolRequest, ...], total: _Total
+    ) -> AgentReply:
+        text = spoken.text
+        if self._open and not requests:
+            text = BETWEEN_MESSAGES.join(part for part in (text, _questions(self._open)) if part)
+        elif not text and not requests and not total.observed and run.result is not None:
+            text = shown(run.result)
+        return AgentReply(
+            text or None,
+            requests,
+            usage=total.usage,
+            latency_ms=total.latency_ms,
+            retries=total.retries,
+            observed=total.observed,
+            remarks=total.remarks,
+            author=spoken.author,
+            state=self._state.shown,
+            state_before=self._state.begun if self._state.told else None,
+            state_error=self._state.error,
+            first_token_ms=total.first_token_ms,
+        )
+
+
+def _questions(interrupts: Sequence[Interrupt]) -> str:
+    return BETWEEN_MESSAGES.join(one.question for one in interrupts)
+
+
+def _without_address(error: Exception, endpoint: str) -> str:
+    return str(error).replace(endpoint, "")

@@ -1,0 +1,153 @@
+"""Interrupts: what the agent asks before it goes on, in two dialects, and how it is answered.
+
+AG-UI 1.0 tells them in the outcome of RUN_FINISHED and is answered by `resume`; LangGraph's older way is an
+event CUSTOM `on_interrupt`, answered by `forwardedProps.command.resume`. What a graph asks and is answered is
+the same as behind its own server (`agents/langgraph/interrupts`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from agentest.agents.ag_ui.wire import Wire
+from agentest.agents.approvals import is_approval
+from agentest.agents.langgraph import interrupts as of_a_graph
+from agentest.agents.reading import shown
+from agentest.errors import AgentError
+
+_REASONS = ("reason", "message", "feedback", "comment", "response", "answer", "text")
+"""Names of text fields of an answer that take the user's words."""
+_NO_QUESTION = "The agent asks for approval."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interrupt:
+    """One question of the agent."""
+
+    id: str | None
+    question: str
+    value: Any = None
+    """What a graph has handed over with its question; None: the agent is none, or handed nothing over."""
+    schema: Mapping[str, Any] | None = None
+    """The JSON Schema of the answer, where the agent tells one."""
+    call_id: str | None = None
+    """The tool call that waits for approval."""
+    old: bool = False
+    """Whether it was told in LangGraph's older way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The answer of the user, or of the configuration."""
+
+    approved: bool
+    words: str | None = None
+    """What the user has said; None where `approvals` decides."""
+
+    @classmethod
+    def of_user(cls, words: str) -> Decision:
+        return cls(is_approval(words), words)
+
+    def of_a_graph(self, asked: Sequence[Interrupt]) -> Any:
+        """What a graph is resumed with."""
+        interrupts = [{"value": one.value, "id": one.id} for one in asked]
+        if self.words is None:
+            return of_a_graph.decided(interrupts, self.approved)
+        return of_a_graph.answered(interrupts, self.words)
+
+
+def interrupts_of(outcome: Mapping[str, Any]) -> list[Interrupt]:
+    """The questions with which a run has ended. Raises AgentError where there are none."""
+    listed = outcome.get("interrupts")
+    if not isinstance(listed, list) or not listed or not all(map(_is_interrupt, listed)):
+        raise AgentError(
+            "the outcome `interrupt` of the agent's run has no list of `interrupts` with an `id` each: "
+            f"{shown(outcome)}"
+        )
+    return [_interrupt(item) for item in listed]
+
+
+def _is_interrupt(item: Any) -> bool:
+    return isinstance(item, Mapping) and isinstance(item.get("id"), str)
+
+
+def _interrupt(item: Mapping[str, Any]) -> Interrupt:
+    value, schema, call_id = _graph_value(item), item.get("responseSchema"), item.get("toolCallId")
+    return Interrupt(
+        id=item["id"],
+        question=_question(item.get("message") or value or item.get("reason")),
+        value=value,
+        schema=schema if isinstance(schema, Mapping) else None,
+        call_id=call_id if isinstance(call_id, str) else None,
+    )
+
+
+def _graph_value(item: Mapping[str, Any]) -> Any:
+    for key in ("metadata", "langgraph"):
+        found = item.get(key)
+        item = found if isinstance(found, Mapping) else {}
+    return item.get("raw")
+
+
+def old_interrupt(event: Wire) -> Interrupt:
+    """The question in an event `on_interrupt`, whose value is mostly JSON text."""
+    value, raw = event.get("value"), event.get("rawEvent")
+    if isinstance(value, str):
+        with suppress(ValueError, RecursionError):  # else it is a question in plain words
+            value = json.loads(value)
+    identifier = raw.get("id") if isinstance(raw, Mapping) else None
+    return Interrupt(
+        id=identifier if isinstance(identifier, str) else None,
+        question=_question(value),
+        value=value,
+        old=True,
+    )
+
+
+def _question(value: Any) -> str:
+    return of_a_graph.question([{"value": value}]) if value not in (None, "") else _NO_QUESTION
+
+
+def answers(interrupts: Sequence[Interrupt], decision: Decision) -> Wire:
+    """What of a run's request answers the questions: `resume`, or `command` of `forwardedProps`."""
+    if interrupts[0].old:
+        return {"command": {"resume": decision.of_a_graph(interrupts)}}
+    return {"resume": [_entry(one, decision) for one in interrupts]}
+
+
+def _entry(interrupt: Interrupt, decision: Decision) -> Wire:
+    return {"interruptId": interrupt.id, "status": "resolved", "payload": _payload(interrupt, decision)}
+
+
+def _payload(interrupt: Interrupt, decision: Decision) -> Any:
+    if interrupt.schema is not None:
+        return _by_schema(interrupt.schema, decision)
+    if interrupt.value is not None or interrupt.call_id is None:
+        return decision.of_a_graph([interrupt])
+    reason = {"reason": decision.words} if decision.words and not decision.approved else {}
+    return {"approved": decision.approved, **reason}
+
+
+def _by_schema(schema: Mapping[str, Any], decision: Decision) -> Any:
+    """An answer of the form that the agent asks for: booleans say yes or no, texts are the user's words."""
+    properties = schema.get("properties")
+    if not isinstance(properties, Mapping):
+        says_yes = schema.get("type") == "boolean" or decision.words is None
+        return decision.approved if says_yes else decision.words
+    required = schema.get("required") or []
+    answer: Wire = {}
+    for name, field in properties.items():
+        kind = field.get("type") if isinstance(field, Mapping) else None
+        if kind == "boolean" and (name in required or not required):
+            answer[name] = decision.approved
+        elif kind == "string" and decision.words and (name in required or _is_reason(name, decision)):
+            answer[name] = decision.words
+    return answer
+
+
+def _is_reason(name: str, decision: Decision) -> bool:
+    return name in _REASONS and not decision.approved

@@ -1,0 +1,76 @@
+"""What the configuration says of agents that speak AG-UI."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import Field, field_validator
+
+from agentest.config.agents.http import HttpAgent
+from agentest.config.fields import check_json
+
+_OURS = {
+    "threadId": "it is the session's id: a scenario's `session` can name it",
+    "runId": "it is new for every run",
+    "tools": "they are the scenario's mocks, of which `client_tools` names those to declare",
+    "resume": "`approvals` says how questions of the agent are answered",
+}
+_SHAPES: dict[str, tuple[type, str]] = {
+    "messages": (list, "a list of messages, put before the conversation"),
+    "context": (list, "a list of {description, value}"),
+    "state": (Mapping, "an object, with which the session begins"),
+    "forwardedProps": (Mapping, "an object"),
+}
+
+
+class AgUiAgent(HttpAgent):
+    """An agent behind AG-UI: pydantic-ai, LangGraph, ADK, CrewAI, Mastra… for CopilotKit and others."""
+
+    type: Literal["ag_ui"]
+    body: dict[str, Any] = Field(default_factory=dict)
+    """Further fields of every run: `context`, `forwardedProps`, `state`, `messages` before the first."""
+    streaming: bool = True
+    client_tools: tuple[str, ...] | None = None
+    """The names of tools that are declared to the agent; None: those that the scenario mocks."""
+    approvals: Literal["approve", "deny", "ask"] = "ask"
+    """What interrupts are answered with; `ask`: the question is the reply, the next message the answer."""
+
+    @property
+    def state_refusal(self) -> str | None:
+        return None
+
+    def check_can_be_sent(self) -> None:
+        """Raise ValueError for a body that is not JSON."""
+        try:
+            check_json(self.body)
+        except ValueError as error:
+            raise ValueError(f"the body of {self.name!r} {error}") from None
+
+    @field_validator("streaming")
+    @classmethod
+    def _always_streams(cls, value: bool) -> bool:
+        if not value:
+            raise ValueError("cannot be false: AG-UI is a stream of events; leave the key out")
+        return value
+
+    @field_validator("client_tools")
+    @classmethod
+    def _names_of_tools(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        if value is not None and (not all(value) or len(set(value)) < len(value)):
+            raise ValueError("names each tool once; an empty list declares none")
+        return value
+
+    @field_validator("body")
+    @classmethod
+    def _leaves_our_keys(cls, value: dict[str, Any]) -> dict[str, Any]:
+        for key, instead in _OURS.items():
+            if key in value:
+                raise ValueError(f"`{key}` is set by Agentest: {instead}")
+        for key, (kind, words) in _SHAPES.items():
+            if key in value and not isinstance(value[key], kind):
+                raise ValueError(f"`{key}` must be {words}, found {value[key]!r:.100}")
+        for message in value.get("messages", []):
+            if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
+                raise ValueError(f"`messages` must be messages with a `role`, found {message!r:.100}")
+        return value
