@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from agentest.config.agent_types import sight_of
 from agentest.config.agents.base import AnyAgent
+from agentest.config.agents.http import HttpAgent
 from agentest.config.ways_to_see import ways_to_see
 from agentest.sight import Sight
 
@@ -18,6 +19,8 @@ class AboutAgent:
     """How its tool calls come to be known."""
     blind: str | None = None
     """Why its calls cannot be seen, and how they could be; None: they can."""
+    line: str | None = None
+    """The line in which its conversations wait, as one alone may be under way; None: they need not."""
     unstreamed: str = ""
     """Why the time to the first token of a reply is not known, where it is not."""
 
@@ -28,8 +31,15 @@ def about_agent(name: str, agent: AnyAgent) -> AboutAgent:
     return AboutAgent(
         sight=sight,
         blind=ways_to_see(name, agent) if sight is Sight.UNSEEN else None,
+        line=_line(name, agent) if agent.exclusive else None,
         unstreamed=_unstreamed(agent),
     )
+
+
+def _line(name: str, agent: AnyAgent) -> str:
+    """Agents at one address, as an override of `compare` is, share a line: what cannot hold two conversations
+    at once is what answers there."""
+    return agent.address if isinstance(agent, HttpAgent) else name
 
 
 def _unstreamed(agent: AnyAgent) -> str:

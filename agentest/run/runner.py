@@ -2,11 +2,13 @@
 
 Conversations share one limiter, over all scenarios. Judging a turn starts when it closes, in the
 conversation's own task group but outside its place in the limiter: a slow judge delays no conversation. The
-conversations of a scenario that is not `parallel` keep one place among them until the last has been held.
+conversations of a scenario that is not `parallel` keep one place among them until the last has been held, and
+so do all scenarios with an agent that is `exclusive`: they stand in a line and take no place while they wait.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from time import perf_counter
@@ -36,19 +38,31 @@ class UnitQueue(Protocol):
         ...
 
 
+class Pace:
+    """Lets each unit begin at least `debounce_s` after the one before it."""
+
+    def __init__(self, debounce_s: float) -> None:
+        self._debounce_s = debounce_s
+        self._next_start = 0.0
+
+    async def wait(self) -> None:
+        """Wait until the next unit may begin."""
+        if self._debounce_s:
+            await anyio.sleep_until(self._next_start)
+            self._next_start = anyio.current_time() + self._debounce_s
+
+
 class PacedUnits:
     """All units in their order, each at least `debounce_s` after the one before it."""
 
     def __init__(self, units: Iterable[Unit], debounce_s: float = 0.0) -> None:
         self._units = iter(units)
-        self._debounce_s = debounce_s
-        self._next_start = 0.0
+        self._pace = Pace(debounce_s)
 
     async def next(self) -> Unit | None:
         unit = next(self._units, None)
-        if unit is not None and self._debounce_s:
-            await anyio.sleep_until(self._next_start)
-            self._next_start = anyio.current_time() + self._debounce_s
+        if unit is not None:
+            await self._pace.wait()
         return unit
 
 
@@ -82,6 +96,8 @@ class _Runner:
         self._report = emit
         self._stop = stop
         self._places = anyio.Semaphore(settings.concurrency)
+        self._lines: dict[str, deque[Unit]] = {}
+        """Of each exclusive agent that converses now, the units that wait for that."""
         self._begun: dict[str, UnitProgress] = {}
         self._results: dict[str, ScenarioResult] = {}
 
@@ -97,9 +113,28 @@ class _Runner:
         """Start each conversation when there is a place for it: tasks that wait would fill the memory."""
         await self._places.acquire()
         while unit := await units.next():
-            progress = self._begun[unit.scope] = UnitProgress(unit, perf_counter())
-            self._report(ScenarioStarted(unit.scenario.name, unit.agent, unit.conversations))
-            await self._start_conversations(progress, tasks)
+            if unit.about.line in self._lines:
+                self._lines[unit.about.line].append(unit)
+            elif unit.about.line is not None:
+                self._lines[unit.about.line] = deque([unit])
+                tasks.start_soon(self._run_line, unit.about.line, tasks)
+                await self._places.acquire()
+            else:
+                await self._start_conversations(self._begin(unit), tasks)
+        self._places.release()
+
+    def _begin(self, unit: Unit) -> UnitProgress:
+        progress = self._begun[unit.scope] = UnitProgress(unit, perf_counter())
+        self._report(ScenarioStarted(unit.scenario.name, unit.agent, unit.conversations))
+        return progress
+
+    async def _run_line(self, line: str, tasks: TaskGroup) -> None:
+        """Run the units of an exclusive agent one after another, all in one place."""
+        waiting, pace = self._lines[line], Pace(self._settings.debounce_s)
+        while waiting:
+            await pace.wait()
+            await self._hold_in_turn(self._begin(waiting.popleft()), tasks)
+        del self._lines[line]
         self._places.release()
 
     async def _start_conversations(self, progress: UnitProgress, tasks: TaskGroup) -> None:
@@ -118,11 +153,14 @@ class _Runner:
 
     async def _run_in_turn(self, progress: UnitProgress, tasks: TaskGroup) -> None:
         """Start each conversation of a unit when the one before has been held, all in one place."""
+        await self._hold_in_turn(progress, tasks)
+        self._places.release()
+
+    async def _hold_in_turn(self, progress: UnitProgress, tasks: TaskGroup) -> None:
         for number in range(1, progress.unit.conversations + 1):
             held = anyio.Event()
             tasks.start_soon(self._run_conversation, progress, number, held.set)
             await held.wait()
-        self._places.release()
 
     async def _run_conversation(
         self, progress: UnitProgress, number: int, on_held: Callable[[], object]

@@ -39,7 +39,7 @@ from agentest.run.engines import RunUnits
 from agentest.run.frame import scenario_result
 from agentest.run.plan import Unit
 from agentest.run.prepare import Prepared
-from agentest.run.runner import PacedUnits
+from agentest.run.runner import Pace
 from agentest.run.session import Session
 from agentest.run.sources import MakeSource
 from agentest.scale.links import Link
@@ -58,6 +58,7 @@ from agentest.scale.messages import (
 )
 from agentest.scale.shares import Share, part_of
 from agentest.scale.spending import SharedCells, SharedSpending
+from agentest.scale.waiting import WaitingUnits
 from agentest.scale.worker import PARENT_SIGNALS, work
 from agentest.totals import totals_of
 
@@ -225,10 +226,12 @@ class _Run:
                 await idle.wait()
 
     async def _assign_units(self) -> None:
-        units = PacedUnits(self._units.values(), self._settings.debounce_s)
+        waiting, pace = WaitingUnits(self._units.values()), Pace(self._settings.debounce_s)
         while True:
             worker = await self._requests.get()
-            unit = await units.next()
+            unit = waiting.next_for(self._workers.index(worker))
+            if unit:
+                await pace.wait()
             worker.link.send(UnitAssignment(unit.scope if unit else None))
 
     def _send_all(self, message: object) -> None:

@@ -65,6 +65,8 @@ class AnyAgent(Section):
     tool_visibility: Sight | None = None
     """How its tool calls come to be known; None: as its type says (`natural_sight`)."""
     server: Server | None = None
+    exclusive: bool = False
+    """Whether one conversation alone may be under way with it, over the whole run."""
     instructions: str | None = None
     """What the agent was told to do and not to do: judges are shown it, it is never sent to the agent."""
     instructions_file: str | None = Field(default=None, min_length=1)
