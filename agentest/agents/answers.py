@@ -38,16 +38,16 @@ async def read_body(
         streaming: whether events were asked for: a body of unknown type is taken for them then.
     """
     pieces = response.pieces()
-    beginning = await _first_piece(pieces)
+    beginning = await first_piece(pieces)
     content_type = response.headers.get("content-type", "")
     streamed = "event-stream" in content_type or (streaming and "json" not in content_type)
     # JSON is an answer, whatever the header calls it: not every server can stream. And a web page is none.
     if streamed and not beginning.removeprefix(BOM_UTF8).lstrip().startswith((b"{", b"[", b"<")):
-        return await stream(EventStream(events(_again(beginning, pieces)), response.note_first_token))
-    return whole(b"".join([piece async for piece in _again(beginning, pieces)]))
+        return await stream(EventStream(events(again(beginning, pieces)), response.note_first_token))
+    return whole(b"".join([piece async for piece in again(beginning, pieces)]))
 
 
-async def _first_piece(pieces: AsyncIterator[bytes]) -> bytes:
+async def first_piece(pieces: AsyncIterator[bytes]) -> bytes:
     """What comes first, up to something more than white space."""
     read: list[bytes] = []
     async for piece in pieces:
@@ -57,7 +57,7 @@ async def _first_piece(pieces: AsyncIterator[bytes]) -> bytes:
     return b"".join(read)
 
 
-async def _again(beginning: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def again(beginning: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     yield beginning
     async for piece in rest:
         yield piece

@@ -173,10 +173,12 @@ class HttpSender:
         raise AssertionError("unreachable: the last attempt either answers or raises")
 
     def _headers_of(self, request: Outgoing, values: Values) -> Headers:
-        if not request.headers and not self._templates.names:
+        if not request.headers and not self._templates.names and request.content is not None:
             return list(self._headers.items())
         own = {name.lower(): value for name, value in request.headers.items()}
         filled = {name: as_text(value) for name, value in self._templates.filled(values).items()}
+        if request.content is None:
+            filled.pop("content-type", None)  # there are servers that look for a body where there is a type
         try:
             return list(check_headers({**filled, **own}).items())
         except ValueError as error:
@@ -275,7 +277,7 @@ class HttpSender:
         if 300 <= status < 400:
             return _points_elsewhere(response)
         advice = hint(status, self._place)
-        shown = readable(await _beginning(response)) or "(empty body)"
+        shown = readable(await beginning_of(response)) or "(empty body)"
         return f"{response.url} answered {status}{f' ({advice})' if advice else ''}: {shown}"
 
 
@@ -314,7 +316,7 @@ def _points_elsewhere(response: DirectResponse) -> str:
     return f"{response.url} answered {status} and points to {target}: set the endpoint to that address"
 
 
-async def _beginning(response: DirectResponse) -> bytes:
+async def beginning_of(response: DirectResponse) -> bytes:
     """Enough of the body for a message, even if the rest never comes whole."""
     read = b""
     try:

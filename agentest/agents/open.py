@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from importlib import import_module
@@ -31,6 +31,7 @@ async def make_agents(
     root: Path,
     stack: AsyncExitStack,
     on_note: Callable[[str], None] = lambda _: None,
+    on_secret: Callable[[Iterable[str]], None] = lambda _: None,
 ) -> dict[str, Agent]:
     """The agents by name; the stack closes what they have opened.
 
@@ -38,6 +39,7 @@ async def make_agents(
 
     Args:
         on_note: receives what the user should know at the end.
+        on_secret: receives what must not be shown from now on.
     """
     resources = Resources(
         client=client,
@@ -46,6 +48,7 @@ async def make_agents(
         root=root,
         closing=stack,
         on_note=on_note,
+        on_secret=on_secret,
     )
     apps = await _running_apps(configs, root, stack, on_note)
     return {

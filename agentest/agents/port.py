@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
@@ -174,6 +174,8 @@ class Resources:
     """Closes, at the end of the run, what agents put there."""
     on_note: Callable[[str], None]
     """Receives what the user should know at the end."""
+    on_secret: Callable[[Iterable[str]], None] = lambda _: None
+    """Receives what must not be shown from now on: tokens and cookies that came during the run."""
 
 
 class Agent(Protocol):

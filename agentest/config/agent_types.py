@@ -19,6 +19,7 @@ from agentest.config.agents.base import AnyAgent
 from agentest.config.agents.chat_completions import AsgiAgent, ChatCompletionsAgent
 from agentest.config.agents.command import CommandAgent
 from agentest.config.agents.custom import CustomAgent
+from agentest.config.agents.http_template import HttpTemplateAgent
 from agentest.config.agents.langgraph import LangGraphAgent
 from agentest.config.agents.responses import ResponsesAgent
 from agentest.config.agents.websocket import WebSocketAgent
@@ -65,6 +66,7 @@ AGENT_TYPES: dict[str, AgentType] = {
         settings=AnthropicMessagesAgent, client="agentest.agents.anthropic_messages.client"
     ),
     "ag_ui": AgentType(settings=AgUiAgent, client="agentest.agents.ag_ui.client"),
+    "http": AgentType(settings=HttpTemplateAgent, client="agentest.agents.http.client"),
 }
 
 

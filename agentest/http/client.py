@@ -31,6 +31,9 @@ _LARGE_BYTES = 2**20
 _KEEPALIVE_S = 15.0
 
 
+_REMEMBERED_URLS = 10_000
+
+
 _NEXT_ADDRESS_S = 0.25
 """A host's next address is tried beside the first when that has not answered by then."""
 
@@ -81,6 +84,8 @@ class _Sender:
     ) -> aiohttp.ClientResponse:
         """The answer's head; the body is still to come. Raises RefusedAddress, httpx.InvalidURL."""
         if url not in self._normal:
+            if len(self._normal) >= _REMEMBERED_URLS:
+                self._normal.clear()  # addresses may hold what users say
             self._normal[url] = self._checked(httpx.URL(url))
         normal, credentials = self._normal[url]
         if credentials and not any(name.lower() == "authorization" for name, _ in headers):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 
 from anyio.abc import TaskGroup
@@ -40,12 +40,25 @@ async def start_servers(
 
 
 async def connected_agents(
-    prepared: Prepared, client: Client, stack: AsyncExitStack, on_note: Callable[[str], None]
+    prepared: Prepared,
+    client: Client,
+    stack: AsyncExitStack,
+    on_note: Callable[[str], None],
+    on_secret: Callable[[Iterable[str]], None] = lambda _: None,
 ) -> dict[str, Agent]:
     """The agents of the plan, which are known to be reachable; those that live in this process are started.
 
     The stack closes them. Raises ConfigError.
+
+    Args:
+        on_secret: receives what this process hides from now on, for others to hide it, too.
     """
+
+    def hide(secrets: Iterable[str]) -> None:
+        known = tuple(secrets)
+        prepared.loaded.redact.learn(known)
+        on_secret(known)
+
     timeout_s = prepared.loaded.config.request_timeout_ms / 1000
     agents, root = prepared.plan.agents, prepared.request.root
-    return await make_agents(agents, client, timeout_s, prepared.concurrency, root, stack, on_note)
+    return await make_agents(agents, client, timeout_s, prepared.concurrency, root, stack, on_note, hide)

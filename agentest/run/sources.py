@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from anyio.abc import TaskGroup
@@ -92,7 +92,7 @@ class LiveConversations:
     unmocked_tools: UnmockedTools | None = None
     """What becomes of calls that nothing answers; None: null for those of a case, else an error."""
     request_timeout_s: float = 30.0
-    redact: Redactor = Redactor()  # noqa: RUF009 - it holds nothing that could change
+    redact: Redactor = field(default_factory=Redactor)
     pick_user: PickUser | None = None
     """Chooses who talks to the agent, in place of the scenario's own user."""
 

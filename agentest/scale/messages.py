@@ -51,6 +51,13 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
+class Secrets:
+    """From a worker: what must not be shown from now on."""
+
+    texts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class StopRun:
     """To a worker, or from one: why the run ends early."""
 

@@ -52,6 +52,7 @@ from agentest.scale.messages import (
     Idle,
     Note,
     Ready,
+    Secrets,
     StopRun,
     UnitAssignment,
     UnitRequest,
@@ -186,6 +187,7 @@ class _Run:
         self._emit = session.emit
         self._stop = session.stop
         self._on_note = session.on_note
+        self._on_secrets = session.prepared.loaded.redact.learn
         self._noted: set[str] = set()
         self._problem: UsageError | None = None
         self._reached = {stage: anyio.Event() for stage in _Stage}
@@ -253,6 +255,8 @@ class _Run:
                 self._emit(message)
             case TurnFinished() | Noted():
                 self._emit(message)
+            case Secrets():
+                self._on_secrets(message.texts)
             case _:
                 self._receive_state(worker, message)
 

@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from io import TextIOWrapper
@@ -43,6 +43,7 @@ from agentest.scale.messages import (
     Idle,
     Note,
     Ready,
+    Secrets,
     StopRun,
     UnitAssignment,
     UnitRequest,
@@ -147,13 +148,13 @@ class _Worker:
             settings=settings_of(config, options, keep_conversations=False),
             emit=self._send_event,
             stop=self._stop,
-            on_note=lambda text: self._link.send(Note(text)),
+            on_note=lambda text: self._link.send(Note(self._prepared.loaded.redact(text))),
         )
 
     async def _open(self, session: Session, stack: AsyncExitStack) -> Connections:
         """Connect to agents and models; the parent has started the servers and checked the recordings."""
         client = await stack.enter_async_context(open_client(AddressGuard()))
-        agents = await connected_agents(self._prepared, client, stack, session.on_note)
+        agents = await connected_agents(self._prepared, client, stack, session.on_note, self._send_secrets)
         models, ledger = await open_models(session, open_recordings(session), stack, self._spending)
         return Connections(
             source=live_conversations(self._prepared, agents, models),
@@ -176,6 +177,9 @@ class _Worker:
                 self._stop(message.reason, message.status, interrupted=message.interrupted)
             case Close():
                 self._closing.set()
+
+    def _send_secrets(self, texts: Iterable[str]) -> None:
+        self._link.send(Secrets(tuple(texts)))
 
     def _send_event(self, event: Event) -> None:
         match event:

@@ -60,6 +60,8 @@ _QUERY = re.compile(r"""(?P<keep>[?&;#](?P<name>[\w.-]{1,64})=)[^?&;#\s"'<>\\]+"
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _SHORTEST_SECRET = 4
 _SHORTEST_OF_ENVIRONMENT = 8
+_SHORTEST_LEARNED = 8
+_MOST_LEARNED = 2000
 _LOOKED_AT_CHARS = 8 * MAX_ERROR_CHARS
 _NAMED = {'"': "quot", "'": "apos", "&": "amp", "<": "lt", ">": "gt"}
 _LETTERS = {"\n": "n", "\r": "r", "\t": "t", "\b": "b", "\f": "f"}
@@ -128,17 +130,37 @@ class Redactor:
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         known = {s.strip() for s in secrets}
+        self._known = frozenset(s for s in known if len(s) >= _SHORTEST_SECRET)
+        self._learned: dict[str, None] = {}
+        self._prepare()
+
+    def _prepare(self) -> None:
         # The longest first, so that a secret that contains another is hidden whole.
-        kept = sorted((s for s in known if len(s) >= _SHORTEST_SECRET), key=len, reverse=True)
+        kept = sorted({*self._known, *self._learned}, key=len, reverse=True)
         self._secrets = [(secret, _in_any_spelling(secret)) for secret in kept]
-        self._known = frozenset(kept)
         self._longest = len(kept[0]) * _LONGEST_SPELLING if kept else 0
+        self._ready = True
 
     def knowing(self, more: Iterable[str]) -> Redactor:
         """One that hides these secrets, too."""
         return Redactor((*self._known, *more))
 
+    def learn(self, secrets: Iterable[str]) -> None:
+        """Hide from now on, everywhere, what has come during the run: tokens of a login, cookies.
+
+        Short texts are no such secrets. Of very many, those that came first are forgotten.
+        """
+        fresh = [
+            s for s in secrets if len(s) >= _SHORTEST_LEARNED and s not in self._known | self._learned.keys()
+        ]
+        self._learned |= dict.fromkeys(fresh)
+        for oldest in list(self._learned)[: max(len(self._learned) - _MOST_LEARNED, 0)]:
+            del self._learned[oldest]
+        self._ready = self._ready and not fresh
+
     def __call__(self, text: str) -> str:
+        if not self._ready:
+            self._prepare()
         for secret, spelt in self._secrets:
             text = spelt.sub(HIDDEN, text) if spelt else text.replace(secret, HIDDEN)
         for pattern in _PATTERNS:
@@ -150,6 +172,8 @@ class Redactor:
 
         Of a long text only the beginning is looked at. A secret that ends behind it goes with its end.
         """
+        if not self._ready:
+            self._prepare()
         looked_at = _LOOKED_AT_CHARS + self._longest
         clean = self(text[:looked_at])
         if len(text) > looked_at:

@@ -34,6 +34,17 @@ def test_known_secrets(secrets: list[str], before: str, after: str) -> None:
     assert not any(secret in shown.replace(HIDDEN, "\n") for secret in secrets)
 
 
+def test_secrets_that_come_during_a_run() -> None:
+    """Whoever holds the redactor hides what it learns from then on, but for short texts and the oldest."""
+    redact = Redactor(["known-secret"])
+    hide, hide_error = redact.__call__, redact.error
+    redact.learn(["short", "token-of-a-login", "token-of-a-login-2="])
+    said = "short known-secret token-of-a-login-2= token-of-a-login"
+    assert hide(said) == hide_error(said) == f"short {HIDDEN} {HIDDEN} {HIDDEN}"
+    redact.learn(f"{number:08}" for number in range(2000))
+    assert hide("token-of-a-login 00000001 known-secret") == f"token-of-a-login {HIDDEN} {HIDDEN}"
+
+
 @given(st.text(max_size=2000), st.lists(st.text(max_size=10), max_size=3))
 def test_any_text(text: str, secrets: list[str]) -> None:
     """Any text can be redacted, and an error is never longer than 500 characters."""

@@ -1,0 +1,1 @@
+"""Agents over HTTP with a form of their own: requests by templates, answers by paths."""

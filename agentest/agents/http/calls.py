@@ -1,0 +1,179 @@
+"""Tool calls that an agent's answers tell of, brought to `name`, `args` and `result`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from agentest.agents.reading import shown
+from agentest.errors import AgentError
+from agentest.sight import SeenBy
+from agentest.transcript import ToolCall
+
+_NAMES = ("name", "tool", "tool_name", "toolName")
+_ARGS = ("args", "arguments", "input", "parameters", "params")
+_RESULTS = ("result", "output", "response")
+_IDS = ("id", "call_id", "tool_call_id", "callId", "toolCallId")
+_HOW = (
+    "write `tool_calls` so that it gives name, args and result, like "
+    "tools[].{name: tool, args: input, result: output}"
+)
+_MISSING = object()
+_UNIQUE_CHARS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToldCall:
+    """One call as the answer tells of it."""
+
+    id: str
+    """"" where it has none."""
+    name: str
+    args: Any
+    result: Any = None
+    problem: str | None = None
+
+    def is_same(self, other: ToldCall) -> bool:
+        """Whether both may be one call that was told twice: by its id, else by name and arguments."""
+        if self.id or other.id:
+            return self.id == other.id
+        return (self.name, self.args) == (other.name, other.args)
+
+
+class Calls:
+    """The calls of one answer, in order. What is told again under an id adds to what was told before."""
+
+    def __init__(self) -> None:
+        self._calls: list[ToldCall] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._calls)
+
+    def take(self, found: Any) -> None:
+        """Add what a `tool_calls` path has found. Raises AgentError for what is no call."""
+        for item in _items(found):
+            self._add(item)
+
+    def _add(self, item: Mapping[str, Any]) -> None:
+        identifier = _text(_first(item, _IDS))
+        known = next((i for i, call in enumerate(self._calls) if identifier and call.id == identifier), None)
+        if known is None:
+            self._calls.append(_read(item, identifier))
+        else:
+            self._calls[known] = _with_more(self._calls[known], item)
+
+    def united_with(self, earlier: Sequence[ToldCall]) -> tuple[ToldCall, ...]:
+        """These calls after those of an earlier answer that this one does not tell of again."""
+        again, lead = list(self._calls), []
+        for call in earlier:
+            same = next((each for each in again if each.is_same(call)), None)
+            if same is None:
+                lead.append(call)
+            else:
+                again.remove(same)
+        return (*lead, *self._calls)
+
+
+def fresh(calls: Sequence[ToldCall], before: Sequence[ToldCall]) -> tuple[ToldCall, ...]:
+    """The calls without those of earlier turns, where an answer begins with all of them again.
+
+    They are known by ids that are long enough to be unique: `1` or `call_1` may begin anew in every turn, and a
+    call that was made twice must not count once.
+    """
+    begins = calls[: len(before)]
+    echoed = len(begins) == len(before) and all(
+        len(new.id) >= _UNIQUE_CHARS and new.is_same(old) and new.name == old.name and new.args == old.args
+        for new, old in zip(begins, before, strict=True)
+    )
+    return tuple(calls[len(before) :] if before and echoed else calls)
+
+
+def as_tool_calls(calls: Sequence[ToldCall], turn_index: int) -> tuple[ToolCall, ...]:
+    """The calls for the record of a turn."""
+    return tuple(
+        ToolCall(
+            call.name,
+            call.args,
+            call.result,
+            mocked=False,
+            turn_index=turn_index,
+            invalid_arguments=call.problem,
+            seen_by=SeenBy.AGENT,
+        )
+        for call in calls
+    )
+
+
+def _items(found: Any) -> Iterator[Mapping[str, Any]]:
+    if isinstance(found, list):
+        for item in found:
+            yield from _items(item)
+    elif isinstance(found, Mapping):
+        if any(value is not None for value in found.values()):  # what a path makes of an event without calls
+            yield found
+    elif found not in (None, False, ""):
+        raise AgentError(f"`tool_calls` finds what is no tool call: {shown(found)}; {_HOW}")
+
+
+def _read(item: Mapping[str, Any], identifier: str) -> ToldCall:
+    function = item.get("function")
+    told = {**item, **function} if isinstance(function, Mapping) else item
+    name = _first(told, (*_NAMES, "function"))
+    if not isinstance(name, str) or not name:
+        raise AgentError(f"a tool call of the agent has no `name`: {shown(item)}; {_HOW}")
+    args, problem = _arguments(_given_arguments(told))
+    result = _first(told, _RESULTS)
+    return ToldCall(
+        id=identifier, name=name, args=args, result=None if result is _MISSING else result, problem=problem
+    )
+
+
+def _given_arguments(told: Mapping[str, Any]) -> Any:
+    args = _first(told, _ARGS)
+    if args is _MISSING:
+        _check_nothing_is_lost(told)
+    return args
+
+
+def _check_nothing_is_lost(item: Mapping[str, Any]) -> None:
+    """Refuse a call whose arguments may stand under a name that nobody knows: bans would miss them."""
+    known = {*_NAMES, *_RESULTS, *_IDS, "function"}
+    strange = [key for key, value in item.items() if key not in known and isinstance(value, Mapping | list)]
+    if strange:
+        raise AgentError(
+            f"a tool call of the agent has no `args`, but {', '.join(strange)}: {shown(item)}; {_HOW}"
+        )
+
+
+def _with_more(call: ToldCall, item: Mapping[str, Any]) -> ToldCall:
+    args, result = _first(item, _ARGS), _first(item, _RESULTS)
+    if args is not _MISSING and args not in (None, {}, ""):
+        read, problem = _arguments(args)
+        call = replace(call, args=read, problem=problem)
+    if result is not _MISSING and result is not None:
+        call = replace(call, result=result)
+    return call
+
+
+def _first(item: Mapping[str, Any], names: Sequence[str]) -> Any:
+    return next((item[name] for name in names if name in item), _MISSING)
+
+
+def _text(value: Any) -> str:
+    return "" if value is _MISSING or value is None else str(value)
+
+
+def _arguments(value: Any) -> tuple[Any, str | None]:
+    """The argument object, and what is wrong with it."""
+    if value is _MISSING or value is None or value == "":
+        return {}, None
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError) as error:
+            return value, f"the arguments are not JSON: {error}"
+    if not isinstance(value, Mapping):
+        return value, f"the arguments are a {type(value).__name__}, expected an object"
+    return value, None

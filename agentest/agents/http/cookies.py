@@ -1,0 +1,135 @@
+"""The cookies of one conversation (RFC 6265)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from ipaddress import ip_address
+from time import time
+from urllib.parse import urlsplit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cookie:
+    """A cookie, and to whom it is sent."""
+
+    name: str
+    value: str
+    host: str
+    """Lower-case; with `subdomains`, also those below it."""
+    subdomains: bool
+    path: str
+    secure: bool
+    expires: float | None
+    """In seconds since the epoch; None: with the conversation."""
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return self.name, self.host, self.path
+
+
+class CookieJar:
+    """What servers have set, and what each of them is sent back."""
+
+    def __init__(self, cookies: Iterable[Cookie] = ()) -> None:
+        self._cookies = {cookie.key: cookie for cookie in cookies}
+
+    def __iter__(self) -> Iterator[Cookie]:
+        return iter(tuple(self._cookies.values()))
+
+    def add(self, cookies: Iterable[Cookie]) -> None:
+        """Keep these, in place of those of the same name, host and path."""
+        self._cookies |= {cookie.key: cookie for cookie in cookies}
+
+    def store(self, url: str, lines: Iterable[str]) -> list[Cookie]:
+        """Keep what an answer's `Set-Cookie` lines say; the cookies that were set. Others are dropped."""
+        fresh = [cookie for line in lines if (cookie := _read(line, url))]
+        for cookie in fresh:
+            if cookie.expires is not None and cookie.expires <= time():
+                self._cookies.pop(cookie.key, None)
+            else:
+                self._cookies[cookie.key] = cookie
+        return fresh
+
+    def header(self, url: str, given: str = "") -> str:
+        """The header `Cookie` for a request; "" for none. `given` is that of the configuration."""
+        parts = dict(_pair(part) for part in given.split(";") if part.strip())
+        fitting = sorted((c for c in self._cookies.values() if _fits(c, url)), key=lambda c: len(c.path))
+        parts |= {cookie.name: cookie.value for cookie in fitting}
+        return "; ".join(f"{name}={value}" if name else value for name, value in parts.items())
+
+    def value(self, name: str) -> str | None:
+        """The value of a cookie, whoever set it; the last one counts."""
+        return next((c.value for c in reversed(self._cookies.values()) if c.name == name), None)
+
+
+def _pair(part: str) -> tuple[str, str]:
+    name, equals, value = part.partition("=")
+    return (name.strip(), value.strip()) if equals else ("", name.strip())
+
+
+def _read(line: str, url: str) -> Cookie | None:
+    """The cookie of a line; None for one without a name, or for somebody else's server."""
+    first, *rest = line.split(";")
+    name, value = _pair(first)
+    attributes = {_pair(part)[0].lower() or _pair(part)[1].lower(): _pair(part)[1] for part in rest}
+    parts = urlsplit(url)
+    host = (parts.hostname or "").lower()
+    domain = attributes.get("domain", "").lower().lstrip(".")
+    if not name or (domain and not _belongs(host, domain)):
+        return None
+    path = attributes.get("path", "")
+    return Cookie(
+        name=name,
+        value=value,
+        host=domain or host,
+        subdomains=bool(domain),
+        path=path if path.startswith("/") else _folder(parts.path),
+        secure="secure" in attributes,
+        expires=_expires(attributes),
+    )
+
+
+def _belongs(host: str, domain: str) -> bool:
+    """Whether a host may set cookies for a domain: its own name, or one above it that is no top level."""
+    return host == domain or ("." in domain and host.endswith(f".{domain}") and not _is_address(host))
+
+
+def _folder(path: str) -> str:
+    return path[: path.rfind("/")] or "/" if path.startswith("/") else "/"
+
+
+def _expires(attributes: dict[str, str]) -> float | None:
+    try:
+        if "max-age" in attributes:
+            return time() + int(attributes["max-age"])
+        if "expires" in attributes:
+            return parsedate_to_datetime(attributes["expires"]).timestamp()
+    except (TypeError, ValueError, OverflowError):
+        pass
+    return None
+
+
+def _fits(cookie: Cookie, url: str) -> bool:
+    parts = urlsplit(url)
+    host, path = (parts.hostname or "").lower(), parts.path or "/"
+    at_host = host == cookie.host or (cookie.subdomains and host.endswith(f".{cookie.host}"))
+    below = path == cookie.path or path.startswith(cookie.path.rstrip("/") + "/")
+    alive = cookie.expires is None or cookie.expires > time()
+    return at_host and below and alive and (not cookie.secure or parts.scheme == "https" or _is_here(host))
+
+
+def _is_here(host: str) -> bool:
+    """Whether a host is this machine, to which secure cookies go over http as well, as browsers have it."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    return _is_address(host) and ip_address(host).is_loopback
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,55 @@
+"""One request and its answer: sent with the cookies of a conversation, and again after a new login."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from agentest.agents.http.refusals import refusal
+from agentest.agents.http_sender import HttpAnswer, HttpSender, Outgoing
+from agentest.agents.port import NoReply
+from agentest.http.client import DirectResponse
+
+_UNAUTHORIZED = 401
+
+T = TypeVar("T")
+Read = Callable[[DirectResponse], Awaitable[T]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Read(Generic[T]):
+    value: T
+
+
+@dataclass(frozen=True, slots=True)
+class _Refused:
+    status: int
+    problem: str
+
+
+class Unauthorized(NoReply):
+    """The agent does not take the credentials, or takes them no more."""
+
+
+class _EveryStatus:
+    """All statuses that are not tried again: what they mean is said here."""
+
+    def __contains__(self, _: object) -> bool:
+        return True
+
+
+async def exchanged(sender: HttpSender, request: Outgoing, read: Read[T]) -> HttpAnswer[T]:
+    """What `read` makes of an answer of status 2xx. Raises NoReply for every other, Unauthorized for 401."""
+
+    async def read_any(response: DirectResponse) -> _Read[T] | _Refused:
+        if 200 <= response.status_code < 300:
+            return _Read(await read(response))
+        return _Refused(response.status_code, await refusal(response, request.method, sender))
+
+    answered = await sender.send(request, read_any, _EveryStatus())
+    value, retries = answered.value, answered.retries
+    if isinstance(value, _Refused):
+        kind = Unauthorized if value.status == _UNAUTHORIZED else NoReply
+        raise kind(value.problem, retries)
+    return HttpAnswer(value.value, answered.latency_ms, retries, answered.first_token_ms)

@@ -1,0 +1,69 @@
+"""What paths are asked for: a whole answer, or one event of a stream."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from agentest.agents.reading import shown
+from agentest.errors import AgentError
+from agentest.http.sse import Event
+from agentest.support.json_path import JsonPath
+
+DONE = "[DONE]"
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A JSON value or a text, and what `@` stands for in it."""
+
+    value: Any
+    whole: Any
+    """Of an event the text as it came, of an answer its value."""
+    name: str | None = None
+    """The event's; None: it is none with a name."""
+
+    def find(self, path: JsonPath) -> Any:
+        """What stands at a path; None for nothing.
+
+        An event that is no object has the keys `event` and `data`, beside being itself.
+        """
+        if path.is_all:
+            return self.whole
+        found = path.find(self.value)
+        if found is None and self.name is not None and not isinstance(self.value, Mapping):
+            return path.find({"event": self.name, "data": self.value})
+        return found
+
+
+def of_answer(value: Any) -> Piece:
+    """A whole answer."""
+    return Piece(value, value)
+
+
+def of_event(event: Event) -> Piece:
+    """A server-sent event: of an object, `event` is its name, unless it has a key of this name."""
+    value = _value(event.data)
+    if isinstance(value, Mapping):
+        value = {"event": event.name, **value}
+    return Piece(value, event.data, event.name)
+
+
+def of_line(line: str) -> Piece:
+    """A line of JSON. Raises AgentError."""
+    try:
+        return Piece(json.loads(line), line)
+    except (ValueError, RecursionError):
+        raise AgentError(f"a line of the agent's stream is not JSON: {shown(line)}") from None
+
+
+def _value(data: str) -> Any:
+    """The JSON value of an event's data, or its text. Raises AgentError for half an object."""
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        if data.lstrip().startswith("{"):
+            raise AgentError(f"an event of the agent's stream is not JSON: {shown(data)}") from None
+        return data

@@ -1,0 +1,131 @@
+"""What the configuration of an agent comes to: requests and paths, compiled once for all conversations."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+import anyio
+
+from agentest.agents.http.browser import Browser
+from agentest.agents.http.cookies import CookieJar
+from agentest.agents.http.gathering import AnswerPaths, paths_of
+from agentest.agents.http.jobs import Polling
+from agentest.agents.http.login import Login
+from agentest.agents.http.requests import RequestTemplate, beside_the_turn, of_the_turn
+from agentest.agents.http.steps import SetUpStep
+from agentest.agents.http_sender import HttpSender
+from agentest.agents.port import Resources
+from agentest.config.agents.http_requests import names_in
+from agentest.config.agents.http_template import HttpTemplateAgent
+from agentest.errors import AgentestError
+
+_LONGEST_END_S = 10.0
+"""How long the requests of a `teardown` may take together."""
+_PLACE = "is `endpoint` right?"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """How a turn's job is asked for."""
+
+    request: RequestTemplate
+    polling: Polling
+    needs: frozenset[str]
+    """Names that the answer which began the job must have given."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steps:
+    """The requests beside those of turns."""
+
+    setup: tuple[SetUpStep, ...]
+    teardown: tuple[SetUpStep, ...]
+    run_teardown: tuple[SetUpStep, ...]
+    login: Login
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Everything that is the same in all conversations with an agent."""
+
+    config: HttpTemplateAgent
+    resources: Resources
+    paths: AnswerPaths
+    turn: RequestTemplate
+    job: Job | None
+    steps: Steps
+
+    def open_sender(self, jar: CookieJar, *, for_setup: bool = False) -> HttpSender:
+        """A sender with the cookies of a jar."""
+        return _open_sender(self.config, self.resources, jar, for_setup=for_setup)
+
+    def note(self, text: str) -> None:
+        """Tell the user at the end."""
+        self.resources.on_note(f"agent {self.config.name!r}: {text}")
+
+    async def tear_down(
+        self, steps: Sequence[SetUpStep], take: Callable[[SetUpStep], Awaitable[object]]
+    ) -> None:
+        """Make requests at an end, however it came, in bounded time; what goes wrong is a note."""
+        if not steps:
+            return
+        longest = min(_LONGEST_END_S, self.resources.timeout_s)
+        with anyio.move_on_after(longest, shield=True) as scope:
+            for step in steps:
+                try:
+                    await take(step)
+                except AgentestError as error:
+                    self.note(str(error))
+        if scope.cancelled_caught:
+            self.note(f"`teardown` was given up after {longest:g} s")
+
+
+def plan_of(config: HttpTemplateAgent, resources: Resources) -> Plan:
+    """The plan of a configuration."""
+    paths = paths_of(config)
+    return Plan(
+        config=config,
+        resources=resources,
+        paths=paths,
+        turn=of_the_turn(config),
+        job=_job(config),
+        steps=_steps(config, resources),
+    )
+
+
+def _job(config: HttpTemplateAgent) -> Job | None:
+    if config.poll is None:
+        return None
+    return Job(
+        request=beside_the_turn(config, config.poll),
+        polling=Polling(config.poll),
+        needs=names_in([template for _, template in config.poll.templates]),
+    )
+
+
+def _steps(config: HttpTemplateAgent, resources: Resources) -> Steps:
+    def steps(key: str, per: str) -> tuple[SetUpStep, ...]:
+        return tuple(
+            SetUpStep(f"{key}[{index}]", step, beside_the_turn(config, step))
+            for index, step in enumerate(getattr(config, key))
+            if step.per == per
+        )
+
+    def open_sender(jar: CookieJar) -> HttpSender:
+        return _open_sender(config, resources, jar, for_setup=True)
+
+    return Steps(
+        setup=steps("setup", "conversation"),
+        teardown=steps("teardown", "conversation"),
+        run_teardown=steps("teardown", "run"),
+        login=Login(steps("setup", "run"), open_sender, resources.on_secret),
+    )
+
+
+def _open_sender(
+    config: HttpTemplateAgent, resources: Resources, jar: CookieJar, *, for_setup: bool
+) -> HttpSender:
+    browser = Browser(resources.client, jar, resources.on_secret, follows_all=for_setup)
+    bare = config.model_copy(update={"headers": {}})  # requests come with all of their headers
+    return HttpSender(bare, browser, resources.timeout_s, _PLACE)

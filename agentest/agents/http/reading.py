@@ -1,0 +1,162 @@
+"""Reading an answer in whatever form it comes: JSON, server-sent events, lines of JSON, text."""
+
+from __future__ import annotations
+
+import json
+from codecs import BOM_UTF8
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
+
+from agentest.agents.answers import again, first_piece
+from agentest.agents.hints import is_page
+from agentest.agents.http.gathering import AnswerPaths, Gathering
+from agentest.agents.http.pieces import Piece, of_answer, of_event, of_line
+from agentest.agents.reading import shown
+from agentest.errors import AgentError
+from agentest.http.client import DirectResponse
+from agentest.http.sse import EventParser, events
+
+_FIELDS = (b"data:", b"event:", b"id:", b"retry:")
+_LINES = ("ndjson", "jsonl", "json-lines", "jsonlines", "json-seq", "stream+json", "json-stream")
+_SPACE = b"\x1e \t\r\n"
+"""What may stand around a line; the first begins each one of a JSON text sequence."""
+_LOGIN_WORDS = (b'type="password"', b"type='password'", b"sign in", b"log in", b"login")
+
+
+class AnswerReader:
+    """Reads answers of one agent."""
+
+    def __init__(self, paths: AnswerPaths) -> None:
+        self._paths = paths
+
+    async def read(self, response: DirectResponse, gathering: Gathering) -> None:
+        """Read an answer to its end. Raises AgentError, BadBody and CONNECTION_ERRORS."""
+        gathering.note_headers(response.headers)
+        pieces = response.pieces()
+        beginning = await first_piece(pieces)
+        body = again(beginning, pieces)
+        match _form(response.headers.get("content-type", "").lower(), beginning):
+            case "events":
+                await self._read_stream(_events(body), response, gathering)
+            case "lines":
+                await self._read_stream(_lines(body), response, gathering)
+            case _:
+                await self._read_whole(body, response, gathering)
+
+    async def _read_stream(
+        self, pieces: AsyncIterator[Piece], response: DirectResponse, gathering: Gathering
+    ) -> None:
+        async for piece in pieces:
+            if gathering.take_event(piece):
+                response.note_first_token()
+            if gathering.is_done:
+                return
+        self._check_complete(gathering)
+
+    def _check_complete(self, gathering: Gathering) -> None:
+        if self._paths.done and not gathering.is_done:
+            raise AgentError(
+                "the agent's stream was cut: it ended without the event that is the last one "
+                f"(`done: {self._paths.done.text}`); what came: {shown(gathering.answer)}"
+            )
+
+    async def _read_whole(
+        self, pieces: AsyncIterator[bytes], response: DirectResponse, gathering: Gathering
+    ) -> None:
+        is_text = "json" not in response.headers.get("content-type", "").lower()
+        body: list[bytes] = []
+        async for piece in pieces:
+            body.append(piece)
+            if is_text and self._paths.delta:
+                response.note_first_token()
+        self._take_whole(_text(b"".join(body), response), is_text, gathering)
+
+    def _take_whole(self, text: str, is_text: bool, gathering: Gathering) -> None:
+        if not text.strip():
+            raise AgentError("the agent's answer is empty")
+        gathering.note_text(text)
+        stream = _stream_in(text)
+        if stream is not None:
+            for piece in stream:
+                gathering.take_event(piece)
+                if gathering.is_done:
+                    return
+            return self._check_complete(gathering)
+        gathering.take_answer(of_answer(self._value(text, is_text)))
+
+    def _value(self, text: str, is_text: bool) -> Any:
+        """The answer's JSON value, or its text. Raises AgentError."""
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            if is_page(text.encode()) and not (self._paths.reply and self._paths.reply.is_all):
+                raise AgentError(_page(text)) from None
+            if not is_text:
+                raise AgentError(f"the agent's answer is not JSON: {text!r}") from None
+            return text
+        return text if is_text and not isinstance(value, dict | list) else value
+
+
+def _form(content_type: str, beginning: bytes) -> str:
+    """How to read a body: by its type, unless its beginning shows that this is wrong."""
+    head = beginning.removeprefix(BOM_UTF8).lstrip(_SPACE)
+    if head.startswith(_FIELDS) or (
+        "event-stream" in content_type and not head.startswith((b"{", b"[", b"<"))
+    ):
+        return "events" if head else "whole"
+    return "lines" if any(name in content_type for name in _LINES) and head.startswith(b"{") else "whole"
+
+
+async def _events(pieces: AsyncIterator[bytes]) -> AsyncIterator[Piece]:
+    async for event in events(pieces):
+        yield of_event(event)
+
+
+async def _lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[Piece]:
+    rest = b""
+    async for piece in pieces:
+        *whole, rest = (rest + piece).split(b"\n")
+        for line in whole:
+            if line.strip():
+                yield of_line(_line(line))
+    if rest.strip():
+        yield of_line(_line(rest))
+
+
+def _line(line: bytes) -> str:
+    return line.strip(_SPACE).decode("utf-8", errors="replace")
+
+
+def _stream_in(text: str) -> Iterable[Piece] | None:
+    """The events in a body that was read whole, as its type did not tell of them; None: it has none."""
+    head = text.lstrip()
+    if head.encode()[:10].startswith(_FIELDS):
+        parser = EventParser()
+        return [of_event(event) for event in [*parser.feed(text.encode()), *parser.rest()]]
+    lines = [line for line in text.splitlines() if line.strip()]
+    if len(lines) < 2 or not head.startswith("{"):
+        return None
+    try:
+        values = [json.loads(line) for line in lines]
+    except (ValueError, RecursionError):
+        return None
+    return [Piece(value, line) for value, line in zip(values, lines, strict=True)]
+
+
+def _text(body: bytes, response: DirectResponse) -> str:
+    """The body's text by the character set that its type names, else UTF-8."""
+    charset = response.charset_encoding or "utf-8"
+    try:
+        return body.removeprefix(BOM_UTF8).decode(charset, errors="replace")
+    except LookupError:
+        return body.removeprefix(BOM_UTF8).decode(errors="replace")
+
+
+def _page(text: str) -> str:
+    looks_like_login = any(word in text.encode().lower() for word in _LOGIN_WORDS)
+    advice = (
+        "it looks like the one where users log in: log in with `setup: {per: run, endpoint: …, body: …}`"
+        if looks_like_login
+        else "is `endpoint` right? For an agent that answers with markup write reply: '@'"
+    )
+    return f"the agent's answer is a web page ({advice}): {text!r}"

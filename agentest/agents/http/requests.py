@@ -1,0 +1,152 @@
+"""Requests from their templates."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+from urllib.parse import quote, urlencode, urljoin, urlsplit
+
+from agentest.agents.http.bodies import BodyTemplate, fields
+from agentest.agents.http.templates import without
+from agentest.agents.http_sender import Outgoing
+from agentest.config.agents.http_requests import Request, names_in
+from agentest.config.agents.http_template import HttpTemplateAgent
+from agentest.errors import CannotSend
+from agentest.support.templates import Template, Values, as_text
+
+_TYPE = "content-type"
+_ACCEPT = "accept"
+_ACCEPTED = (
+    "application/json, text/event-stream;q=0.9, application/x-ndjson;q=0.9, text/plain;q=0.8, */*;q=0.5"
+)
+_STREAMS = "text/event-stream, application/x-ndjson, application/json;q=0.9, */*;q=0.5"
+_NONE_ABSENT: frozenset[str] = frozenset()
+
+
+class RequestTemplate:
+    """A request whose address, parameters, headers and body have placeholders."""
+
+    def __init__(
+        self,
+        *,
+        endpoint: str,
+        method: str,
+        params: Mapping[str, Any],
+        headers: Mapping[str, str],
+        body: Any,
+        optional: Mapping[str, str] | None = None,
+    ) -> None:
+        """`optional` headers are left out where one of their placeholders has no value."""
+        self.method = method
+        address, _, query = endpoint.partition("?")
+        self._address = Template(address)
+        self._query = [part.partition("=") for part in query.split("&") if part]
+        self._params = params
+        self._headers = {name.lower(): value for name, value in headers.items()}
+        self._optional = {n.lower(): v for n, v in (optional or {}).items() if n.lower() not in self._headers}
+        self._body = BodyTemplate(body, self._headers.get(_TYPE))
+
+    def filled(self, values: Values, absent: Collection[str] = _NONE_ABSENT) -> Outgoing:
+        """The request. What holds only a name of `absent` is left out. Raises CannotSend."""
+        body = self._body.encoded(values, absent)
+        headers = self._filled_headers(values, absent)
+        if body is None:
+            headers.pop(_TYPE, None)
+        else:
+            headers[_TYPE] = body.content_type
+        return Outgoing(
+            url=self._url(values, absent),
+            method=self.method,
+            headers=headers,
+            content=None if body is None else body.content,
+        )
+
+    def _filled_headers(self, values: Values, absent: Collection[str]) -> dict[str, str]:
+        """A header that lacks a part of its value says nothing: it is left out."""
+        kept = {n: v for n, v in self._headers.items() if not names_in(v) & set(absent)}
+        for name, value in self._optional.items():
+            if all(_has(values, placeholder) for placeholder in names_in(value) - set(absent)):
+                kept |= {} if names_in(value) & set(absent) else {name: value}
+        return {name: as_text(value) for name, value in Template(kept).filled(values).items()}
+
+    def _url(self, values: Values, absent: Collection[str]) -> str:
+        address = self._address.filled(_Segments(values))
+        query = without([(name, value) for name, _, value in self._query], absent)
+        parts = [_filled_part(name, value, _Quoted(values)) for name, value in query]
+        params = Template(without(self._params, absent)).filled(values)
+        parts += [urlencode(list(fields(params)), errors="replace", quote_via=quote)] if params else []
+        joined = "&".join(part for part in parts if part)
+        return f"{address}?{joined}" if joined else str(address)
+
+
+def _filled_part(name: str, value: str, values: Values) -> str:
+    name, value = Template(name).filled(values), Template(value).filled(values)
+    return f"{name}={value}" if value else name
+
+
+def _has(values: Values, name: str) -> bool:
+    try:
+        values[name]
+    except (KeyError, CannotSend):
+        return False
+    return True
+
+
+class _Quoted:
+    """Values as they stand in an address."""
+
+    def __init__(self, values: Values) -> None:
+        self._values = values
+
+    def __getitem__(self, name: str) -> str:
+        return quote(as_text(self._values[name]), "", errors="replace")
+
+
+class _Segments(_Quoted):
+    """Values as they stand in a path, where some would make another path of it."""
+
+    def __getitem__(self, name: str) -> str:
+        value = super().__getitem__(name)
+        if value in ("", ".", ".."):
+            raise CannotSend(
+                f"{{{{{name}}}}} is {value!r} and cannot be a part of a path: there it stands for another "
+                "address; send it in `params` or `body`"
+            )
+        return value
+
+
+def of_the_turn(config: HttpTemplateAgent) -> RequestTemplate:
+    """The request of each turn."""
+    accepted = _STREAMS if config.delta or config.streaming else _ACCEPTED
+    headers = {_ACCEPT: accepted, **{name.lower(): value for name, value in config.headers.items()}}
+    return RequestTemplate(
+        endpoint=config.endpoint,
+        method=config.method,
+        params=config.params,
+        headers=headers,
+        body=config.body,
+    )
+
+
+def beside_the_turn(config: HttpTemplateAgent, request: Request) -> RequestTemplate:
+    """Another request of the same agent: with the agent's headers, if it goes to the same server."""
+    endpoint = urljoin(config.endpoint, request.endpoint)
+    return RequestTemplate(
+        endpoint=endpoint,
+        method=request.method,
+        params=request.params,
+        headers={_ACCEPT: _ACCEPTED, **{n.lower(): v for n, v in request.headers.items()}},
+        body=request.body,
+        optional=_shared_headers(config) if origin(endpoint) == origin(config.endpoint) else {},
+    )
+
+
+def _shared_headers(config: HttpTemplateAgent) -> dict[str, str]:
+    """Those of the agent that do not belong to the body of its turns."""
+    return {name: value for name, value in config.headers.items() if name.lower() not in (_TYPE, _ACCEPT)}
+
+
+def origin(url: str) -> tuple[str, str]:
+    """Scheme and host of an address."""
+    parts = urlsplit(url)
+    return parts.scheme, parts.netloc
