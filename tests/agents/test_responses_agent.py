@@ -7,7 +7,7 @@ from typing import Any
 
 import anyio
 import pytest
-from talking import Held, as_events, as_json, held
+from talking import Gathering, Held, as_events, as_json, held
 from wire import http
 
 from agentest import scenario
@@ -579,34 +579,13 @@ def test_wrong_settings(keys: dict[str, Any], says: str) -> None:
 # Many at once
 
 
-class Shop:
-    """An agent in this process that keeps nothing: it calls `pay` with what the user said first.
-
-    It answers nobody before all are there.
-    """
-
-    def __init__(self, guests: int) -> None:
-        self._awaited = guests
-        self._all_there = anyio.Event()
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "lifespan":
-            return
-        body = json.loads((await receive())["body"])
-        self._awaited -= 1
-        if not self._awaited:
-            self._all_there.set()
-        await self._all_there.wait()
-        answer = json.dumps(response(*self._items(body["input"]))).encode()
-        headers = [(b"content-type", b"application/json")]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": answer})
-
-    def _items(self, given: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        who = next(item["content"] for item in given if item.get("role") == "user")
-        if given[-1].get("role") == "user":
-            return [call("look", "c1", who=who), output(who, "c1"), call("pay", "c2", who=who)]
-        return [said(f"{given[-1]['output']} {len(given)}")]
+def shop(request: dict[str, Any]) -> dict[str, Any]:
+    """What an agent that keeps nothing answers: it calls `pay` with what the user said first."""
+    given = request["input"]
+    who = next(item["content"] for item in given if item.get("role") == "user")
+    if given[-1].get("role") == "user":
+        return response(call("look", "c1", who=who), output(who, "c1"), call("pay", "c2", who=who))
+    return response(said(f"{given[-1]['output']} {len(given)}"))
 
 
 def test_fifty_conversations_at_once() -> None:
@@ -615,7 +594,7 @@ def test_fifty_conversations_at_once() -> None:
     made = [
         scenario(name, turns=[name, "Again."], tools={"pay": lambda who: f"paid by {who}"}) for name in names
     ]
-    result = run_scenarios(made, agent={**AGENT, "app": Shop(50)}, concurrency=50)
+    result = run_scenarios(made, agent={**AGENT, "app": Gathering(50, shop)}, concurrency=50)
     for each in result.scenarios:
         (one,) = each.conversations
         assert [turn.agent_message for turn in one.conversation.turns] == [

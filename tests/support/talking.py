@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from importlib import import_module
@@ -118,3 +118,26 @@ async def converse(
         mocks = MockResolver(made.tools, scenario="s", conversation_id="c-1")
         user = ScriptedUser(list(lines))
         return await TurnLoop("c-1", "s", agent, user, mocks, max_turns=8, session_id="session-1").run()
+
+
+class Gathering:
+    """An application in this process that answers nobody before all its guests have asked."""
+
+    def __init__(self, guests: int, answer: Callable[[dict[str, Any]], Any]) -> None:
+        """`answer` makes the JSON of an answer from that of a request."""
+        self._awaited = guests
+        self._all_there = anyio.Event()
+        self._answer = answer
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            return
+        body = json.loads((await receive())["body"])
+        self._awaited -= 1
+        if not self._awaited:
+            self._all_there.set()
+        await self._all_there.wait()
+        answer = json.dumps(self._answer(body)).encode()
+        headers = [(b"content-type", b"application/json")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": answer})
