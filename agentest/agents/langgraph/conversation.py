@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 from agentest.agents.adk_server.replies import last_said
+from agentest.agents.langgraph.graph import Graph
 from agentest.agents.langgraph.interrupts import answered, decided, question
 from agentest.agents.langgraph.messages import AI, Wire, calls_of, kind_of, usage_of
 from agentest.agents.langgraph.requests import thread_of
@@ -30,9 +31,6 @@ from agentest.agents.reading import shown
 from agentest.errors import AgentError, SessionMismatch
 from agentest.messages import Message
 from agentest.transcript import ToolCall
-
-if TYPE_CHECKING:
-    from agentest.agents.langgraph.client import LangGraphClient
 
 _MOST_APPROVALS = 50
 
@@ -59,9 +57,9 @@ class _Turn:
 class GraphConversation:
     """Answers for a graph in one conversation."""
 
-    def __init__(self, client: LangGraphClient) -> None:
-        self.name = client.name
-        self._client = client
+    def __init__(self, graph: Graph) -> None:
+        self.name = graph.name
+        self._graph = graph
         self._known: set[str] = set()
         """Ids of messages of turns before."""
         self._asked: tuple[Wire, ...] = ()
@@ -72,11 +70,11 @@ class GraphConversation:
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
         """The graph's answer to the last message of the user. Raises NoReply, SessionMismatch, CannotSend."""
         values, said = TurnValues(messages, ctx), last_said(messages)
-        assistant = await self._client.assistant(values)
+        assistant = await self._graph.assistant(values)
         state = dict(ctx.session.state) if ctx.session and ctx.turn_index == 0 else {}
         sent = None if self._asked else Sent(id=str(uuid4()), text=said.text)
         turn = _Turn(thread_of(ctx.session_id), ctx.turn_index, values, sent)
-        requests = self._client.requests
+        requests = self._graph.requests
         if sent is None:
             own = requests.own_resume(values)
             body = requests.answer(
@@ -86,16 +84,16 @@ class GraphConversation:
             body = requests.run(assistant, said, sent, state, values)
         await self._run(turn, body)
         for _ in range(_MOST_APPROVALS):
-            if not turn.told.interrupts or self._client.approvals == "ask":
+            if not turn.told.interrupts or self._graph.approvals == "ask":
                 break
-            resume = decided(turn.told.interrupts, self._client.approvals == "approve")
+            resume = decided(turn.told.interrupts, self._graph.approvals == "approve")
             await self._run(turn, requests.answer(assistant, resume, values))
         self._check_state(turn, requests.state_keys(state))
         return self._finished(turn, _state_before(ctx))
 
     async def _run(self, turn: _Turn, body: dict[str, Any]) -> None:
         """Run the graph once, and take what it tells. Raises NoReply."""
-        answer = await self._client.run(turn.thread, body, turn.values)
+        answer = await self._graph.run(turn.thread, body, turn.values)
         if answer.first_token_ms is not None and turn.first_token_ms is None:
             turn.first_token_ms = turn.latency_ms + answer.first_token_ms
         turn.latency_ms += answer.latency_ms
@@ -105,7 +103,7 @@ class GraphConversation:
         if turn.told.problem is not None:
             raise self._no_reply(turn, turn.told.problem)
         if turn.told.values is None:
-            turn.state = await self._client.server.state(turn.thread, turn.values)
+            turn.state = await self._graph.server.state(turn.thread, turn.values)
             turn.told.values = turn.state.values
         self._check_end(turn)
 
@@ -204,7 +202,7 @@ class GraphConversation:
 
     def _text(self, turn: _Turn, messages: Sequence[Wire]) -> str | None:
         """The reply. Raises AgentError."""
-        values, path = turn.told.values, self._client.path
+        values, path = turn.told.values, self._graph.path
         if turn.told.interrupts:
             return question(turn.told.interrupts)
         if path is not None:
@@ -219,7 +217,7 @@ class GraphConversation:
                 or "the graph's state has no `messages`: set `reply` to the path of the reply in it; "
                 f"{where_text_is(values)}: {shown(values)}"
             )
-        text, _ = reply_of(messages if root is None else root, self._client.ignored.note)
+        text, _ = reply_of(messages if root is None else root, self._graph.ignored.note)
         return text
 
 
