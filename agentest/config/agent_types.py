@@ -56,17 +56,31 @@ AGENT_TYPES: dict[str, AgentType] = {
         probe="agentest.agents.adk_server.probe",
     ),
     "adk_module": AgentType(settings=AdkModuleAgent, client="agentest.agents.adk_module.client"),
-    "command": AgentType(settings=CommandAgent, client="agentest.agents.command.client"),
-    "langgraph": AgentType(settings=LangGraphAgent, client="agentest.agents.langgraph.client"),
-    "websocket": AgentType(settings=WebSocketAgent, client="agentest.agents.websocket.client"),
-    "a2a": AgentType(settings=A2aAgent, client="agentest.agents.a2a.client"),
     "custom": AgentType(settings=CustomAgent, client="agentest.agents.python"),
-    "responses": AgentType(settings=ResponsesAgent, client="agentest.agents.responses.client"),
-    "anthropic_messages": AgentType(
-        settings=AnthropicMessagesAgent, client="agentest.agents.anthropic_messages.client"
-    ),
-    "ag_ui": AgentType(settings=AgUiAgent, client="agentest.agents.ag_ui.client"),
     "http": AgentType(settings=HttpTemplateAgent, client="agentest.agents.http.client"),
+    "responses": AgentType(
+        settings=ResponsesAgent,
+        client="agentest.agents.responses.client",
+        probe="agentest.agents.responses.probe",
+    ),
+    "ag_ui": AgentType(
+        settings=AgUiAgent, client="agentest.agents.ag_ui.client", probe="agentest.agents.ag_ui.probe"
+    ),
+    "langgraph": AgentType(
+        settings=LangGraphAgent,
+        client="agentest.agents.langgraph.client",
+        probe="agentest.agents.langgraph.probe",
+    ),
+    "a2a": AgentType(
+        settings=A2aAgent, client="agentest.agents.a2a.client", probe="agentest.agents.a2a.probe"
+    ),
+    "websocket": AgentType(settings=WebSocketAgent, client="agentest.agents.websocket.client"),
+    "anthropic_messages": AgentType(
+        settings=AnthropicMessagesAgent,
+        client="agentest.agents.anthropic_messages.client",
+        probe="agentest.agents.anthropic_messages.probe",
+    ),
+    "command": AgentType(settings=CommandAgent, client="agentest.agents.command.client"),
 }
 
 
