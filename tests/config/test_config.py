@@ -227,8 +227,8 @@ def test_a_threshold_in_both_spellings(folder: Folder) -> None:
         ("agent: {type: custom}\n", "FILE:1: agent.handler: the key is missing"),
         ("agent: {type: custom, handler: 5}\n", "FILE:1: agent.handler: found 5"),
         (
-            "agent: {type: langchain}\n",
-            "FILE:1: agent.type: there is no agent type 'langchain'; valid are: `adk`, `adk_module`, `",
+            "agent: {type: smalltalk}\n",
+            "FILE:1: agent.type: there is no agent type 'smalltalk'; valid are: `a2a`, `adk`, `adk_",
         ),
         ("agent: {type: chat_completion, endpoint: x}\n", "did you mean `chat_completions`?"),
         (AGENT + "agents: {b: {type: nope}}\n", "FILE:3: agents.b.type: there is no agent type 'nope'"),
@@ -440,7 +440,7 @@ def test_aliases_that_are_no_bomb(folder: Folder) -> None:
         ),
         (
             AGENT + "agents: {b: {type: custom, handler: 'a:b', endpoint: 'http://h'}}\n",
-            "agents.b.endpoint: unknown key `endpoint`; an agent of this type takes `context`, `handler`, ",
+            "agents.b.endpoint: unknown key `endpoint`; an agent of this type takes `context`, `exclusive`, ",
         ),
         (
             AGENT + "compare: [{name: b, type: adk, endpoint: 'http://h', server: {comand: x, ready: y}}]\n",

@@ -71,7 +71,15 @@ def one(agent: ScriptedAgent, options: dict[str, Any], **more: Any) -> ScenarioR
 
 def test_the_type_says_how_calls_are_seen() -> None:
     """Each type has its default, and any agent's configuration may say otherwise."""
-    places = {"custom": {"handler": "a:b"}, "asgi": {"app": "a:b"}, "adk_module": {"module": "a"}}
+    body = {"message": "{{message}}"}
+    places = {
+        "custom": {"handler": "a:b"},
+        "asgi": {"app": "a:b"},
+        "adk_module": {"module": "a"},
+        "command": {"command": ["a"]},
+        "websocket": {"endpoint": "ws://h"},
+        "http": {"endpoint": "http://h", "body": body},
+    }
     for name in AGENT_TYPES:
         where = places.get(name, {"endpoint": "http://h"})
         given = {
