@@ -28,7 +28,7 @@ from agentest.evalset.formats.personas import persona_text
 from agentest.evalset.formats.reading import ReadSet
 from agentest.evalset.metrics.base import asks_a_judge
 from agentest.evalset.metrics.beside_the_reply import expects_responses, expects_state
-from agentest.evalset.metrics.facts import facts_of
+from agentest.evalset.metrics.facts import NOTHING_KNOWN, AgentFacts, facts_of
 from agentest.evalset.metrics.graders import make_grader
 from agentest.evalset.metrics.own_code import OwnMetric
 from agentest.evaluate.grading import Grader
@@ -75,14 +75,14 @@ def case_entries(
     agents: Sequence[str],
     num_runs: int,
     root: Path,
-    instructions: Mapping[str, str | None] = MappingProxyType({}),
+    known: Mapping[str, AgentFacts] = MappingProxyType({}),
 ) -> list[Unit | ScenarioResult]:
     """What there is to run: a unit for every case and agent, in the order of the files.
 
-    `instructions`: agent → what it was told, for judges.
+    `known`: agent → what its settings say of it, for judges.
     Raises UsageError for criteria that contradict a case; it names the file.
     """
-    told = {agent: instructions.get(agent) for agent in agents}
+    told = {agent: known.get(agent, NOTHING_KNOWN) for agent in agents}
     placed = [(chosen, shown_path(chosen.read.path, root)) for chosen in sets]
     cases = [(*at, case) for at in placed for case in at[0].read.eval_set.eval_cases]
     names = _names([(case.eval_id, chosen.read.eval_set.eval_set_id, file) for chosen, file, case in cases])
@@ -110,7 +110,7 @@ def _names(cases: Sequence[tuple[str, str, str]]) -> list[str]:
 
 
 def _entries(
-    case: EvalCase, chosen: CaseSet, name: str, file: str, agents: Mapping[str, str | None], num_runs: int
+    case: EvalCase, chosen: CaseSet, name: str, file: str, agents: Mapping[str, AgentFacts], num_runs: int
 ) -> Iterator[Unit | ScenarioResult]:
     line = chosen.read.lines.get(case.eval_id, 0)
     try:
@@ -128,9 +128,9 @@ def _entries(
     most = len(scenario.turns) + 1 if scenario.scripted else chosen.criteria.user.max_allowed_invocations
     thresholds = {one.metric: one.threshold for one in criteria if not one.information}
     information = tuple(criterion.metric for criterion in criteria if criterion.information)
-    for agent, instructions in agents.items():
+    for agent, known in agents.items():
         try:
-            graders = _graders(case, chosen, criteria, instructions)
+            graders = _graders(case, chosen, criteria, known)
         except UsageError as problem:
             at = f"{file}:{line}" if line else file
             raise UsageError(f"{at}: {problem}") from problem
@@ -140,9 +140,9 @@ def _entries(
 
 
 def _graders(
-    case: EvalCase, chosen: CaseSet, criteria: Sequence[Criterion], instructions: str | None
+    case: EvalCase, chosen: CaseSet, criteria: Sequence[Criterion], known: AgentFacts
 ) -> tuple[Grader, ...]:
-    facts = facts_of(case, instructions)
+    facts = facts_of(case, known)
     return tuple(make_grader(case, _held(one, case), chosen.evaluators, facts) for one in criteria)
 
 

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from agentest.config.agent_types import AgentConfig
 from agentest.config.agents.base import AnyAgent
 from agentest.config.agents.chat_completions import ChatCompletionsAgent
+from agentest.config.agents.tools import tools_shown
 from agentest.config.config import Config
 from agentest.config.file import LoadedConfig, find, load, secrets_of
 from agentest.config.instructions import with_instructions
@@ -26,6 +27,7 @@ from agentest.evalset.formats.reading import (
     select,
 )
 from agentest.evalset.formats.targets import FoundSets, find_eval_sets, parse_target
+from agentest.evalset.metrics.facts import AgentFacts
 from agentest.evalset.metrics.own_code import OwnMetric, about_experimental, own_metrics
 from agentest.evalset.words import read_words, without_password
 from agentest.mocks.binding import Mock
@@ -218,11 +220,15 @@ def case_sets(
 def eval_plan(sets: Sequence[CaseSet], config: Config, agent: str | None, num_runs: int, root: Path) -> Plan:
     """What there is to run. Raises UsageError."""
     names, known = agents_under_test(config, agent)
-    told = {name: known[name].instructions for name in names}
+    told = {name: _facts(known[name]) for name in names}
     entries = placed(case_entries(sets, names, num_runs, root, told), known)
     units = tuple(entry for entry in entries if isinstance(entry, Unit))
     used = {unit.agent: known[unit.agent] for unit in units}
     return Plan(tuple(entries), used, len(names) > 1, (), units)
+
+
+def _facts(agent: AgentConfig) -> AgentFacts:
+    return AgentFacts(instructions=agent.instructions or "", tools=tools_shown(agent.tools))
 
 
 def load_mocks(path: Path) -> dict[str, Mock]:

@@ -13,7 +13,7 @@ from agentest.evaluate.custom import ConversationMetric, Metric, evaluate_metric
 from agentest.evaluate.grading import Graded, Grader, for_information, graded
 from agentest.evaluate.inputs import ConversationInput, TurnInput
 from agentest.evaluate.judge import Judge
-from agentest.evaluate.prompts import conversation_context, turn_context
+from agentest.evaluate.prompts import conversation_context, tools_block, turn_context
 from agentest.evaluate.session_checks import checked_session, checked_state
 from agentest.evaluate.trajectory import matched_trajectory
 from agentest.llm.port import CallKey, Model
@@ -61,6 +61,8 @@ class ScenarioEvaluator:
     """
     agent: str = ""
     """The agent's name, for what cannot be seen of it."""
+    tools: str = ""
+    """Which tools the agent has, a line each: judges of calls are shown them. "": that is not known."""
     unstreamed: str = "it does not stream its replies"
     """Why the time to the first token of a reply is not known, where it is not."""
     metrics_named: bool = True
@@ -209,7 +211,8 @@ class ScenarioEvaluator:
 
         def alone(name: str) -> Asking:
             async def ask() -> Mapping[str, MetricResult]:
-                return {name: await judge.score(name, context, key, first_turn=first)}
+                shown = tools_block(self.tools) if self.tools and name in ABOUT_CALLS else ""
+                return {name: await judge.score(name, context, key, first_turn=first, beside=shown)}
 
             return ask
 

@@ -64,10 +64,15 @@ class Judge:
     """Whether the 1–5 metrics of a turn are asked for together."""
 
     async def score(
-        self, metric: str, context: str, key: CallKey, *, first_turn: bool = False
+        self, metric: str, context: str, key: CallKey, *, first_turn: bool = False, beside: str = ""
     ) -> MetricResult:
-        """The value of a built-in metric; Unscored unless more than half of the samples have an answer."""
-        messages = judge_messages(context, question(metric, first_turn=first_turn))
+        """The value of a built-in metric; Unscored unless more than half of the samples have an answer.
+
+        Args:
+            beside: what the judge is shown for this metric alone, before its question.
+        """
+        asked = question(metric, first_turn=first_turn)
+        messages = judge_messages(context, f"{beside}\n\n{asked}" if beside else asked)
         answers, problem = await self._sample(messages, _ANSWERS[metric], key, metric)
         return _combined(answers, self.samples) if answers else Unscored(problem)
 

@@ -86,6 +86,15 @@ def conversation_context(conversation: ConversationInput) -> str:
     return "\n\n".join([*parts, "The whole conversation:", *_turns(conversation.turns)])
 
 
+def tools_block(tools: str) -> str:
+    """The tools that the assistant has, for judges of what it called and did not call.
+
+    Args:
+        tools: a line each.
+    """
+    return f"The tools that the assistant has, called or not:\n\n{block('assistant_tools', tools)}"
+
+
 def judge_messages(context: str, question: str) -> list[Message]:
     """The messages for one judge: the shared context first, the metric's own question last.
 

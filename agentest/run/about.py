@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from agentest.config.agent_types import sight_of
 from agentest.config.agents.base import AnyAgent
 from agentest.config.agents.http import HttpAgent
+from agentest.config.agents.tools import tools_shown
 from agentest.config.ways_to_see import ways_to_see
 from agentest.sight import Sight
 
@@ -21,6 +22,8 @@ class AboutAgent:
     """Why its calls cannot be seen, and how they could be; None: they can."""
     line: str | None = None
     """The line in which its conversations wait, as one alone may be under way; None: they need not."""
+    tools: str = ""
+    """Which tools it has, a line each, for judges; "": that is not known."""
     unstreamed: str = ""
     """Why the time to the first token of a reply is not known, where it is not."""
 
@@ -32,6 +35,7 @@ def about_agent(name: str, agent: AnyAgent) -> AboutAgent:
         sight=sight,
         blind=ways_to_see(name, agent) if sight is Sight.UNSEEN else None,
         line=_line(name, agent) if agent.exclusive else None,
+        tools=tools_shown(agent.tools),
         unstreamed=_unstreamed(agent),
     )
 

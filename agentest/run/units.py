@@ -73,6 +73,7 @@ class UnitEvaluation:
             named=self._named,
             redact=self._redact.error,
             blind=unit.about.blind,
+            tools=unit.about.tools,
             unstreamed=unit.about.unstreamed,
             agent=unit.agent,
             metrics_named=unit.metrics_named,

@@ -819,9 +819,12 @@ def test_where_facts_come_from() -> None:
     app = AppDetails({"desk": AgentDetails("desk", "Be kind.", declared), "mute": AgentDetails("mute")})
     recorded = case(invocation(app_details=app), invocation(app_details=app), invocation())
     tools = '{"name": "book"}\n{"name": "cancel"}\n{"google_search": {}}'
-    assert facts_of(recorded, None) == AgentFacts(instructions="Agent desk:\nBe kind.", tools=tools)
-    assert facts_of(recorded, "Be short.") == AgentFacts(instructions="Be short.", tools=tools)
-    assert facts_of(simulated(), None) == facts_of(case(), None) == NOTHING_KNOWN
+    assert facts_of(recorded) == AgentFacts(instructions="Agent desk:\nBe kind.", tools=tools)
+    told = AgentFacts(instructions="Be short.")
+    assert facts_of(recorded, told) == AgentFacts(instructions="Be short.", tools=tools)
+    own = AgentFacts(tools="book")
+    assert facts_of(recorded, own) == AgentFacts(instructions="Agent desk:\nBe kind.", tools="book")
+    assert facts_of(simulated()) == facts_of(case()) == NOTHING_KNOWN
 
 
 # Safety

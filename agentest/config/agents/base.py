@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
+from agentest.config.agents.tools import AgentTool
 from agentest.config.fields import Section, has_valid_port, no_bool
 from agentest.sight import Sight
 from agentest.support.redact import secret_values, url_secrets
@@ -71,6 +72,18 @@ class AnyAgent(Section):
     """What the agent was told to do and not to do: judges are shown it, it is never sent to the agent."""
     instructions_file: str | None = Field(default=None, min_length=1)
     """The file with the instructions, relative to the configuration (`config.instructions` reads it)."""
+
+    tools: list[AgentTool] | None = None
+    """The tools that the agent has, for judges; it is never sent. None: that is not known."""
+
+    @field_validator("tools")
+    @classmethod
+    def _each_tool_once(cls, value: list[AgentTool] | None) -> list[AgentTool] | None:
+        names = [tool.name for tool in value or ()]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"names the tool {name!r} twice")
+        return value
 
     @field_validator("instructions")
     @classmethod

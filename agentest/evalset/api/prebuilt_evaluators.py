@@ -101,7 +101,7 @@ class PrebuiltEvaluator(Evaluator):
     ) -> ConversationResult:
         conversation = conversation_of(actual)
         case = EvalCase(eval_id=type(self).__name__, conversation=tuple(reference))
-        told = facts_of(replace(case, conversation=tuple(actual)), None)
+        told = facts_of(replace(case, conversation=tuple(actual)))
         grader = make_grader(case, criterion, {}, told)
         if set(_JUDGE) & set(self.known):
             async with judge_for(criterion, self._model) as model:

@@ -22,12 +22,13 @@ class AgentFacts:
 NOTHING_KNOWN = AgentFacts()
 
 
-def facts_of(case: EvalCase, instructions: str | None) -> AgentFacts:
-    """The agent's own instructions, else those that the case recorded (`app_details`), and its tools."""
+def facts_of(case: EvalCase, own: AgentFacts = NOTHING_KNOWN) -> AgentFacts:
+    """What the agent's own settings say, else what the case recorded of it (`app_details`)."""
     agents = list(_agents(case))
+    declared = (tool for agent in agents for tool in _tools(agent.tool_declarations))
     return AgentFacts(
-        instructions=instructions or _joined("\n\n", map(_told, agents)),
-        tools=_joined("\n", (tool for agent in agents for tool in _tools(agent.tool_declarations))),
+        instructions=own.instructions or _joined("\n\n", map(_told, agents)),
+        tools=own.tools or _joined("\n", declared),
     )
 
 
