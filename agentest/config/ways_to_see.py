@@ -30,7 +30,8 @@ def ways_to_see(name: str, agent: AnyAgent) -> str:
 def ways_to_mock(agent: AnyAgent) -> list[str]:
     """How mocks could reach the tools of an agent that they do not reach, each in words."""
     ways = [*([_RETURNED] if agent.natural_sight is Sight.RETURNED else []), *agent.ways_to_mock]
-    ways.append("test it through a handler (type: custom) that makes its calls by ctx.resolve_tool")
+    own = "let its handler make" if agent.type == "custom" else "let a handler (type: custom) make"
+    ways.append(f"{own} its calls by ctx.resolve_tool")
     if others := _others(_HANDING, agent):
         ways.append(f"reach it by a protocol that hands calls to the caller (type: {others})")
     return ways

@@ -71,7 +71,8 @@ def match_trajectory(
     # Nobody can say that there were no calls.
     sides = _sides(spec, calls) if spec.about_calls and (calls or not blind) else {}
     if not findings.problems and blind and spec.about_calls:
-        return TrajectoryResult(matched=False, summary=blind, error=blind, **sides)
+        why = f"{blind} (those that were seen all the same may not be all)" if calls else blind
+        return TrajectoryResult(matched=False, summary=why, error=why, **sides)
     if not findings.problems:
         worst = _Findings.of(spec, expected and expected.decided(False), banned.decided(True), turns, compare)
         if worst.problems:

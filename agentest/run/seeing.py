@@ -56,7 +56,7 @@ def check_mocks(plan: Plan) -> None:
 
 def _unreached(name: str, agent: AgentConfig, mocked: Sequence[Unit]) -> str:
     may_run = "if its real tools may run: leave the mocks out (`tools`, --mocks), unmocked_tools: passthrough"
-    ways = [may_run, *(f"if they must not: {way}" for way in ways_to_mock(agent))]
+    ways = [may_run, *ways_to_mock(agent)]
     return (
         f"the mocks of {_named(mocked)} cannot reach the tools of agent {name!r}: it runs its tools itself "
         f"(type: {agent.type}, tool calls: {mocked[0].about.sight.words}), so the real ones would run. No "
@@ -100,21 +100,14 @@ def _replied(result: ScenarioResult | None) -> bool:
     return result is not None and bool(result.totals.slowest)
 
 
-def _say(units: Sequence[Unit]) -> str:
-    return "says" if len(units) == 1 else "say"
-
-
 def _silent(agent: str, sight: Sight, units: Sequence[Unit], vacuous: Sequence[Unit]) -> RunWarning:
     first = units[0]
-    held = (
-        f". What {_named(vacuous)} {_say(vacuous)} of calls held by this alone: it is vacuous, and marked so "
-        "in results.json"
-        if vacuous
-        else ""
-    )
+    who = ("it" if len(units) == 1 else "they") if vacuous == units else _named(vacuous)
+    says = "says" if len(vacuous) == 1 else "say"
+    held = f". What {who} {says} of calls held by this alone: it is `vacuous` in results.json"
     message = (
         f"not one tool call of agent {agent!r} was seen in the whole run, though {_named(units)} "
         f"{'has' if len(units) == 1 else 'have'} mocks, trajectories or expected calls. Either it needed "
-        f"none, or {_HIDDEN[sight]} (then tool_visibility: unseen says so){held}"
+        f"none, or {_HIDDEN[sight]} (then tool_visibility: unseen says so){held if vacuous else ''}"
     )
     return RunWarning(message, agent, first.file, first.scenario.line)

@@ -164,7 +164,7 @@ scenario("turns", turns=["a"], trajectory={"max_turns": 1})
     done = project.agentest("judge", "told.json")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "not one tool call of agent 'agent' was seen" in done.stdout
-    assert "What scenario 'ban' (a.sim.py:3) says of calls held by this alone: it is vacuous" in done.stdout
+    assert "What it says of calls held by this alone: it is `vacuous` in results.json" in done.stdout
     judged = json.loads((project.root / ".agentest" / "judged.json").read_text())
     assert judged["agents"] == {"agent": {"toolCalls": "reported", "noCallSeen": True}}
     [ban] = judged["scenarios"][0]["conversations"]
@@ -195,7 +195,37 @@ def test_ways_are_those_that_there_are() -> None:
     adk = agent(type="adk", app_name="a", tool_visibility="unseen")
     assert "leave out tool_visibility: unseen, as its type tells of them; or " in ways_to_see("b", adk)
     [handler] = [way for way in ways_to_mock(adk) if "custom" in way]
-    assert handler == "test it through a handler (type: custom) that makes its calls by ctx.resolve_tool"
+    assert handler == "let a handler (type: custom) make its calls by ctx.resolve_tool"
     for said in (chat, ways_to_see("b", adk), *ways_to_mock(adk)):
         types = [name for part in said.split("(type: ")[1:] for name in part.split(")")[0].split(", ")]
         assert set(types) <= {*AGENT_TYPES}
+
+
+# What holds because nothing was ever called
+
+WITHOUT_CALLS: list[dict[str, Any]] = [
+    {"forbidden": ["pay"]},
+    {"max_calls": 3},
+    {"max_calls_per_tool": {"pay": 1}},
+    {"expected": []},
+    *({"match_mode": mode, "expected": []} for mode in ("unordered", "contains", "in_order")),
+    {"match_mode": "within", "expected": ["look"]},
+]
+
+
+@pytest.mark.parametrize("visibility", ["returned", "reported"])
+def test_whatever_held_without_any_call(visibility: str) -> None:
+    """Every ban, limit and mode that held as no call of the whole run was seen is known to have shown nothing,
+    and the warning names them all; what counts turns alone has shown something."""
+    specs = [*WITHOUT_CALLS, {"max_turns": 1}]
+    made = [scenario(f"s{n}", turns=["Hi."], trajectory=spec) for n, spec in enumerate(specs)]
+    handler = {"type": "custom", "handler": lambda messages, ctx: "Fine.", "tool_visibility": visibility}
+    found = run_scenarios(made, agent=handler)
+    held = [s.conversations[0].trajectory for s in found.scenarios]
+    assert [t.matched and t.without_calls for t in held if t] == [True] * len(WITHOUT_CALLS) + [False]
+    assert [s.totals.held_without_calls for s in found.scenarios] == [True] * len(WITHOUT_CALLS) + [False]
+    [warning] = found.silent
+    assert "and 5 more have mocks, trajectories or expected calls" in warning.message
+    assert warning.message.endswith(
+        "What they say of calls held by this alone: it is `vacuous` in results.json"
+    )
