@@ -6,10 +6,11 @@ import json
 from typing import Any
 
 import pytest
-from talking import Gathering, Held, as_events, as_json, held
+from talking import Gathering, Held, as_events, as_json, held, looked
 from wire import http
 
 from agentest import scenario
+from agentest.agents.anthropic_messages.probe import probe
 from agentest.config.config import Config
 from agentest.messages import Attachment, UserText
 from agentest.testing import run_scenarios
@@ -211,8 +212,14 @@ def test_files_of_the_user() -> None:
             "the agent answered with an error: Busy. (overloaded_error)",
         ),
         ({"output": []}, "the agent's answer is no message: it has no `content`"),
-        (message(text("Ha"), stop_reason="max_tokens"), "(stop_reason: max_tokens); raise body.max_tokens"),
-        (message(stop_reason="model_context_window_exceeded"), "longer than its model can read"),
+        (
+            message(text("Ha"), use(), stop_reason="max_tokens"),
+            "cut in the middle of a call (stop_reason: max_tokens): raise body.max_tokens",
+        ),
+        (
+            message(stop_reason="model_context_window_exceeded"),
+            "cut before it said anything (stop_reason: model",
+        ),
         (
             message(stop_reason="refusal", stop_details={"explanation": "Bad."}),
             "refused to answer, without a text (stop_reason: refusal): Bad.",
@@ -243,7 +250,12 @@ def test_calls_before_an_error_stay() -> None:
 
 
 def test_other_replies() -> None:
-    """A refusal with a text is a reply, and so is a content that is a text."""
+    """A refusal with a text is a reply, so is a content that is a text, and one that was cut, with a note."""
+    cut = talk(message(text("Ha"), stop_reason="max_tokens"), lines="ab")
+    assert cut.replies == ["Ha", "Ha"]
+    assert cut.notes == [
+        "agent 'agent': answers were cut before their end (stop_reason: max_tokens): raise body.max_tokens"
+    ]
     assert talk(message(text("No."), stop_reason="refusal")).replies == ["No."]
     assert talk({"role": "assistant", "content": "Plain."}).replies == ["Plain."]
     counted = talk(message(text("Hi."), {"type": "smell"}))
@@ -391,6 +403,25 @@ def test_wrong_settings(body: dict[str, Any], says: str) -> None:
     """What cannot be is refused with what there is."""
     with pytest.raises(ValueError, match=says):
         Config.model_validate({"agent": {**AGENT, "endpoint": "http://h", "body": body}})
+
+
+# Probe
+
+
+@pytest.mark.parametrize(
+    ("path", "answers", "found"),
+    [
+        ("/x", [as_json({"type": "error", "error": {"type": "a", "message": "b"}}, "400 No")], "/x"),
+        ("/", [http(), as_json({"type": "error", "error": {"type": "a", "message": "b"}})], "/v1/messages"),
+        ("/x", [as_json({"error": {"type": "a", "message": "b"}}, "400 No")], None),
+        ("/x", [http(b"<html>")], None),
+    ],
+    ids=["error", "server", "other", "page"],
+)
+def test_the_probe(path: str, answers: list[bytes], found: str | None) -> None:
+    """An endpoint whose errors have Anthropic's form speaks it; others do not."""
+    settings = found and {"type": "anthropic_messages", "endpoint": found}
+    assert looked(probe, path, *answers) == settings
 
 
 # Many at once

@@ -7,10 +7,11 @@ from typing import Any
 
 import anyio
 import pytest
-from talking import Gathering, Held, as_events, as_json, held
+from talking import Gathering, Held, as_events, as_json, held, looked
 from wire import http
 
 from agentest import scenario
+from agentest.agents.responses.probe import probe
 from agentest.config.config import Config
 from agentest.messages import Attachment, UserText
 from agentest.testing import run_scenarios
@@ -574,6 +575,30 @@ def test_wrong_settings(keys: dict[str, Any], says: str) -> None:
     """What cannot be is refused with what there is."""
     with pytest.raises(ValueError, match=says.replace("{", r"\{")):
         Config.model_validate({"agent": {**AGENT, "endpoint": "http://h", **keys}})
+
+
+# Probe
+
+
+@pytest.mark.parametrize(
+    ("path", "answers", "found"),
+    [
+        ("/x", [as_json(response(status="failed"))], "/x"),
+        ("/x", [as_json({"error": {"message": "'input' is required"}}, "400 No")], "/x"),
+        ("/x", [as_json({"error": {"message": "?", "param": "input"}}, "400 No")], "/x"),
+        ("/", [http(b"", "404 No"), as_json({"error": {"param": "input"}}, "400 No")], "/v1/responses"),
+        ("/", [http(b"", "404 No"), http(b"", "404 No"), as_json(response())], "/responses"),
+        ("/x", [as_json({"error": {"message": "'messages' is required"}}, "400 No")], None),
+        ("/x", [as_json({"error": "No."})], None),
+        ("/x", [as_json({"choices": []})], None),
+        ("/x", [http(b"<html>")], None),
+    ],
+    ids=["response", "message", "param", "v1", "plain", "other", "text", "completion", "page"],
+)
+def test_the_probe(path: str, answers: list[bytes], found: str | None) -> None:
+    """An endpoint that misses the `input`, or answers with a response, speaks it; others do not."""
+    settings = found and {"type": "responses", "endpoint": found}
+    assert looked(probe, path, *answers) == settings
 
 
 # Many at once

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from importlib import import_module
@@ -15,6 +15,7 @@ from pydantic import TypeAdapter
 from wire import Answer, Request, http, wire
 
 from agentest.agents.port import Resources
+from agentest.agents.probing import Finding, Look
 from agentest.config.agent_types import AgentConfig, type_of
 from agentest.conversation.loop import TurnLoop
 from agentest.conversation.users import ScriptedUser
@@ -118,6 +119,20 @@ async def converse(
         mocks = MockResolver(made.tools, scenario="s", conversation_id="c-1")
         user = ScriptedUser(list(lines))
         return await TurnLoop("c-1", "s", agent, user, mocks, max_turns=8, session_id="session-1").run()
+
+
+def looked(probe: Callable[[Look], Awaitable[Finding | None]], path: str, *answers: Answer) -> Any:
+    """Which settings a probe finds for an endpoint that gives these answers, its path alone; None for none."""
+
+    async def go() -> Any:
+        async with wire(*answers) as opened, open_client(AddressGuard()) as client:
+            server = f"http://127.0.0.1:{opened.port}"
+            found = await probe(Look(f"{server}{path}", client))
+            if found is None:
+                return None
+            return {key: str(value).removeprefix(server) for key, value in found.settings.items()}
+
+    return anyio.run(go)
 
 
 class Gathering:

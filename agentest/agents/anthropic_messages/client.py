@@ -14,6 +14,7 @@ from agentest.agents.anthropic_messages.message import (
     PAUSED,
     Received,
     blocks_of,
+    how_cut,
     made_so_far,
     read_message,
     usage_of,
@@ -50,6 +51,8 @@ class MessagesClient:
     def __init__(self, config: AnthropicMessagesAgent, resources: Resources) -> None:
         self.name = config.name
         self.ignored = Ignored(config.name, resources)
+        self._on_note = resources.on_note
+        self._noted: set[str] = set()
         self._endpoint = config.endpoint
         self._streaming = config.streaming
         self._sender = HttpSender(
@@ -65,6 +68,13 @@ class MessagesClient:
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
         """The answer to a conversation of which nothing else is known. Raises NoReply, CannotSend."""
         return await _Conversation(self).reply(messages, ctx)
+
+    def note_cut(self, message: Received) -> None:
+        """Tell, once, that answers have no end."""
+        cut = how_cut(message)
+        if cut and cut not in self._noted:
+            self._noted.add(cut)
+            self._on_note(f"agent {self.name!r}: answers were cut before their end {cut}")
 
     async def ask(
         self, messages: Sequence[Mapping[str, Any]], values: TurnValues, turn_index: int
@@ -154,6 +164,7 @@ class _Conversation:
             except AgentError as error:
                 seen = (*before, *made_so_far(answered.value, turn_index))
                 raise NoReply(str(error), answer.retries, seen) from None
+            self._client.note_cut(answered.value)
             if answered.value.get("stop_reason") != PAUSED:
                 return answer
         raise NoReply(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from agentest.agents.anthropic_messages.blocks import Block, check_blocks, read_made, with_ids
+from agentest.agents.anthropic_messages.blocks import Block, check_blocks, is_use, read_made, with_ids
 from agentest.agents.reading import read_count, read_object, shown
 from agentest.errors import AgentError
 from agentest.transcript import ToolCall, Usage
@@ -14,8 +14,8 @@ MESSAGES_PLACE = "is the path right? Anthropic's Messages endpoints usually end 
 PAUSED = "pause_turn"
 """The `stop_reason` of a message that a further request goes on with."""
 _CUT = {
-    "max_tokens": "; raise body.max_tokens",
-    "model_context_window_exceeded": ": the conversation is longer than its model can read",
+    "max_tokens": "raise body.max_tokens",
+    "model_context_window_exceeded": "the conversation is longer than its model can read",
 }
 """The `stop_reason` of a message that has no end → what to say of it."""
 
@@ -47,6 +47,14 @@ def blocks_of(message: Received) -> tuple[Block, ...]:
     return blocks
 
 
+def how_cut(message: Received) -> str | None:
+    """Why a message has no end, and what to do; None for one that has."""
+    reason = message.get("stop_reason")
+    if isinstance(reason, str) and reason in _CUT:
+        return f"(stop_reason: {reason}): {_CUT[reason]}"
+    return None
+
+
 def usage_of(message: Received) -> Usage:
     """The tokens; those read from a cache or written to one are part of the prompt."""
     reported = message.get("usage")
@@ -66,9 +74,11 @@ def error_text(error: Any) -> str:
 
 def _problem(message: Received, blocks: tuple[Block, ...]) -> str | None:
     reason = message.get("stop_reason")
-    if isinstance(reason, str) and reason in _CUT:
-        return f"the agent's answer was cut before its end (stop_reason: {reason}){_CUT[reason]}"
-    if reason == "refusal" and not any(str(block.get("text") or "").strip() for block in blocks):
+    has_text = any(str(block.get("text") or "").strip() for block in blocks)
+    if (cut := how_cut(message)) and (not has_text or is_use(blocks[-1])):
+        what = "in the middle of a call" if blocks and is_use(blocks[-1]) else "before it said anything"
+        return f"the agent's answer was cut {what} {cut}"
+    if reason == "refusal" and not has_text:
         details = message.get("stop_details")
         why = details.get("explanation") if isinstance(details, Mapping) else None
         return (
