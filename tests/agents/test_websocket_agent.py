@@ -5,17 +5,23 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 import yaml
 from aiohttp import WSCloseCode, WSMsgType, web
 from anyio.from_thread import start_blocking_portal
 
 from agentest import scenario
+from agentest.agents.port import Resources, TurnContext
+from agentest.agents.websocket.client import open_agent
 from agentest.config import Config
+from agentest.config.agents.websocket import WebSocketAgent
+from agentest.http.client import open_client
+from agentest.messages import UserText
 from agentest.results import RunResult
 from agentest.testing import run_scenarios
 
@@ -24,7 +30,7 @@ Dialect = Callable[[Socket, web.Request], Awaitable[None]]
 
 
 @asynccontextmanager
-async def serving(dialect: Dialect) -> AsyncIterator[str]:
+async def serving(dialect: Dialect, **options: Any) -> AsyncIterator[str]:
     async def handler(request: web.Request) -> web.StreamResponse:
         if request.path == "/page":
             return web.Response(text="<html>")
@@ -32,7 +38,7 @@ async def serving(dialect: Dialect) -> AsyncIterator[str]:
             raise web.HTTPFound("ws://169.254.169.254/")
         if request.path == "/closed":
             raise web.HTTPUnauthorized
-        socket = web.WebSocketResponse()
+        socket = web.WebSocketResponse(**options)
         await socket.prepare(request)
         await dialect(socket, request)
         return socket
@@ -80,7 +86,6 @@ async def welcoming(socket: Socket, request: web.Request) -> None:
     async for message in socket:
         heard = json.loads(message.data)
         await socket.send_json({"event": "message", "reply": f"{heard['sid']}: {heard['q']}", "more": None})
-        await socket.send_json({"event": "late", "reply": "much too late"})
 
 
 async def asking(socket: Socket, request: web.Request) -> None:
@@ -165,6 +170,46 @@ def test_tokens_and_reported_calls() -> None:
 def test_a_server_that_speaks_first() -> None:
     """The welcome is waited for, its session id sent back; what comes between turns is no reply."""
     assert replies(welcoming, WELCOMING, "One", "Two") == ["s-7: One", "s-7: Two"]
+
+
+def test_late_messages_are_told() -> None:
+    """What came after the end of a turn was dropped, and a note says so: `done` may be missing."""
+    notes: list[str] = []
+    heard: list[anyio.Event] = []
+
+    async def late(socket: Socket, request: web.Request) -> None:
+        while (await socket.receive()).type is WSMsgType.TEXT:
+            await socket.send_json({"reply": "Hello"})
+            await socket.send_json({"reply": "much too late"})
+            await socket.ping()
+            assert (await socket.receive()).type is WSMsgType.PONG  # so the client has read what came before
+            heard[-1].set()
+
+    async def go() -> None:
+        async with AsyncExitStack() as stack:
+            url = await stack.enter_async_context(serving(late, autoping=False))
+            resources = Resources(
+                client=await stack.enter_async_context(open_client()),
+                timeout_s=5,
+                threads=anyio.CapacityLimiter(1),
+                root=Path(),
+                closing=stack,
+                on_note=notes.append,
+            )
+            config = WebSocketAgent(type="websocket", endpoint=url, reply="reply")
+            talk = await stack.enter_async_context(open_agent("a", config, resources).conversation())
+            for turn in range(3):
+                ctx = TurnContext("c-1", "s", turn, lambda *_: None, session_id="x")
+                heard.append(anyio.Event())
+                assert (await talk.reply([UserText("Hi")], ctx)).text == "Hello"
+                await heard[-1].wait()
+
+    anyio.run(go)
+    assert notes == [
+        "agent 'agent': 2 messages came after the end of a turn and before the next message of the user, and "
+        "belonged to no turn. If they are the rest of a reply, say by `done` which message is the last of a "
+        "turn"
+    ]
 
 
 def test_tools_answered_by_mocks() -> None:

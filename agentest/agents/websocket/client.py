@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -27,7 +27,9 @@ from agentest.support.templates import Template
 def open_agent(_: str, config: WebSocketAgent, resources: Resources) -> WebSocketClient:
     """The client of an agent behind a WebSocket."""
     assert isinstance(resources.client, Client), "an `app` is refused with the configuration"
-    return WebSocketClient(config, Connector(config, resources.client), resources.timeout_s)
+    client = WebSocketClient(config, Connector(config, resources.client), resources.timeout_s)
+    resources.closing.callback(client.tell_of_late_messages, resources.on_note)
+    return client
 
 
 class WebSocketClient:
@@ -41,6 +43,18 @@ class WebSocketClient:
         self.form = Form.of(config)
         self.session = None if config.session is None else JsonPath(config.session)
         self.welcome = None if config.welcome is None else JsonPath(config.welcome)
+        self.late = 0
+        """How many messages came after the end of a turn, over all conversations."""
+
+    def tell_of_late_messages(self, on_note: Callable[[str], None]) -> None:
+        """Say at the end of the run that something was dropped, which may have been the reply's rest."""
+        if self.late:
+            came = "1 message came" if self.late == 1 else f"{self.late} messages came"
+            on_note(
+                f"agent {self.name!r}: {came} after the end of a turn and before the next message of the user, "
+                "and belonged to no turn. If they are the rest of a reply, say by `done` which message is the "
+                "last of a turn"
+            )
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
         """One turn of a conversation that has no other. Raises NoReply."""
@@ -70,6 +84,7 @@ class Conversing:
         self._hearing: Hearing | None = None
         self._session_id: str | None = None
         self._retries = 0
+        self._turns = 0
 
     async def close(self) -> None:
         """Close the connection. Raises nothing."""
@@ -99,6 +114,7 @@ class Conversing:
         if not hearing.done:
             return AgentReply(None, hearing.taken_requests(), observed=hearing.taken_calls())
         self._hearing = None
+        self._turns += 1
         return hearing.answer()
 
     def _no_reply(self, problem: str, hearing: Hearing) -> NoReply:
@@ -122,10 +138,16 @@ class Conversing:
             for result in results:
                 await self._socket.send(_written(self._client.form.response(result)))
         else:
-            for text in self._socket.waiting():  # it came too early to answer what is said now
-                self._learn_session(_value(text))
+            self._let_go_of_late_messages(self._socket)
             await self._socket.send(self._said(messages, ctx))
         return await self._hear(self._socket, hearing, limit)
+
+    def _let_go_of_late_messages(self, socket: WebSocket) -> None:
+        """What has come between two turns answers nothing that is said now."""
+        late = [_value(text) for text in socket.waiting()]
+        for message in late:
+            self._learn_session(message)
+        self._client.late += len(late) if self._turns else 0
 
     async def _be_welcomed(self, socket: WebSocket) -> None:
         while self._client.welcome is not None:
