@@ -215,8 +215,8 @@ WITHOUT_CALLS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("visibility", ["returned", "reported"])
 def test_whatever_held_without_any_call(visibility: str) -> None:
-    """Every ban, limit and mode that held as no call of the whole run was seen is known to have shown nothing,
-    and the warning names them all; what counts turns alone has shown something."""
+    """Every ban, limit and mode that held as no call of the whole run was seen has shown nothing, and the
+    warning names their scenarios; what counts turns alone has shown something."""
     specs = [*WITHOUT_CALLS, {"max_turns": 1}]
     made = [scenario(f"s{n}", turns=["Hi."], trajectory=spec) for n, spec in enumerate(specs)]
     handler = {"type": "custom", "handler": lambda messages, ctx: "Fine.", "tool_visibility": visibility}
