@@ -170,3 +170,31 @@ def test_a_context_of_no_conversation() -> None:
     with pytest.raises(AgentError, match="nobody records here"):
         ctx.record_tool("t")
     assert AgentReply("x").observed == ()
+
+
+@pytest.mark.parametrize("in_thread", [False, True])
+def test_fifty_conversations_at_once(in_thread: bool) -> None:
+    """What is resolved and recorded in one conversation is in no other, however many are under way together;
+    a call that a handler resolves and records is one, and equal ones that it records alone stay apart."""
+
+    async def handler(messages: Any, ctx: TurnContext) -> str:
+        who = {"who": ctx.conversation_id}
+        await ctx.resolve_tool("book", who)
+        for name, args in (("look", who), ("book", who), ("look", who)):
+            ctx.record_tool(name, args)
+        return "Done."
+
+    def plain(messages: Any, ctx: TurnContext) -> str:
+        who = {"who": ctx.conversation_id}
+        ctx.resolve_tool("book", who)
+        for name, args in (("look", who), ("book", who), ("look", who)):
+            ctx.record_tool(name, args)
+        return "Done."
+
+    result = hold(plain if in_thread else handler, conversations_per_scenario=50)
+    conversations = [each.conversation for each in result.scenarios[0].conversations]
+    assert len(conversations) == 50
+    for each in conversations:
+        found = [(call.name, call.args["who"], call.also_seen_by) for call in each.tool_calls]
+        me = each.conversation_id
+        assert found == [("book", me, (SeenBy.AGENT,)), ("look", me, ()), ("look", me, ())]

@@ -11,10 +11,12 @@ import anyio
 import pytest
 from jsonschema import validate
 from project import Project
+from pydantic import ValidationError
 
 from agentest import TurnContext, scenario
 from agentest.agents.port import AgentReply
 from agentest.config.agent_types import AGENT_TYPES
+from agentest.config.agents.http import HttpAgent
 from agentest.config.config import Config
 from agentest.config.ways_to_see import ways_to_mock, ways_to_see
 from agentest.conversation.loop import TurnLoop
@@ -22,6 +24,7 @@ from agentest.conversation.users import ScriptedUser
 from agentest.messages import Message, UserText
 from agentest.mocks.resolver import MockResolver
 from agentest.results import ReasonKind, ScenarioResult, Status
+from agentest.sight import Sight
 from agentest.testing import run_scenarios
 
 SCHEMA = json.loads(
@@ -199,6 +202,32 @@ def test_ways_are_those_that_there_are() -> None:
     for said in (chat, ways_to_see("b", adk), *ways_to_mock(adk)):
         types = [name for part in said.split("(type: ")[1:] for name in part.split(")")[0].split(", ")]
         assert set(types) <= {*AGENT_TYPES}
+
+
+class Blind(HttpAgent):
+    """An agent of which nobody tells, unless `path` says where."""
+
+    type: str = "blind"
+    path: str | None = None
+
+    @property
+    def natural_sight(self) -> Sight:
+        return Sight.REPORTED if self.path else Sight.UNSEEN
+
+    @property
+    def ways_to_see(self) -> tuple[str, ...]:
+        return ("set `path` to where its answers tell of them",)
+
+
+def test_what_hands_no_calls_cannot_be_said_to() -> None:
+    """`returned` is refused for settings by which nobody hands calls to us: its mocks would be ignored. The
+    settings' own way comes first."""
+    settings = {"endpoint": "http://h", "tool_visibility": "returned"}
+    with pytest.raises(ValidationError) as caught:
+        Blind.model_validate(settings)
+    assert "hands no call to the caller; write `unseen` (the default); or set `path` to" in str(caught.value)
+    blind = Blind.model_validate({"endpoint": "http://h"})
+    assert "To see them, set `path` to where its answers tell of them; or reach" in ways_to_see("b", blind)
 
 
 # What holds because nothing was ever called

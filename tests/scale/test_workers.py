@@ -183,11 +183,15 @@ class Odd:
 
 def test_what_is_ours_travels_as_it_is() -> None:
     """A conversation's result with everything in it is equal at the other end."""
-    calls = (tool_call(args={"a": [1, None, {"b": 2.5}]}), tool_call(seen_by=SeenBy.AGENT, mocked=False))
+    told: dict[str, Any] = {"seen_by": SeenBy.AGENT, "mocked": False, "call_id": "c1"}
+    told["also_seen_by"] = (SeenBy.SPANS,)
+    calls = (tool_call(args={"a": [1, None, {"b": 2.5}]}), tool_call(**told))
     held = conversation("c", [turn(tool_calls=calls)])
     unseen = conversation_result(held=held, trajectory=Unscored("calls cannot be seen"))
     for result in (conversation_result(held=held), failing_conversation(), unseen):
-        assert pickle.loads(packed(result)) == result
+        again = pickle.loads(packed(result))
+        assert again == result
+    assert again.conversation.turns[0].tool_calls[1].call_id == "c1"
 
 
 def test_what_is_the_users_travels_as_json() -> None:
