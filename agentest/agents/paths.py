@@ -59,9 +59,13 @@ def _rank(parts: tuple[str | int, ...]) -> int:
     return _USUAL.index(name) if name in _USUAL else len(_USUAL)
 
 
-def nothing_found(key: str, path: JsonPath, answer: Any) -> str:
-    """What to say where the path of a key (`reply`) finds nothing in what an agent answered."""
-    found = where_text_is(answer)
+def nothing_found(key: str, path: JsonPath, answer: Any, events: Any = None) -> str:
+    """What to say where the path of a key (`reply`) finds nothing in what an agent answered.
+
+    Args:
+        events: of a stream, what the path looked at, where that is not the answer as it is shown.
+    """
+    found = where_text_is(answer if events is None else events)
     return f"`{key}: {path.text}` finds nothing in the agent's answer; {found}: {shown(answer)}"
 
 

@@ -79,8 +79,8 @@ class Calls:
 def fresh(calls: Sequence[ToldCall], before: Sequence[ToldCall]) -> tuple[ToldCall, ...]:
     """The calls without those of earlier turns, where an answer begins with all of them again.
 
-    They are known by ids that are long enough to be unique: `1` or `call_1` may begin anew in every turn, and a
-    call that was made twice must not count once.
+    They are known by ids that are long enough to be unique: `1` or `call_1` may begin anew in every turn, and
+    a call that was made twice must not count once.
     """
     begins = calls[: len(before)]
     echoed = len(begins) == len(before) and all(

@@ -154,7 +154,7 @@ class HttpConversation:
         for name in sorted(sources.names - self._saved.keys()):
             if needed is None or name in needed:
                 key = "session" if name == SESSION and self._plan.config.session else f"save.{name}"
-                raise NoReply(sources.missing(name, key, gathering.answer))
+                raise NoReply(sources.missing(name, key, gathering.nothing_for))
 
     def _note_other_session(self, kept: dict[str, Any]) -> None:
         before = self._saved.get(SESSION)

@@ -1,4 +1,4 @@
-"""The cookies of one conversation (RFC 6265)."""
+"""The cookies of one conversation (RFC 6265), kept apart by port as well: other ports are other servers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Cookie:
     name: str
     value: str
     host: str
-    """Lower-case; with `subdomains`, also those below it."""
+    """Lower-case. With `subdomains` also those below it, at any port; otherwise with its own port."""
     subdomains: bool
     path: str
     secure: bool
@@ -77,13 +77,14 @@ def _read(line: str, url: str) -> Cookie | None:
     parts = urlsplit(url)
     host = (parts.hostname or "").lower()
     domain = attributes.get("domain", "").lower().lstrip(".")
+    server = parts.netloc.rpartition("@")[2].lower()
     if not name or (domain and not _belongs(host, domain)):
         return None
     path = attributes.get("path", "")
     return Cookie(
         name=name,
         value=value,
-        host=domain or host,
+        host=domain or server,
         subdomains=bool(domain),
         path=path if path.startswith("/") else _folder(parts.path),
         secure="secure" in attributes,
@@ -114,7 +115,12 @@ def _expires(attributes: dict[str, str]) -> float | None:
 def _fits(cookie: Cookie, url: str) -> bool:
     parts = urlsplit(url)
     host, path = (parts.hostname or "").lower(), parts.path or "/"
-    at_host = host == cookie.host or (cookie.subdomains and host.endswith(f".{cookie.host}"))
+    server = parts.netloc.rpartition("@")[2].lower()
+    at_host = (
+        host == cookie.host or host.endswith(f".{cookie.host}")
+        if cookie.subdomains
+        else server == cookie.host
+    )
     below = path == cookie.path or path.startswith(cookie.path.rstrip("/") + "/")
     alive = cookie.expires is None or cookie.expires > time()
     return at_host and below and alive and (not cookie.secure or parts.scheme == "https" or _is_here(host))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentest.agents.http.calls import Calls
-from agentest.agents.http.guessing import guessed_of_stream, joined_texts, usual_place
+from agentest.agents.http.guessing import guessed_of_stream, joined_texts, united, usual_place
 from agentest.agents.http.pieces import DONE, Piece
 from agentest.agents.http.sources import Sources
 from agentest.agents.http.usage import read_usage
@@ -75,8 +75,18 @@ class Gathering:
 
     @property
     def answer(self) -> Any:
-        """What came, to be shown."""
+        """The JSON value or the text that came; of a stream a list of them."""
         return self._values if self._streamed else self._values[0] if self._values else None
+
+    @property
+    def shown(self) -> str:
+        """What came, for people."""
+        return shown("\n".join(self._texts) if self._streamed else self.answer)
+
+    def nothing_for(self, key: str, path: JsonPath) -> str:
+        """What to say where a path has found nothing."""
+        events = united(self._values) if self._streamed else None
+        return nothing_found(key, path, self.shown if self._streamed else self.answer, events)
 
     def note_headers(self, headers: Mapping[str, str]) -> None:
         """Keep what the headers of the answer tell."""
@@ -162,7 +172,7 @@ class Gathering:
         paths = self._paths
         key, path = ("delta", paths.delta) if self._streamed and paths.delta else ("reply", paths.reply)
         assert path is not None
-        return nothing_found(key, path, self.answer)
+        return self.nothing_for(key, path)
 
 
 def _is_all(path: JsonPath | None) -> bool:

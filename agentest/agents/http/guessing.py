@@ -34,6 +34,7 @@ USUAL_PLACES = (
     "data.content",
 )
 """The documentation names them: docs/agents/http.md."""
+_NEWLINE = "\n"
 
 
 def usual_place(answer: Any) -> JsonPath:
@@ -81,11 +82,12 @@ def guessed_of_stream(values: Sequence[Any], texts: Sequence[str]) -> str:
         return joined_texts(texts)
     raise AgentError(
         "the agent answers with a stream of events: say by `delta`, a JMESPath, where a piece of the reply "
-        f"stands in each, or by `reply` where the whole is; {where_text_is(_united(values))}: {shown(values)}"
+        f"stands in each, or by `reply` where the whole is; {where_text_is(united(values))}: "
+        f"{shown(_NEWLINE.join(texts))}"
     )
 
 
-def _united(values: Sequence[Any]) -> Any:
+def united(values: Sequence[Any]) -> Any:
     """Events as one, so that each path is named once."""
     united: dict[str, Any] = {}
     for value in values:

@@ -8,7 +8,6 @@ import anyio
 
 from agentest.agents.http.gathering import Gathering
 from agentest.agents.port import NoReply
-from agentest.agents.reading import shown
 from agentest.config.agents.http_requests import Poll
 from agentest.support.deadlines import TimeLimit
 from agentest.support.json_path import JsonPath
@@ -43,7 +42,7 @@ class Polling:
             raise NoReply(self._never(last, timeout_s)) from None
 
     def _never(self, last: Gathering | None, timeout_s: float) -> str:
-        answer = f"the last answer: {shown(last.answer)}" if last else "no answer came"
+        answer = f"the last answer: {last.shown}" if last else "no answer came"
         return (
             f"the job was not done within {timeout_s:g} s (request_timeout_ms): "
             f"`poll.until: {self._until.text}` never held; {answer}"

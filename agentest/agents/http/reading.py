@@ -11,7 +11,6 @@ from agentest.agents.answers import again, first_piece
 from agentest.agents.hints import is_page
 from agentest.agents.http.gathering import AnswerPaths, Gathering
 from agentest.agents.http.pieces import Piece, of_answer, of_event, of_line
-from agentest.agents.reading import shown
 from agentest.errors import AgentError
 from agentest.http.client import DirectResponse
 from agentest.http.sse import EventParser, events
@@ -57,7 +56,7 @@ class AnswerReader:
         if self._paths.done and not gathering.is_done:
             raise AgentError(
                 "the agent's stream was cut: it ended without the event that is the last one "
-                f"(`done: {self._paths.done.text}`); what came: {shown(gathering.answer)}"
+                f"(`done: {self._paths.done.text}`); what came: {gathering.shown}"
             )
 
     async def _read_whole(

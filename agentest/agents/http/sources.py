@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from agentest.agents.http.cookies import CookieJar
 from agentest.agents.http.pieces import Piece
-from agentest.agents.paths import nothing_found
 from agentest.config.agents.http_requests import Source
 from agentest.support.json_path import JsonPath
 
@@ -46,8 +45,12 @@ class Sources:
         found = {name: jar.value(cookie) for name, cookie in wanted.items()}
         return {name: value for name, value in found.items() if value is not None}
 
-    def missing(self, name: str, key: str, answer: Any) -> str:
-        """What to say where the value of a name, which `key` asks for, was not found."""
+    def missing(self, name: str, key: str, nothing_for: Callable[[str, JsonPath], str]) -> str:
+        """What to say where the value of a name, which `key` asks for, was not found.
+
+        Args:
+            nothing_for: says it of a key and its path.
+        """
         if name in self._paths:
-            return nothing_found(key, self._paths[name], answer)
+            return nothing_for(key, self._paths[name])
         return f"`{key}: {self._sources[name].words}` finds nothing in the agent's answer"

@@ -12,6 +12,7 @@ from agentest.agents.http.pieces import of_answer
 from agentest.agents.http.requests import RequestTemplate
 from agentest.agents.http.sources import Sources
 from agentest.agents.http_sender import HttpSender
+from agentest.agents.paths import nothing_found
 from agentest.agents.port import NoReply
 from agentest.config.agents.http_requests import Step
 from agentest.http.client import DirectResponse
@@ -46,7 +47,9 @@ class SetUpStep:
         kept, answer = answered.value
         kept = {**kept, **self._kept.in_jar(jar)}
         for name in self._kept.names - kept.keys():
-            problem = self._kept.missing(name, f"save.{name}", _shape(answer))
+            problem = self._kept.missing(
+                name, f"save.{name}", lambda key, path: nothing_found(key, path, _shape(answer))
+            )
             raise NoReply(f"{self.place}: {request.method} {request.url}: {problem}", answered.retries)
         return kept
 
