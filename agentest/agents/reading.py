@@ -12,6 +12,8 @@ from agentest.errors import AgentError
 SHOWN_CHARS = 10_000
 """Of what an agent sent; the message is cut where it is shown, once secrets have been hidden in it."""
 
+TOO_DEEP = "what the agent has answered is nested too deeply to be sent back to it"
+
 
 def read_json(body: bytes, place: str) -> Any:
     """The body's JSON value. Raises AgentError; `place` says where such agents usually are."""
@@ -82,3 +84,13 @@ def read_result(result: Any) -> Any:
     except (ValueError, RecursionError):
         return result
     return value if isinstance(value, dict | list) else result
+
+
+def arguments_text(arguments: Any) -> str:
+    """The JSON text of a call's arguments. Some agents send the object itself, which is as good."""
+    if arguments is None or isinstance(arguments, str):
+        return arguments or ""
+    try:
+        return json.dumps(arguments)
+    except (TypeError, ValueError, RecursionError):
+        raise AgentError(f"the arguments of a tool call are not JSON: {shown(arguments)}") from None

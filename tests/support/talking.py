@@ -122,7 +122,7 @@ async def converse(
 
 
 def looked(probe: Callable[[Look], Awaitable[Finding | None]], path: str, *answers: Answer) -> Any:
-    """Which settings a probe finds for an endpoint that gives these answers, its path alone; None for none."""
+    """The settings that a probe finds where these answers are given, the endpoint as a path; or None."""
 
     async def go() -> Any:
         async with wire(*answers) as opened, open_client(AddressGuard()) as client:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from agentest.agents.ignored import Ignored
-from agentest.agents.reading import read_arguments, read_result, shown
+from agentest.agents.reading import arguments_text, read_arguments, read_result, shown
 from agentest.errors import AgentError
 from agentest.messages import ToolRequest
 from agentest.sight import SeenBy
@@ -81,7 +80,7 @@ def read_requests(blocks: Sequence[Block]) -> tuple[ToolRequest, ...]:
     """The calls that the caller answers. Raises AgentError for one without a name."""
     answered = {shown(block.get("tool_use_id")) for block in blocks if _is_result(block)}
     return tuple(
-        ToolRequest(block["id"], _name(block), _arguments_text(block.get("input")))
+        ToolRequest(block["id"], _name(block), arguments_text(block.get("input")))
         for block in blocks
         if _kind(block) == _FOR_THE_CALLER and shown(block.get("id")) not in answered
     )
@@ -128,10 +127,6 @@ def _name(block: Block) -> str:
     if not isinstance(name, str) or not name:
         raise AgentError(f"a {_kind(block)} of the agent has no name: {shown(block)}")
     return name
-
-
-def _arguments_text(given: Any) -> str:
-    return given if isinstance(given, str) else json.dumps({} if given is None else given)
 
 
 def _made(block: Block, result: Block | None, turn_index: int) -> ToolCall:

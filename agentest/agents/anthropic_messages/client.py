@@ -25,6 +25,7 @@ from agentest.agents.http_sender import HttpAnswer, HttpSender
 from agentest.agents.ignored import Ignored
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import Agent, AgentReply, NoReply, Resources, TurnContext
+from agentest.agents.reading import TOO_DEEP
 from agentest.config.agents.anthropic_messages import AnthropicMessagesAgent
 from agentest.errors import AgentError
 from agentest.http.client import DirectResponse
@@ -93,6 +94,8 @@ class MessagesClient:
             return await self._sender.post(self._endpoint, payload, read, values=values)
         except NoReply as error:
             raise NoReply(str(error), error.retries, made_so_far(assembly.message(), turn_index)) from None
+        except RecursionError:
+            raise NoReply(TOO_DEEP) from None
 
 
 @dataclass(slots=True)

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from agentest.agents.answers import EventStream
-from agentest.agents.chat_completions.wire import arguments_text, from_wire, read_text, read_tool_requests
+from agentest.agents.chat_completions.wire import from_wire, read_text, read_tool_requests
 from agentest.agents.hints import CHAT_PLACE
 from agentest.agents.port import AgentReply
-from agentest.agents.reading import read_json, shown
+from agentest.agents.reading import arguments_text, read_json, shown
 from agentest.errors import AgentError
 from agentest.transcript import Usage
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agentest.agents.chat_completions.attachments import content_of
-from agentest.agents.reading import shown
+from agentest.agents.reading import arguments_text, shown
 from agentest.errors import AgentError
 from agentest.messages import AgentMessage, Message, ToolRequest, ToolResult, UserText
 
@@ -97,13 +96,3 @@ def _tool_request(call: Any) -> ToolRequest:
     return ToolRequest(
         identifier if isinstance(identifier, str) else "", name, arguments_text(function.get("arguments"))
     )
-
-
-def arguments_text(arguments: Any) -> str:
-    """The JSON text of a call's arguments. Some agents send the object itself, which is as good."""
-    if arguments is None or isinstance(arguments, str):
-        return arguments or ""
-    try:
-        return json.dumps(arguments)
-    except (TypeError, ValueError, RecursionError):
-        raise AgentError(f"the arguments of a tool call are not JSON: {shown(arguments)}") from None

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agentest.agents.reading import read_arguments, read_result, shown
+from agentest.agents.reading import arguments_text, read_arguments, read_result, shown
 from agentest.errors import AgentError
 from agentest.messages import ToolRequest, ToolResult
 from agentest.sight import SeenBy
@@ -176,10 +175,8 @@ def _request(item: Item) -> ToolRequest:
 
 
 def _arguments_text(item: Item) -> str:
-    arguments = item.get("arguments")
-    if _kind(item) == "function_call" and (arguments is None or isinstance(arguments, str)):
-        return arguments or ""
-    return json.dumps(_arguments(item)[0])
+    given = item.get("arguments") if _kind(item) == "function_call" else _arguments(item)[0]
+    return arguments_text(given)
 
 
 def _arguments(item: Item) -> tuple[Any, str | None]:

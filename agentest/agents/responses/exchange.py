@@ -14,6 +14,7 @@ from agentest.agents.answers import read_body
 from agentest.agents.http_sender import HttpSender
 from agentest.agents.ignored import Ignored
 from agentest.agents.port import NoReply
+from agentest.agents.reading import TOO_DEEP
 from agentest.agents.responses.response import Response, is_under_way, made_so_far, read_response
 from agentest.agents.responses.stream import Assembly
 from agentest.errors import AgentError
@@ -75,6 +76,8 @@ class Exchange:
         except NoReply as error:
             seen = made_so_far(assembly.response(), turn_index)
             raise (Refused if refused else NoReply)(str(error), error.retries, seen) from None
+        except RecursionError:
+            raise NoReply(TOO_DEEP) from None
 
     async def _finished(
         self, response: Response, assembly: Assembly, values: Values, took_s: float

@@ -12,7 +12,7 @@ from agentest.agents.responses.calls import Item, is_call
 from agentest.errors import AgentError
 from agentest.transcript import Remark
 
-_NOT_SAID = {
+_NOT_SAID = (
     "reasoning",
     "compaction",
     "mcp_list_tools",
@@ -22,7 +22,7 @@ _NOT_SAID = {
     "program",
     "program_output",
     "tool_search_output",
-}
+)
 """Items that neither say nor call anything. They are resent with the others."""
 _NO_TEXT_PARTS = ("reasoning_text", "summary_text")
 
