@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from agentest.config.agents.adk import AdkAgent as AdkAgent
     from agentest.config.agents.adk import AdkModuleAgent as AdkModuleAgent
     from agentest.config.agents.ag_ui import AgUiAgent as AgUiAgent
+    from agentest.config.agents.ai_sdk import AiSdkAgent as AiSdkAgent
     from agentest.config.agents.anthropic_messages import AnthropicMessagesAgent as AnthropicMessagesAgent
     from agentest.config.agents.base import Server as Server
     from agentest.config.agents.chat_completions import AsgiAgent as AsgiAgent
@@ -36,6 +37,7 @@ _MODULES = {
     "AdkModuleAgent": "agents.adk",
     "AnthropicMessagesAgent": "agents.anthropic_messages",
     "AgUiAgent": "agents.ag_ui",
+    "AiSdkAgent": "agents.ai_sdk",
     "AsgiAgent": "agents.chat_completions",
     "ChatCompletionsAgent": "agents.chat_completions",
     "CommandAgent": "agents.command",

@@ -14,6 +14,7 @@ from pydantic import Discriminator, GetCoreSchemaHandler, Tag
 from agentest.config.agents.a2a import A2aAgent
 from agentest.config.agents.adk import AdkAgent, AdkModuleAgent
 from agentest.config.agents.ag_ui import AgUiAgent
+from agentest.config.agents.ai_sdk import AiSdkAgent
 from agentest.config.agents.anthropic_messages import AnthropicMessagesAgent
 from agentest.config.agents.base import AnyAgent
 from agentest.config.agents.chat_completions import AsgiAgent, ChatCompletionsAgent
@@ -73,6 +74,9 @@ AGENT_TYPES: dict[str, AgentType] = {
     ),
     "a2a": AgentType(
         settings=A2aAgent, client="agentest.agents.a2a.client", probe="agentest.agents.a2a.probe"
+    ),
+    "ai_sdk": AgentType(
+        settings=AiSdkAgent, client="agentest.agents.ai_sdk.client", probe="agentest.agents.ai_sdk.probe"
     ),
     "websocket": AgentType(settings=WebSocketAgent, client="agentest.agents.websocket.client"),
     "anthropic_messages": AgentType(

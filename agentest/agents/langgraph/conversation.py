@@ -161,14 +161,15 @@ class GraphConversation:
 
     def _messages(self, turn: _Turn) -> list[Wire]:
         """All messages of the turn: those of the state, those removed from it, those of graphs inside."""
-        old = self._known | self._before(turn)
-        return merged(new_on_the_way(turn.on_the_way, old), self._root(turn) or ())
+        return merged(new_on_the_way(turn.on_the_way, self._old(turn)), self._root(turn) or ())
 
-    def _before(self, turn: _Turn) -> set[str]:
+    def _old(self, turn: _Turn) -> set[str]:
         """Ids of the messages that were in the thread before the user's."""
-        own = state_messages(turn.told.values) or []
-        older = own[: len(own) - len(after_user(own, turn.sent))]
-        return {m["id"] for m in older if m.get("id")}
+        own = state_messages(turn.told.values)
+        older = own[: len(own) - len(after_user(own, turn.sent))] if own else []
+        if older or (own is None and turn.sent):
+            return {m["id"] for m in older if m.get("id")}
+        return self._known
 
     def _calls(self, turn: _Turn) -> tuple[ToolCall, ...]:
         """The calls of the turn, and those that waited for the user's word in it."""

@@ -1,7 +1,7 @@
 """Running a graph behind a LangGraph server.
 
-Runs are streamed even where nobody asked for tokens: the final state alone lacks what a graph has removed from it, and
-everything that graphs inside it, like the agents of a supervisor, keep to themselves.
+Runs are streamed even where nobody asked for tokens: the final state alone lacks what a graph has removed
+from it, and everything that graphs inside it, like the agents of a supervisor, keep to themselves.
 """
 
 from __future__ import annotations

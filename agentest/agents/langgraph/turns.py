@@ -42,7 +42,8 @@ def new_in_state(messages: Sequence[Wire], known: Container[str], sent: Sent | N
     if len(later) == len(messages) and not all(m.get("id") for m in messages):
         last = max((i for i, m in enumerate(messages) if kind_of(m) == HUMAN), default=-1)
         later = messages[last + 1 :]
-    return [m for m in later if _is_said(m) and m.get("id") not in known]
+    old = known if len(later) == len(messages) else ()
+    return [m for m in later if _is_said(m) and m.get("id") not in old]
 
 
 def new_on_the_way(told: Iterable[Wire], known: Container[str]) -> list[Wire]:

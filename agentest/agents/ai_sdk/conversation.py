@@ -1,0 +1,175 @@
+"""One conversation with a backend of the AI SDK: its messages as they were put together, sent again whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from agentest.agents.ai_sdk.exchange import Exchange
+from agentest.agents.ai_sdk.parts import AssistantMessage
+from agentest.agents.ai_sdk.saying import for_us, made, question, remarks, texts, waiting
+from agentest.agents.ai_sdk.streams import Told
+from agentest.agents.ai_sdk.written import Wire, decide, fill, user_message, version_4
+from agentest.agents.approvals import is_approval
+from agentest.agents.http_sender import HttpAnswer
+from agentest.agents.placeholders import TurnValues
+from agentest.agents.port import AgentReply, NoReply, TurnContext
+from agentest.errors import CannotSend
+from agentest.messages import Message, ToolResult, UserText
+from agentest.transcript import ToolCall, Usage
+
+_MOST_APPROVALS = 50
+_REFUSED = "The user refused."
+
+
+@dataclass(slots=True)
+class _Answered:
+    """What the streams of one reply have come to."""
+
+    latency_ms: float = 0.0
+    first_token_ms: float | None = None
+    retries: int = 0
+    usage: Usage = field(default_factory=Usage)
+    model_calls: int | None = None
+    observed: tuple[ToolCall, ...] = ()
+    said: tuple[str, ...] = ()
+
+    def add(self, answer: HttpAnswer[Told]) -> None:
+        if self.first_token_ms is None and answer.first_token_ms is not None:
+            self.first_token_ms = self.latency_ms + answer.first_token_ms
+        self.latency_ms += answer.latency_ms
+        self.retries += answer.retries
+        self.usage += answer.value.usage
+        if answer.value.model_calls:
+            self.model_calls = (self.model_calls or 0) + answer.value.model_calls
+
+
+class AiSdkConversation:
+    """Answers for a backend in one conversation."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self.name = exchange.name
+        self._exchange = exchange
+        self._messages: list[Wire | AssistantMessage] = []
+        self._version_4 = exchange.version == 4
+
+    async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
+        """The answer to what came last: the user's message, or results of tools.
+
+        Raises NoReply, and CannotSend where the agent runs a tool itself that the scenario mocks.
+        """
+        current, answered = self._current(), _Answered()
+        if isinstance(messages[-1], ToolResult):
+            self._fill(current, messages)
+            if waiting(current) and self._exchange.approvals == "ask":
+                return self._reply(current, answered)
+        else:
+            self._hear(current, messages[-1])
+        for _ in range(_MOST_APPROVALS):
+            if self._exchange.approvals != "ask":
+                self._decide(self._current(), self._exchange.approvals == "approve", None)
+            current = await self._ask(answered, messages, ctx)
+            if for_us(current) or not waiting(current) or self._exchange.approvals == "ask":
+                return self._reply(current, answered)
+        raise NoReply(f"the agent asked for approval more than {_MOST_APPROVALS} times in one turn")
+
+    def _current(self) -> AssistantMessage:
+        """The message that the agent goes on with; one of its own, where the user spoke last."""
+        last = self._messages[-1] if self._messages else None
+        return last if isinstance(last, AssistantMessage) else AssistantMessage(self._exchange.on_unknown)
+
+    def _hear(self, current: AssistantMessage, said: Message) -> None:
+        """Take the user's message: it answers what the agent wants approved, or goes to it as it is."""
+        assert isinstance(said, UserText)
+        if waiting(current):
+            self._decide(current, is_approval(said.text), said.text)
+        else:
+            self._messages.append(user_message(said))
+
+    def _decide(self, current: AssistantMessage, approved: bool, words: str | None) -> None:
+        for part in waiting(current):
+            decide(part, approved, None if approved else words or _REFUSED)
+
+    def _fill(self, current: AssistantMessage, messages: Sequence[Message]) -> None:
+        for message in reversed(messages):
+            if not isinstance(message, ToolResult):
+                break
+            part = current.tool(message.request_id)
+            assert part is not None, "only calls of this message were handed to us"
+            fill(part, message)
+            current.done.add(message.request_id)
+
+    async def _ask(
+        self, answered: _Answered, messages: Sequence[Message], ctx: TurnContext
+    ) -> AssistantMessage:
+        """Send everything, and put what is answered to the message that it continues."""
+        current = self._current()
+        before = len(current.parts)
+        told = Told(current)
+        payload = self._payload(ctx.session_id)
+        try:
+            answer = await self._exchange.send(payload, told, TurnValues(messages, ctx))
+        except NoReply as error:
+            raise self._no_reply(
+                str(error), answered.retries + error.retries, answered, current, ctx
+            ) from None
+        if self._messages[-1] is not current:
+            self._messages.append(current)
+        self._version_4 = self._version_4 or told.is_version_4
+        answered.add(answer)
+        self._take_calls(answered, current, ctx)
+        answered.said += tuple(texts(current.parts[before:]))
+        return current
+
+    def _no_reply(
+        self, problem: str, retries: int, answered: _Answered, current: AssistantMessage, ctx: TurnContext
+    ) -> NoReply:
+        calls = made(current, ctx.turn_index)
+        return NoReply(problem, retries, (*answered.observed, *calls))
+
+    def _take_calls(self, answered: _Answered, current: AssistantMessage, ctx: TurnContext) -> None:
+        """Take the calls that the agent has made. Raises where it ran a tool that the scenario mocks."""
+        calls = made(current, ctx.turn_index)
+        current.done |= {call.call_id for call in calls if call.call_id}
+        answered.observed += calls
+        mocked = {spec.name for spec in ctx.tools}
+        bypassed = [call.name for call in calls if call.name in mocked]
+        if bypassed:
+            raise CannotSend(_bypassed(self.name, bypassed[0]))
+
+    def _payload(self, session_id: str) -> dict[str, Any]:
+        wire = [m.wire() if isinstance(m, AssistantMessage) else m for m in self._messages]
+        last = self._messages[-1]
+        going_on = {"messageId": last.id} if isinstance(last, AssistantMessage) else {}
+        return {
+            "id": session_id,
+            "messages": version_4(wire) if self._version_4 else wire,
+            "trigger": "submit-message",
+            **going_on,
+        }
+
+    def _reply(self, current: AssistantMessage, answered: _Answered) -> AgentReply:
+        requests, asked = for_us(current), waiting(current)
+        *before, last = answered.said or ("",)
+        if asked and not requests:
+            last = "\n\n".join(part for part in (last, question(asked)) if part)
+        return AgentReply(
+            last or None,
+            requests,
+            usage=answered.usage,
+            latency_ms=answered.latency_ms,
+            retries=answered.retries,
+            model_calls=answered.model_calls,
+            observed=answered.observed,
+            remarks=remarks(before, self.name),
+            first_token_ms=answered.first_token_ms,
+        )
+
+
+def _bypassed(agent: str, tool: str) -> str:
+    return (
+        f"agent {agent!r} ran its tool {tool!r} itself, though the scenario mocks it: the real tool ran. "
+        "Mocks answer tools without `execute`, which a backend of the AI SDK hands to its client. Leave this "
+        "mock out (and set unmocked_tools: passthrough), or take `execute` from the tool"
+    )

@@ -1,0 +1,54 @@
+"""Sending messages to a backend of the AI SDK, and reading its answer into the message that goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from agentest.agents.ai_sdk.reading import read_stream
+from agentest.agents.ai_sdk.streams import PLACE, Told
+from agentest.agents.http_sender import HttpAnswer, HttpSender
+from agentest.agents.ignored import Ignored
+from agentest.agents.port import Resources
+from agentest.config.agents.ai_sdk import AiSdkAgent
+from agentest.http.client import DirectResponse
+from agentest.sight import Sight
+from agentest.support.templates import Template, Values
+
+_ACCEPT = {"accept": "text/event-stream, text/plain, application/json"}
+
+
+class Exchange:
+    """Talks to one backend. Keeps nothing of any conversation."""
+
+    def __init__(self, config: AiSdkAgent, resources: Resources) -> None:
+        self.name = config.name
+        self.version = config.version
+        self.approvals = config.approvals
+        self.on_unknown = Ignored(config.name, resources).note
+        self._endpoint = config.endpoint
+        self._body = Template(config.body)
+        self._sender = HttpSender(config, resources.client, resources.timeout_s, PLACE)
+        self._on_note = resources.on_note
+        self._claims_sight = config.tool_visibility is not Sight.UNSEEN
+
+    async def send(self, payload: Mapping[str, Any], told: Told, values: Values) -> HttpAnswer[Told]:
+        """Send, and read the answer into `told`. Raises NoReply."""
+
+        async def read(response: DirectResponse) -> None:
+            await read_stream(response, told, self.on_unknown)
+
+        body = {**self._body.filled(values), **payload}
+        answer = await self._sender.post(self._endpoint, body, read, values=values, headers=_ACCEPT)
+        if told.is_text:
+            self._warn_of_text()
+        return HttpAnswer(told, answer.latency_ms, answer.retries, answer.first_token_ms)
+
+    def _warn_of_text(self) -> None:
+        if self._claims_sight:
+            self._claims_sight = False
+            self._on_note(
+                f"agent {self.name!r} answers with text streams, which tell of no tool calls: set "
+                "tool_visibility: unseen, so that what judges calls is errored, or have it answer with UI "
+                "message streams (toUIMessageStreamResponse)"
+            )

@@ -1,0 +1,225 @@
+"""The parts of an assistant's message, put together from the chunks of a UI message stream.
+
+As the AI SDK's own client does it (`process-ui-message-stream.ts`), since servers get the message back as it
+was put together, and more patiently: a delta without its start is a start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+from uuid import uuid4
+
+from agentest.agents.reading import shown
+from agentest.errors import AgentError
+
+Chunk = Mapping[str, Any]
+Part = dict[str, Any]
+
+_PARTS_AS_SENT = ("source-url", "source-document", "file", "reasoning-file", "custom", "steering-message")
+"""Chunks that are parts of the message as they are."""
+_NO_PARTS = ("finish-step", "ping")
+STREAMING, ASKED, WAITS, DECIDED = (
+    "input-streaming",
+    "input-available",
+    "approval-requested",
+    "approval-responded",
+)
+DONE, FAILED, DENIED = "output-available", "output-error", "output-denied"
+
+
+def new_id() -> str:
+    return f"msg-{uuid4().hex}"
+
+
+def is_tool(part: Part) -> bool:
+    kind: str = part["type"]
+    return kind.startswith("tool-") or kind == "dynamic-tool"
+
+
+def tool_name(part: Part) -> str:
+    name: str = part["toolName"] if part["type"] == "dynamic-tool" else part["type"].removeprefix("tool-")
+    return name
+
+
+class AssistantMessage:
+    """A message of the agent as far as it has come. Several streams may add to it."""
+
+    def __init__(self, on_unknown: Callable[[str, object], None]) -> None:
+        self.id = new_id()
+        self.metadata: Any = None
+        self.parts: list[Part] = []
+        self.steps = 0
+        self.done: set[str] = set()
+        """Ids of calls that were told, or answered by mocks."""
+        self._texts: dict[tuple[str, str], Part] = {}
+        self._inputs: dict[str, str] = {}
+        self._on_unknown = on_unknown
+
+    def wire(self) -> dict[str, Any]:
+        """The message as it is sent."""
+        metadata = {} if self.metadata is None else {"metadata": self.metadata}
+        return {"id": self.id, "role": "assistant", **metadata, "parts": self.parts}
+
+    def tool(self, call_id: str) -> Part | None:
+        return next((p for p in reversed(self.parts) if is_tool(p) and p["toolCallId"] == call_id), None)
+
+    def begin_stream(self) -> None:
+        """Texts of the next stream are new ones, whatever their ids."""
+        self._texts = {}
+
+    def add(self, chunk: Chunk) -> bool:
+        """Add a chunk; whether it had a piece of text. Raises AgentError for one that means nothing."""
+        kind = chunk.get("type")
+        if not isinstance(kind, str):
+            raise AgentError(f"an event of the agent's stream has no `type`: {shown(chunk)}")
+        family, _, step = kind.rpartition("-")
+        if family in ("text", "reasoning") and step in ("start", "delta", "end"):
+            return self._add_text(family, step, chunk)
+        if kind == "tool-approval-response":
+            self._add_decision(chunk)
+        elif kind.startswith("tool-"):
+            self._add_tool(kind, chunk)
+        elif kind in ("start", "finish", "message-metadata"):
+            self._add_metadata(chunk)
+        elif kind == "start-step":
+            self.steps += 1
+            self.parts.append({"type": "step-start"})
+        elif kind == "reset-step":
+            self._reset_step()
+        elif kind.startswith("data-"):
+            self._add_data(chunk)
+        elif kind in _PARTS_AS_SENT:
+            self.parts.append(dict(chunk))
+        elif kind not in _NO_PARTS:
+            self._on_unknown("event", kind)
+        return False
+
+    def _add_text(self, family: str, step: str, chunk: Chunk) -> bool:
+        key = (family, str(chunk.get("id", "")))
+        part = self._texts.get(key)
+        if part is None and step == "end":
+            return False
+        if part is None or step == "start":
+            part = self._texts[key] = {"type": family, "text": "", "state": "streaming"}
+            self.parts.append(part)
+        if chunk.get("providerMetadata") is not None:
+            part["providerMetadata"] = chunk["providerMetadata"]
+        if step == "end":
+            part["state"] = "done"
+            del self._texts[key]
+        delta = chunk.get("delta", "")
+        if step != "delta":
+            return False
+        if not isinstance(delta, str):
+            raise AgentError(f"the `delta` of a text of the agent is not a text: {shown(chunk)}")
+        part["text"] += delta
+        return family == "text" and bool(delta)
+
+    def _add_metadata(self, chunk: Chunk) -> None:
+        if chunk["type"] == "start" and isinstance(chunk.get("messageId"), str):
+            self.id = chunk["messageId"]
+        found = chunk.get("messageMetadata")
+        if isinstance(self.metadata, Mapping) and isinstance(found, Mapping):
+            self.metadata = {**self.metadata, **found}
+        elif found is not None:
+            self.metadata = found
+
+    def _reset_step(self) -> None:
+        """Take back what the step has added, as the AI SDK does where a model is asked again."""
+        starts = [i for i, part in enumerate(self.parts) if part["type"] == "step-start"]
+        del self.parts[starts[-1] + 1 if starts else 0 :]
+        self._texts, self._inputs = {}, {}
+
+    def _add_data(self, chunk: Chunk) -> None:
+        if chunk.get("transient"):
+            return
+        same = (p for p in self.parts if p["type"] == chunk["type"] and p.get("id") == chunk.get("id"))
+        known = next(same, None) if chunk.get("id") is not None else None
+        if known is None:
+            self.parts.append(dict(chunk))
+        else:
+            known["data"] = chunk.get("data")
+
+    def _add_tool(self, kind: str, chunk: Chunk) -> None:
+        call_id = chunk.get("toolCallId")
+        if not isinstance(call_id, str) or not call_id:
+            raise AgentError(f"a `{kind}` of the agent has no `toolCallId`: {shown(chunk)}")
+        if kind == "tool-input-start":
+            self._input(chunk, STREAMING, None)
+            self._inputs[call_id] = ""
+        elif kind == "tool-input-delta":
+            self._inputs[call_id] = self._inputs.get(call_id, "") + str(chunk.get("inputTextDelta", ""))
+        elif kind == "tool-input-available":
+            self._input(chunk, ASKED, chunk.get("input"))
+        elif kind == "tool-input-error":
+            self._input(chunk, FAILED, chunk.get("input"))["errorText"] = str(chunk.get("errorText", ""))
+        else:
+            self._answer(kind, chunk, self._known(kind, call_id))
+
+    def _add_decision(self, chunk: Chunk) -> None:
+        """Take what the server has decided itself."""
+        for part in self.parts:
+            if is_tool(part) and part.get("approval", {}).get("id") == chunk.get("approvalId"):
+                part["state"] = DECIDED
+                _keep(part["approval"], chunk, "approved", "reason")
+
+    def _input(self, chunk: Chunk, state: str, given: Any) -> Part:
+        part = self.tool(chunk["toolCallId"])
+        if part is None:
+            part = self._new_tool(chunk)
+        part.update({"state": state, **({} if state == STREAMING else {"input": given})})
+        for key, name in (("providerMetadata", "callProviderMetadata"), ("title", "title")):
+            if chunk.get(key) is not None:
+                part[name] = chunk[key]
+        _keep(part, chunk, "toolMetadata", "providerExecuted")
+        return part
+
+    def _new_tool(self, chunk: Chunk) -> Part:
+        name = chunk.get("toolName")
+        if not isinstance(name, str) or not name:
+            raise AgentError(f"a tool call of the agent has no `toolName`: {shown(chunk)}")
+        kind = (
+            {"type": "dynamic-tool", "toolName": name} if chunk.get("dynamic") else {"type": f"tool-{name}"}
+        )
+        part: Part = {**kind, "toolCallId": chunk["toolCallId"]}
+        self.parts.append(part)
+        return part
+
+    def _known(self, kind: str, call_id: str) -> Part:
+        part = self.tool(call_id)
+        if part is None:
+            raise AgentError(
+                f"a `{kind}` of the agent's stream belongs to no call: none has the toolCallId {call_id!r} "
+                "(expected a `tool-input-available` before it)"
+            )
+        return part
+
+    def _answer(self, kind: str, chunk: Chunk, part: Part) -> None:
+        if kind == "tool-output-available":
+            part.update(state=DONE, output=chunk.get("output"))
+            part.pop("preliminary", None)
+            _keep(part, chunk, "preliminary", "providerExecuted", "toolMetadata")
+        elif kind == "tool-output-error":
+            part.update(state=FAILED, errorText=str(chunk.get("errorText", "")))
+            _keep(part, chunk, "providerExecuted", "toolMetadata")
+        elif kind == "tool-output-denied":
+            part["state"] = DENIED
+        elif kind == "tool-approval-request":
+            approval: Part = {"id": chunk.get("approvalId")}
+            _keep(approval, chunk, "isAutomatic", "signature", "inputSchemaInput")
+            part.update(state=WAITS, approval=approval)
+            if chunk.get("reason") is not None:
+                approval["requestReason"] = chunk["reason"]
+            if chunk.get("approvalDescriptor") is not None:
+                approval["descriptor"] = chunk["approvalDescriptor"]
+        else:
+            self._on_unknown("event", kind)
+
+    def unfinished_input(self, call_id: str) -> str:
+        """As much of a call's input as has come in pieces."""
+        return self._inputs.get(call_id, "")
+
+
+def _keep(part: Part, chunk: Chunk, *keys: str) -> None:
+    part.update({key: chunk[key] for key in keys if chunk.get(key) is not None})

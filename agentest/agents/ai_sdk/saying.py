@@ -1,0 +1,110 @@
+"""What the parts of an assistant's message say: the reply, remarks, calls that were made, calls for us."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from agentest.agents.ai_sdk.parts import (
+    ASKED,
+    DECIDED,
+    DENIED,
+    DONE,
+    FAILED,
+    STREAMING,
+    WAITS,
+    AssistantMessage,
+    Part,
+    is_tool,
+    tool_name,
+)
+from agentest.agents.reading import shown
+from agentest.messages import ToolRequest
+from agentest.sight import SeenBy
+from agentest.transcript import Remark, ToolCall
+
+_BETWEEN = "\n\n"
+_DENIED = "the call was denied"
+
+
+def texts(parts: Sequence[Part]) -> list[str]:
+    """The texts between tool calls, each of what belongs together."""
+    groups: list[list[str]] = [[]]
+    for part in parts:
+        if is_tool(part):
+            groups.append([])
+        elif part["type"] == "text" and part["text"].strip():
+            groups[-1].append(part["text"])
+    return [_BETWEEN.join(group) for group in groups if group]
+
+
+def remarks(before: Sequence[str], agent: str) -> tuple[Remark, ...]:
+    """What was said on the way to the reply."""
+    return tuple(Remark(agent, text) for text in before)
+
+
+def for_us(message: AssistantMessage) -> tuple[ToolRequest, ...]:
+    """The calls that the agent waits for: they have no output, and nobody else makes them."""
+    return tuple(
+        ToolRequest(part["toolCallId"], tool_name(part), _arguments(part))
+        for part in message.parts
+        if is_tool(part) and part["state"] == ASKED and not part.get("providerExecuted")
+    )
+
+
+def _arguments(part: Part) -> str:
+    given = part.get("input")
+    return given if isinstance(given, str) else json.dumps({} if given is None else given)
+
+
+def waiting(message: AssistantMessage) -> list[Part]:
+    """The calls that wait for approval."""
+    return [
+        part
+        for part in message.parts
+        if is_tool(part) and part["state"] == WAITS and not part["approval"].get("isAutomatic")
+    ]
+
+
+def question(parts: Sequence[Part]) -> str:
+    """What the agent wants approved, as its reply."""
+    return _BETWEEN.join(map(_asked, parts))
+
+
+def _asked(part: Part) -> str:
+    reason = part["approval"].get("requestReason")
+    why = f" ({reason})" if reason else ""
+    return f"The agent asks for approval to call {tool_name(part)} with {shown(part.get('input'))}{why}."
+
+
+def made(message: AssistantMessage, turn_index: int) -> tuple[ToolCall, ...]:
+    """The calls that are over and were not told before: made by the agent, or denied."""
+    return tuple(
+        _call(part, message, turn_index)
+        for part in message.parts
+        if is_tool(part) and part["toolCallId"] not in message.done and _is_over(part)
+    )
+
+
+def _is_over(part: Part) -> bool:
+    """Whether nothing more is asked of us for a call, once a stream has ended."""
+    return part["state"] not in (ASKED, WAITS) or bool(part.get("providerExecuted"))
+
+
+def _call(part: Part, message: AssistantMessage, turn_index: int) -> ToolCall:
+    state, invalid, args = part["state"], None, part.get("input")
+    if state == STREAMING:
+        args, invalid = message.unfinished_input(part["toolCallId"]), "its input was cut"
+    denied = state == DENIED or (state == DECIDED and not part["approval"].get("approved"))
+    error = part.get("errorText") if state == FAILED else _DENIED if denied else None
+    return ToolCall(
+        tool_name(part),
+        {} if args is None else args,
+        part.get("output") if state == DONE else None,
+        False,
+        turn_index,
+        invalid,
+        error,
+        seen_by=SeenBy.AGENT,
+        call_id=part["toolCallId"],
+    )

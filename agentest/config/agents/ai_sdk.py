@@ -1,0 +1,52 @@
+"""What the configuration says of agents that speak the Vercel AI SDK's stream protocols."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field, field_validator
+
+from agentest.config.agents.base import WAYS_OF_STATE
+from agentest.config.agents.http import IN_PROCESS, HttpAgent
+from agentest.config.fields import check_json
+from agentest.support.templates import Template
+
+CHAT_PATH = "/api/chat"
+_OURS = ("id", "messages", "trigger", "messageId")
+
+
+class AiSdkAgent(HttpAgent):
+    """A backend of `useChat`: of the Vercel AI SDK itself, or one that speaks its protocol."""
+
+    type: Literal["ai_sdk"]
+    body: dict[str, Any] = Field(default_factory=dict)
+    """Sent with every request, beside `id`, `messages` and `trigger`."""
+    version: Literal[4, 5, 6, 7] | None = None
+    """Of the AI SDK. 4 has messages of another form; None: that of 5 to 7, and 4 once it answers so."""
+    approvals: Literal["approve", "deny", "ask"] = "ask"
+    """What approval requests are answered with; `ask`: they are the reply, the next message the answer."""
+
+    @property
+    def default_endpoint(self) -> str:
+        return f"{IN_PROCESS}{CHAT_PATH}"
+
+    @property
+    def state_refusal(self) -> str | None:
+        if any(name.startswith("state.") for name in Template([self.body, self.headers]).names):
+            return None
+        return f"place it in the agent's `body` or `headers`, like {{{{state.user_id}}}}, {WAYS_OF_STATE}"
+
+    def check_can_be_sent(self) -> None:
+        """Raise ValueError for a body that is not JSON."""
+        try:
+            check_json(self.body)
+        except ValueError as error:
+            raise ValueError(f"the body of {self.name!r} {error}") from None
+
+    @field_validator("body")
+    @classmethod
+    def _leaves_our_keys(cls, value: dict[str, Any]) -> dict[str, Any]:
+        for key in _OURS:
+            if key in value:
+                raise ValueError(f"`{key}` is written by Agentest for every request; take it out")
+        return value
