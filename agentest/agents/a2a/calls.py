@@ -6,6 +6,7 @@ google-adk, and servers made after it, have them as data parts whose metadata sa
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,6 +21,8 @@ _CALL = ("function_call", "functionCall")
 _RESPONSE = ("function_response", "functionResponse")
 _ADK = ("adk_app_name", "adk_session_id", "adk_invocation_id")
 """Keys of which google-adk writes some into the metadata of all that it sends."""
+_EXACT = 2**53
+"""Up to where a floating number is one whole number alone."""
 _TOOL_RESULTS = "tool_results"
 
 
@@ -88,7 +91,7 @@ def read_calls(parts: Sequence[Part], turn_index: int) -> list[Told]:
 def _found(parts: Iterable[Part], turn_index: int) -> Iterator[Told]:
     for part in parts:
         if (call := call_of(part)) is not None:
-            args = call.get("args", {})
+            args = _whole(call.get("args", {}))
             yield Told(_id(call), _observed(call["name"], args, turn_index))
         for result in _results(part) or ():
             yield _from_result(result, turn_index)
@@ -100,11 +103,11 @@ def _observed(name: str, args: Any, turn_index: int) -> ToolCall:
 
 def _with_results(told: list[Told], responses: Sequence[Json]) -> list[Told]:
     """The calls with their responses: by id, or the next of that name where ids are missing."""
-    by_id = {_id(response): response.get("response") for response in responses if _id(response)}
+    by_id = {_id(response): _whole(response.get("response")) for response in responses if _id(response)}
     by_name: dict[str, list[Any]] = {}
     for response in responses:
         if not _id(response):
-            by_name.setdefault(response["name"], []).append(response.get("response"))
+            by_name.setdefault(response["name"], []).append(_whole(response.get("response")))
     done = []
     for one in told:
         result = one.call.result
@@ -130,11 +133,29 @@ def _from_result(result: Json, turn_index: int) -> Told:
         raise AgentError(f"a tool result of the agent has no name: {shown(result)}")
     call = replace(
         _observed(name, None, turn_index),
-        result=content,
+        result=_value(content),
         error=str(content) if result.get("status") == "error" else None,
         invalid_arguments=ARGUMENTS_UNTOLD,
     )
     return Told(_id({"id": result.get("toolCallId")}), call)
+
+
+def _whole(value: Any) -> Any:
+    """A value with whole numbers as such: what 1.x servers have them in knows floating ones alone."""
+    if isinstance(value, float) and value.is_integer() and abs(value) < _EXACT:
+        return int(value)
+    if isinstance(value, Mapping):
+        return {key: _whole(item) for key, item in value.items()}
+    return [_whole(item) for item in value] if isinstance(value, list) else value
+
+
+def _value(content: Any) -> Any:
+    """What a tool answered, from the text that was made of it: objects and lists are read."""
+    try:
+        value = json.loads(content) if isinstance(content, str) else content
+    except (ValueError, RecursionError):
+        return content
+    return value if isinstance(value, dict | list) else content
 
 
 def _id(function: Mapping[str, Any]) -> str:

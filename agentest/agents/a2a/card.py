@@ -18,6 +18,7 @@ class Offer:
     """An interface of the agent that can be spoken here."""
 
     url: str
+    """May be relative; "": the endpoint."""
     version: Literal["1.0", "0.3"]
     rest: bool = False
 
@@ -71,7 +72,7 @@ def _interface(found: tuple[str, str, str]) -> Offer | str:
     url, binding, said = found
     version: Literal["1.0", "0.3"] = "0.3" if said.startswith("0.") else "1.0"
     if not _is_address(url):
-        return f"{binding} at {url!r}, which is no address"
+        url = ""  # the endpoint itself is the likeliest
     if binding.upper() == _JSON_RPC:
         return Offer(url=url, version=version)
     if binding.upper() == _REST and version == "1.0":

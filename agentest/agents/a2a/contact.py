@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
+from urllib.parse import urljoin
 
 import anyio
 
@@ -83,7 +84,8 @@ class Contact:
             self._note_elsewhere(base, self.card)
 
     def _note_elsewhere(self, base: str, card: Card) -> None:
-        elsewhere = [offer.url for offer in card.offers if not same_origin(base, offer.url)]
+        urls = [urljoin(base, offer.url) for offer in card.offers]
+        elsewhere = [url for url in urls if not same_origin(base, url)]
         if elsewhere and len(elsewhere) == len(card.offers):
             self._on_note(
                 f"agent {self._address.name!r}: its card names another address, {elsewhere[0]}; requests go "

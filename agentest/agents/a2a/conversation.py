@@ -9,6 +9,7 @@ from typing import Any
 from agentest.agents.a2a.calls import read_calls
 from agentest.agents.a2a.contact import Contact
 from agentest.agents.a2a.exchange import LOST_TASK, UNSUPPORTED, Exchange, ToldError
+from agentest.agents.a2a.finding import langgraph_assistant
 from agentest.agents.a2a.replies import (
     Said,
     check_ended_well,
@@ -82,7 +83,7 @@ class A2aConversation:
         except AgentError as error:
             retries = exchange.retries + (error.retries if isinstance(error, NoReply) else 0)
             seen = self._calls_so_far(exchange.work, ctx.turn_index)
-            raise NoReply(self._explained(error), retries, seen) from None
+            raise NoReply(self._explained(error, exchange.url), retries, seen) from None
 
     def _context_of(self, ctx: TurnContext) -> str | None:
         """The server's, once it has made one; before that the one that the scenario's session names."""
@@ -137,7 +138,9 @@ class A2aConversation:
         except AgentError:  # what is wrong with them is told already
             return ()
 
-    def _explained(self, error: AgentError) -> str:
+    def _explained(self, error: AgentError, url: str) -> str:
+        if assistant := langgraph_assistant(url, str(error)):
+            return f"{error}; of the graph's own assistant that is {assistant}"
         if isinstance(error, ToldError) and self._task_id and error.code in (LOST_TASK, UNSUPPORTED):
             return f"{error}; the message answers what task {self._task_id} had asked: the agent has lost it"
         if isinstance(error, ToldError) and error.code == LOST_TASK and self._context_id:
@@ -161,6 +164,11 @@ class _Exchanged:
         self.work = Work(on_unknown=line.on_unknown, known=known_messages)
         self.latency_ms = 0.0
         self.retries = 0
+
+    @property
+    def url(self) -> str:
+        """Where the message was sent; "" before."""
+        return self._way.url
 
     async def send(self, context_id: str | None, task_id: str | None) -> None:
         """Send the message, in the first way that the agent takes. Raises AgentError, CannotSend."""
@@ -192,7 +200,7 @@ class _Exchanged:
                 await self._ask_until_it_ends()
         except TimeoutError:
             raise AgentError(
-                f"{self._way.url}: the agent's task is still in the state {work.state} after {timeout_s:g} s "
+                f"{self.url}: the agent's task is still in the state {work.state} after {timeout_s:g} s "
                 "(request_timeout_ms)"
             ) from None
         finally:

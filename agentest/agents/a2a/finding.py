@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit, urlunsplit
+from uuid import UUID, uuid5
 
 from agentest.agents.a2a.card import Card, read_card
 
@@ -12,6 +13,9 @@ WELL_KNOWN = "/.well-known/agent-card.json"
 OLD_WELL_KNOWN = "/.well-known/agent.json"
 _LANGGRAPH = "/a2a/"
 """What stands before the assistant's id in addresses of LangGraph's server."""
+
+_GRAPHS = UUID("6ba7b821-9dad-11d1-80b4-00c04fd430c8")
+"""From which LangGraph's server makes the ids of the assistants that it has for graphs."""
 
 Fetch = Callable[[str], Awaitable[Any]]
 """The JSON value at an address; None where there is none."""
@@ -61,3 +65,9 @@ def _places(endpoint: str) -> Iterator[tuple[str, bool]]:
     yield f"{root}{path}{OLD_WELL_KNOWN}", True
     if path:
         yield f"{root}{OLD_WELL_KNOWN}", False
+
+
+def langgraph_assistant(url: str, problem: str) -> str:
+    """The id of a graph's own assistant, where LangGraph's server refuses the graph's name; else ""."""
+    _, found, name = urlsplit(url).path.rstrip("/").rpartition(_LANGGRAPH)
+    return str(uuid5(_GRAPHS, name)) if found and "must be a UUID" in problem else ""

@@ -72,7 +72,8 @@ def read_said(work: Work, name: str, given: Mapping[str, str]) -> Said:
     """
     artifacts = list(_new_artifacts(work, given))
     text, used = _chosen(work, artifacts)
-    text = text or _last_heard(work) or _in_place_of_text(work)
+    if not text.strip():
+        text = _last_heard(work) or _in_place_of_text(work)
     told = [(_author_of(heard, name), spoken(heard.message.parts)) for heard in work.heard]
     told += [(_author(artifact.metadata) or name, one) for artifact, one in artifacts]
     return Said(

@@ -1,0 +1,42 @@
+"""Calls of which a protocol tells the name and the result alone: what depends on arguments is not decided."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from agentest import call
+from agentest.evaluate.trajectory import match_trajectory
+from agentest.scenarios.expectations import parse_trajectory
+from agentest.sight import SeenBy
+from agentest.transcript import ARGUMENTS_UNTOLD, ToolCall, call_text
+
+PAID = ToolCall("pay", None, {"ok": True}, False, 0, ARGUMENTS_UNTOLD, seen_by=SeenBy.AGENT)
+
+
+@pytest.mark.parametrize(
+    ("spec", "matched"),
+    [
+        ({"match_mode": "contains", "expected": ["pay"]}, True),
+        ({"match_mode": "contains", "expected": [call("pay", amount=5)]}, None),
+        ({"match_mode": "contains", "expected": [call("look", item="lamp")]}, False),
+        ({"forbidden": ["pay"]}, False),
+        ({"forbidden": [call("pay", amount=5)]}, None),
+        ({"forbidden": [call("look", item="lamp")]}, True),
+    ],
+    ids=["name", "arguments", "another", "banned", "banned_arguments", "banned_another"],
+)
+def test_trajectories(spec: dict[str, Any], matched: bool | None) -> None:
+    """Names are compared; where arguments decide, nothing passes and nothing fails. None: errored."""
+    result = match_trajectory(parse_trajectory(spec), [PAID], 1)
+    assert result is not None
+    if matched is None:
+        assert result.error == "pay: the agent does not tell its arguments"
+    else:
+        assert (result.matched, result.error) == (matched, None)
+
+
+def test_how_it_is_shown() -> None:
+    """The call is shown as one whose arguments nobody knows."""
+    assert call_text(PAID) == "pay(arguments not told)"
