@@ -227,6 +227,10 @@ def test_http_and_json() -> None:
     assert (streamed.reply.text, streamed.server.methods) == ("Hello", ["message:stream"])
     failed = Http(500, '{"error": {"code": 500, "status": "INTERNAL", "message": "unknown exception"}}')
     assert "answered 500: " in Talk(failed, cards={CARD: card_of_it}, rest=True).problem
+    lost = Http(404, '{"error": {"code": 404, "details": [{"reason": "TASK_NOT_FOUND"}]}}')
+    asks = task("input-required", "Order it?", id="t-7")
+    problem = Talk(asks, lost, said=["order", "yes"], cards={CARD: card_of_it}, rest=True).problem
+    assert problem.endswith("answers what task t-7 had asked: the agent has lost it")
 
 
 def test_contexts_and_tasks() -> None:
@@ -338,6 +342,11 @@ def test_versions(cards: dict[str, Any], settings: dict[str, Any], methods: list
     def knows_0_3(asked: Asked) -> Any:
         return old(DONE) if asked.method.startswith("message/") else Told(-32009, "version")
 
+    def says_so_by_status(asked: Asked) -> Any:
+        known = asked.method.startswith("message/")
+        return old(DONE) if known else Http(404, '{"error": {"code": -32601}}')
+
+    assert Talk(says_so_by_status, cards=cards, **settings).server.methods == methods
     talk = Talk(knows_0_3, cards=cards, said=["1", "2"], **settings)
     assert talk.reply.text == "Hello."
     assert talk.server.methods == [*methods, "message/send"]
@@ -439,6 +448,14 @@ def test_wrong_answers(answer: Any, problem: str) -> None:
     talk = Talk(answer)
     with pytest.raises(NoReply, match=problem):
         raise NoReply(talk.problem)
+
+
+def test_content_types() -> None:
+    """JSON is an answer whatever it is called, also where a stream was asked for."""
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "result": DONE})
+    for kind in ("text/plain", "text/html", "text/event-stream", "application/a2a+json"):
+        answer = Http(200, body, {"content-type": kind})
+        assert [Talk(answer, streaming=streaming).reply.text for streaming in (False, True)] == ["Hello."] * 2
 
 
 def test_credentials() -> None:

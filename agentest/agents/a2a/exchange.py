@@ -28,6 +28,8 @@ _EXPLAINED = (400, *_WHO_ARE_YOU, *_NOWHERE)
 _UNKNOWN_METHOD, _OTHER_VERSION = -32601, -32009
 _OTHER_VERSION_TEXT = re.compile(r"-32009\b|-32601\b|VERSION_NOT_SUPPORTED")
 LOST_TASK, UNSUPPORTED, _WRONG_TYPE, _WANTS_EXTENSION = -32001, -32004, -32005, -32008
+_REASONS = {"TASK_NOT_FOUND": LOST_TASK, "UNSUPPORTED_OPERATION": UNSUPPORTED}
+"""The same over HTTP+JSON."""
 _NAMES = {
     -32700: "the request is no JSON",
     -32600: "invalid request",
@@ -115,13 +117,14 @@ class Exchange:
         if status < 300:
             return
         problem = await self._sender.problem(response)
-        if status in _NOWHERE:
+        if _OTHER_VERSION_TEXT.search(problem):
+            raise WayRefused(problem)
+        code = next((code for reason, code in _REASONS.items() if reason in problem), 0)
+        if status in _NOWHERE and not code:
             raise WayRefused(problem, nowhere=True)
         if status in _WHO_ARE_YOU and self._credentials():
             problem = f"{problem}; its card asks for {self._credentials()}"
-        if _OTHER_VERSION_TEXT.search(problem):
-            raise WayRefused(problem)
-        raise ToldError(problem, 0)
+        raise ToldError(problem, code)
 
 
 def _raised(answer: HttpAnswer[AgentError | None]) -> HttpAnswer[None]:
