@@ -181,7 +181,7 @@ class Run:
     def _start_call(self, event: Wire) -> None:
         identifier, name = _text(event, "toolCallId"), _text(event, "toolCallName")
         begun = self._call(identifier)
-        if begun.ended or begun.answered:  # some servers number the calls of each step anew
+        if begun.name and (begun.ended or begun.answered):  # some servers number the calls of each step anew
             begun = self._new_call(identifier)
         begun.begin(name)
         if not any(one["id"] == identifier for message in self.thread.new for one in calls_of(message)):

@@ -65,7 +65,7 @@ class Sending:
             if run.finished:
                 return
         if not known:
-            raise AgentError(f"the agent's stream has no event of AG-UI ({AG_UI_PLACE})")
+            raise AgentError(f"the agent's stream ended without any event of AG-UI ({AG_UI_PLACE})")
         raise AgentError("the agent's stream was cut: it ended without RUN_FINISHED or RUN_ERROR")
 
 

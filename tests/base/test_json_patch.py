@@ -1,0 +1,59 @@
+"""JSON Patch, as RFC 6902 has it."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from agentest.support.json_patch import BadPatch, patched
+
+VALUE = {"a": {"b": 1}, "list": [1, 2], "x/y": 1, "m~n": 2}
+GOOD: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "add": ({"op": "add", "path": "/a/c", "value": 2}, {"a": {"b": 1, "c": 2}}),
+    "add_over": ({"op": "add", "path": "/a", "value": 2}, {"a": 2}),
+    "insert": ({"op": "add", "path": "/list/1", "value": 9}, {"list": [1, 9, 2]}),
+    "append": ({"op": "add", "path": "/list/-", "value": 9}, {"list": [1, 2, 9]}),
+    "replace": ({"op": "replace", "path": "/list/0", "value": 9}, {"list": [9, 2]}),
+    "escaped": ({"op": "replace", "path": "/x~1y", "value": 9}, {"x/y": 9}),
+    "tilde": ({"op": "replace", "path": "/m~0n", "value": 9}, {"m~n": 9}),
+    "copy": ({"op": "copy", "from": "/a", "path": "/list/0"}, {"list": [{"b": 1}, 1, 2]}),
+    "move": ({"op": "move", "from": "/list/0", "path": "/a/b"}, {"list": [2], "a": {"b": 1}}),
+    "test": ({"op": "test", "path": "/a/b", "value": 1}, {}),
+}
+BAD: dict[str, tuple[Any, str]] = {
+    "no_list": ({"op": "add"}, "a list of operations"),
+    "no_object": ([1], "is an object"),
+    "no_operation": ([{"op": "set", "path": "/a"}], "'set' is no operation"),
+    "no_path": ([{"op": "add", "path": "a", "value": 1}], "begins with a slash"),
+    "no_value": ([{"op": "add", "path": "/a"}], "needs a `value`"),
+    "nothing_there": ([{"op": "remove", "path": "/q"}], "nothing at 'q'"),
+    "too_far": ([{"op": "add", "path": "/list/3", "value": 1}], "no position"),
+    "no_index": ([{"op": "remove", "path": "/list/-"}], "no position"),
+    "not_the_same": ([{"op": "test", "path": "/a/b", "value": 2}], "is another one"),
+    "into_a_number": ([{"op": "add", "path": "/a/b/c", "value": 2}], "nothing can be put"),
+}
+
+
+@pytest.mark.parametrize(("operation", "changes"), GOOD.values(), ids=GOOD)
+def test_an_operation(operation: dict[str, Any], changes: dict[str, Any]) -> None:
+    """Each operation changes what it names, in a value of its own."""
+    before = deepcopy(VALUE)
+    assert patched(VALUE, [operation]) == {**VALUE, **changes}
+    assert before == VALUE
+
+
+def test_the_whole_value() -> None:
+    """The empty pointer stands for all of it, and operations follow each other."""
+    assert patched(VALUE, []) == VALUE
+    assert patched(
+        VALUE, [{"op": "replace", "path": "", "value": {}}, {"op": "add", "path": "/a", "value": 1}]
+    ) == {"a": 1}
+
+
+@pytest.mark.parametrize(("patch", "says"), BAD.values(), ids=BAD)
+def test_a_patch_that_does_not_fit(patch: Any, says: str) -> None:
+    """What is no patch, or has no place in the value, is told."""
+    with pytest.raises(BadPatch, match=says):
+        patched(VALUE, patch)
