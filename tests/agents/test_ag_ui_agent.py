@@ -181,10 +181,13 @@ def test_a_tool_that_the_agent_has_itself(answered: bytes) -> None:
     assert CONFLICT in conversation.failure.message
     assert 'set `client_tools: ["send"]` and leave the mock out' in conversation.failure.message
     later = stream(STARTED, *text("Looking"), {"type": "RUN_ERROR", "message": "find is down"})
-    for body in (later, stream({"type": "RUN_ERROR", "message": "findings lost"})):
-        other, _ = held(["Hi"], body, tools=mocks)
+    for body in (later, http(b"find", "500 No"), stream(STARTED)):
+        other, _ = held(["Hi"], body, tools={"findings": 1})
         assert other.failure is not None
         assert "client_tools" not in other.failure.message
+    unnamed, _ = held(["Hi"], stream({"type": "RUN_ERROR", "message": "internal error"}), tools=mocks)
+    assert unnamed.failure is not None
+    assert "declared to it: tools 'find', 'send'. If it has one of that name" in unnamed.failure.message
 
 
 @pytest.mark.parametrize("declared", [None, []], ids=["declared", "not_declared"])
@@ -298,6 +301,16 @@ def test_an_approval_beside_a_mock() -> None:
     assert [[made.name for made in turn.tool_calls] for turn in conversation.turns] == [["find"], ["pay"]]
     sent = opened.requests[1].body
     assert (sent["resume"][0]["payload"], sent["messages"][-1]["role"]) == ({"approved": True}, "tool")
+
+
+def test_an_approval_that_is_asked_twice() -> None:
+    """A call that asks the client the same as the interrupt is no call for a mock, and is counted."""
+    notes: list[str] = []
+    first = interrupted(*call("c-1", "pay", amount=5), *call("c-2", "confirm_changes"))
+    after = run(answer("c-1", "ok"), *text("Paid."))
+    conversation, _ = held(["Pay", "Yes"], first, after, notes=notes.append)
+    assert [made.name for made in conversation.tool_calls] == ["pay"]
+    assert notes == ["agent 'shop': 1 unanswered call of unknown type 'confirm_changes' was ignored"]
 
 
 def test_an_agent_that_asks_for_ever() -> None:

@@ -168,6 +168,9 @@ class AgUiConversation:
             elif call.answered or call in self._waiting or self._is_its_own(call, run, declared_names):
                 total.observed += (call.made(ctx.turn_index),)
                 self._settled.add(call.id)
+            elif self._open and call.name not in declared_names:
+                self._sending.ignored.note("unanswered call", call.name)  # another way to ask the same
+                self._settled.add(call.id)
             else:
                 for_us.append(call)
                 self._settled.add(call.id)

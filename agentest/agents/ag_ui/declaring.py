@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 
+from agentest.agents.ag_ui.run import TOLD
 from agentest.agents.port import TurnContext
 from agentest.messages import ToolSpec
 from agentest.mocks.schemas import any_tool
@@ -22,16 +23,24 @@ def declared_tools(ctx: TurnContext, client_tools: Sequence[str] | None) -> tupl
 
 
 def conflict(problem: str, declared: Sequence[ToolSpec]) -> str:
-    """What to say, in addition, of a refusal that names tools which were declared; "" where it names none."""
+    """What to say, in addition, of a run that was refused at once, with tools declared for it.
+
+    A refusal that names some of them is about these; one that tells of an error alone may be.
+    """
     named = [spec.name for spec in declared if re.search(rf"(?<!\w){re.escape(spec.name)}(?!\w)", problem)]
-    if not named:
-        return ""
-    others = [spec.name for spec in declared if spec.name not in named]
-    return (
-        f"; {_tools(named)} was declared to the agent since the scenario mocks it. If the agent has it "
-        f"itself: take it from the agent, or set `client_tools: {json.dumps(others)}` and leave the mock out "
-        "(the agent's own tool then runs)"
-    )
+    if named:
+        others = [spec.name for spec in declared if spec.name not in named]
+        return (
+            f"; {_tools(named)}: declared to the agent since the scenario mocks it. If the agent has it "
+            f"itself: take it from the agent, or set `client_tools: {json.dumps(others)}` and leave the mock "
+            "out (the agent's own tool then runs)"
+        )
+    if declared and TOLD in problem:
+        return (
+            f"; declared to it: {_tools([spec.name for spec in declared])}. If it has one of that name "
+            "itself, `client_tools` says which to declare"
+        )
+    return ""
 
 
 def bypassed(agent: str, names: Iterable[str]) -> str:

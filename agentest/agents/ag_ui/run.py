@@ -17,6 +17,8 @@ from agentest.transcript import Usage
 
 _SKIPPED = ("STEP_", "REASONING_", "THINKING_", "ACTIVITY_", "SUBAGENT_", "RAW", "RUN_STARTED")
 """Beginnings of the types of events that say nothing of reply, calls and state."""
+TOLD = "the agent reports an error"
+"""How the error begins that the agent itself has told."""
 _ON_INTERRUPT = "on_interrupt"
 _ROLES = ("assistant", "user", "system", "developer")
 
@@ -261,7 +263,7 @@ class Run:
 
     def _fail(self, event: Wire) -> None:
         code = f" ({event['code']})" if event.get("code") else ""
-        raise AgentError(f"the agent reports an error: {shown(event.get('message') or event)}{code}")
+        raise AgentError(f"{TOLD}: {shown(event.get('message') or event)}{code}")
 
 
 def _nothing(event: Wire) -> None:

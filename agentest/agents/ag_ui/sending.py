@@ -37,7 +37,7 @@ class Sending:
         self.body = Template(config.body)
         self._endpoint = config.endpoint
         self._sender = HttpSender(config, resources.client, resources.timeout_s, AG_UI_PLACE)
-        self._ignored = Ignored(config.name, resources)
+        self.ignored = Ignored(config.name, resources)
 
     async def send(self, request: Request, run: Run) -> HttpAnswer[None]:
         """Have a run told what its events say. Raises NoReply; what came before an error is in the run."""
@@ -59,7 +59,7 @@ class Sending:
             if run.take(wire):
                 known += 1
             else:
-                self._ignored.note("event", wire["type"])
+                self.ignored.note("event", wire["type"])
             if run.spoke:
                 events.note_first_token()
             if run.finished:
