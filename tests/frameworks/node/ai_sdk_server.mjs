@@ -1,12 +1,12 @@
-// The shop's agent in the AI SDK, with a mock language model. $AI names the version: ai (7, the default), ai6 or ai5.
+// The shop's agent in the AI SDK, with a mock language model. `--sdk` says which of package.json: ai (7), ai6, ai5.
 //   POST /api/chat          tools run on the server; place_order asks for approval (6 and later)
 //   POST /api/client-tools  tools without `execute`: the client answers them
 //   POST /api/text          a text stream
 import { z } from "zod";
 import { nextStep, tools as shop } from "./shop.mjs";
-import { serve } from "./serving.mjs";
+import { option, serve } from "./serving.mjs";
 
-const version = process.env.AI ?? "ai";
+const version = option("sdk");
 const ai = await import(version);
 const mocks = await import(`${version}/test`);
 const Model = mocks.MockLanguageModelV4 ?? mocks.MockLanguageModelV3 ?? mocks.MockLanguageModelV2;

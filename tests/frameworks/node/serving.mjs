@@ -1,5 +1,7 @@
-// What the servers in Node share: the option --port, JSON bodies, and routes {path: async (body, response) => …}.
+// What the servers in Node share: options, JSON bodies, and routes {path: async (body, response) => …}.
 import http from "node:http";
+
+export const option = (name) => process.argv[process.argv.indexOf(`--${name}`) + 1];
 
 async function bodyOf(request) {
   const chunks = [];
@@ -20,5 +22,5 @@ export function serve(routes) {
       sendJson(response, 500, { error: error.message });
     }
   });
-  server.listen(Number(process.argv[process.argv.indexOf("--port") + 1]), "127.0.0.1");
+  server.listen(Number(option("port")), "127.0.0.1");
 }

@@ -23,4 +23,5 @@ def options(path: str = "/", **more: Any) -> argparse.Namespace:
 
 
 def serve(app: Any, port: int) -> None:
-    uvicorn.run(app, host="127.0.0.1", port=port, log_level="warning")
+    """On loopback. Idle connections are kept: a client on a busy machine must not find them closed."""
+    uvicorn.run(app, host="127.0.0.1", port=port, log_level="warning", timeout_keep_alive=600)

@@ -1,0 +1,53 @@
+"""Agents behind A2A: of the project's own SDK, of pydantic-ai and of google-adk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from framework_lab import MARKS, Served, assert_all_pass, assert_own_tools, conversation, run
+
+pytestmark = MARKS
+
+SDK = ("a2a/bin/python", "a2a_server.py")
+OLD_SDK = ("a2a_0_3/bin/python", "a2a_server.py", "--sdk", "0.3")
+UNSEEN = {
+    "sdk-1": SDK,
+    "sdk-1-not-streaming": (*SDK, "--no-streaming"),
+    "sdk-0.3": OLD_SDK,
+    "pydantic-ai": ("pydantic_ai/bin/python", "pydantic_ai_server.py", "--protocol", "a2a"),
+}
+
+
+def served(name: str, command: tuple[str, ...], **agent: object) -> Served:
+    return Served(id=name, type="a2a", page="agents/a2a", command=(*command, "--port", "{port}"), agent=agent)
+
+
+@pytest.mark.parametrize("name", UNSEEN)
+def test_replies_are_judged_and_calls_are_said_to_be_unseen(name: str, tmp_path: Path) -> None:
+    """Replies come from messages, artifacts and tasks that were waited for; A2A has no place for calls."""
+    assert_own_tools(run(served(name, UNSEEN[name]), tmp_path, "own_tools"), "unseen")
+
+
+def test_calls_that_google_adk_tells_are_judged(tmp_path: Path) -> None:
+    """google-adk tells of its calls in parts of its own."""
+    command = ("google_adk/bin/python", "google_adk_server.py", "--protocol", "a2a")
+    assert_own_tools(run(served("google-adk", command), tmp_path, "own_tools"), "reported")
+
+
+@pytest.mark.parametrize("command", [SDK, OLD_SDK], ids=["1", "0.3"])
+@pytest.mark.parametrize("streaming", [False, True], ids=["whole", "streamed"])
+def test_every_form_of_an_answer_is_read(command: tuple[str, ...], streaming: bool, tmp_path: Path) -> None:
+    """Messages without a task, several artifacts, artifacts in pieces, questions that need an answer."""
+    agent = served("forms", command, streaming=streaming)
+    assert_all_pass(run(agent, tmp_path, "a2a_forms"))
+
+
+@pytest.mark.parametrize("command", [SDK, OLD_SDK], ids=["1", "0.3"])
+def test_bad_ends_are_the_agents_errors(command: tuple[str, ...], tmp_path: Path) -> None:
+    """A task that failed, was rejected or wants a login ends the conversation with the agent's error."""
+    project = run(served("bad-ends", command), tmp_path, "a2a_bad_ends")
+    for name in ("failed", "reject", "auth"):
+        ended = conversation(project, name)
+        assert (ended["errorSource"], len(ended["turns"])) == ("agent", 1), ended
+        assert "the shop is closed" in ended["error"]

@@ -1,0 +1,60 @@
+"""Backends of `useChat`: the AI SDK's own in four versions, and pydantic-ai's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from framework_lab import MARKS, Served, assert_all_pass, assert_mocked_tools, assert_own_tools, run
+
+pytestmark = MARKS
+
+NODE = ("node/bin/node", "ai_sdk_server.mjs", "--sdk")
+PYTHON = ("pydantic_ai/bin/python", "pydantic_ai_server.py", "--protocol", "ai_sdk", "--path", "{path}")
+BACKENDS = {
+    "ai-7": (*NODE, "ai"),
+    "ai-6": (*NODE, "ai6"),
+    "ai-5": (*NODE, "ai5"),
+    "ai-4": ("node/bin/node", "ai_sdk_4_server.mjs"),
+    "pydantic-ai": PYTHON,
+}
+ASKING = ("ai-7", "ai-6", "pydantic-ai")
+
+
+def served(backend: str, path: str = "/api/chat", **agent: object) -> Served:
+    keys = {"endpoint": f"http://localhost{path}", **agent}
+    return Served(
+        id=backend,
+        type="ai_sdk",
+        page="agents/vercel-ai-sdk",
+        command=(*BACKENDS[backend], "--port", "{port}"),
+        cwd="servers" if backend == "pydantic-ai" else "node",
+        agent=keys,
+    )
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_the_backend_does_is_told(backend: str, tmp_path: Path) -> None:
+    """Replies, calls of the server and errors are read from the stream; chats stay apart."""
+    assert_own_tools(run(served(backend), tmp_path, "own_tools"), "reported")
+
+
+@pytest.mark.parametrize("backend", ["ai-7", "ai-6", "ai-5"])
+def test_tools_of_the_client_are_mocked(backend: str, tmp_path: Path) -> None:
+    """Calls of tools that the server does not run are answered by the mocks."""
+    assert_mocked_tools(run(served(backend, "/api/client-tools"), tmp_path, "mocked_tools"))
+
+
+@pytest.mark.parametrize("approvals", ["ask", "approve", "deny"])
+@pytest.mark.parametrize("backend", ASKING)
+def test_tools_that_ask_first_are_answered(backend: str, approvals: str, tmp_path: Path) -> None:
+    """A tool that needs approval is answered by the user's next message, or by the configuration."""
+    agent = served(backend, approvals=approvals)
+    assert_all_pass(run(agent, tmp_path, f"approvals_{approvals}"))
+
+
+def test_a_text_stream_is_the_reply(tmp_path: Path) -> None:
+    """A backend that streams text alone tells nothing of its calls: they are unseen, and errored."""
+    assert_own_tools(
+        run(served("ai-7", "/api/text", tool_visibility="unseen"), tmp_path, "own_tools"), "unseen"
+    )
