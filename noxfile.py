@@ -82,7 +82,8 @@ def adk(session: nox.Session) -> None:
 def frameworks(session: nox.Session) -> None:
     """What the documentation says of agent frameworks, against servers of these frameworks. Needs a JDK."""
     _install(session, "test")
-    session.install("uv")
+    wanted = nox.project.load_toml("tests/frameworks/environments.toml")
+    session.install("uv", *wanted["beside"])
     folder = Path(session.virtualenv.location).resolve() / "frameworks"
     session.run("python", "tests/frameworks/install.py", str(folder))
     command = ["pytest", "-m", "frameworks", "-n", "2", "--dist", "loadfile", "-rs", "--durations=5"]

@@ -1,8 +1,8 @@
 """Makes what the tests marked `frameworks` need: `python tests/frameworks/install.py FOLDER`.
 
 FOLDER then has a virtual environment for each line of environments.toml, the packages of node/, and the
-compiled services. What is there already is left as it is. It needs uv, a JDK, and the registries of Python
-and npm. What cannot be installed ends it with an error.
+compiled services. What was made of the same before is left as it is. It needs uv, a JDK, and the registries of
+Python and npm. What cannot be installed ends it with an error.
 """
 
 from __future__ import annotations
@@ -12,9 +12,12 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 HERE = Path(__file__).parent
+PACKAGES = ("package.json", "package-lock.json")
 WANTED = tomllib.loads((HERE / "environments.toml").read_text(encoding="utf-8"))
 
 
@@ -32,7 +35,7 @@ def environment(folder: Path, packages: list[str]) -> None:
 def npm(folder: Path, programs: Path) -> None:
     """The packages of node/package-lock.json, and nothing else."""
     folder.mkdir()
-    for name in ("package.json", "package-lock.json"):
+    for name in PACKAGES:
         shutil.copy(HERE / "node" / name, folder)
     path = {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
     run(programs / "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", cwd=folder, env=path)
@@ -44,19 +47,28 @@ def services(folder: Path, programs: Path) -> None:
     run("javac", "-d", folder, HERE / "services" / "Server.java")
 
 
+def make(folder: Path, wanted: str, how: Callable[[], None]) -> None:
+    """Make a folder, unless it was made of the same before."""
+    print(folder, flush=True)
+    made = folder / ".made"
+    if not made.exists() or made.read_text(encoding="utf-8") != wanted:
+        shutil.rmtree(folder, ignore_errors=True)
+        how()
+        made.write_text(wanted, encoding="utf-8")
+
+
+def content(part: str, *names: str) -> str:
+    return "\n".join((HERE / part / name).read_text(encoding="utf-8") for name in names)
+
+
 def main(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    parts = {
-        **{name: (environment, packages) for name, packages in WANTED["python"].items()},
-        "npm": (npm, folder / "node" / "bin"),
-        "services": (services, folder / "go" / "bin"),
-    }
-    for name, (make, wanted) in parts.items():
-        print(f"{folder / name}", flush=True)
-        if not (folder / name / ".made").exists():
-            shutil.rmtree(folder / name, ignore_errors=True)
-            make(folder / name, wanted)  # type: ignore[operator]
-            (folder / name / ".made").touch()
+    for name, packages in WANTED["python"].items():
+        make(folder / name, str([WANTED["newest"], packages]), partial(environment, folder / name, packages))
+    npm_folder, services_folder = folder / "npm", folder / "services"
+    make(npm_folder, content("node", *PACKAGES), partial(npm, npm_folder, folder / "node" / "bin"))
+    sources = content("services", "server.go", "Server.java")
+    make(services_folder, sources, partial(services, services_folder, folder / "go" / "bin"))
 
 
 if __name__ == "__main__":

@@ -70,7 +70,7 @@ class Served:
     after: str = ""
     """The first behind this text; without it, from the top."""
     command: Sequence[str] = ()
-    """A program of the folder (ENVIRONMENT/bin/…) and its words; {port} and {path} are filled in.
+    """A program of the folder (ENVIRONMENT/bin/…) and its words; {port}, {path}, {folder} are filled in.
     None: the configuration says what is started."""
     ready: str | None = None
     """A path that answers when the server is ready. Without it: as soon as anything listens."""
@@ -114,7 +114,9 @@ def _on_a_port(settings: dict[str, Any], served: Served, folder: Path) -> dict[s
     port = free_port()
     parts = urlsplit(settings["endpoint"])
     scheme = {"https": "http", "wss": "ws"}.get(parts.scheme, parts.scheme)
-    program, *words = (word.format(port=port, path=parts.path or "/") for word in served.command)
+    program, *words = (
+        word.format(port=port, path=parts.path or "/", folder=FOLDER) for word in served.command
+    )
     ready = f"http://127.0.0.1:{port}{served.ready}" if served.ready else f"tcp://127.0.0.1:{port}"
     server = {
         "command": [installed(program), *words],

@@ -17,8 +17,8 @@ public class Server {
     static String answer(String session, String text) throws Exception {
         String[] words = (text + " . .").split(" ");
         switch (words[0].toLowerCase()) {
-            case "stock": return "Stock: " + words[1] + " " + STOCK.getOrDefault(words[1], 0);
-            case "reserve": return "Reserved " + words[2] + " " + words[1];
+            case "stock": return "in_stock: " + STOCK.getOrDefault(words[1], 0);
+            case "reserve": return "Reserved: R-" + words[1] + "-" + words[2];
             case "search": return "Found: " + words[1];
             case "remember": WORDS.put(session, words[1]); return "I will remember " + words[1] + ".";
             case "recall": return WORDS.getOrDefault(session, "nothing");

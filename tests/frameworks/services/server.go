@@ -29,9 +29,9 @@ func (s *shop) answer(session, text string) (string, error) {
 	fields := strings.Fields(text + " . .")
 	switch word, first := strings.ToLower(fields[0]), fields[1]; word {
 	case "stock":
-		return fmt.Sprintf("Stock: %s %d", first, stock[first]), nil
+		return fmt.Sprintf("in_stock: %d", stock[first]), nil
 	case "reserve":
-		return fmt.Sprintf("Reserved %s %s", fields[2], first), nil
+		return fmt.Sprintf("Reserved: R-%s-%s", first, fields[2]), nil
 	case "search":
 		return fmt.Sprintf("Found: %s", first), nil
 	case "remember":
