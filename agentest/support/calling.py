@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
+import threading
 from collections.abc import Awaitable, Callable, Collection, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -21,6 +22,7 @@ from anyio.lowlevel import RunVar
 from agentest.support.deadlines import TimeLimit
 from agentest.support.functions import is_async
 
+_THREAD_NAME = "agentest function"
 _LONG_STEP_S = 0.02
 _AT_ONCE = 8
 _LONG_CALL_S = 1.0
@@ -60,7 +62,7 @@ class _FunctionThread:
 
     def __init__(self) -> None:
         self._work: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        Thread(target=self._run, name="agentest function", daemon=True).start()
+        Thread(target=self._run, name=_THREAD_NAME, daemon=True).start()
 
     def call(self, work: Callable[[], None]) -> None:
         self._work.put(work)
@@ -85,6 +87,11 @@ def _worker() -> _FunctionThread:
         return _idle.pop()
     except IndexError:
         return _FunctionThread()
+
+
+def in_function_thread() -> bool:
+    """Whether this is a thread in which functions are called: what they know of their context is right."""
+    return threading.current_thread().name == _THREAD_NAME
 
 
 async def in_thread(function: Callable[..., Any], *args: Any) -> Any:
@@ -121,12 +128,13 @@ class LeavingExecutor(ThreadPoolExecutor):
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         future: Future[Any] = Future()
+        context = copy_context()  # as asyncio.to_thread has it, and loop.run_in_executor has not
 
         def work() -> None:
             if not future.set_running_or_notify_cancel():
                 return
             try:
-                result = fn(*args, **kwargs)
+                result = context.run(fn, *args, **kwargs)
             except BaseException as error:  # noqa: BLE001 - raised again where the result is waited for
                 future.set_exception(error)
             else:

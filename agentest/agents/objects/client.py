@@ -11,8 +11,9 @@ from importlib import import_module
 from typing import Any
 
 from agentest.agents.in_time import answer_in_time
-from agentest.agents.objects.gate import Gate, standing
+from agentest.agents.objects.gate import Gate
 from agentest.agents.objects.port import Begin, Prepare, Talk
+from agentest.agents.objects.standing import standing
 from agentest.agents.port import AgentReply, TurnContext
 from agentest.config.objects import Framework
 from agentest.errors import AgentError, CannotSend, ConfigError
@@ -34,7 +35,7 @@ def open_object(
     except (ImportError, AttributeError) as error:
         raise ConfigError(
             f"agent {name!r}: handler: the installed {framework.title} cannot be used: "
-            f"{type(error).__name__}: {words_of(error)}. docs/agents.md names the versions that can"
+            f"{type(error).__name__}: {words_of(error)}. docs/agents has the versions that were tried"
         ) from error
     except ValueError as error:
         raise ConfigError(f"agent {name!r}: handler: {error}") from None

@@ -1,25 +1,23 @@
 """What stands between an agent object and its tools: mocks answer, or the real tool may run.
 
-A gate belongs to one turn of one conversation. It is found by a context variable, so that whatever calls a
-tool (another task, a thread, an agent within the agent) comes to the gate of its own conversation.
+A gate belongs to one turn of one conversation. Whatever calls a tool (another task, a thread, an agent within
+the agent) comes to the gate of its own conversation (`standing`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import wraps
 from threading import Thread
 from typing import Any
 
+from agentest.agents.objects.standing import standing
 from agentest.agents.port import RealCall, TurnContext
 from agentest.errors import AgentError, AgentestError, UnmockedToolError
 from agentest.support.calling import from_anywhere
 
-_PLACED = "__agentest_gate__"
 _REAL = "let tools without a mock run, the real ones"
 
 
@@ -45,7 +43,7 @@ class Gate:
     def __init__(self, ctx: TurnContext) -> None:
         self._ctx = ctx
         self._home = asyncio.get_running_loop()
-        self._resolve = from_anywhere(ctx.resolve_tool)
+        self._resolve = from_anywhere(self._asked)
         self._seen: set[str] = set()
         self._ignored: set[str] = set()
         self._without_id: list[tuple[str, Any]] = []
@@ -152,15 +150,20 @@ class Gate:
             self._ended = self._ended or error
             raise
 
+    async def _asked(self, name: str, args: Any) -> Any:
+        """The mock's answer. A mock may call the real tool: no gate stands before that."""
+        with standing(None):
+            return await self._ctx.resolve_tool(name, args)
+
     def _resolved_plainly(self, name: str, args: Any) -> Any:
         try:
             running = asyncio.get_running_loop()
         except RuntimeError:
             running = None
         if running is not self._home:
-            return asyncio.run_coroutine_threadsafe(self._ctx.resolve_tool(name, args), self._home).result()
+            return asyncio.run_coroutine_threadsafe(self._asked(name, args), self._home).result()
         # Our own event loop stands still until this returns: the mock is called elsewhere.
-        return _in_a_loop_of_its_own(lambda: self._ctx.resolve_tool(name, args))
+        return _in_a_loop_of_its_own(self._asked(name, args))
 
 
 @contextmanager
@@ -173,16 +176,13 @@ def _kept(real: RealCall) -> Iterator[None]:
         raise
 
 
-def _in_a_loop_of_its_own(call: Callable[[], Any]) -> Any:
+def _in_a_loop_of_its_own(call: Coroutine[Any, Any, Any]) -> Any:
     found: list[Any] = []
     failed: list[BaseException] = []
 
-    async def called() -> Any:
-        return await call()
-
     def work() -> None:
         try:
-            found.append(asyncio.run(called()))
+            found.append(asyncio.run(call))
         except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
             failed.append(error)
 
@@ -192,35 +192,3 @@ def _in_a_loop_of_its_own(call: Callable[[], Any]) -> Any:
     if failed:
         raise failed[0]
     return found[0]
-
-
-_current: ContextVar[Gate | None] = ContextVar("agentest_gate", default=None)
-
-
-def current() -> Gate | None:
-    """The gate of the conversation whose code this is; None outside of conversations."""
-    return _current.get()
-
-
-@contextmanager
-def standing(gate: Gate) -> Iterator[None]:
-    """Have a gate stand before all tools that are called from here on."""
-    token = _current.set(gate)
-    try:
-        yield
-    finally:
-        _current.reset(token)
-
-
-def place(owner: Any, method: str, gated: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-    """Lead a method of a framework's class by the gate, once and for all: without a gate it is what it was.
-
-    Args:
-        gated: makes the method to be called from the one that was there.
-    """
-    original = owner.__dict__[method]
-    if hasattr(original, _PLACED):
-        return
-    made = wraps(original)(gated(original))
-    setattr(made, _PLACED, True)
-    setattr(owner, method, made)

@@ -9,8 +9,9 @@ from typing import Any
 
 from agentest.agents.chat_completions.wire import to_wire
 from agentest.agents.handler_answers import read_answer
-from agentest.agents.objects.gate import Gate, current, place
+from agentest.agents.objects.gate import Gate
 from agentest.agents.objects.port import Begin
+from agentest.agents.objects.standing import current, place
 from agentest.agents.objects.texts import output_text, result_text
 from agentest.agents.port import AgentReply
 from agentest.messages import Message

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import Any
 from uuid import uuid4
@@ -48,7 +49,13 @@ class LangGraphTalk:
         human = import_module("langchain_core.messages").HumanMessage
         given = {"messages": [human(last_said(messages).text, id=said_id)]}
         config = {**self._config, "callbacks": [asked.handler()]}
-        await self._graph.ainvoke(given, config, **self._context)
+        try:
+            await self._graph.ainvoke(given, config, **self._context)
+        except Exception:
+            with suppress(Exception):  # a graph that fails may have kept nothing
+                kept = await self._graph.aget_state(self._config)
+                _note_the_rest(_since(said_id, kept.values.get("messages", [])), gate)
+            raise
         state = await self._graph.aget_state(self._config)
         new = _since(said_id, state.values.get("messages", []))
         _note_the_rest(new, gate)
@@ -80,7 +87,10 @@ def _refuse_interrupts(state: Any) -> None:
     """Raise AgentError for a graph that waits for somebody."""
     if not state.next:
         return
-    asks = "; ".join(f"{interrupt.value}" for interrupt in state.interrupts) or f"before {state.next}"
+    asks = (
+        "; ".join(f"{interrupt.value}" for interrupt in getattr(state, "interrupts", ()))
+        or f"before {state.next}"
+    )
     raise AgentError(
         f"the graph was interrupted and waits for an answer: {asks:.500}. Interrupts are not supported in "
         "process: test the graph behind its server (type: langgraph), or leave the interrupt out under test"

@@ -9,8 +9,9 @@ from importlib import import_module
 from typing import Any
 
 from agentest.agents.adk_server.replies import last_said
-from agentest.agents.objects.gate import Gate, current, place
+from agentest.agents.objects.gate import Gate
 from agentest.agents.objects.port import Begin
+from agentest.agents.objects.standing import current, place
 from agentest.agents.objects.texts import output_text, result_text
 from agentest.agents.port import AgentReply
 from agentest.errors import AgentError

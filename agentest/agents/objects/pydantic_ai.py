@@ -8,8 +8,9 @@ from importlib import import_module
 from typing import Any
 
 from agentest.agents.adk_server.replies import last_said
-from agentest.agents.objects.gate import Gate, current, place
+from agentest.agents.objects.gate import Gate
 from agentest.agents.objects.port import Begin
+from agentest.agents.objects.standing import current, place
 from agentest.agents.objects.texts import output_text
 from agentest.agents.port import AgentReply
 from agentest.errors import AgentError
@@ -88,14 +89,7 @@ class PydanticAITalk:
 
     async def turn(self, messages: Sequence[Message], gate: Gate) -> AgentReply:
         """Run the agent with what the user said last."""
-        # Tools that are not async are called in threads that nobody has to wait for, should they hang.
-        with self._agent.using_thread_executor(LeavingExecutor()):
-            result = await self._agent.run(
-                last_said(messages).text,
-                message_history=self._history or None,
-                deps=self._deps,
-                infer_name=False,
-            )
+        result = await self._run(last_said(messages).text, gate)
         self._history = result.all_messages()
         _note_the_rest(result.new_messages(), gate)
         _refuse_deferred(result.output)
@@ -105,6 +99,17 @@ class PydanticAITalk:
             usage=Usage(usage.input_tokens, usage.output_tokens, usage.cache_read_tokens),
             model_calls=usage.requests,
         )
+
+    async def _run(self, said: str, gate: Gate) -> Any:
+        settings = {"message_history": self._history or None, "deps": self._deps, "infer_name": False}
+        capture = import_module("pydantic_ai").capture_run_messages
+        # Tools that are not async are called in threads that nobody has to wait for, should they hang.
+        with capture() as captured, self._agent.using_thread_executor(LeavingExecutor()):
+            try:
+                return await self._agent.run(said, **settings)
+            except Exception:
+                _note_the_rest(captured[len(self._history) :], gate)
+                raise
 
 
 def _refuse_deferred(output: Any) -> None:
