@@ -14,7 +14,7 @@ from agentest.agents.in_time import answer_in_time
 from agentest.agents.objects.gate import Gate
 from agentest.agents.objects.port import Begin, Prepare, Talk
 from agentest.agents.objects.standing import standing
-from agentest.agents.port import AgentReply, TurnContext
+from agentest.agents.port import AgentReply, ResolveTool, TurnContext
 from agentest.config.objects import Framework
 from agentest.errors import AgentError, CannotSend, ConfigError
 from agentest.messages import Message
@@ -77,7 +77,7 @@ class ObjectConversation:
         return replace(timed.value, latency_ms=timed.latency_ms)
 
     async def _turn(self, messages: Sequence[Message], ctx: TurnContext, steps: Steps) -> AgentReply:
-        gate = Gate(ctx)
+        gate = Gate(replace(ctx, resolve_tool=_without_a_gate(ctx.resolve_tool)))
         try:
             with standing(gate):
                 talk = self._talk or await self._begun(ctx)
@@ -95,6 +95,16 @@ class ObjectConversation:
         context = await _made(self._agent.make_context, ctx.session or Session())
         self._talk = self._agent.begin(context, ctx.session_id)
         return self._talk
+
+
+def _without_a_gate(resolve_tool: ResolveTool) -> ResolveTool:
+    """Mocks may call the real tool: no gate stands before that."""
+
+    async def resolve(name: str, args: Any) -> Any:
+        with standing(None):
+            return await resolve_tool(name, args)
+
+    return resolve
 
 
 async def _made(make_context: MakeContext | None, session: Session) -> Any:

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from threading import Thread
 from typing import Any
 
-from agentest.agents.objects.standing import standing
 from agentest.agents.port import RealCall, TurnContext
 from agentest.errors import AgentError, AgentestError, UnmockedToolError
 from agentest.support.calling import from_anywhere
@@ -43,7 +42,7 @@ class Gate:
     def __init__(self, ctx: TurnContext) -> None:
         self._ctx = ctx
         self._home = asyncio.get_running_loop()
-        self._resolve = from_anywhere(self._asked)
+        self._resolve = from_anywhere(ctx.resolve_tool)
         self._seen: set[str] = set()
         self._ignored: set[str] = set()
         self._without_id: list[tuple[str, Any]] = []
@@ -150,20 +149,15 @@ class Gate:
             self._ended = self._ended or error
             raise
 
-    async def _asked(self, name: str, args: Any) -> Any:
-        """The mock's answer. A mock may call the real tool: no gate stands before that."""
-        with standing(None):
-            return await self._ctx.resolve_tool(name, args)
-
     def _resolved_plainly(self, name: str, args: Any) -> Any:
         try:
             running = asyncio.get_running_loop()
         except RuntimeError:
             running = None
         if running is not self._home:
-            return asyncio.run_coroutine_threadsafe(self._asked(name, args), self._home).result()
+            return asyncio.run_coroutine_threadsafe(self._ctx.resolve_tool(name, args), self._home).result()
         # Our own event loop stands still until this returns: the mock is called elsewhere.
-        return _in_a_loop_of_its_own(self._asked(name, args))
+        return _in_a_loop_of_its_own(self._ctx.resolve_tool(name, args))
 
 
 @contextmanager

@@ -8,13 +8,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from agentest.agents.objects.gate import Gate
 from agentest.errors import AgentError
 from agentest.support.calling import in_function_thread
-
-if TYPE_CHECKING:
-    from agentest.agents.objects.gate import Gate
 
 _PLACED = "__agentest_gate__"
 _current: ContextVar[Gate | None] = ContextVar("agentest_gate", default=None)
