@@ -42,7 +42,7 @@ async def open_agent(name: str, config: CustomAgent, resources: Resources) -> Ag
         context = _imported(name, "context", config.context, resources.root)
         if context is not None and not callable(context):
             raise ConfigError(f"agent {name!r}: context: {config.context!r} is not a function")
-        return open_object(name, framework, handler, context, resources.timeout_s)
+        return await open_object(name, framework, handler, context, resources)
     try:
         check_handler(handler)
     except ValueError as error:

@@ -19,10 +19,12 @@ class Framework:
     """What of it is an agent, in words."""
     package: str
     """Where the class is defined: a module, or a package around it."""
-    class_name: str
-    """The class whose instances are agents, those of its subclasses included."""
+    class_names: tuple[str, ...]
+    """The classes whose instances are agents, those of their subclasses included."""
     runner: str
     """The module in `agentest/agents/objects` that runs them."""
+    takes_context: bool = True
+    """Whether a run is given a context of the user's."""
 
 
 FRAMEWORKS = (
@@ -30,28 +32,36 @@ FRAMEWORKS = (
         title="pydantic-ai",
         what="an Agent",
         package="pydantic_ai",
-        class_name="AbstractAgent",
+        class_names=("AbstractAgent",),
         runner="pydantic_ai",
     ),
     Framework(
         title="OpenAI Agents SDK",
         what="an Agent",
         package="agents.agent",
-        class_name="AgentBase",
+        class_names=("AgentBase",),
         runner="openai_agents",
     ),
     Framework(
         title="LangGraph",
         what="a compiled graph",
         package="langgraph.pregel",
-        class_name="Pregel",
+        class_names=("Pregel",),
         runner="langgraph",
+    ),
+    Framework(
+        title="google-adk",
+        what="an agent or an App",
+        package="google.adk",
+        class_names=("BaseAgent", "BaseNode", "App"),
+        runner="google_adk",
+        takes_context=False,
     ),
     Framework(
         title="LangChain",
         what="a Runnable that takes messages",
         package="langchain_core",
-        class_name="Runnable",
+        class_names=("Runnable",),
         runner="langchain",
     ),
 )
@@ -60,8 +70,6 @@ FRAMEWORKS = (
 _ADVICE = {
     ("langgraph", "StateGraph"): "it is not compiled: name what its `.compile()` returns",
     ("langgraph.pregel", "RemoteGraph"): "it is a client of a server: test that by `type: langgraph`",
-    ("google.adk", "BaseAgent"): "agents of google-adk are run by `type: adk_module`, with `module`",
-    ("google.adk", "App"): "Apps of google-adk are run by `type: adk_module`, with `module`",
     ("fastapi", "FastAPI"): "ASGI applications are run by `type: asgi`, with `app`",
     ("starlette", "Starlette"): "ASGI applications are run by `type: asgi`, with `app`",
 }
@@ -71,7 +79,7 @@ def framework_of(value: Any) -> Framework | None:
     """Whose agent a value is; None for anything else, the class of an agent too."""
     if advice_on(value) is not None:
         return None
-    return next((f for f in FRAMEWORKS if _is_a(value, f.package, f.class_name)), None)
+    return next((f for f in FRAMEWORKS if _is_a(value, f.package, f.class_names)), None)
 
 
 def accepted() -> str:
@@ -86,13 +94,13 @@ def accepted() -> str:
 def advice_on(value: Any) -> str | None:
     """What to say of a value that looks like an agent and is run in another way; None for anything else."""
     for (package, class_name), advice in _ADVICE.items():
-        if _is_a(value, package, class_name):
+        if _is_a(value, package, (class_name,)):
             return advice
     return None
 
 
-def _is_a(value: Any, package: str, class_name: str) -> bool:
+def _is_a(value: Any, package: str, class_names: tuple[str, ...]) -> bool:
     return any(
-        kind.__name__ == class_name and f"{kind.__module__}.".startswith(f"{package}.")
+        kind.__name__ in class_names and f"{kind.__module__}.".startswith(f"{package}.")
         for kind in type(value).__mro__
     )

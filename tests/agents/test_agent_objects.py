@@ -102,7 +102,7 @@ def _puppets(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     module = ModuleType("puppets")
     module.prepare = prepare  # type: ignore[attr-defined]
     line = Framework(
-        title="Puppets", what="a Puppet", package=__name__, class_name="Puppet", runner="puppets"
+        title="Puppets", what="a Puppet", package=__name__, class_names=("Puppet",), runner="puppets"
     )
     monkeypatch.setitem(sys.modules, "agentest.agents.objects.puppets", module)
     monkeypatch.setattr(objects, "FRAMEWORKS", (*objects.FRAMEWORKS, line))
@@ -300,6 +300,8 @@ RUNNABLE = type("Runnable", (), {"__module__": "langchain_core.runnables.base"})
         ("agents.agent", "AgentBase", (), "OpenAI Agents SDK"),
         ("langgraph.pregel.main", "Pregel", (RUNNABLE,), "LangGraph"),
         ("langchain_core.language_models.base", "Model", (RUNNABLE,), "LangChain"),
+        ("google.adk.agents.base_agent", "BaseAgent", (), "google-adk"),
+        ("google.adk.apps.app", "App", (), "google-adk"),
         ("langgraph.pregel.remote", "RemoteGraph", (RUNNABLE,), None),
         ("agents.shop", "AgentBase", (), None),
         ("pydantic_ai_shop", "AbstractAgent", (), None),
@@ -317,7 +319,6 @@ def test_how_frameworks_are_known(module: str, name: str, bases: tuple[type, ...
     [
         ("langgraph.graph.state", "StateGraph", "not compiled"),
         ("langgraph.pregel.remote", "RemoteGraph", "type: langgraph"),
-        ("google.adk.agents.base_agent", "BaseAgent", "type: adk_module"),
         ("fastapi.applications", "FastAPI", "type: asgi"),
         ("shop", "Shop", None),
     ],

@@ -13,8 +13,8 @@ from typing import Any
 from agentest.agents.in_time import answer_in_time
 from agentest.agents.objects.gate import Gate
 from agentest.agents.objects.port import Begin, Prepare, Talk
-from agentest.agents.objects.standing import standing
-from agentest.agents.port import AgentReply, ResolveTool, TurnContext
+from agentest.agents.objects.standing import standing, without_a_gate
+from agentest.agents.port import Agent, AgentReply, Resources, TurnContext
 from agentest.config.objects import Framework
 from agentest.errors import AgentError, CannotSend, ConfigError
 from agentest.messages import Message
@@ -25,12 +25,20 @@ MakeContext = Callable[..., Any]
 """Without parameters, or with one: the scenario's session."""
 
 
-def open_object(
-    name: str, framework: Framework, agent: Any, make_context: MakeContext | None, timeout_s: float
-) -> ObjectAgent:
+async def open_object(
+    name: str, framework: Framework, agent: Any, make_context: MakeContext | None, resources: Resources
+) -> Agent:
     """The client of an agent object. Raises ConfigError for one that cannot be run."""
+    if make_context is not None and not framework.takes_context:
+        raise ConfigError(
+            f"agent {name!r}: context: agents of {framework.title} take none; leave the key out"
+        )
+    runner = import_module(f"agentest.agents.objects.{framework.runner}")
+    if hasattr(runner, "open_object"):
+        opened: Agent = await runner.open_object(name, agent, resources)
+        return opened
+    prepare: Prepare = runner.prepare
     try:
-        prepare: Prepare = import_module(f"agentest.agents.objects.{framework.runner}").prepare
         begin = prepare(agent)
     except (ImportError, AttributeError) as error:
         raise ConfigError(
@@ -39,7 +47,7 @@ def open_object(
         ) from error
     except ValueError as error:
         raise ConfigError(f"agent {name!r}: handler: {error}") from None
-    return ObjectAgent(name, framework, begin, make_context, timeout_s)
+    return ObjectAgent(name, framework, begin, make_context, resources.timeout_s)
 
 
 @dataclass(slots=True)
@@ -77,7 +85,7 @@ class ObjectConversation:
         return replace(timed.value, latency_ms=timed.latency_ms)
 
     async def _turn(self, messages: Sequence[Message], ctx: TurnContext, steps: Steps) -> AgentReply:
-        gate = Gate(replace(ctx, resolve_tool=_without_a_gate(ctx.resolve_tool)))
+        gate = Gate(replace(ctx, resolve_tool=without_a_gate(ctx.resolve_tool)))
         try:
             with standing(gate):
                 talk = self._talk or await self._begun(ctx)
@@ -95,16 +103,6 @@ class ObjectConversation:
         context = await _made(self._agent.make_context, ctx.session or Session())
         self._talk = self._agent.begin(context, ctx.session_id)
         return self._talk
-
-
-def _without_a_gate(resolve_tool: ResolveTool) -> ResolveTool:
-    """Mocks may call the real tool: no gate stands before that."""
-
-    async def resolve(name: str, args: Any) -> Any:
-        with standing(None):
-            return await resolve_tool(name, args)
-
-    return resolve
 
 
 async def _made(make_context: MakeContext | None, session: Session) -> Any:

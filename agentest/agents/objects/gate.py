@@ -47,6 +47,7 @@ class Gate:
         self._ignored: set[str] = set()
         self._without_id: list[tuple[str, Any]] = []
         """Calls without an id, by tool and arguments: made by code of the user's, for the model's request."""
+        self._running: dict[str, RealCall] = {}
         self._ended: AgentestError | None = None
 
     @property
@@ -103,6 +104,25 @@ class Gate:
         real.answered(shown(value))
         return Answer(value, False)
 
+    async def begin(self, name: str, args: Any, key: str) -> Answer | None:
+        """Answer a call by its mock. None: the real tool is to run; `end` or `fail` is told of it by key."""
+        with self._ending():
+            real = self._begun(name, args, None)
+            if real is None:
+                return Answer(await self._resolve(name, args), True)
+        self._running[key] = real
+        return None
+
+    def end(self, key: str, result: Any) -> None:
+        """The real tool of a call returned this, if it was one that ran."""
+        if real := self._running.pop(key, None):
+            real.answered(result)
+
+    def fail(self, key: str, error: BaseException) -> None:
+        """The real tool of a call raised this."""
+        if real := self._running.pop(key, None):
+            real.failed(error)
+
     def let_pass(self, call_id: str | None) -> None:
         """Take a call for what is no tool's: it hands the conversation over to another agent."""
         self._seen.add(call_id or "")
@@ -114,7 +134,7 @@ class Gate:
     def note(self, name: str, args: Any, result: Any, call_id: str | None = None) -> None:
         """Record a call that no tool has answered: it was refused, or the tool does not exist."""
         self._ctx.record_tool(name, args if isinstance(args, dict) else {"arguments": args}, result)
-        self.let_pass(call_id)
+        self._remember(name, args, call_id)
 
     def note_past(self, name: str, args: Any, result: Any, where: str) -> None:
         """Record a call that was made past the gate, and end the turn where it should not have been."""
@@ -132,11 +152,14 @@ class Gate:
     def _begun(self, name: str, args: Any, call_id: str | None) -> RealCall | None:
         if self._ended is not None:
             raise self._ended
+        self._remember(name, args, call_id)
+        return self._ctx.real_call(name, args)
+
+    def _remember(self, name: str, args: Any, call_id: str | None) -> None:
         if call_id is None:
             self._without_id.append((name, args))
         else:
             self._seen.add(call_id)
-        return self._ctx.real_call(name, args)
 
     @contextmanager
     def _ending(self) -> Iterator[None]:

@@ -1,4 +1,7 @@
-"""What a framework's module in this room offers: `prepare(agent) -> Begin`."""
+"""What a framework's module in this room offers: `prepare(agent) -> Begin`.
+
+Or, where it has a client of its own, `async open_object(name, agent, resources) -> Agent`.
+"""
 
 from __future__ import annotations
 

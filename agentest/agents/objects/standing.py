@@ -11,6 +11,7 @@ from functools import wraps
 from typing import Any
 
 from agentest.agents.objects.gate import Gate
+from agentest.agents.port import ResolveTool
 from agentest.errors import AgentError
 from agentest.support.calling import in_function_thread
 
@@ -62,3 +63,13 @@ def place(owner: Any, method: str, gated: Callable[[Callable[..., Any]], Callabl
     made = wraps(original)(gated(original))
     setattr(made, _PLACED, True)
     setattr(owner, method, made)
+
+
+def without_a_gate(resolve_tool: ResolveTool) -> ResolveTool:
+    """Mocks may call the real tool: no gate stands before that."""
+
+    async def resolve(name: str, args: Any) -> Any:
+        with standing(None):
+            return await resolve_tool(name, args)
+
+    return resolve
