@@ -98,8 +98,11 @@ def _section_at(loc: Path_) -> type[BaseModel]:
 
 
 def _section_of(annotation: Any) -> type[Section] | None:
-    candidates = (annotation, *getattr(annotation, "__args__", ()))
-    return next((c for c in candidates if isinstance(c, type) and issubclass(c, Section)), None)
+    """The section that a key holds: itself, in a list, or perhaps."""
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        return annotation
+    found = map(_section_of, getattr(annotation, "__args__", ()))
+    return next((section for section in found if section), None)
 
 
 def place(path: Path, at: Path_, lines: dict[Path_, int]) -> str:

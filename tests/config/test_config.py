@@ -446,6 +446,10 @@ def test_aliases_that_are_no_bomb(folder: Folder) -> None:
             AGENT + "compare: [{name: b, type: adk, endpoint: 'http://h', server: {comand: x, ready: y}}]\n",
             "compare[0].server.comand: unknown key `comand`; did you mean `command`?",
         ),
+        (
+            "agent:\n  endpoint: http://h/v1\n  tools:\n    - {name: a, descripton: b}\n",
+            "FILE:4: agent.tools[0].descripton: unknown key `descripton`; did you mean `description`?",
+        ),
     ],
 )
 def test_keys_of_another_type_of_agent(folder: Folder, text: str, said: str) -> None:
