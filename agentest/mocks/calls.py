@@ -145,16 +145,18 @@ def _merged(recorded: ToolCall, told: ToolCall) -> ToolCall:
     """One call of what two sources know of it: who answered it knows best, the other fills in."""
     best, other = sorted((recorded, told), key=_rank)
     sources = {recorded.seen_by, *recorded.also_seen_by, told.seen_by}
+    arguments = best if best.args or not other.args else other
     made = replace(
         best,
-        args=best.args or other.args,
+        args=arguments.args,
+        invalid_arguments=arguments.invalid_arguments,
         turn_index=recorded.turn_index,
         call_id=best.call_id or other.call_id,
         also_seen_by=tuple(each for each in _BEST_FIRST if each in sources and each is not best.seen_by),
     )
-    if best.mocked or best.result is not None or best.error or best.invalid_arguments:
+    if best.mocked or best.result is not None or best.error:
         return made
-    return replace(made, result=other.result, error=other.error, invalid_arguments=other.invalid_arguments)
+    return replace(made, result=other.result, error=other.error)
 
 
 def _rank(call: ToolCall) -> tuple[bool, int]:

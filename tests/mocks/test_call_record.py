@@ -146,6 +146,11 @@ def test_whose_answer_is_kept() -> None:
         ({"n": 1}, {"ok": True}, False, AGENT),
         ({"n": 2}, "spans", False, AGENT),
     ]
+    untold = CallRecord()
+    untold.observe([ToolCall("pay", None, "paid", False, 0, "not told", seen_by=AGENT)])
+    untold.observe([seen("pay", SPANS, None, pay)])
+    [found] = untold.calls
+    assert (found.args, found.invalid_arguments, found.result, found.seen_by) == (pay, None, "paid", AGENT)
     mocked = CallRecord()
     call = mocked.begin(seen("pay", CALLER, "c1", {"n": 1}, mocked=True))
     mocked.observe([seen("pay", AGENT, "c1", {"n": 1}, result={"real": True})])
