@@ -148,9 +148,10 @@ def test_whose_answer_is_kept() -> None:
     ]
     untold = CallRecord()
     untold.observe([ToolCall("pay", None, "paid", False, 0, "not told", seen_by=AGENT)])
-    untold.observe([seen("pay", SPANS, None, pay)])
+    untold.observe([seen("pay", SPANS, None, {"n": 1})])
     [found] = untold.calls
-    assert (found.args, found.invalid_arguments, found.result, found.seen_by) == (pay, None, "paid", AGENT)
+    assert (found.args, found.invalid_arguments, found.result) == ({"n": 1}, None, "paid")
+    assert (found.seen_by, found.also_seen_by) == (AGENT, (SPANS,))
     mocked = CallRecord()
     call = mocked.begin(seen("pay", CALLER, "c1", {"n": 1}, mocked=True))
     mocked.observe([seen("pay", AGENT, "c1", {"n": 1}, result={"real": True})])
