@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 from agentest.agents.http.refusals import refusal
 from agentest.agents.http_sender import HttpAnswer, HttpSender, Outgoing
 from agentest.agents.port import NoReply
+from agentest.errors import AgentError
 from agentest.http.client import DirectResponse
 
 _UNAUTHORIZED = 401
@@ -45,7 +46,10 @@ async def exchanged(sender: HttpSender, request: Outgoing, read: Read[T]) -> Htt
     async def read_any(response: DirectResponse) -> _Read[T] | _Refused:
         if 200 <= response.status_code < 300:
             return _Read(await read(response))
-        return _Refused(response.status_code, await refusal(response, request.method, sender))
+        problem = await refusal(response, request.method, sender)
+        if response.status_code == _UNAUTHORIZED or 300 <= response.status_code < 400:
+            return _Refused(response.status_code, problem)
+        raise AgentError(problem)
 
     answered = await sender.send(request, read_any, _EveryStatus())
     value, retries = answered.value, answered.retries

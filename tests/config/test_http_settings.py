@@ -1,0 +1,160 @@
+"""What is wrong with the configuration of an agent of type http is said before anything is sent."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentest.config.agent_types import sight_of
+from agentest.config.agents.http_template import HttpTemplateAgent
+from agentest.config.config import Config
+from agentest.config.file import load
+from agentest.errors import ConfigError
+from agentest.sight import Sight
+
+LOGIN = {"per": "run", "endpoint": "/login", "save": {"token": "token"}}
+
+
+def written(tmp_path: Path, agent: dict[str, Any]) -> Path:
+    """A file with a configuration that would be right but for these keys."""
+    path = tmp_path / "agentest.config.yaml"
+    right = {"type": "http", "endpoint": "http://h/chat", "body": {"m": "{{message}}"}}
+    keys = {key: value for key, value in {**right, **agent}.items() if value is not None}
+    rows = "".join(f"  {key}: {json.dumps(value)}\n" for key, value in keys.items())
+    path.write_text(f"agent:\n{rows}")
+    return path
+
+
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "reply": ({"reply": "data["}, "agent.reply: is 'data[', which is not JMESPath: it breaks off at its end"),
+    "delta": (
+        {"delta": 'type == "t" && x'},
+        'agent.delta: compares with the key "t"; a text stands in single',
+    ),
+    "until": ({"poll": {"endpoint": "/j", "until": "a b"}}, "agent.poll.until: is 'a b'"),
+    "save": ({"save": {"x": "a["}}, "agent.save.x: is 'a['"),
+    "saved name": ({"save": {"my-job": "a"}}, "'my-job' cannot be a placeholder"),
+    "saved message": ({"save": {"message": "a"}}, "{{message}} stands for something already"),
+    "source": ({"session": {"header": "X", "path": "a"}}, "takes a JMESPath, or one of {header: …}"),
+    "source key": ({"session": {"hedder": "X"}}, "unknown key `hedder`; did you mean `header`?"),
+    "regex": ({"save": {"x": {"regex": "a"}}}, "has no group"),
+    "bad regex": ({"save": {"x": {"regex": "(a"}}}, "which is no regular expression"),
+    "unknown name": (
+        {"body": {"m": "{{mesage}}"}},
+        "`body` has the placeholder {{mesage}}, which stands for nothing; did you mean `message`?",
+    ),
+    "unknown in params": ({"params": {"q": "{{x}}"}}, "`params` has the placeholder {{x}}"),
+    "unknown in the endpoint": ({"endpoint": "http://h/{{sid}}"}, "`endpoint` has the placeholder {{sid}}"),
+    "unknown in poll": (
+        {"poll": {"endpoint": "/{{job}}", "until": "x"}},
+        "`poll.endpoint` has the placeholder {{job}}",
+    ),
+    "saved later": (
+        {"setup": [{"endpoint": "/a/{{id}}"}, {"endpoint": "/b", "save": {"id": "id"}}]},
+        "`setup[0].endpoint` has the placeholder {{id}}",
+    ),
+    "message for a run": (
+        {"setup": {"per": "run", "endpoint": "/x", "body": {"s": "{{session_id}}"}}},
+        "`setup[0].body` has the placeholder {{session_id}}: a request `per: run` belongs to no conversation",
+    ),
+    "host": ({"endpoint": "http://{{message}}/x"}, "has a placeholder where the host stands"),
+    "fragment": ({"endpoint": "http://h/#x"}, "has a part after `#`"),
+    "no url": ({"endpoint": "h/chat"}, "must start with http://"),
+    "no endpoint": ({"endpoint": None}, "agent.endpoint: the key is missing"),
+    "setup url": ({"setup": {"endpoint": "ftp://h/x"}}, "`setup[0].endpoint` must start with http://"),
+    "method": ({"method": "SEND"}, "agent.method: is 'SEND', expected one of GET, POST, PUT, PATCH, DELETE"),
+    "nobody hears": ({"body": {"m": "hello"}}, "the agent would never hear the user: put {{message}}"),
+    "nothing sends": (
+        {"session": "sid"},
+        "`session` reads an id that nothing sends back: put {{session_id}} into",
+    ),
+    "two ids": (
+        {"session": "s", "save": {"session_id": "s"}, "body": {"m": "{{message}}", "s": "{{session_id}}"}},
+        "`session` and a saved `session_id` exclude each other",
+    ),
+    "pasted": ({"body": '{"m": {{message}}}'}, "`body` is a text that should be JSON and is none"),
+    "form": (
+        {"headers": {"Content-Type": "application/x-www-form-urlencoded"}, "body": ["{{message}}"]},
+        "`body` is a form (application/x-www-form-urlencoded) and must be keys and values, not a list",
+    ),
+    "params": (
+        {"params": {"q": {"a": "{{message}}"}}},
+        "'q' holds a dict, expected a text, a number or a list",
+    ),
+    "returned": ({"tool_visibility": "returned"}, "name where its answers tell of them (`tool_calls`)"),
+    "step key": ({"setup": {"endpoint": "/x", "saves": {}}}, "unknown key `saves`; did you mean `save`?"),
+    "per": (
+        {"setup": {"endpoint": "/x", "per": "turn"}},
+        "found 'turn'; input should be 'conversation' or 'run'",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong(name: str, tmp_path: Path) -> None:
+    """The message names the file and the key, what is wrong there, and what may have been meant."""
+    agent, message = WRONG[name]
+    with pytest.raises(ConfigError) as raised:
+        load(written(tmp_path, agent), {})
+    assert message in str(raised.value)
+    assert str(raised.value).startswith(str(tmp_path))
+
+
+def test_either_spelling_and_one_step_without_a_list(tmp_path: Path) -> None:
+    """Keys may be camelCase at any depth; a single request of setup needs no list."""
+    agent = {
+        "toolCalls": "calls",
+        "poll": {"endpoint": "/j", "until": "x", "everyMs": 5},
+        "setup": LOGIN,
+        "headers": {"Authorization": "Bearer {{token}}"},
+        "method": "put",
+    }
+    config = load(written(tmp_path, agent), {}).config.agent
+    assert isinstance(config, HttpTemplateAgent)
+    assert config.poll is not None
+    assert (config.poll.every_ms, config.poll.method, config.method) == (5, "GET", "PUT")
+    assert (config.setup[0].method, config.saved_names) == ("POST", ("token",))
+
+
+def test_how_its_calls_are_seen(tmp_path: Path) -> None:
+    """They are reported where `tool_calls` says where, and else unseen, with the key that would help."""
+    unseen, reported = ({}, {"tool_calls": "calls"})
+    assert sight_of(load(written(tmp_path, unseen), {}).config.agent) is Sight.UNSEEN
+    assert "`tool_calls`" in load(written(tmp_path, unseen), {}).config.agent.ways_to_see[0]
+    assert sight_of(load(written(tmp_path, reported), {}).config.agent) is Sight.REPORTED
+
+
+def test_whether_a_state_reaches_it(tmp_path: Path) -> None:
+    """It does where a request has a part of it; otherwise the way to have it so is told."""
+    with_state = {"body": {"m": "{{message}}", "user": "{{state.user}}"}}
+    assert load(written(tmp_path, with_state), {}).config.agent.state_refusal is None
+    assert "write {{state.KEY}}" in str(load(written(tmp_path, {}), {}).config.agent.state_refusal)
+
+
+def test_what_is_secret(tmp_path: Path) -> None:
+    """Passwords in any request are hidden; placeholders are none."""
+    agent = {
+        "setup": {**LOGIN, "body": {"user": "me", "password": "hunter22"}, "params": {"api_key": "key-1234"}},
+        "headers": {"Authorization": "Bearer {{token}}", "X-Api-Key": "other-1234"},
+        "body": {"m": "{{message}}", "auth": {"token": "deep-1234"}},
+    }
+    redact = load(written(tmp_path, agent), {}).redact
+    assert redact("hunter22 key-1234 other-1234 deep-1234") == " ".join(["[redacted]"] * 4)
+    assert redact("send {{token}} as Bearer") == "send {{token}} as Bearer"
+
+
+def test_an_override_of_compare() -> None:
+    """`body` is merged, the rest replaced, as with the other types."""
+    agent = {
+        "type": "http",
+        "endpoint": "http://h/",
+        "body": {"m": "{{message}}", "model": "a"},
+        "reply": "x",
+    }
+    config = Config.model_validate({"agent": agent, "compare": [{"name": "b", "body": {"model": "b"}}]})
+    (other,) = config.compare
+    assert isinstance(other, HttpTemplateAgent)
+    assert (other.body, other.reply) == ({"m": "{{message}}", "model": "b"}, "x")
