@@ -12,6 +12,7 @@ import pytest
 from aiohttp import web
 from http_agents import Handler, calls, held, opened, replies, served, settings, stream, talked
 
+from agentest.config.config import Config
 from agentest.transcript import Blame, Conversation
 
 BODY: dict[str, Any] = {"body": {"message": "{{message}}"}}
@@ -316,6 +317,44 @@ def test_a_busy_agent_is_asked_again() -> None:
 
     (turn,) = talked({"POST /chat": busy}, {**BODY, "reply": "reply"}, "Hi").turns
     assert (turn.retries, turn.agent_message) == (1, "A")
+
+
+def test_calls_that_nobody_looks_at() -> None:
+    """Where answers seem to tell of calls, a note says which key would have them seen."""
+    notes: list[str] = []
+    talked({"POST /chat": answering({"reply": "A", "toolCalls": [PAY]})}, BODY, "Hi", notes=notes)
+    assert any("seem to tell of tool calls at `toolCalls`" in note for note in notes)
+
+
+async def in_process(scope: Any, receive: Any, send: Any) -> None:
+    """An ASGI application that streams what it was asked by."""
+    if scope["type"] == "lifespan":
+        await receive()
+        return
+    asked = json.loads((await receive())["body"])
+    cookie = dict(scope["headers"]).get(b"cookie", b"none").decode()
+    headers = [(b"content-type", b"text/event-stream"), (b"set-cookie", b"sid=1")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    for piece in (scope["path"], asked["m"], cookie):
+        await send({"type": "http.response.body", "body": f"data: {piece} \n\n".encode(), "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
+
+
+def test_an_application_in_this_process() -> None:
+    """Of an `app`, the endpoint is the path alone; cookies and streams are as over HTTP."""
+
+    async def run() -> Conversation:
+        agent = {
+            "type": "http",
+            "app": in_process,
+            "endpoint": "/chat",
+            "body": {"m": "{{message}}"},
+            "delta": "@",
+        }
+        async with opened(Config.model_validate({"agent": agent}).agent) as client:
+            return await held(client, "Hi", "again")
+
+    assert replies(anyio.run(run)) == ["/chat Hi none ", "/chat again sid=1 "]
 
 
 # Jobs.

@@ -20,6 +20,16 @@ _HOW = (
     "write `tool_calls` so that it gives name, args and result, like "
     "tools[].{name: tool, args: input, result: output}"
 )
+_USUAL_KEYS = (
+    "tool_calls",
+    "toolCalls",
+    "tools",
+    "calls",
+    "steps",
+    "function_calls",
+    "functionCalls",
+    "actions",
+)
 _MISSING = object()
 _UNIQUE_CHARS = 8
 
@@ -88,6 +98,19 @@ def fresh(calls: Sequence[ToldCall], before: Sequence[ToldCall]) -> tuple[ToldCa
         for new, old in zip(begins, before, strict=True)
     )
     return tuple(calls[len(before) :] if before and echoed else calls)
+
+
+def untold(answer: Any) -> str | None:
+    """The key of an answer that seems to tell of tool calls, where no path says so."""
+    if not isinstance(answer, Mapping):
+        return None
+    found = (name for name in _USUAL_KEYS if _looks_like_calls(answer.get(name)))
+    return next(found, None)
+
+
+def _looks_like_calls(value: Any) -> bool:
+    first = value[0] if isinstance(value, list) and value else None
+    return isinstance(first, Mapping) and any(name in first for name in (*_NAMES, "function"))
 
 
 def as_tool_calls(calls: Sequence[ToldCall], turn_index: int) -> tuple[ToolCall, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agentest.agents.http.calls import ToldCall, as_tool_calls, fresh
+from agentest.agents.http.calls import ToldCall, as_tool_calls, fresh, untold
 from agentest.agents.http.cookies import CookieJar
 from agentest.agents.http.exchange import Unauthorized, exchanged
 from agentest.agents.http.gathering import SESSION, Gathering
@@ -69,6 +69,7 @@ class HttpConversation:
         except AgentError as error:
             raise NoReply(str(error), turn.retries, self._observed(turn)) from None
         self._note_guess(gathering)
+        self._note_untold_calls(gathering)
         observed = self._observed(turn)
         self._told = (*self._told, *fresh(turn.calls, self._told))
         return AgentReply(
@@ -168,6 +169,14 @@ class HttpConversation:
         if gathering.guessed and not gathering.guessed.is_all:
             path = gathering.guessed.text
             self._plan.note(f"no `reply` says where its reply stands: it was found at `{path}`")
+
+    def _note_untold_calls(self, gathering: Gathering) -> None:
+        key = None if self._plan.paths.tool_calls else untold(gathering.answer)
+        if key:
+            self._plan.note(
+                f"its answers seem to tell of tool calls at `{key}`, and nobody looks there: say by "
+                "`tool_calls`, a JMESPath to {name, args, result}, where they stand"
+            )
 
     # Before the first turn, and after the last.
 

@@ -9,7 +9,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from agentest.config.agents.base import PLACEHOLDERS, WAYS_OF_STATE
-from agentest.config.agents.http import HttpAgent
+from agentest.config.agents.http import IN_PROCESS, HttpAgent
 from agentest.config.agents.http_requests import (
     Poll,
     Request,
@@ -92,9 +92,11 @@ class HttpTemplateAgent(HttpAgent):
     @field_validator("endpoint")
     @classmethod
     def _http_url(cls, value: str, info: ValidationInfo) -> str:
-        if value or info.data.get("app") is not None:
-            return value and check_endpoint(value)
-        raise PydanticCustomError("missing", "Field required")
+        in_process = info.data.get("app") is not None
+        if not value and not in_process:
+            raise PydanticCustomError("missing", "Field required")
+        whole = f"{IN_PROCESS}{value}" if in_process and value.startswith("/") else value
+        return whole and check_endpoint(whole)
 
     @field_validator("method")
     @classmethod
