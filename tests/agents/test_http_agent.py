@@ -541,6 +541,23 @@ def test_requests_at_the_end() -> None:
     assert any("teardown[0]: DELETE" in note and "answered 500: busy" in note for note in notes)
 
 
+def test_notes_are_few() -> None:
+    """Of many conversations in which the same goes wrong, one is told, and how many more there were."""
+
+    async def run(notes: list[str]) -> None:
+        agent = {**BODY, "teardown": {"endpoint": "/end"}}
+        routes = {"POST /chat": answering({"reply": "A"})}
+        async with served(routes) as url, opened(settings(url, agent), notes=notes) as client:
+            await asyncio.gather(*(held(client, "Hi", number=n) for n in range(5)))
+
+    notes: list[str] = []
+    anyio.run(run, notes)
+    guess, teardown, more = notes
+    assert "found at `reply`" in guess
+    assert "teardown[0]: POST" in teardown
+    assert more == "agent 'agent': `teardown` went wrong 4 times more"
+
+
 def test_a_session_that_changes() -> None:
     """The newest id is sent, and a note says that the server may have lost the session."""
     asked: list[Any] = []

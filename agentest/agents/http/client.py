@@ -18,6 +18,7 @@ from contextlib import asynccontextmanager
 
 from agentest.agents.http.conversation import HttpConversation
 from agentest.agents.http.cookies import CookieJar
+from agentest.agents.http.login import LoggedIn
 from agentest.agents.http.plan import Plan, plan_of
 from agentest.agents.port import Agent, AgentReply, Resources, TurnContext
 from agentest.config.agents.http_template import HttpTemplateAgent
@@ -55,8 +56,11 @@ class HttpClient:
     async def close(self) -> None:
         """Make the requests `per: run` of `teardown`, if there was a conversation."""
         login = self._plan.steps.login.last
-        if login is None:
-            return
+        if login is not None:
+            await self._end(login)
+        self._plan.note_how_many()
+
+    async def _end(self, login: LoggedIn) -> None:
         jar = CookieJar(login.cookies)
         sender, saved = self._plan.open_sender(jar, for_setup=True), dict(login.saved)
         await self._plan.tear_down(self._plan.steps.run_teardown, lambda step: step.take(sender, jar, saved))

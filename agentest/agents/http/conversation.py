@@ -161,21 +161,23 @@ class HttpConversation:
         before = self._saved.get(SESSION)
         if self._plan.config.session and before is not None and kept.get(SESSION, before) != before:
             self._plan.note(
+                "session",
                 "its answers change the id of the session (`session`), and the newest is sent; unless it "
-                "gives each answer an id of its own, it has lost the session"
+                "gives each answer an id of its own, it has lost the session",
             )
 
     def _note_guess(self, gathering: Gathering) -> None:
         if gathering.guessed and not gathering.guessed.is_all:
             path = gathering.guessed.text
-            self._plan.note(f"no `reply` says where its reply stands: it was found at `{path}`")
+            self._plan.note(path, f"no `reply` says where its reply stands: it was found at `{path}`")
 
     def _note_untold_calls(self, gathering: Gathering) -> None:
         key = None if self._plan.paths.tool_calls else untold(gathering.answer)
         if key:
             self._plan.note(
+                "calls",
                 f"its answers seem to tell of tool calls at `{key}`, and nobody looks there: say by "
-                "`tool_calls`, a JMESPath to {name, args, result}, where they stand"
+                "`tool_calls`, a JMESPath to {name, args, result}, where they stand",
             )
 
     # Before the first turn, and after the last.

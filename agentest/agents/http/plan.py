@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import anyio
 
@@ -22,6 +23,7 @@ from agentest.errors import AgentestError
 
 _LONGEST_END_S = 10.0
 """How long the requests of a `teardown` may take together."""
+_TEARDOWN = "teardown"
 _PLACE = "is `endpoint` right?"
 
 
@@ -55,14 +57,25 @@ class Plan:
     turn: RequestTemplate
     job: Job | None
     steps: Steps
+    noted: Counter[str] = field(default_factory=Counter)
+    """Kind → how often there was something to note."""
 
     def open_sender(self, jar: CookieJar, *, for_setup: bool = False) -> HttpSender:
         """A sender with the cookies of a jar."""
         return _open_sender(self.config, self.resources, jar, for_setup=for_setup)
 
-    def note(self, text: str) -> None:
-        """Tell the user at the end."""
-        self.resources.on_note(f"agent {self.config.name!r}: {text}")
+    def note(self, kind: str, text: str) -> None:
+        """Tell the user at the end; of each kind once."""
+        self.noted[kind] += 1
+        if self.noted[kind] == 1:
+            self.resources.on_note(f"agent {self.config.name!r}: {text}")
+
+    def note_how_many(self) -> None:
+        """Tell how often `teardown` went wrong beside the time that was told."""
+        more = self.noted[_TEARDOWN] - 1
+        if more > 0:
+            name = self.config.name
+            self.resources.on_note(f"agent {name!r}: `teardown` went wrong {more} times more")
 
     async def tear_down(
         self, steps: Sequence[SetUpStep], take: Callable[[SetUpStep], Awaitable[object]]
@@ -76,9 +89,9 @@ class Plan:
                 try:
                     await take(step)
                 except AgentestError as error:
-                    self.note(str(error))
+                    self.note(_TEARDOWN, str(error))
         if scope.cancelled_caught:
-            self.note(f"`teardown` was given up after {longest:g} s")
+            self.note(_TEARDOWN, f"`teardown` was given up after {longest:g} s")
 
 
 def plan_of(config: HttpTemplateAgent, resources: Resources) -> Plan:

@@ -66,7 +66,7 @@ class HttpTemplateAgent(HttpAgent):
 
     @property
     def state_refusal(self) -> str | None:
-        if any(name.startswith("state.") for name in self._names):
+        if any(name.partition(".")[0] == "state" for name in self._names):
             return None
         return f"write {{{{state.KEY}}}} into the `body` of the agent's configuration, {WAYS_OF_STATE}"
 
