@@ -11,8 +11,6 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentest.agents.probing import USER_AGENT
-
 Connection = asyncio.StreamWriter
 Answer = bytes | Callable[[Connection], Awaitable[None]]
 
@@ -38,20 +36,13 @@ class Wire:
 
 @asynccontextmanager
 async def wire(*answers: Answer, host: str = "127.0.0.1") -> AsyncIterator[Wire]:
-    """Answers the first request with the first answer and so on, the last one for ever; then hangs up.
-
-    Requests that only look what this server speaks are no part of it: they find nothing.
-    """
+    """Answers the first request with the first answer and so on, the last one for ever; then hangs up."""
     opened, open_now = Wire(), set[Connection]()
 
     async def serve(reader: asyncio.StreamReader, writer: Connection) -> None:
         open_now.add(writer)
         with suppress(ConnectionError, asyncio.IncompleteReadError):
-            request = await _request(reader)
-            if request.headers.get("user-agent") == USER_AGENT:
-                writer.write(http(status="404 Not Found"))
-                return writer.close()
-            opened.requests.append(request)
+            opened.requests.append(await _request(reader))
             answer = answers[min(len(opened.requests), len(answers)) - 1]
             if isinstance(answer, bytes):
                 writer.write(answer)

@@ -1,0 +1,506 @@
+"""Backends of the Vercel AI SDK: three kinds of stream, parts sent back as they came, tools and approvals."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from dirty_equals import IsStr
+from pydantic import TypeAdapter, ValidationError
+from talking import Held, as_events, as_json, held, looked
+from wire import Answer, http
+
+from agentest import scenario
+from agentest.agents.ai_sdk.parts import AssistantMessage
+from agentest.agents.ai_sdk.probe import probe
+from agentest.agents.ai_sdk.written import user_message, version_4
+from agentest.config.agent_types import AgentConfig
+from agentest.messages import Attachment, UserText
+from agentest.testing import run_scenarios
+
+CHAT = {"type": "ai_sdk"}
+Chunk = dict[str, Any]
+FINISH, DONE = {"type": "finish", "finishReason": "stop"}, "[DONE]"
+
+
+def start(id: str = "m-1") -> list[Chunk]:
+    return [{"type": "start", "messageId": id}, {"type": "start-step"}]
+
+
+def text(said: str, id: str = "t") -> list[Chunk]:
+    deltas = [{"type": "text-delta", "id": id, "delta": piece} for piece in said.partition(" ") if piece]
+    return [{"type": "text-start", "id": id}, *deltas, {"type": "text-end", "id": id}]
+
+
+def call(name: str, id: str, **given: Any) -> Chunk:
+    return {"type": "tool-input-available", "toolCallId": id, "toolName": name, "input": given}
+
+
+def output(id: str, value: Any) -> Chunk:
+    return {"type": "tool-output-available", "toolCallId": id, "output": value}
+
+
+def ui(*chunks: Any) -> bytes:
+    flat = [one for chunk in chunks for one in (chunk if isinstance(chunk, list) else [chunk])]
+    return as_events(*flat, names=False)
+
+
+def said(*chunks: Any) -> bytes:
+    return ui(start(), *chunks, FINISH, DONE)
+
+
+def lines(*parts: tuple[str, Any]) -> bytes:
+    body = "".join(f"{code}:{json.dumps(value)}\n" for code, value in parts)
+    return http(body.encode(), headers=("content-type: text/plain", "x-vercel-ai-data-stream: v1"))
+
+
+def talk(*answers: Answer, says: tuple[Any, ...] = ("Hi",), tools: Any = None, **config: Any) -> Held:
+    return held({**CHAT, **config}, says, *answers, tools=tools)
+
+
+HELLO = said(text("Hello there."))
+
+
+def test_a_conversation() -> None:
+    """Every request has all messages, those of the agent with their parts as they came, in order."""
+    usage = {"inputTokens": 10, "outputTokens": 5, "cachedInputTokens": 3}
+    told = talk(
+        ui(
+            start("a-1"),
+            text("Let me see."),
+            {"type": "tool-input-start", "toolCallId": "c1", "toolName": "stock"},
+            {"type": "tool-input-delta", "toolCallId": "c1", "inputTextDelta": '{"item"'},
+            {**call("stock", "c1", item="lamp"), "providerMetadata": {"x": {"sig": 1}}},
+            output("c1", {"left": 3}),
+            {"type": "start-step"},
+            {"type": "source-url", "sourceId": "s", "url": "http://h"},
+            {"type": "data-weather", "id": "w", "data": 1},
+            {"type": "data-weather", "id": "w", "data": 2},
+            {"type": "data-note", "transient": True, "data": 3},
+            text("Three."),
+            text("No more.", "t2"),
+            {"type": "finish", "messageMetadata": {"totalUsage": usage, "n": 1}},
+            DONE,
+        ),
+        HELLO,
+        says=("Lamps?", "Bye"),
+        body={"user": "{{session_id}}"},
+    )
+    assert told.replies == ["Three.\n\nNo more.", "Hello there."]
+    assert told.calls == [("stock", {"item": "lamp"}, {"left": 3}, "agent")]
+    turn = told.conversation.turns[0]
+    assert ([r.text for r in turn.remarks], turn.model_calls) == (["Let me see."], 2)
+    assert (turn.usage.prompt_tokens, turn.usage.completion_tokens, turn.usage.cached_tokens) == (10, 5, 3)
+    assert turn.first_token_ms is not None
+    first, second = (request.body for request in told.requests)
+    question = {"id": IsStr(), "role": "user", "parts": [{"type": "text", "text": "Lamps?"}]}
+    assert first == {
+        "user": "session-1",
+        "id": "session-1",
+        "trigger": "submit-message",
+        "messages": [question],
+    }
+    reply = second["messages"][1]
+    assert second["messages"][0] == first["messages"][0]
+    assert (reply["id"], reply["role"], reply["metadata"]) == (
+        "a-1",
+        "assistant",
+        {"totalUsage": usage, "n": 1},
+    )
+    assert reply["parts"] == [
+        {"type": "step-start"},
+        {"type": "text", "text": "Let me see.", "state": "done"},
+        {
+            "type": "tool-stock",
+            "toolCallId": "c1",
+            "state": "output-available",
+            "input": {"item": "lamp"},
+            "output": {"left": 3},
+            "callProviderMetadata": {"x": {"sig": 1}},
+        },
+        {"type": "step-start"},
+        {"type": "source-url", "sourceId": "s", "url": "http://h"},
+        {"type": "data-weather", "id": "w", "data": 2},
+        {"type": "text", "text": "Three.", "state": "done"},
+        {"type": "text", "text": "No more.", "state": "done"},
+    ]
+
+
+def boom(item: str) -> Any:
+    raise RuntimeError("sold out")
+
+
+def test_client_side_tools() -> None:
+    """Calls without an output are answered by mocks: the same message goes back filled, and goes on."""
+    dynamic = {**call("reserve", "c2", item="lamp"), "dynamic": True}
+    told = talk(
+        ui(start("a-1"), text("Wait."), call("stock", "c1", item="lamp"), dynamic, FINISH, DONE),
+        ui({"type": "start"}, {"type": "start-step"}, text("Done."), FINISH, DONE),
+        HELLO,
+        says=("Hi", "More"),
+        tools={"stock": {"left": 3}, "reserve": boom},
+    )
+    assert told.replies == ["Done.", "Hello there."]
+    assert [c[::3] for c in told.calls] == [("stock", "caller"), ("reserve", "caller")]
+    assert [r.text for r in told.conversation.turns[0].remarks] == ["Wait."]
+    _, resent, third = (request.body for request in told.requests)
+    assert (resent["messageId"], resent["trigger"], len(resent["messages"])) == ("a-1", "submit-message", 2)
+    assert "messageId" not in third
+    tools = [part for part in third["messages"][1]["parts"] if "toolCallId" in part]
+    assert tools == [
+        {
+            "type": "tool-stock",
+            "toolCallId": "c1",
+            "state": "output-available",
+            "input": {"item": "lamp"},
+            "output": {"left": 3},
+        },
+        {
+            "type": "dynamic-tool",
+            "toolName": "reserve",
+            "toolCallId": "c2",
+            "state": "output-error",
+            "input": {"item": "lamp"},
+            "errorText": "sold out",
+        },
+    ]
+    assert [part["type"] for part in third["messages"][1]["parts"]][-2:] == ["step-start", "text"]
+
+
+def test_what_became_of_calls() -> None:
+    """Failed, refused and cut calls of the agent are in the record, each once, with what was wrong."""
+    again = {"type": "tool-output-error", "toolCallId": "c1", "errorText": "no such"}
+    told = talk(
+        said(
+            call("stock", "c1"),
+            again,
+            {**call("stock", "c2"), "type": "tool-input-error", "errorText": "bad input"},
+            call("web", "c3") | {"providerExecuted": True},
+            {"type": "tool-input-start", "toolCallId": "c4", "toolName": "pay"},
+            {"type": "tool-input-delta", "toolCallId": "c4", "inputTextDelta": "{5"},
+            call("slow", "c5"),
+            output("c5", 1) | {"preliminary": True},
+            output("c5", 2),
+            text("So."),
+        ),
+        said(call("stock", "c1"), output("c1", 7), text("Now.")),
+        says=("Hi", "Again"),
+    )
+    found = [(c.name, c.result, c.error, c.invalid_arguments) for c in told.conversation.tool_calls]
+    assert found == [
+        ("stock", None, "no such", None),
+        ("stock", None, "bad input", None),
+        ("web", None, None, None),
+        ("pay", None, None, "its input was cut"),
+        ("slow", 2, None, None),
+        ("stock", 7, None, None),
+    ]
+    assert told.replies == ["So.", "Now."]
+
+
+APPROVAL = [
+    call("order", "c1", n=1),
+    {"type": "tool-approval-request", "approvalId": "p1", "toolCallId": "c1"},
+]
+DENIED = {"type": "tool-output-denied", "toolCallId": "c1"}
+
+
+@pytest.mark.parametrize(
+    ("approvals", "words", "decision"),
+    [
+        ("approve", None, {"id": "p1", "approved": True}),
+        ("deny", None, {"id": "p1", "approved": False, "reason": "The user refused."}),
+        ("ask", "Yes, please", {"id": "p1", "approved": True}),
+        ("ask", "Too dear", {"id": "p1", "approved": False, "reason": "Too dear"}),
+    ],
+)
+def test_approvals(approvals: str, words: str | None, decision: Chunk) -> None:
+    """They are decided at once or by the user's next message; the call belongs to the turn of that."""
+    end = output("c1", {"ordered": 1}) if decision["approved"] else DENIED
+    told = talk(
+        ui(start("a-1"), APPROVAL, FINISH, DONE),
+        said(end, text("Done.")),
+        says=("Hi", words) if words else ("Hi",),
+        approvals=approvals,
+    )
+    question = 'The agent asks for approval to call order with {"n": 1}.'
+    assert told.replies == ([question, "Done."] if words else ["Done."])
+    sent = told.requests[1].body
+    assert (sent["messageId"], [m["role"] for m in sent["messages"]]) == ("a-1", ["user", "assistant"])
+    assert sent["messages"][1]["parts"][1] == {
+        "type": "tool-order",
+        "toolCallId": "c1",
+        "state": "approval-responded",
+        "input": {"n": 1},
+        "approval": decision,
+    }
+    (made,) = told.conversation.tool_calls
+    assert (made.turn_index, made.error) == (
+        len(told.replies) - 1,
+        None if decision["approved"] else "the call was denied",
+    )
+
+
+def test_an_approval_beside_a_call_for_us() -> None:
+    """The mock answers first, then the user is asked, and one request brings both answers."""
+    told = talk(
+        ui(start("a-1"), call("stock", "c0"), APPROVAL, FINISH, DONE),
+        said(output("c1", {}), text("Done.")),
+        says=("Hi", "ok"),
+        tools={"stock": 3},
+    )
+    assert (told.replies[1], len(told.requests)) == ("Done.", 2)
+    states = [p["state"] for p in told.requests[1].body["messages"][1]["parts"] if "toolCallId" in p]
+    assert states == ["output-available", "approval-responded"]
+
+
+def test_a_tool_that_mocks_cannot_reach() -> None:
+    """A mock of a tool that the agent runs itself is no quiet matter: the real tool ran."""
+    told = talk(said(call("stock", "c1"), output("c1", 3), text("Three.")), tools={"stock": 9})
+    assert told.problem.startswith("internal: agent 'agent' ran its tool 'stock' itself")
+    assert "Leave this mock out" in told.problem
+
+
+CALL_4 = ("9", {"toolCallId": "c1", "toolName": "stock", "args": {"item": "lamp"}})
+END_4 = ("d", {"finishReason": "stop", "usage": {"promptTokens": 10, "completionTokens": 5}})
+
+
+def test_version_4() -> None:
+    """Data streams are lines; from then on messages have the form of AI SDK 4, with tools as invocations."""
+    told = talk(
+        lines(
+            ("f", {"messageId": "a-1"}), ("0", "Let me see."), CALL_4, ("d", {"finishReason": "tool-calls"})
+        ),
+        lines(("g", "Hm"), ("2", [1]), ("0", "Thr"), ("0", "ee."), ("z", 1), ("e", {}), END_4),
+        lines(("b", {"toolCallId": "c2", "toolName": "web"}), ("3", "An error occurred.")),
+        says=("Lamps?", "Fail"),
+        tools={"stock": {"left": 3}},
+    )
+    assert told.replies == ["Three."]
+    assert told.conversation.turns[0].usage.prompt_tokens == 10
+    assert told.notes == ["agent 'agent': 1 line of unknown type 'z' was ignored"]
+    assert "reports an error: An error occurred. (the AI SDK's servers tell the cause where" in told.problem
+    assert told.conversation.tool_calls[-1].name == "web"
+    result = {
+        "state": "result",
+        "toolCallId": "c1",
+        "toolName": "stock",
+        "args": {"item": "lamp"},
+        "result": {"left": 3},
+    }
+    user, reply = told.requests[1].body["messages"]
+    assert (user["content"], user["parts"]) == ("Lamps?", [{"type": "text", "text": "Lamps?"}])
+    assert reply["toolInvocations"] == [result]
+    assert reply["parts"] == [
+        {"type": "step-start"},
+        {"type": "text", "text": "Let me see."},
+        {"type": "tool-invocation", "toolInvocation": result},
+    ]
+    assert "content" in talk(lines(("0", "Hi."), END_4), version=4).requests[0].body["messages"][0]
+
+
+def test_text_streams() -> None:
+    """All of a text stream is the reply; that it tells of no calls is said, unless the settings say so."""
+    plain = http("Grüße, Jo".encode(), headers=("content-type: text/plain; charset=utf-8",))
+    told = talk(plain, plain, says=("Hi", "Hi"))
+    assert told.replies == ["Grüße, Jo"] * 2
+    (note,) = told.notes
+    assert "set tool_visibility: unseen" in note
+    assert talk(plain, tool_visibility="unseen").notes == []
+    empty = talk(http(b"", headers=("content-type: text/plain",)))
+    assert "the agent's text stream is empty" in empty.problem
+
+
+ERROR = {"type": "error", "errorText": "on fire"}
+PAGE = http(b"<html>Sign in</html>", headers=("content-type: text/html",))
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        (ui(start(), ERROR, DONE), "agent: the agent's stream reports an error: on fire"),
+        (ui(start(), ERROR, FINISH, DONE), "agent: the agent's stream reports an error: on fire"),
+        (ui(start(), {"type": "abort", "reason": "bye"}), "agent: the agent aborted its reply: bye"),
+        (ui({"type": "finish", "finishReason": "error"}, DONE), "finishReason is `error`"),
+        (ui(start(), text("Hello")), "the agent's stream was cut: it ended without `finish` and `[DONE]`"),
+        (ui(), "ended without `finish`"),
+        (lines(("0", "Hel")), "ended without its `d:` line (finish message)"),
+        (lines(("0", {"a": 1}), END_4), "the `delta` of a text of the agent is not a text"),
+        (
+            http(b"0:Hello\n", headers=("content-type: text/plain", "x-vercel-ai-data-stream: v1")),
+            "a line of the agent's data stream is not JSON: 'Hello'",
+        ),
+        (ui("{", DONE), "an event of the agent's stream is not JSON"),
+        (ui("[1]", DONE), "an event of the agent's stream is not a JSON object: [1]"),
+        (ui({"kind": "x"}, DONE), "an event of the agent's stream has no `type`"),
+        (said({"type": "tool-input-available", "toolName": "x"}), "has no `toolCallId`"),
+        (said({"type": "tool-input-available", "toolCallId": "x"}), "has no `toolName`"),
+        (said(output("c9", 1)), "belongs to no call: none has the toolCallId 'c9'"),
+        (said(), "agent: the agent's reply is empty"),
+        (as_json({"error": "no key"}), "agent: the agent answered with an error: no key"),
+        (as_json({"reply": "Hi"}), "no stream of the AI SDK (expected server-sent events, a data stream"),
+        (PAGE, "a web page, no JSON (is the path right? such backends are usually at /api/chat)"),
+        (http(b"Not found", "404 Not Found"), "answered 404 (is the path right?"),
+    ],
+    ids=[
+        "error",
+        "error-and-finish",
+        "abort",
+        "finish-error",
+        "cut",
+        "nothing",
+        "cut-4",
+        "odd-text",
+        "no-json-4",
+        "no-json",
+        "list",
+        "no-type",
+        "no-id",
+        "no-name",
+        "no-call",
+        "empty",
+        "json-error",
+        "json",
+        "page",
+        "404",
+    ],
+)
+def test_what_goes_wrong(answer: bytes, problem: str) -> None:
+    """Each error says what was found, and what was expected or would help."""
+    told = talk(answer)
+    assert problem in told.problem
+    assert told.conversation.turns == ()
+
+
+def test_streams_that_end_as_some_do() -> None:
+    """Either end will do, texts may be interleaved and lack their start, unknown events are counted."""
+    assert talk(ui(text("Hello."), DONE)).replies == ["Hello."]
+    assert talk(ui(text("Hello."), FINISH)).replies == ["Hello."]
+    one, two = text("One two", "a"), text("Three four", "b")
+    mixed = [chunk for pair in zip(one[1:], two[1:], strict=True) for chunk in pair]
+    told = talk(said(*mixed, {"type": "sing"}, {"type": "sing"}, {"type": "ping"}))
+    assert told.replies == ["One two\n\nThree four"]
+    assert told.notes == ["agent 'agent': 2 events of unknown type 'sing' were ignored"]
+
+
+def test_calls_before_an_error_stay() -> None:
+    """What the agent had done before it failed is in the record."""
+    told = talk(ui(start(), call("stock", "c1"), output("c1", 3), ERROR))
+    assert told.calls == [("stock", {}, 3, "agent")]
+
+
+def test_parts_of_rare_kinds() -> None:
+    """A step can be taken back, a server can decide approvals itself, and metadata is merged."""
+    message = AssistantMessage(lambda *_: None)
+    for chunk in (
+        {"type": "start", "messageId": "m", "messageMetadata": {"a": 1}},
+        {"type": "start-step"},
+        *text("Wrong."),
+        {"type": "reset-step"},
+        {"type": "message-metadata", "messageMetadata": {"b": 2}},
+        *APPROVAL,
+        {"type": "tool-approval-response", "approvalId": "p1", "approved": True},
+    ):
+        message.add(chunk)
+    assert message.wire()["metadata"] == {"a": 1, "b": 2}
+    step, order = message.parts
+    assert (step["type"], order["state"]) == ("step-start", "approval-responded")
+    assert order["approval"] == {"id": "p1", "approved": True}
+
+
+def test_files_of_a_message() -> None:
+    """They go as file parts with their bytes in the address; version 4 has attachments."""
+    files = (
+        Attachment(mime_type="image/png", base64="AA==", name="a.png"),
+        Attachment(mime_type="application/pdf", uri="https://h/b.pdf"),
+    )
+    sent = user_message(UserText("Look", files))
+    assert sent["parts"][1:] == [
+        {"type": "file", "mediaType": "image/png", "filename": "a.png", "url": "data:image/png;base64,AA=="},
+        {"type": "file", "mediaType": "application/pdf", "url": "https://h/b.pdf"},
+    ]
+    (old,) = version_4([sent])
+    assert old["experimental_attachments"][0] == {
+        "contentType": "image/png",
+        "url": "data:image/png;base64,AA==",
+        "name": "a.png",
+    }
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"body": {"messages": []}}, "`messages` is written by Agentest"),
+        ({"version": 3}, "4"),
+        ({"approvals": "always"}, "approve"),
+        ({"headers": {"x": "{{sesion_id}}"}}, "did you mean `session_id`"),
+    ],
+    ids=["body", "version", "approvals", "placeholder"],
+)
+def test_settings_that_are_wrong(wrong: dict[str, Any], message: str) -> None:
+    """They are refused with what is expected."""
+    with pytest.raises(ValidationError, match=message):
+        TypeAdapter(AgentConfig).validate_python({**CHAT, "endpoint": "http://h", **wrong})
+
+
+def test_the_state_of_a_session() -> None:
+    """It reaches the agent where `body` or `headers` place it; else the way to do so is said."""
+    plain, placed = (
+        TypeAdapter[Any](AgentConfig).validate_python({**CHAT, "endpoint": "http://h", "body": body})
+        for body in ({}, {"user": "{{state.user}}"})
+    )
+    assert plain.state_refusal.startswith(
+        "place it in the agent's `body` or `headers`, like {{state.user_id}}"
+    )
+    assert placed.state_refusal is None
+
+
+def test_probing() -> None:
+    """Streams say by a header what they are; pydantic-ai wants a trigger."""
+    header = http(b"", headers=("x-vercel-ai-ui-message-stream: v1", "content-type: text/event-stream"))
+    refusal = http(b'[{"msg": "discriminator \'trigger\'"}]', "422 Unprocessable")
+    assert looked(probe, "/chat", header) == {"type": "ai_sdk", "endpoint": "/chat"}
+    assert looked(probe, "/chat", refusal) == {"type": "ai_sdk", "endpoint": "/chat"}
+    assert looked(probe, "/chat", as_json({})) is None
+
+
+async def parrot(scope: Any, receive: Any, send: Any) -> None:
+    """A backend in this process with a tool for the client: it says what that answered, and how often."""
+    if scope["type"] != "http":
+        return
+    body = json.loads((await receive())["body"])
+    last = body["messages"][-1]
+    answers = [
+        p["output"] for m in body["messages"] for p in m["parts"] if p.get("state") == "output-available"
+    ]
+    if last["role"] == "user":
+        chunks = [call("note", f"c{len(answers)}", chat=body["id"], said=last["parts"][0]["text"])]
+    else:
+        chunks = text(f"{body['id']} {answers}")
+    head = [(b"content-type", b"text/event-stream")]
+    await send({"type": "http.response.start", "status": 200, "headers": head})
+    sent = [*start(f"m-{len(body['messages'])}"), *chunks, FINISH]
+    stream = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in sent)
+    await send({"type": "http.response.body", "body": f"{stream}data: [DONE]\n\n".encode()})
+
+
+def test_fifty_conversations_at_once() -> None:
+    """Each has a chat of its own, and no call, part or answer of another's."""
+    made = scenario(
+        "s",
+        turns=["one", "two"],
+        tools={"note": lambda args, ctx: f"{ctx.conversation_id} {args['said']}"},
+        conversations_per_scenario=50,
+    )
+    result = run_scenarios([made], agent={**CHAT, "app": parrot}, concurrency=50)
+    held = [c.conversation for c in result.scenarios[0].conversations]
+    chats = {one.session_id for one in held}
+    assert len(chats) == 50
+    for one in held:
+        first, second = (f"{one.conversation_id} {word}" for word in ("one", "two"))
+        assert [turn.agent_message for turn in one.turns] == [
+            f"{one.session_id} {[first]}",
+            f"{one.session_id} {[first, second]}",
+        ]
+        assert [c.args["chat"] for c in one.tool_calls] == [one.session_id] * 2
