@@ -119,12 +119,13 @@ class HttpSender:
         self,
         url: str,
         read: Callable[[DirectResponse], Awaitable[T]],
+        also: Container[int] = (),
         *,
         values: Values = NO_VALUES,
         headers: Mapping[str, str] = NO_HEADERS,
     ) -> HttpAnswer[T]:
         """What `read` makes of the answer to a GET; otherwise as `send`."""
-        return await self.send(Outgoing(url=url, method="GET", headers=headers), read, values=values)
+        return await self.send(Outgoing(url=url, method="GET", headers=headers), read, also, values=values)
 
     async def send(
         self,

@@ -413,7 +413,7 @@ def test_the_probe(status: str, body: bytes, found: bool) -> None:
     """An endpoint that misses what every run has speaks AG-UI; nothing else does."""
 
     async def go() -> Finding | None:
-        async with wire(http(body, status)) as opened, open_client(AddressGuard()) as client:
+        async with wire(http(body, status), for_looks=True) as opened, open_client(AddressGuard()) as client:
             return await probe(Look(opened.url, client))
 
     finding = anyio.run(go)

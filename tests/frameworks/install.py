@@ -1,8 +1,8 @@
 """Makes what the tests marked `frameworks` need: `python tests/frameworks/install.py FOLDER`.
 
 FOLDER then has a virtual environment for each line of environments.toml, the packages of node/, and the
-compiled services. What was made of the same before is left as it is. It needs uv, a JDK, and the registries of
-Python and npm. What cannot be installed ends it with an error.
+compiled services. What was made of the same before is left as it is. It needs uv, a JDK, and the registries
+of Python and npm. What cannot be installed ends it with an error.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ def looked(probe: Callable[[Look], Awaitable[Finding | None]], path: str, *answe
     """The settings that a probe finds where these answers are given, the endpoint as a path; or None."""
 
     async def go() -> Any:
-        async with wire(*answers) as opened, open_client(AddressGuard()) as client:
+        async with wire(*answers, for_looks=True) as opened, open_client(AddressGuard()) as client:
             server = f"http://127.0.0.1:{opened.port}"
             found = await probe(Look(f"{server}{path}", client))
             if found is None:

@@ -11,6 +11,8 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from agentest.agents.probing import USER_AGENT
+
 Connection = asyncio.StreamWriter
 Answer = bytes | Callable[[Connection], Awaitable[None]]
 
@@ -35,14 +37,21 @@ class Wire:
 
 
 @asynccontextmanager
-async def wire(*answers: Answer, host: str = "127.0.0.1") -> AsyncIterator[Wire]:
-    """Answers the first request with the first answer and so on, the last one for ever; then hangs up."""
+async def wire(*answers: Answer, host: str = "127.0.0.1", for_looks: bool = False) -> AsyncIterator[Wire]:
+    """Answers the first request with the first answer and so on, the last one for ever; then hangs up.
+
+    Requests that only look what this server speaks find nothing, unless the answers are `for_looks`.
+    """
     opened, open_now = Wire(), set[Connection]()
 
     async def serve(reader: asyncio.StreamReader, writer: Connection) -> None:
         open_now.add(writer)
         with suppress(ConnectionError, asyncio.IncompleteReadError):
-            opened.requests.append(await _request(reader))
+            request = await _request(reader)
+            if request.headers.get("user-agent") == USER_AGENT and not for_looks:
+                writer.write(http(status="404 Not Found"))
+                return writer.close()
+            opened.requests.append(request)
             answer = answers[min(len(opened.requests), len(answers)) - 1]
             if isinstance(answer, bytes):
                 writer.write(answer)

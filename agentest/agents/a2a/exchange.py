@@ -56,6 +56,9 @@ class ToldError(AgentError):
         self.code = code
 
 
+_ANY_REFUSAL = range(300, 600)
+
+
 class Exchange:
     """Sends to one agent. Holds nothing of any conversation."""
 
@@ -107,7 +110,8 @@ class Exchange:
     async def fetch(self, url: str, values: Values) -> Any:
         """The JSON value at an address; None where there is none."""
         try:
-            return (await self._sender.get(url, _read_card, values=values, headers=JSON_BODY)).value
+            asked = await self._sender.get(url, _read_card, _ANY_REFUSAL, values=values, headers=JSON_BODY)
+            return asked.value
         except AgentError:
             return None
 
@@ -176,7 +180,11 @@ async def _no_stream(_: EventStream) -> None:
 
 
 async def _read_card(response: DirectResponse) -> Any:
-    return await read_body(response, False, _card, _no_stream)
+    """The card; None where there is none: most servers have it at one of several addresses."""
+    try:
+        return await read_body(response, False, _card, _no_stream) if response.is_success else None
+    except AgentError:
+        return None
 
 
 def _card(body: bytes) -> Any:
