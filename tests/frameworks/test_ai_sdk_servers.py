@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from framework_lab import MARKS, Served, assert_all_pass, assert_mocked_tools, assert_own_tools, run
+from framework_lab import MARKS, Served, assert_mocked_tools, assert_own_tools, run
 
 pytestmark = MARKS
 
@@ -30,12 +30,16 @@ def served(backend: str, path: str = "/api/chat", **agent: object) -> Served:
         command=(*BACKENDS[backend], "--port", "{port}"),
         cwd="servers" if backend == "pydantic-ai" else "node",
         agent=keys,
+        asks=path == "/api/chat" and backend in ASKING,
     )
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_what_the_backend_does_is_told(backend: str, tmp_path: Path) -> None:
-    """Replies, calls of the server and errors are read from the stream; chats stay apart."""
+    """Replies, calls of the server and errors are read from the stream; chats stay apart.
+
+    A tool that needs approval is answered by the user's next message, or by the configuration.
+    """
     assert_own_tools(run(served(backend), tmp_path, "own_tools"), "reported")
 
 
@@ -43,14 +47,6 @@ def test_what_the_backend_does_is_told(backend: str, tmp_path: Path) -> None:
 def test_tools_of_the_client_are_mocked(backend: str, tmp_path: Path) -> None:
     """Calls of tools that the server does not run are answered by the mocks."""
     assert_mocked_tools(run(served(backend, "/api/client-tools"), tmp_path, "mocked_tools"))
-
-
-@pytest.mark.parametrize("approvals", ["ask", "approve", "deny"])
-@pytest.mark.parametrize("backend", ASKING)
-def test_tools_that_ask_first_are_answered(backend: str, approvals: str, tmp_path: Path) -> None:
-    """A tool that needs approval is answered by the user's next message, or by the configuration."""
-    agent = served(backend, approvals=approvals)
-    assert_all_pass(run(agent, tmp_path, f"approvals_{approvals}"))
 
 
 def test_a_text_stream_is_the_reply(tmp_path: Path) -> None:

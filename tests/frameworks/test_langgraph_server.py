@@ -5,29 +5,40 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from framework_lab import MARKS, Served, assert_all_pass, assert_own_tools, run
+from framework_lab import MARKS, Served, assert_own_tools, conversation, run, statuses
 
 pytestmark = MARKS
 
 DEV = ("langgraph/bin/langgraph", "dev", "--no-browser", "--no-reload", "--port", "{port}")
 
 
-def served(name: str, *options: str, **agent: object) -> Served:
-    """The server of the page, on which runs do not wait for one another."""
-    command = (*DEV, "--n-jobs-per-worker", "20", *options)
-    where = "servers/langgraph_app"
-    page = "agents/langgraph"
-    return Served(id=name, type="langgraph", page=page, command=command, ready="/ok", cwd=where, agent=agent)
+def served(*options: str, asks: bool = False, **agent: object) -> Served:
+    """`langgraph dev`, on which runs do not wait for one another."""
+    return Served(
+        id="langgraph",
+        type="langgraph",
+        page="agents/langgraph",
+        command=(*DEV, "--n-jobs-per-worker", "20", *options),
+        ready="/ok",
+        cwd="servers/langgraph_app",
+        agent=agent,
+        asks=asks,
+    )
 
 
 @pytest.mark.parametrize("streaming", [False, True], ids=["wait", "stream"])
 def test_what_a_graph_does_is_told(streaming: bool, tmp_path: Path) -> None:
-    """Replies, calls and errors of a graph are known from its messages, and threads stay apart."""
-    assert_own_tools(run(served("langgraph", streaming=streaming), tmp_path, "own_tools"), "reported")
+    """Replies, calls and errors of a graph are known from its messages, and threads stay apart.
+
+    Interrupts are answered by the user's next message, or by the configuration.
+    """
+    agent = served(asks=True, streaming=streaming)
+    assert_own_tools(run(agent, tmp_path, "own_tools"), "reported")
 
 
-@pytest.mark.parametrize("approvals", ["ask", "approve", "deny"])
-def test_interrupts_are_answered(approvals: str, tmp_path: Path) -> None:
-    """A graph that interrupts itself is answered by the user's next message, or by the configuration."""
-    agent = served("langgraph", approvals=approvals)
-    assert_all_pass(run(agent, tmp_path, f"approvals_{approvals}"))
+def test_a_graph_without_messages(tmp_path: Path) -> None:
+    """A state of another shape is filled by `body` and read by `reply`; its errors are the agent's."""
+    keys = {"body": {"input": {"question": "{{message}}"}}, "reply": "answer"}
+    project = run(served("--config", "question.json", **keys), tmp_path, "questions")
+    assert statuses(project) == {"asks": "passed", "fails": "failed"}
+    assert conversation(project, "fails")["errorSource"] == "agent"

@@ -46,6 +46,7 @@ JUDGED_BY_CALLS = {
     "red lamps": "passed",
     "green sofas": "passed",
 }
+APPROVALS = {"agrees", "refuses", "is approved by the configuration", "is denied by the configuration"}
 UNSEEN = {"unseen": "errored"}
 MOCKED = {
     "tells the mocked stock": "passed",
@@ -78,6 +79,8 @@ class Served:
     """What differs from the passage."""
     config: Mapping[str, Any] = field(default_factory=dict)
     """The same beside the agent."""
+    asks: bool = False
+    """Whether it asks before it orders: then two more agents, to which the configuration answers."""
     cwd: str = "servers"
     """Where it is started: in a copy of this folder."""
 
@@ -103,10 +106,18 @@ def project_for(served: Served, folder: Path) -> Project:
     if served.command:
         agent = _on_a_port(agent, served, folder)
     project = Project(folder / ("project" if served.command else served.cwd))
+    if served.asks:
+        config["agents"] = _answering(agent)
     run_keys = {"reporters": ["console", "json"], "request_timeout_ms": REQUEST_LIMIT_MS, **served.config}
     text = json.dumps({**config, "agent": agent, **run_keys})  # JSON is YAML
     project.write("agentest.config.yaml", text)
     return project
+
+
+def _answering(agent: Mapping[str, Any]) -> dict[str, Any]:
+    """The same agent, whose questions the configuration answers."""
+    same = {key: value for key, value in agent.items() if key != "server"}
+    return {"approving": {**same, "approvals": "approve"}, "denying": {**same, "approvals": "deny"}}
 
 
 def _on_a_port(settings: dict[str, Any], served: Served, folder: Path) -> dict[str, Any]:
@@ -144,8 +155,8 @@ def environment() -> dict[str, str]:
 def run(served: Served, folder: Path, scenarios: str) -> Project:
     """`agentest run` of scenarios of this folder; its results are there, whatever they are."""
     project = project_for(served, folder)
-    text = (FRAMEWORKS / "scenarios" / f"{scenarios}.py").read_text(encoding="utf-8")
-    project.write("shop.sim.py", text)
+    for name in [scenarios, *(["approvals"] if served.asks else [])]:
+        shutil.copy(FRAMEWORKS / "scenarios" / f"{name}.py", project.root / f"{name}.sim.py")
     with project.start(env=environment()) as process:
         out, err = process.communicate(timeout=RUN_LIMIT_S)
     project.write("output", out + err)
@@ -171,7 +182,9 @@ def assert_all_pass(project: Project) -> None:
 
 def assert_own_tools(project: Project, sight: str) -> None:
     """Each scenario ends as it must, calls are told in full, and what the agent raises is its own error."""
-    assert statuses(project) == expected(sight), _output(project)
+    found = statuses(project)
+    approvals = dict.fromkeys(found.keys() & APPROVALS, "passed")
+    assert found == {**expected(sight), **approvals}, _output(project)
     failed = conversation(project, "fails")
     assert (failed["errorSource"], len(failed["turns"])) == ("agent", 1)
     if sight == "reported":
