@@ -35,7 +35,7 @@ PAGES = {
 }
 PACKAGES = {
     "pydantic_ai": "pydantic_ai",
-    "openai_agents": "agents",
+    "openai_agents": "agents.lifecycle",  # not `agents`: that is a folder here, too
     "langgraph": "langgraph",
     "google_adk": "google.adk",
 }
