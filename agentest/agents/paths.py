@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 from agentest.agents.reading import shown
@@ -34,7 +35,7 @@ def _part(item: Any) -> str:
 
 def places_of_text(value: Any) -> list[str]:
     """Paths to texts in a JSON value: those of usual names first, then the longest; at most five."""
-    places = list(_texts(value, ()))[:_LOOKED_AT]
+    places = list(islice(_texts(value, ()), _LOOKED_AT))
     places.sort(key=lambda place: (_rank(place[0]), -place[1]))
     return [path_to(parts) for parts, _ in places[:_MOST_PLACES]]
 

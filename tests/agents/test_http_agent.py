@@ -489,6 +489,27 @@ def test_a_token_that_wears_out() -> None:
     assert 2 <= guarded.logins <= 3
 
 
+def test_a_cookie_that_wears_out() -> None:
+    """Where a login is a cookie, a redirect to the login asks for a new one, as a 401 does."""
+    logins = Counter[str]()
+
+    async def login(request: web.Request) -> web.Response:
+        logins["n"] += 1
+        response = web.Response(status=302, headers={"location": "/home"})
+        response.set_cookie("auth", f"cookie-{logins['n']}")
+        return response
+
+    async def chat(request: web.Request) -> web.Response:
+        if request.cookies.get("auth") != "cookie-2":
+            return web.Response(status=302, headers={"location": "/auth/login"})
+        return web.json_response({"reply": "A"})
+
+    routes = {"POST /login": login, "GET /home": texting("Welcome"), "POST /chat": chat}
+    agent = {**BODY, "reply": "reply", "setup": {"per": "run", "endpoint": "/login"}}
+    assert replies(talked(routes, agent, "Hi", "again")) == ["A", "A"]
+    assert logins["n"] == 2
+
+
 def test_a_login_that_fails() -> None:
     """All conversations that wait for it share its failure; the message shows no credentials."""
     guarded = Guarded(password="another")

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from agentest.agents.http.refusals import refusal
+from agentest.agents.http.refusals import leads_to_login, refusal
 from agentest.agents.http_sender import HttpAnswer, HttpSender, Outgoing
 from agentest.agents.port import NoReply
 from agentest.errors import AgentError
@@ -25,8 +25,8 @@ class _Read(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class _Refused:
-    status: int
     problem: str
+    is_for_login: bool
 
 
 class Unauthorized(NoReply):
@@ -41,19 +41,23 @@ class _EveryStatus:
 
 
 async def exchanged(sender: HttpSender, request: Outgoing, read: Read[T]) -> HttpAnswer[T]:
-    """What `read` makes of an answer of status 2xx. Raises NoReply for every other, Unauthorized for 401."""
+    """What `read` makes of an answer of status 2xx.
+
+    Raises NoReply for every other, Unauthorized for 401 and what leads to a login.
+    """
 
     async def read_any(response: DirectResponse) -> _Read[T] | _Refused:
         if 200 <= response.status_code < 300:
             return _Read(await read(response))
         problem = await refusal(response, request.method, sender)
-        if response.status_code == _UNAUTHORIZED or 300 <= response.status_code < 400:
-            return _Refused(response.status_code, problem)
+        if response.status_code == _UNAUTHORIZED or leads_to_login(response):
+            return _Refused(problem, is_for_login=True)
+        if 300 <= response.status_code < 400:
+            return _Refused(problem, is_for_login=False)
         raise AgentError(problem)
 
     answered = await sender.send(request, read_any, _EveryStatus())
     value, retries = answered.value, answered.retries
     if isinstance(value, _Refused):
-        kind = Unauthorized if value.status == _UNAUTHORIZED else NoReply
-        raise kind(value.problem, retries)
+        raise (Unauthorized if value.is_for_login else NoReply)(value.problem, retries)
     return HttpAnswer(value.value, answered.latency_ms, retries, answered.first_token_ms)

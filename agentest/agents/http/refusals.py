@@ -28,17 +28,19 @@ _BY_STATUS = {
 
 async def refusal(response: DirectResponse, method: str, sender: HttpSender) -> str:
     """What is wrong with an answer by its status, and what to try. Reads the beginning of its body."""
-    status, target = response.status_code, response.headers.get("location", "")
+    status = response.status_code
     if 300 <= status < 400:
         problem = await sender.problem(response)
-        return f"{problem} ({_LOG_IN})" if target and _leads_to_login(response, target) else problem
+        return f"{problem} ({_LOG_IN})" if leads_to_login(response) else problem
     advice = _BY_STATUS.get(status, "")
     shown = readable(await beginning_of(response)) or "(empty body)"
     return f"{method} {response.url} answered {status}{f' ({advice})' if advice else ''}: {shown}"
 
 
-def _leads_to_login(response: DirectResponse, target: str) -> bool:
+def leads_to_login(response: DirectResponse) -> bool:
+    """Whether an answer is a redirect to where users log in."""
+    target = response.headers.get("location", "")
     try:
-        return is_login(urljoin(str(response.url), target))
+        return 300 <= response.status_code < 400 and is_login(urljoin(str(response.url), target))
     except ValueError:
         return False

@@ -40,7 +40,8 @@ class RequestTemplate:
         self.method = method
         address, _, query = endpoint.partition("?")
         self._address = Template(address)
-        self._query = [part.partition("=") for part in query.split("&") if part]
+        parts = [part.partition("=") for part in query.split("&") if part]
+        self._query = [(name + equals, value) for name, equals, value in parts]
         self._params = params
         self._headers = {name.lower(): value for name, value in headers.items()}
         self._optional = {n.lower(): v for n, v in (optional or {}).items() if n.lower() not in self._headers}
@@ -71,17 +72,12 @@ class RequestTemplate:
 
     def _url(self, values: Values, absent: Collection[str]) -> str:
         address = self._address.filled(_Segments(values))
-        query = without([(name, value) for name, _, value in self._query], absent)
-        parts = [_filled_part(name, value, _Quoted(values)) for name, value in query]
+        query = Template(without(self._query, absent)).filled(_Quoted(values))
+        parts = ["".join(pair) for pair in query]
         params = Template(without(self._params, absent)).filled(values)
         parts += [urlencode(list(fields(params)), errors="replace", quote_via=quote)] if params else []
         joined = "&".join(part for part in parts if part)
         return f"{address}?{joined}" if joined else str(address)
-
-
-def _filled_part(name: str, value: str, values: Values) -> str:
-    name, value = Template(name).filled(values), Template(value).filled(values)
-    return f"{name}={value}" if value else name
 
 
 def _has(values: Values, name: str) -> bool:
