@@ -52,8 +52,8 @@ class WebSocketClient:
             came = "1 message came" if self.late == 1 else f"{self.late} messages came"
             on_note(
                 f"agent {self.name!r}: {came} after the end of a turn and before the next message of the "
-                "user, and belonged to no turn. If they are the rest of a reply, say by `done` which message is "
-                "the last of a turn"
+                "user, and belonged to no turn. If they are the rest of a reply, say by `done` which message "
+                "is the last of a turn"
             )
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
