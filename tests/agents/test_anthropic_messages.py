@@ -122,7 +122,7 @@ def test_calls_of_the_server_are_its_own() -> None:
         text("Do"),
         text("ne."),
     ]
-    result = talk(message(*blocks), tools={"pay": "never"})
+    result = talk(message(*blocks))
     assert (result.replies, len(result.requests)) == (["Done."], 1)
     assert [r.text for r in result.conversation.turns[0].remarks] == ["Let me see."]
     failed = {"type": "web_fetch_tool_result_error", "error_code": "gone"}
@@ -134,6 +134,14 @@ def test_calls_of_the_server_are_its_own() -> None:
         ("lost", {}, None, "agent"),
     ]
     assert [c.name for c in result.conversation.tool_calls if c.error] == ["fetch"]
+    assert [c.call_id for c in result.conversation.tool_calls] == ["s1", "s2", "s3", "toolu_1", "s4"]
+
+
+def test_a_mock_that_is_ignored() -> None:
+    """A call that the agent answered itself, though a mock was to, is recorded and ends the conversation."""
+    result = talk(message(use(), result_of("ok"), text("Paid.")), tools={"pay": "never"})
+    assert "agent 'agent' ran tool 'pay' itself: the scenario's mock was ignored" in result.problem
+    assert result.calls == [("pay", {}, "ok", "agent")]
 
 
 def test_a_pause() -> None:

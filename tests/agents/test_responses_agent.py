@@ -89,7 +89,7 @@ def test_a_call_without_output_is_ours() -> None:
 
 
 def test_pairs_and_calls_of_the_server_are_its_own() -> None:
-    """A call with its output, and a tool of the server's, are recorded and never mocked."""
+    """A call with its output, and a tool of the server's, are recorded."""
     served = [
         {"type": "web_search_call", "id": "ws", "status": "completed", "action": {"query": "x"}},
         {
@@ -109,7 +109,6 @@ def test_pairs_and_calls_of_the_server_are_its_own() -> None:
     ]
     result = talk(
         response(said("Let me see."), call(amount=5), output(), *served, said("Do", "ne."), said("Bye.")),
-        tools={"pay": "never"},
     )
     assert result.replies == ["Done.\n\nBye."]
     assert [r.text for r in result.conversation.turns[0].remarks] == ["Let me see."]
@@ -125,6 +124,8 @@ def test_pairs_and_calls_of_the_server_are_its_own() -> None:
         ("frobnicate", {"input": "x"}, None, "agent"),
     ]
     assert [c.error for c in result.conversation.tool_calls if c.error] == ["no ships"]
+    ids = ["call_1", "ws", "fs", "ci", "ig", "m", "n", "s", "f"]
+    assert [c.call_id for c in result.conversation.tool_calls] == ids
     assert len(result.requests) == 1
 
 
@@ -140,6 +141,40 @@ def test_both_in_one_response() -> None:
         ("pay", {"paid": True}, "caller"),
         ("look", {"n": 2}, "agent"),
     ]
+
+
+def test_a_mock_that_is_ignored() -> None:
+    """A call that the agent answered itself, though a mock was to, is recorded and ends the conversation."""
+    result = talk(response(call(), output(), said("Paid.")), tools={"pay": "never"})
+    assert "agent 'agent' ran tool 'pay' itself: the scenario's mock was ignored" in result.problem
+    assert "without its output (a tool of body.tools)" in result.problem
+    assert not result.problem.startswith("agent: ")
+    assert result.calls == [("pay", {}, {"paid": True}, "agent")]
+
+
+def test_the_real_tool_does_not_run_again() -> None:
+    """After one conversation has shown that a mock is ignored, others with that mock are not begun."""
+    asked: list[Any] = []
+
+    def answer(request: dict[str, Any]) -> dict[str, Any]:
+        asked.append(request)
+        return response(call(), output(), said("Paid."))
+
+    made = [scenario(name, turns=["Pay."], tools={"pay": "never"}) for name in ("first", "second")]
+    made.append(scenario("third", turns=["Pay."]))
+    result = run_scenarios(made, agent={**AGENT, "app": Gathering(1, answer)}, concurrency=1)
+    assert [each.verdict.status.value for each in result.scenarios] == ["errored", "errored", "passed"]
+    (second,) = result.scenarios[1].conversations
+    assert second.conversation.failure is not None
+    assert "this conversation was not begun: in another one" in second.conversation.failure.message
+    assert len(asked) == 2
+
+
+def test_a_call_of_ours_that_is_told_again() -> None:
+    """A server that repeats our call, with the output that we gave, has made no further call."""
+    again = response(call(amount=5), output("ok"), said("Paid."))
+    result = talk(response(call(amount=5)), again, tools={"pay": "ok"})
+    assert (result.replies, result.calls) == (["Paid."], [("pay", {"amount": 5}, "ok", "caller")])
 
 
 def test_other_kinds_of_calls_for_the_caller() -> None:

@@ -133,7 +133,18 @@ def _made(block: Block, result: Block | None, turn_index: int) -> ToolCall:
     args, problem = read_arguments(block.get("input"))
     content = result.get("content") if result else None
     error = shown(content) if result and _failed(result) else None
-    return ToolCall(block["name"], args, _result(content), False, turn_index, problem, error, SeenBy.AGENT)
+    identifier = block.get("id")
+    return ToolCall(
+        block["name"],
+        args,
+        _result(content),
+        False,
+        turn_index,
+        problem,
+        error,
+        SeenBy.AGENT,
+        call_id=identifier if isinstance(identifier, str) else None,
+    )
 
 
 def _result(content: Any) -> Any:

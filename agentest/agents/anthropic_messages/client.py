@@ -23,6 +23,7 @@ from agentest.agents.anthropic_messages.stream import Assembly
 from agentest.agents.anthropic_messages.written import Written, as_received, merged, written
 from agentest.agents.http_sender import HttpAnswer, HttpSender
 from agentest.agents.ignored import Ignored
+from agentest.agents.own_tools import OwnTools
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import Agent, AgentReply, NoReply, Resources, TurnContext
 from agentest.agents.reading import TOO_DEEP
@@ -39,6 +40,9 @@ _MAX_TOKENS = 4096
 _MOST_PAUSES = 10
 
 
+_HANDED_OVER = "have the agent answer with a tool_use alone, without its result (a tool of body.tools)"
+
+
 def open_agent(_: str, config: AnthropicMessagesAgent, resources: Resources) -> MessagesClient:
     """The client of an agent that speaks Anthropic's Messages."""
     return MessagesClient(config, resources)
@@ -52,6 +56,7 @@ class MessagesClient:
     def __init__(self, config: AnthropicMessagesAgent, resources: Resources) -> None:
         self.name = config.name
         self.ignored = Ignored(config.name, resources)
+        self.own_tools = OwnTools(config.name, _HANDED_OVER)
         self._on_note = resources.on_note
         self._noted: set[str] = set()
         self._endpoint = config.endpoint
@@ -130,7 +135,9 @@ class _Conversation:
         """How many of the turn loop's messages are in it."""
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
-        """The agent's answer. Raises NoReply, CannotSend."""
+        """The agent's answer. Raises NoReply, CannotSend, MockBypassed."""
+        if not self._known:
+            self._client.own_tools.check_before(ctx)
         self._said += written(messages[self._known :])
         answer = await self._answer(TurnValues(messages, ctx), ctx.turn_index)
         try:
@@ -138,6 +145,7 @@ class _Conversation:
         except AgentError as error:
             seen = made_so_far({"content": list(answer.blocks)}, ctx.turn_index)
             raise NoReply(str(error), answer.retries, seen) from None
+        self._client.own_tools.check_after(heard.made, messages, ctx)
         self._said.append(as_received(answer.blocks))
         self._known = len(messages) + 1  # the reply will be the next of them
         return AgentReply(

@@ -201,7 +201,14 @@ def _made(item: Item, output: Item | None, turn_index: int) -> ToolCall:
         problem,
         _error(item),
         SeenBy.AGENT,
+        call_id=_id(item),
     )
+
+
+def _id(item: Item) -> str | None:
+    """What tells this call from others."""
+    ids = (item.get("call_id"), item.get("id"))
+    return next((given for given in ids if isinstance(given, str) and given), None)
 
 
 def _result(item: Item) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 
 from agentest.agents.http_sender import HttpSender
 from agentest.agents.ignored import Ignored
+from agentest.agents.own_tools import OwnTools
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import Agent, AgentReply, NoReply, Resources, TurnContext
 from agentest.agents.reading import shown
@@ -20,6 +21,8 @@ from agentest.agents.responses.written import written
 from agentest.config.agents.responses import History, ResponsesAgent
 from agentest.messages import Message
 from agentest.support.templates import Template
+
+_HANDED_OVER = "have the agent answer with the call alone, without its output (a tool of body.tools)"
 
 
 def open_agent(_: str, config: ResponsesAgent, resources: Resources) -> ResponsesClient:
@@ -36,6 +39,7 @@ class ResponsesClient:
         self.name = config.name
         self.history = config.history
         self.ignored = Ignored(config.name, resources)
+        self.own_tools = OwnTools(config.name, _HANDED_OVER)
         sender = HttpSender(config, resources.client, resources.timeout_s, RESPONSES_PLACE)
         self.conversations = Conversations(config, sender, resources.on_note)
         self._exchange = Exchange(config.endpoint, sender, config.streaming, resources.timeout_s)
@@ -88,7 +92,9 @@ class _Conversation:
         """The id by which the server knows this conversation, or an object that holds it."""
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
-        """The agent's answer. Raises NoReply, CannotSend."""
+        """The agent's answer. Raises NoReply, CannotSend, MockBypassed."""
+        if not self._known:
+            self._client.own_tools.check_before(ctx)
         new = written(messages[self._known :], asked_by_id(self._items))
         answered = await self._ask(new, TurnValues(messages, ctx), ctx)
         try:
@@ -96,6 +102,7 @@ class _Conversation:
             self._keep(new, answered.response, ctx)
         except NoReply as error:
             raise NoReply(str(error), answered.retries, error.observed) from None
+        self._client.own_tools.check_after(reply.observed, messages, ctx)
         self._known = len(messages) + 1  # the reply will be the next of them
         return replace(
             reply,
