@@ -320,7 +320,7 @@ def test_what_is_spoken_is_found_out_once() -> None:
     server, texts = anyio.run(go)
     assert texts == ["Hello."] * 40
     assert server.methods.count("SendMessage") == 1
-    assert len(server.card_paths) == 2  # the new place and the old one, once
+    assert server.card_paths == [CARD, "/.well-known/agent.json"]
 
 
 @pytest.mark.parametrize(
@@ -839,6 +839,9 @@ def test_the_probe() -> None:
     assert seen.settings["type"] == "a2a"
     assert seen.settings["endpoint"].endswith("/rpc")
     assert seen.because == "its agent card offers A2A 1.0"
+    at_the_root = found("/elsewhere", {CARD: card("/")})
+    assert at_the_root is not None
+    assert at_the_root.settings["endpoint"].endswith("/")
     assert found("/", {CARD: {"name": "x"}}) is None
     assert found("/", {}) is None
 

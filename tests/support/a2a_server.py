@@ -98,7 +98,7 @@ class A2aServer:
         accept = request.headers.get("accept", "")
         if self.rest:
             return Asked(request.path, request.path.rpartition("/")[2], body, request.headers, accept)
-        return Asked(request.path, body["method"], body["params"], request.headers, accept)
+        return Asked(request.path, body.get("method", ""), body.get("params"), request.headers, accept)
 
     async def _stream(self, request: web.Request, stream: Stream) -> web.StreamResponse:
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})

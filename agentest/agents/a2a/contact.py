@@ -17,6 +17,7 @@ from agentest.errors import AgentError
 _CARD_TIMEOUT_S = 10.0
 
 T = TypeVar("T")
+Say = Callable[[Way, bool], Awaitable[T]]
 
 
 class WayRefused(AgentError):
@@ -51,12 +52,13 @@ class Contact:
         self._settled = False
         self.card: Card | None = None
 
-    async def talk(self, fetch: Fetch, say: Callable[[Way], Awaitable[T]]) -> T:
+    async def talk(self, fetch: Fetch, say: Say[T]) -> T:
         """What `say` makes of the first way that is not refused.
 
         Args:
             fetch: gets the JSON value at an address, for the card.
-            say: raises WayRefused where the agent does not take this way.
+            say: gets a way, and whether there is no other address to try; raises WayRefused where the agent
+                does not take this way.
         """
         if not self._settled:
             async with self._lock:
@@ -68,7 +70,7 @@ class Contact:
                     return await self._first(say)
         return await self._say(say)
 
-    async def _first(self, say: Callable[[Way], Awaitable[T]]) -> T:
+    async def _first(self, say: Say[T]) -> T:
         try:
             return await self._say(say)
         finally:
@@ -92,14 +94,14 @@ class Contact:
                 "to the configured endpoint all the same"
             )
 
-    async def _say(self, say: Callable[[Way], Awaitable[T]]) -> T:
+    async def _say(self, say: Say[T]) -> T:
         refusals: list[str] = []
         while True:
             if not self._ways:
                 raise self._nothing_spoken()
             way = self._ways[0]
             try:
-                return await say(way)
+                return await say(way, all(one.url == way.url for one in self._ways))
             except WayRefused as refused:
                 refusals.append(str(refused))
                 if not self._leave(way, refused.nowhere):

@@ -175,13 +175,15 @@ class _Exchanged:
         line = self._line
         body = line.body.filled(self._values)
 
-        async def say(way: Way) -> None:
+        async def say(way: Way, only_place: bool) -> None:
             self._way, self.work = way, Work(on_unknown=line.on_unknown, known=self._known)
             streams = line.streams()
             params = params_of(
                 self._said, way, body=body, context_id=context_id, task_id=task_id, streaming=streams
             )
-            answer = await line.exchange.send(way, params, self.work, self._values, streaming=streams)
+            answer = await line.exchange.send(
+                way, params, self.work, self._values, streaming=streams, only_place=only_place
+            )
             self.latency_ms, self.retries = answer.latency_ms, answer.retries
 
         await line.contact.talk(lambda url: line.exchange.fetch(url, self._values), say)

@@ -25,6 +25,8 @@ _NOWHERE = (404, 405)
 _WHO_ARE_YOU = (401, 403)
 _EXPLAINED = (400, *_WHO_ARE_YOU, *_NOWHERE)
 """Answers that are read here, to say more about them or to try another way."""
+_NO_CARD = range(300, 600)
+"""Answers that say that there is no card, and nothing of the agent."""
 _UNKNOWN_METHOD, _OTHER_VERSION = -32601, -32009
 _OTHER_VERSION_TEXT = re.compile(r"-32009\b|-32601\b|VERSION_NOT_SUPPORTED")
 LOST_TASK, UNSUPPORTED, _WRONG_TYPE, _WANTS_EXTENSION = -32001, -32004, -32005, -32008
@@ -56,9 +58,6 @@ class ToldError(AgentError):
         self.code = code
 
 
-_ANY_REFUSAL = range(300, 600)
-
-
 class Exchange:
     """Sends to one agent. Holds nothing of any conversation."""
 
@@ -68,15 +67,19 @@ class Exchange:
         self._credentials = credentials
 
     async def send(
-        self, way: Way, params: Json, work: Work, values: Values, *, streaming: bool
+        self, way: Way, params: Json, work: Work, values: Values, *, streaming: bool, only_place: bool
     ) -> HttpAnswer[None]:
         """Send a message and have `work` take what is told.
+
+        Args:
+            only_place: whether there is no other address to try: that nobody takes requests there is then
+                a NoReply, which says more than WayRefused.
 
         Raises NoReply, WayRefused, ToldError, CannotSend.
         """
         url, payload = sending(way, params, streaming)
         method = send_method(way, streaming)
-        read = self._reader(work, method, streaming)
+        read = self._reader(work, method, streaming, only_place)
         accept = {"accept": "text/event-stream"} if streaming else JSON_BODY
         headers = {**headers_of(way), **accept}
         return _raised(
@@ -92,14 +95,14 @@ class Exchange:
             headers={**headers_of(way), **JSON_BODY},
             content=None if way.rest else json.dumps(payload).encode(),
         )
-        read = self._reader(work, get_method(way), streaming=False)
+        read = self._reader(work, get_method(way), streaming=False, only_place=True)
         return _raised(await self._sender.send(outgoing, read, _EXPLAINED, values=values))
 
-    def _reader(self, work: Work, method: str, streaming: bool) -> _Read:
+    def _reader(self, work: Work, method: str, streaming: bool, only_place: bool) -> _Read:
         async def read(response: DirectResponse) -> AgentError | None:
             events = _Events(response, work, method)
             try:
-                await self._check(response)
+                await self._check(response, only_place)
                 await read_body(response, streaming, lambda body: _take(body, work, method), events.read)
             except (WayRefused, ToldError) as error:
                 return error  # whoever sends makes another error of what is raised
@@ -110,12 +113,12 @@ class Exchange:
     async def fetch(self, url: str, values: Values) -> Any:
         """The JSON value at an address; None where there is none."""
         try:
-            asked = await self._sender.get(url, _read_card, _ANY_REFUSAL, values=values, headers=JSON_BODY)
+            asked = await self._sender.get(url, _read_card, _NO_CARD, values=values, headers=JSON_BODY)
             return asked.value
         except AgentError:
             return None
 
-    async def _check(self, response: DirectResponse) -> None:
+    async def _check(self, response: DirectResponse, only_place: bool) -> None:
         """Raise for a status that is no answer to the message."""
         status = response.status_code
         if status < 300:
@@ -123,12 +126,13 @@ class Exchange:
         problem = await self._sender.problem(response)
         if _OTHER_VERSION_TEXT.search(problem):
             raise WayRefused(problem)
-        code = next((code for reason, code in _REASONS.items() if reason in problem), 0)
-        if status in _NOWHERE and not code:
+        if code := next((code for reason, code in _REASONS.items() if reason in problem), 0):
+            raise ToldError(problem, code)
+        if status in _NOWHERE and not only_place:
             raise WayRefused(problem, nowhere=True)
         if status in _WHO_ARE_YOU and self._credentials():
             problem = f"{problem}; its card asks for {self._credentials()}"
-        raise ToldError(problem, code)
+        raise AgentError(problem)
 
 
 def _raised(answer: HttpAnswer[AgentError | None]) -> HttpAnswer[None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urljoin
 
 from agentest.agents.a2a.finding import base_of, find_card
 from agentest.agents.probing import Finding, Look
@@ -15,10 +16,11 @@ async def probe(look: Look) -> Finding | None:
         seen = await look.get(url)
         return seen.json if seen is not None and seen.status == 200 else None
 
-    card = await find_card(look.url, fetch)
-    if card is None or not card.offers:
-        return None
-    return Finding(
-        settings={"type": "a2a", "endpoint": base_of(look.url)},
-        because=f"its agent card offers A2A {card.offers[0].version}",
-    )
+    for endpoint in dict.fromkeys((look.url, urljoin(look.url, "/"))):
+        card = await find_card(endpoint, fetch)
+        if card is not None and card.offers:
+            return Finding(
+                settings={"type": "a2a", "endpoint": base_of(endpoint)},
+                because=f"its agent card offers A2A {card.offers[0].version}",
+            )
+    return None

@@ -40,8 +40,8 @@ class A2aAgent(HttpAgent):
     @property
     def ways_to_see(self) -> tuple[str, ...]:
         return (
-            "behind A2A, google-adk and LangGraph tell of calls, and conversations whose answers show that "
-            "are judged; if its server is another one that tells of all, set tool_visibility: reported",
+            "set tool_visibility: reported, if its server tells of all calls (google-adk and LangGraph do "
+            "over A2A, and are known by their answers without it)",
         )
 
     @property
