@@ -1,15 +1,27 @@
-"""Agents behind A2A: of the project's own SDK, of pydantic-ai and of google-adk."""
+"""Agents behind A2A: of the project's own SDK, pydantic-ai, google-adk and LangGraph's server."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from framework_lab import MARKS, Served, assert_all_pass, assert_own_tools, conversation, run
+from framework_lab import (
+    MARKS,
+    Served,
+    assert_all_pass,
+    assert_own_tools,
+    calls_of,
+    conversation,
+    expected,
+    run,
+    statuses,
+)
 
 pytestmark = MARKS
 
 SDK = ("a2a/bin/python", "a2a_server.py")
+LANGGRAPH = ("langgraph/bin/langgraph", "dev", "--no-browser", "--no-reload", "--n-jobs-per-worker", "20")
+SHOP = "d0519622-ebf6-5f53-8f40-87311efbb70e"  # the UUID that every LangGraph server gives to a graph "shop"
 OLD_SDK = ("a2a_0_3/bin/python", "a2a_server.py", "--sdk", "0.3")
 UNSEEN = {
     "sdk-1": SDK,
@@ -33,6 +45,23 @@ def test_calls_that_google_adk_tells_are_judged(tmp_path: Path) -> None:
     """google-adk tells of its calls in parts of its own."""
     command = ("google_adk/bin/python", "google_adk_server.py", "--protocol", "a2a")
     assert_own_tools(run(served("google-adk", command), tmp_path, "own_tools"), "reported")
+
+
+def test_langgraph_tells_no_arguments(tmp_path: Path) -> None:
+    """LangGraph's server tells results alone: names are judged, and what needs the arguments is errored."""
+    agent = Served(
+        id="langgraph",
+        type="a2a",
+        page="agents/a2a",
+        command=(*LANGGRAPH, "--port", "{port}"),
+        ready="/ok",
+        cwd="servers/langgraph_app",
+        agent={"endpoint": f"http://localhost/a2a/{SHOP}"},
+    )
+    project = run(agent, tmp_path, "own_tools")
+    needing_arguments = dict.fromkeys(("tells the stock", "reserves", "red lamps", "green sofas"), "errored")
+    assert statuses(project) == {**expected("reported"), **needing_arguments}
+    assert [call["name"] for call in calls_of(project, "breaks a ban")] == ["check_stock", "reserve_item"]
 
 
 @pytest.mark.parametrize("command", [SDK, OLD_SDK], ids=["1", "0.3"])
