@@ -13,17 +13,14 @@ from typing import Any
 
 from agentest.results import Reason, ReasonKind, RunResult, ScenarioResult, Status, Verdict
 from agentest.store.document import by_name
+from agentest.store.lines import ConversationLine, EndLine, RunLine, ScenarioLine
 from agentest.store.runs import summary
 from agentest.store.scenarios import stored_scenario
 from agentest.store.shapes import (
     CODECS,
     ComparedScenario,
-    ConversationLine,
-    EndLine,
     Mode,
     RunHead,
-    RunLine,
-    ScenarioLine,
     StoredEntry,
     StoredRun,
     StoredScenario,

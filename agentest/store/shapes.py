@@ -280,56 +280,6 @@ class StoredComparison:
     scenarios: tuple[ComparedScenario, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedConversations:
-    """How many conversations of a scenario with an agent were planned."""
-
-    scenario: str
-    agent: str
-    conversations: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunLine:
-    """The first line of a journal."""
-
-    type: str = "run"
-    schema_version: int
-    version: str
-    started_at: str
-    agents: Mapping[str, StoredAgent]
-    models: Mapping[str, str | None]
-    mode: Mode
-    planned: tuple[PlannedConversations, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConversationLine:
-    """A finished conversation in a journal; `conversation` is in JSON types."""
-
-    type: str = "conversation"
-    scenario: str
-    agent: str
-    number: int
-    conversation: object
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScenarioLine:
-    """A finished scenario in a journal, without conversations; `scenario` is in JSON types."""
-
-    type: str = "scenario"
-    scenario: object
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndLine:
-    """The last line of a journal: the head of results.json, in JSON types."""
-
-    type: str = "end"
-    run: object
-
-
 def _agents(data: Any) -> Any:
     """Agents of a file of version 1, by name."""
     return {name: {} for name in data} if isinstance(data, list) else data

@@ -21,7 +21,7 @@ from agentest.results import (
     Score,
     TrajectoryResult,
 )
-from agentest.store import shapes
+from agentest.store import lines, shapes
 from agentest.store.conversations import result_of, stored_conversation
 from agentest.store.shapes import CODECS, NOT_STORED, StoredConversation
 from agentest.support.json_text import encoded
@@ -78,7 +78,7 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
         shapes.StoredTrajectory,
         shapes.StoredFailure,
         shapes.TurnScores,
-        shapes.RunLine,
+        lines.RunLine,
     ],
 )
 @given(data=st.data())
