@@ -12,7 +12,7 @@ from typing import Any
 
 from agentest.agents.paths import text_of, where_text_is
 from agentest.agents.port import AgentReply
-from agentest.agents.reading import shown
+from agentest.agents.reading import shown, text_or_none
 from agentest.errors import AgentError
 from agentest.messages import Message, ToolRequest, ToolResult
 from agentest.sight import SeenBy
@@ -142,7 +142,15 @@ def _call(item: Any, turn_index: int) -> ToolCall:
         )
     args, result = item.get("args"), item.get("result")
     args = {} if args is None else _json(args)
-    return ToolCall(name, args, result, False, turn_index, seen_by=SeenBy.AGENT)
+    return ToolCall(
+        name,
+        args,
+        result,
+        False,
+        turn_index,
+        seen_by=SeenBy.AGENT,
+        call_id=text_or_none(item.get("id")),
+    )
 
 
 def _request(asked: Any) -> ToolRequest:

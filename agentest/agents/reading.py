@@ -56,6 +56,11 @@ def read_event(data: str) -> dict[str, Any]:
     return event
 
 
+def text_or_none(value: Any) -> str | None:
+    """A text that may be missing: an id, for one. What is none stands for nothing."""
+    return value if isinstance(value, str) and value else None
+
+
 def read_count(reported: Any, key: str) -> int:
     """A number of tokens that the agent reports; whatever is missing or no number counts as 0."""
     value = reported.get(key) if isinstance(reported, Mapping) else None

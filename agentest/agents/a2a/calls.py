@@ -115,7 +115,7 @@ def _with_results(told: list[Told], responses: Sequence[Json]) -> list[Told]:
             result = by_id[one.id]
         elif not one.id and by_name.get(one.call.name):
             result = by_name[one.call.name].pop(0)
-        done.append(replace(one, call=replace(one.call, result=result)))
+        done.append(replace(one, call=replace(one.call, result=result, call_id=one.id or None)))
     return done
 
 

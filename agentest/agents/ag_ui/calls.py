@@ -68,6 +68,7 @@ class Call:
             invalid_arguments=problem,
             error=error,
             seen_by=SeenBy.AGENT,
+            call_id=self.id,
         )
 
     def made_or_begun(self, turn_index: int) -> ToolCall:

@@ -124,6 +124,7 @@ def as_tool_calls(calls: Sequence[ToldCall], turn_index: int) -> tuple[ToolCall,
             turn_index=turn_index,
             invalid_arguments=call.problem,
             seen_by=SeenBy.AGENT,
+            call_id=call.id or None,
         )
         for call in calls
     )
