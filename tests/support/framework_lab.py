@@ -77,6 +77,8 @@ class Served:
     """A path that answers when the server is ready. Without it: as soon as anything listens."""
     agent: Mapping[str, Any] = field(default_factory=dict)
     """What differs from the passage."""
+    without: Sequence[str] = ()
+    """The keys of the passage that are left out."""
     config: Mapping[str, Any] = field(default_factory=dict)
     """The same beside the agent."""
     asks: bool = False
@@ -102,7 +104,8 @@ def project_for(served: Served, folder: Path) -> Project:
         shutil.copytree(FRAMEWORKS / name, folder / name)
     (folder / "node" / "node_modules").symlink_to(installed("npm/node_modules"))
     config = configuration(served)
-    agent = {**config["agent"], **served.agent}
+    kept = {key: value for key, value in config["agent"].items() if key not in served.without}
+    agent = {**kept, **served.agent}
     if served.command:
         agent = _on_a_port(agent, served, folder)
     project = Project(folder / ("project" if served.command else served.cwd))

@@ -1,8 +1,7 @@
 """The shop's agent in the OpenAI Agents SDK, behind FastAPI, as a team would write it.
 
-POST /chat           {"message": "…", "session_id": "…"} → {"reply": "…", "session_id": "…"}
-POST /chat/traced    the same, and "tools": [{"tool", "input", "output"}]
-POST /chat/stream    server-sent events: `session`, `tool`, `token`, and [DONE]
+POST /chat          {message, session_id} → {reply, session_id, tools: [{tool, input, output}]}
+POST /chat/stream   server-sent events: `session`, `tool`, `token`, and [DONE]
 """
 
 from __future__ import annotations
@@ -103,12 +102,6 @@ def calls_of(result: RunResult) -> list[dict[str, Any]]:
 
 @app.post("/chat")
 async def chat(question: Question) -> dict[str, Any]:
-    session_id, result = await run(question)
-    return {"reply": result.final_output, "session_id": session_id}
-
-
-@app.post("/chat/traced")
-async def traced(question: Question) -> dict[str, Any]:
     session_id, result = await run(question)
     return {"reply": result.final_output, "session_id": session_id, "tools": calls_of(result)}
 
