@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from framework_lab import MARKS, Served, assert_mocked_tools, assert_own_tools, run
+from framework_lab import MARKS, Served, assert_mocked_tools, assert_own_tools, run, statuses
 
 pytestmark = MARKS
 
@@ -44,3 +44,12 @@ def test_tools_of_the_caller_are_mocked(framework: str, tmp_path: Path) -> None:
     agent = served(framework, "--client-tools")
     without_mock = "failed" if framework == "langgraph" else "passed"
     assert_mocked_tools(run(agent, tmp_path, "mocked_tools"), without_mock)
+
+
+@EVERY
+def test_no_mock_is_ignored_in_silence(framework: str, tmp_path: Path) -> None:
+    """Where mocks cannot stand in for tools of the same name that the agent has, nothing passes."""
+    found = statuses(run(served(framework), tmp_path, "mocked_tools"))
+    mocked = ("tells the mocked stock", "reserves by mocks", "keeps a ban", "breaks a ban", "red", "green")
+    assert "passed" not in {found[name] for name in mocked}, found
+    assert "client_tools" in (tmp_path / "project" / "output").read_text(encoding="utf-8")
