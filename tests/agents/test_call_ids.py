@@ -31,7 +31,8 @@ def test_its_own_call_beside_ours() -> None:
     with ScriptedAgent(asks_and_pays) as server:
         agent = {"type": "responses", "endpoint": server.endpoint, "body": {"model": "m"}}
         [found] = run_scenarios([made], agent=agent).scenarios
-    [turn] = found.conversations[0].conversation.turns
-    told = [(call.call_id, call.seen_by, call.mocked) for call in turn.tool_calls]
+    held = found.conversations[0].conversation
+    told = [(call.call_id, call.seen_by, call.mocked) for call in held.tool_calls]
     assert told == [("c1", SeenBy.CALLER, True), ("c2", SeenBy.AGENT, False)]
+    assert held.failure is not None  # the mock did not keep the real tool from running
     assert found.verdict.status is Status.FAILED
