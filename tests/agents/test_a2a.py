@@ -655,6 +655,7 @@ def test_calls_of_google_adk() -> None:
     reply = Talk(whole).reply
     assert (reply.text, reply.observed, reply.remarks, reply.tells_calls) == ("Done.", (MADE,), (), True)
     assert (reply.usage, reply.model_calls, reply.author) == (Usage(7, 3), None, None)
+    assert [call.call_id for call in reply.observed] == ["c-1"]
     streamed = [
         BEGUN,
         update("working", metadata={"adk_app_name": "shop"}),
@@ -738,6 +739,7 @@ def test_calls_of_langgraph() -> None:
         return ToolCall("look", None, result, False, turn, ARGUMENTS_UNTOLD, error, SeenBy.AGENT)
 
     assert one.observed == (untold({"in": 3}, 0),)
+    assert [call.call_id for call in two.observed] == ["call-1", "call-2"]
     assert two.observed == (untold("none", 1), untold("broken", 1, "broken"))
     assert three.observed == ()
     assert all(reply.tells_calls for reply in (one, two, three))
