@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,16 +31,21 @@ from a2a_server import (
     update,
 )
 from anyio.lowlevel import checkpoint
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from project import Project
 from pydantic import ValidationError
 
+from agentest.agents.a2a.calls import read_calls
 from agentest.agents.a2a.client import A2aClient
 from agentest.agents.a2a.probe import probe
+from agentest.agents.a2a.replies import check_ended_well, parts_of, read_said, read_usage
+from agentest.agents.a2a.work import Work
 from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
 from agentest.agents.probing import Finding, Look
 from agentest.config.agents.a2a import A2aAgent
 from agentest.config.config import Config
-from agentest.errors import AgentestError, CannotSend
+from agentest.errors import AgentError, AgentestError, CannotSend
 from agentest.http.client import open_client
 from agentest.http.guard import AddressGuard
 from agentest.messages import Attachment, UserText
@@ -448,6 +453,69 @@ def test_wrong_answers(answer: Any, problem: str) -> None:
     talk = Talk(answer)
     with pytest.raises(NoReply, match=problem):
         raise NoReply(talk.problem)
+
+
+def test_answers_nested_deeply() -> None:
+    """However deep, an answer is a reply or the agent's error, in words."""
+    for depth in (100, 400, 900, 100_000):
+        nested = "[" * depth + "1.0" + "]" * depth
+        call = '{"data": {"name": "pay", "args": {"a": NESTED}}, "metadata": {"adk_type": "function_call"}}'
+        for part in (f'{{"data": {nested}}}', call.replace("NESTED", nested)):
+            body = f'{{"result": {{"message": {{"messageId": "m", "parts": [{part}, {{"text": "Hi"}}]}}}}}}'
+            talk = Talk(Http(200, body))
+            assert talk.error is None or "nested" in talk.problem or "not JSON" in talk.problem, depth
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.floats(-3, 3) | st.sampled_from(["", "x", "TASK_STATE_WORKING", "m"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                [
+                    "task",
+                    "message",
+                    "kind",
+                    "id",
+                    "status",
+                    "state",
+                    "parts",
+                    "text",
+                    "data",
+                    "metadata",
+                    "final",
+                ]
+                + [
+                    "history",
+                    "artifacts",
+                    "artifact",
+                    "artifactId",
+                    "append",
+                    "adk_type",
+                    "name",
+                    "tool_results",
+                ]
+            ),
+            inner,
+            max_size=5,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(st.lists(JSON, max_size=4))
+@settings(max_examples=200, deadline=None)
+def test_whatever_comes(results: list[Any]) -> None:
+    """Work takes any JSON, or refuses it as the agent's error."""
+    work = Work(on_unknown=lambda _, __: None)
+    with suppress(AgentError):
+        for result in results:
+            work.take(result, 1.0)
+        check_ended_well(work, "")
+        read_said(work, "agent", {})
+        read_calls(parts_of(work), 0)
+        read_usage(work, set())
 
 
 def test_content_types() -> None:

@@ -80,6 +80,8 @@ class A2aConversation:
             await exchange.send(self._context_of(ctx), self._task_id)
             await exchange.finish()
             return self._read(exchange, ctx.turn_index)
+        except RecursionError:
+            raise NoReply("the agent's answer is nested too deeply to be read", exchange.retries) from None
         except AgentError as error:
             retries = exchange.retries + (error.retries if isinstance(error, NoReply) else 0)
             seen = self._calls_so_far(exchange.work, ctx.turn_index)
