@@ -466,46 +466,26 @@ def test_answers_nested_deeply() -> None:
             assert talk.error is None or "nested" in talk.problem or "not JSON" in talk.problem, depth
 
 
+KEYS = (
+    "task message statusUpdate artifactUpdate kind id status state parts text data metadata final history "
+    "artifacts artifact artifactId append adk_type name tool_results"
+).split()
 JSON = st.recursive(
     st.none() | st.booleans() | st.floats(-3, 3) | st.sampled_from(["", "x", "TASK_STATE_WORKING", "m"]),
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
-            st.sampled_from(
-                [
-                    "task",
-                    "message",
-                    "kind",
-                    "id",
-                    "status",
-                    "state",
-                    "parts",
-                    "text",
-                    "data",
-                    "metadata",
-                    "final",
-                ]
-                + [
-                    "history",
-                    "artifacts",
-                    "artifact",
-                    "artifactId",
-                    "append",
-                    "adk_type",
-                    "name",
-                    "tool_results",
-                ]
-            ),
+            st.sampled_from(KEYS),
             inner,
             max_size=5,
         )
     ),
-    max_leaves=12,
+    max_leaves=8,
 )
 
 
 @given(st.lists(JSON, max_size=4))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_whatever_comes(results: list[Any]) -> None:
     """Work takes any JSON, or refuses it as the agent's error."""
     work = Work(on_unknown=lambda _, __: None)
@@ -939,7 +919,7 @@ async def app(scope, receive, send):
 
 
 def test_the_command_line(tmp_path: Path) -> None:
-    """An application in this process: a banned call that is told fails, and mocks are refused at once."""
+    """An application in this process: a banned call that it tells of fails the run."""
     project = Project(tmp_path)
     project.write("shop.py", APP)
     project.scenario('scenario("bans", turns=["Hi"], trajectory={"forbidden": ["reserve_item"]})\n')
@@ -953,7 +933,3 @@ def test_the_command_line(tmp_path: Path) -> None:
     assert [(call["name"], call["seenBy"], call["mocked"]) for call in turn["toolCalls"]] == [
         ("reserve_item", "agent", False)
     ]
-    project.scenario('scenario("mocks", turns=["Hi"], tools={"reserve_item": 1})\n', "b.sim.py")
-    ran = project.run()
-    assert ran.returncode == 2
-    assert "cannot reach the tools of agent" in ran.stderr
