@@ -466,10 +466,9 @@ def test_answers_nested_deeply() -> None:
             assert talk.error is None or "nested" in talk.problem or "not JSON" in talk.problem, depth
 
 
-KEYS = (
-    "task message statusUpdate artifactUpdate kind id status state parts text data metadata final history "
-    "artifacts artifact artifactId append adk_type name tool_results"
-).split()
+KEYS = ["task", "message", "statusUpdate", "artifactUpdate", "kind", "id", "status", "state", "parts", "text"]
+KEYS += ["data", "metadata", "final", "history", "artifacts", "artifact", "artifactId", "append", "adk_type"]
+KEYS += ["name", "tool_results"]
 JSON = st.recursive(
     st.none() | st.booleans() | st.floats(-3, 3) | st.sampled_from(["", "x", "TASK_STATE_WORKING", "m"]),
     lambda inner: (
