@@ -223,6 +223,16 @@ def test_refusals(name: str) -> None:
     assert message in failure(handler, reply="reply", error="error")
 
 
+def test_events_called_error() -> None:
+    """Without an `error` path, an event of that name is the agent's error, text before it or not."""
+    events = 'data: {"t": "A"}\n\n', 'event: error\ndata: {"detail": "on fire"}\n\n'
+    assert '(event `error`): {"detail": "on fire"}' in failure(streaming(*events), delta="t")
+    conversation = talked(
+        {"POST /chat": streaming(*events)}, {**BODY, "delta": "t", "error": "failure"}, "Hi"
+    )
+    assert replies(conversation) == ["A"]
+
+
 @pytest.mark.parametrize("told", [None, False, "", [], {}, 0])
 def test_no_error(told: Any) -> None:
     """An `error` that is empty is none."""

@@ -18,6 +18,8 @@ from agentest.errors import AgentError
 from agentest.support.json_path import JsonPath
 from agentest.transcript import Usage
 
+_ERROR_EVENT = "error"
+"""The name of events that tell of an error, where no path says what does."""
 SESSION = "session_id"
 """The name of the session's id among the values that are kept."""
 
@@ -139,6 +141,8 @@ class Gathering:
             self.usage = usage
         if paths.error and _tells(told := piece.find(paths.error)):
             raise AgentError(f"the agent tells of an error (`error: {paths.error.text}`): {shown(told)}")
+        if paths.error is None and piece.name == _ERROR_EVENT:
+            raise AgentError(f"the agent tells of an error (event `{_ERROR_EVENT}`): {shown(piece.whole)}")
 
     def text(self) -> str | None:
         """The reply; None where the agent has called tools and said nothing. Raises AgentError for none."""
