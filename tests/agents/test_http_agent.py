@@ -223,6 +223,18 @@ def test_refusals(name: str) -> None:
     assert message in failure(handler, reply="reply", error="error")
 
 
+def test_texts_in_another_character_set() -> None:
+    """The content type names it; one that nobody knows is UTF-8."""
+
+    async def latin(request: web.Request) -> web.Response:
+        kind = "text/plain; charset=" + ("latin-1" if "latin" in await request.text() else "klingon")
+        return web.Response(
+            body="é".encode("latin-1" if "latin" in kind else "utf-8"), headers={"content-type": kind}
+        )
+
+    assert replies(talked({"POST /chat": latin}, BODY, "latin", "other")) == ["é", "é"]
+
+
 def test_events_called_error() -> None:
     """Without an `error` path, an event of that name is the agent's error, text before it or not."""
     events = 'data: {"t": "A"}\n\n', 'event: error\ndata: {"detail": "on fire"}\n\n'

@@ -144,7 +144,8 @@ def _stream_in(text: str) -> Iterable[Piece] | None:
 
 def _text(body: bytes, response: DirectResponse) -> str:
     """The body's text by the character set that its type names, else UTF-8."""
-    charset = response.charset_encoding or "utf-8"
+    named = "charset" in response.headers.get("content-type", "").lower()
+    charset = (named and response.charset_encoding) or "utf-8"
     try:
         return body.removeprefix(BOM_UTF8).decode(charset, errors="replace")
     except LookupError:
