@@ -53,6 +53,8 @@ class ScenarioEvaluator:
     named: Mapping[ModelWish, Model] = field(default_factory=dict)
     """The models that graders wish for, where they can be asked."""
     redact: Callable[[str], str] = field(default=str)
+    told_counts: bool = True
+    """Whether answers that tell of calls make an agent seen whose calls otherwise cannot be."""
     blind: str | None = None
     """Why the agent's tool calls cannot be seen, and what to do about it; None: they can.
 
@@ -151,7 +153,7 @@ class ScenarioEvaluator:
 
     def _blind(self, tells_calls: bool) -> str | None:
         """Why calls cannot be seen where the answers themselves did or did not show that they are told."""
-        return None if tells_calls else self.blind
+        return None if tells_calls and self.told_counts else self.blind
 
     def _judged(self, level: MetricLevel) -> list[str]:
         """The built-in metrics of this level, none where the scenario gives a judge no goal to judge by."""

@@ -20,6 +20,9 @@ class AboutAgent:
     """How its tool calls come to be known."""
     blind: str | None = None
     """Why its calls cannot be seen, and how they could be; None: they can."""
+    told_counts: bool = True
+    """Whether answers that tell of calls make it seen. Not where the configuration says that it is unseen:
+    it may tell of some of its calls alone."""
     line: str | None = None
     """The line in which its conversations wait, as one alone may be under way; None: they need not."""
     tools: str = ""
@@ -34,6 +37,7 @@ def about_agent(name: str, agent: AnyAgent) -> AboutAgent:
     return AboutAgent(
         sight=sight,
         blind=ways_to_see(name, agent) if sight is Sight.UNSEEN else None,
+        told_counts=agent.tool_visibility is None,
         line=_line(name, agent) if agent.exclusive else None,
         tools=tools_shown(agent.tools),
         unstreamed=_unstreamed(agent),

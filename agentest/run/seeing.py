@@ -39,8 +39,8 @@ def _sight_of_run(units: Sequence[Unit], results: Mapping[str, ScenarioResult]) 
     totals = [results[unit.scope].totals for unit in units if unit.scope in results]
     turns = sum(each.turns for each in totals)
     told = turns > 0 and turns == sum(each.told_turns for each in totals)
-    sight = units[0].about.sight
-    return Sight.REPORTED if told and sight is Sight.UNSEEN else sight
+    about = units[0].about
+    return Sight.REPORTED if told and about.told_counts and about.sight is Sight.UNSEEN else about.sight
 
 
 def check_mocks(plan: Plan) -> None:

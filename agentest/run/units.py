@@ -73,6 +73,7 @@ class UnitEvaluation:
             named=self._named,
             redact=self._redact.error,
             blind=unit.about.blind,
+            told_counts=unit.about.told_counts,
             tools=unit.about.tools,
             unstreamed=unit.about.unstreamed,
             agent=unit.agent,

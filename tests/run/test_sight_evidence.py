@@ -142,7 +142,8 @@ def test_a_run_whose_answers_told(project: Project) -> None:
     silent one with a warning; results say `reported`. One turn that did not, and it is errored as before."""
     project.write(
         "agentest.config.py",
-        "agent = {'type': 'custom', 'handler': lambda m, c: 'Hi.', 'tool_visibility': 'unseen'}\n"
+        "import sys\n"
+        "agent = {'type': 'command', 'command': [sys.executable, '-c', 'print(1)']}\n"
         "config = {'agent': agent, 'reporters': ['console', 'json']}",
     )
     project.write(
@@ -173,6 +174,9 @@ scenario("turns", turns=["a"], trajectory={"max_turns": 1})
     [ban] = judged["scenarios"][0]["conversations"]
     assert (ban["trajectory"]["vacuous"], ban["perTurnTrajectory"][0]["vacuous"]) == (True, True)
 
+    config = (project.root / "agentest.config.py").read_text()
+    project.write("said.config.py", f"{config}\nagent['tool_visibility'] = 'unseen'\n")
+    assert project.agentest("judge", "told.json", "--config", "said.config.py").returncode == 2
     assert project.agentest("judge", "partly.json").returncode == 2
     judged = json.loads((project.root / ".agentest" / "judged.json").read_text())
     assert judged["agents"] == {"agent": {"toolCalls": "unseen"}}
