@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,16 +22,16 @@ BACKENDS = {
 ASKING = ("ai-7", "ai-6", "pydantic-ai")
 
 
-def served(backend: str, path: str = "/api/chat", **agent: object) -> Served:
-    keys = {"endpoint": f"http://localhost{path}", **agent}
+def served(backend: str, path: str = "") -> Served:
+    """By the configuration of the page, or at another path."""
     return Served(
         id=backend,
         type="ai_sdk",
         page="agents/vercel-ai-sdk",
         command=(*BACKENDS[backend], "--port", "{port}"),
         cwd="servers" if backend == "pydantic-ai" else "node",
-        agent=keys,
-        asks=path == "/api/chat" and backend in ASKING,
+        agent={"endpoint": f"http://localhost{path}"} if path else {},
+        asks=not path and backend in ASKING,
     )
 
 
@@ -51,6 +52,5 @@ def test_tools_of_the_client_are_mocked(backend: str, tmp_path: Path) -> None:
 
 def test_a_text_stream_is_the_reply(tmp_path: Path) -> None:
     """A backend that streams text alone tells nothing of its calls: they are unseen, and errored."""
-    assert_own_tools(
-        run(served("ai-7", "/api/text", tool_visibility="unseen"), tmp_path, "own_tools"), "unseen"
-    )
+    agent = replace(served("ai-7"), after="## Text streams", asks=False)
+    assert_own_tools(run(agent, tmp_path, "own_tools"), "unseen")

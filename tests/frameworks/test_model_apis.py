@@ -20,7 +20,7 @@ def host(name: str, *options: str, **agent: object) -> Served:
 
 
 def litellm(name: str, kind: str, page: str, after: str = "", **agent: object) -> Served:
-    """LiteLLM's proxy, which speaks all three protocols."""
+    """LiteLLM's proxy, which speaks both protocols."""
     command = ("litellm/bin/python", "litellm_server.py", "--port", "{port}")
     ready = "/health/liveliness"
     return Served(id=name, type=kind, page=page, after=after, command=command, ready=ready, agent=agent)
@@ -36,7 +36,6 @@ MOCKED = [
     litellm("litellm-responses", "responses", "agents/openai-responses", LEFT),
     litellm("litellm-messages", "anthropic_messages", "agents/anthropic-messages"),
     litellm("litellm-messages-streamed", "anthropic_messages", "agents/anthropic-messages", streaming=True),
-    litellm("litellm-completions", "chat_completions", "agents", body={"model": "shop"}, headers={}),
 ]
 
 

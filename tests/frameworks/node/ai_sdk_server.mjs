@@ -1,7 +1,7 @@
 // The shop's agent in the AI SDK, with a mock language model. `--sdk` says which of package.json: ai (7), ai6, ai5.
 //   POST /api/chat          tools run on the server; place_order asks for approval (6 and later)
 //   POST /api/client-tools  tools without `execute`: the client answers them
-//   POST /api/text          a text stream
+//   POST /api/completion          a text stream
 import { z } from "zod";
 import { nextStep, tools as shop } from "./shop.mjs";
 import { option, serve } from "./serving.mjs";
@@ -83,5 +83,5 @@ serve({
   "/api/chat": async ({ messages }, response) => (await answer(messages, true)).pipeUIMessageStreamToResponse(response),
   "/api/client-tools": async ({ messages }, response) =>
     (await answer(messages, false)).pipeUIMessageStreamToResponse(response),
-  "/api/text": async ({ messages }, response) => (await answer(messages, true)).pipeTextStreamToResponse(response),
+  "/api/completion": async ({ messages }, response) => (await answer(messages, true)).pipeTextStreamToResponse(response),
 });
