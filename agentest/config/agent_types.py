@@ -58,7 +58,9 @@ AGENT_TYPES: dict[str, AgentType] = {
     ),
     "adk_module": AgentType(settings=AdkModuleAgent, client="agentest.agents.adk_module.client"),
     "custom": AgentType(settings=CustomAgent, client="agentest.agents.python"),
-    "http": AgentType(settings=HttpTemplateAgent, client="agentest.agents.http.client"),
+    "http": AgentType(
+        settings=HttpTemplateAgent, client="agentest.agents.http.client", probe="agentest.agents.http.probe"
+    ),
     "responses": AgentType(
         settings=ResponsesAgent,
         client="agentest.agents.responses.client",
