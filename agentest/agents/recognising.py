@@ -112,15 +112,12 @@ def _by_what_is_lacking(seen: Seen) -> str | None:
 
 
 def missing_fields(answer: Any) -> tuple[str, ...]:
-    """The fields that a refusal of FastAPI's form says are missing, at the top of the body."""
-    detail = answer.get("detail") if isinstance(answer, Mapping) else None
+    """The fields that a refusal in pydantic's or FastAPI's form says are missing, at the top of the body."""
+    detail = answer.get("detail") if isinstance(answer, Mapping) else answer
     complaints = [one for one in detail if isinstance(one, Mapping)] if isinstance(detail, list) else []
     places = [one.get("loc") for one in complaints if one.get("type") == "missing"]
-    return tuple(
-        str(place[1])
-        for place in places
-        if isinstance(place, list) and len(place) == 2 and place[0] == "body"
-    )
+    fields = [place[place[0] == "body" :] for place in places if isinstance(place, list) and place]
+    return tuple(str(field[0]) for field in fields if len(field) == 1)
 
 
 def _plain(name: str) -> str:

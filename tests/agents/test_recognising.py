@@ -43,6 +43,7 @@ ANSWERS = {
         seen(b': hello\n\ndata: {"type":"RUN_STARTED","threadId":"t"}\n\n'),
         lacking("threadId", "runId", "messages"),
         lacking("thread_id", "run_id"),
+        seen([{"type": "missing", "loc": [name]} for name in ("threadId", "runId")], 422),
     ],
     "ai_sdk": [
         seen(b"", x_vercel_ai_ui_message_stream="v1"),
