@@ -144,6 +144,17 @@ def test_which_tools_are_declared() -> None:
     assert opened.requests[0].body["tools"] == []
 
 
+def test_tools_that_the_configuration_tells() -> None:
+    """What `tools` says of a tool is declared, in place of what its mock tells; the rest is the mock's."""
+    schema = {"type": "object", "properties": {"q": {"type": "string", "maxLength": 9}}}
+    told = [{"name": "find", "parameters": schema}, {"name": "send", "description": "Sends."}, "other"]
+    mocks = {"find": find, "send": 1}
+    _, opened = held(["Hi"], run(*text("Hi.")), tools=mocks, agent_tools=told)
+    one, two = opened.requests[0].body["tools"]
+    assert one == {"name": "find", "description": "Looks a thing up.", "parameters": schema}
+    assert (two["name"], two["description"]) == ("send", "Sends.")
+
+
 ITS_OWN: dict[str, list[Event]] = {
     "it_went_on": [*call("c-1", "own", q="x"), *text("Done.")],
     "others_are_pending": [

@@ -88,7 +88,7 @@ def held(
     *answers: Answer,
     tools: dict[str, Any] | None = None,
     session: Session | None = None,
-    passthrough: bool = False,
+    agent_tools: Sequence[Any] | None = None,
     notes: Callable[[str], None] = lambda _: None,
     **config: Any,
 ) -> tuple[Conversation, Wire]:
@@ -105,15 +105,15 @@ def held(
                 closing=stack,
                 on_note=notes,
             )
-            settings = AgUiAgent(type="ag_ui", name="shop", endpoint=opened.url, retries=0, **config)
+            agent = {"type": "ag_ui", "name": "shop", "endpoint": opened.url, "tools": agent_tools}
+            settings = AgUiAgent.model_validate({**agent, "retries": 0, **config})
             mocks = MockResolver(
                 scenario("s", goal="g", tools=tools or {}).tools,
                 scenario="s",
                 conversation_id="c-1",
-                unmocked_tools="passthrough" if passthrough else "error",
             )
-            agent = open_agent("shop", settings, resources)
-            loop = TurnLoop("c-1", "s", agent, ScriptedUser(lines), mocks, max_turns=9, session=session)
+            client_of = open_agent("shop", settings, resources)
+            loop = TurnLoop("c-1", "s", client_of, ScriptedUser(lines), mocks, max_turns=9, session=session)
             return await loop.run(), opened
 
     return anyio.run(go)

@@ -114,7 +114,7 @@ class AgUiConversation:
         total: _Total,
     ) -> tuple[Run, Spoken, tuple[ToolRequest, ...]]:
         """One run; what it told is in `total`, in the thread and in the state."""
-        tools = declared_tools(ctx, self._config.client_tools)
+        tools = declared_tools(ctx, self._config)
         payload = self._payload(body, ctx, [declared(spec) for spec in tools], decision)
         run = Run(self._thread, self._state, self._waiting, frozenset(self._settled))
         try:
@@ -158,7 +158,7 @@ class AgUiConversation:
     def _sort(self, run: Run, ctx: TurnContext, total: _Total) -> tuple[ToolRequest, ...]:
         """Tell apart the calls that the agent has made, those for us, and those that wait for approval."""
         self._open = list(run.interrupts)
-        declared_names = {spec.name for spec in declared_tools(ctx, self._config.client_tools)}
+        declared_names = {spec.name for spec in declared_tools(ctx, self._config)}
         asked_for = {one.call_id for one in self._open}
         for_us: list[Call] = []
         waiting: list[Call] = []

@@ -5,21 +5,34 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from agentest.agents.ag_ui.run import TOLD
 from agentest.agents.port import TurnContext
+from agentest.config.agents.ag_ui import AgUiAgent
+from agentest.config.agents.tools import AgentTool
 from agentest.messages import ToolSpec
 from agentest.mocks.schemas import any_tool
 
 _WAY = "\n  - "
 
 
-def declared_tools(ctx: TurnContext, client_tools: Sequence[str] | None) -> tuple[ToolSpec, ...]:
-    """The tools to declare: the scenario's mocks, or those that the configuration names."""
-    if client_tools is None:
-        return ctx.tools
+def declared_tools(ctx: TurnContext, config: AgUiAgent) -> tuple[ToolSpec, ...]:
+    """The tools to declare: the scenario's mocks, or those that `client_tools` names.
+
+    What the configuration tells of a tool (`tools`) counts more than what its mock does.
+    """
     known = {spec.name: spec for spec in ctx.tools}
-    return tuple(known.get(name) or any_tool(name) for name in client_tools)
+    told = {tool.name: tool for tool in config.tools or ()}
+    names = tuple(known) if config.client_tools is None else config.client_tools
+    return tuple(_told(known.get(name) or any_tool(name), told.get(name)) for name in names)
+
+
+def _told(spec: ToolSpec, told: AgentTool | None) -> ToolSpec:
+    if told is None:
+        return spec
+    parameters = spec.parameters if told.parameters is None else told.parameters
+    return replace(spec, description=told.description or spec.description, parameters=parameters)
 
 
 def conflict(problem: str, declared: Sequence[ToolSpec]) -> str:
