@@ -33,13 +33,13 @@ def is_page(body: bytes) -> bool:
 
 
 def readable(body: bytes) -> str:
-    """An error's body on one line; FastAPI's `detail` as `field: message`, one after the other."""
+    """An error's body on one line; FastAPI's `detail`, or pydantic's list, as `field: message`, one by one."""
     text = " ".join(body.decode("utf-8", errors="replace").split())
     try:
         data = json.loads(body)
     except (ValueError, RecursionError):
         return text
-    detail = data.get("detail") if isinstance(data, Mapping) else None
+    detail = data.get("detail") if isinstance(data, Mapping) else data
     if isinstance(detail, str):
         return detail
     if isinstance(detail, list) and detail and all(map(_is_complaint, detail)):

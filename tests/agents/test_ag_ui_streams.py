@@ -253,6 +253,11 @@ ERRORS: dict[str, tuple[bytes, str]] = {
     "no_content": (run(snapshot(USER, {"id": "a", "role": "assistant", "content": 7})), "is not a text: 7"),
     "no_questions": (stream({**FINISHED, "outcome": {"type": "interrupt"}}), "no list of `interrupts`"),
     "refused": (http(b'{"detail": "no threadId"}', "422 Unprocessable"), "answered 422"),
+    "refused_by_pydantic": (
+        http(b'[{"type": "missing", "loc": ["threadId"], "msg": "Field required"}]', "422 No"),
+        "answered 422 (the agent takes another form of request; see its documentation for the fields it "
+        "needs): threadId: Field required",
+    ),
     "elsewhere": (http(b"", "404 Not Found"), "the address at which the agent takes AG-UI runs"),
 }
 
