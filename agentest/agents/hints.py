@@ -33,7 +33,7 @@ def is_page(body: bytes) -> bool:
 
 
 def readable(body: bytes) -> str:
-    """An error's body on one line; FastAPI's `detail`, or pydantic's list, as `field: message`, one by one."""
+    """An error's body in one row; FastAPI's `detail`, or pydantic's list, as `field: message` each."""
     text = " ".join(body.decode("utf-8", errors="replace").split())
     try:
         data = json.loads(body)
