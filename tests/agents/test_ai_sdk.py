@@ -258,8 +258,11 @@ def test_an_approval_beside_a_call_for_us() -> None:
 def test_a_tool_that_mocks_cannot_reach() -> None:
     """A mock of a tool that the agent runs itself is no quiet matter: the real tool ran."""
     told = talk(said(call("stock", "c1"), output("c1", 3), text("Three.")), tools={"stock": 9})
-    assert told.problem.startswith("internal: agent 'agent' ran its tool 'stock' itself")
-    assert "Leave this mock out" in told.problem
+    assert told.problem.startswith("internal: agent 'agent' ran tool 'stock' itself")
+    assert "take `execute` from the tool" in told.problem
+    assert told.calls == [("stock", {}, 3, "agent")]
+    refused = ui(start("a-1"), APPROVAL, FINISH, DONE), said(DENIED, text("Fine."))
+    assert talk(*refused, tools={"order": 1}, approvals="deny").replies == ["Fine."]
 
 
 CALL_4 = ("9", {"toolCallId": "c1", "toolName": "stock", "args": {"item": "lamp"}})

@@ -8,14 +8,13 @@ from typing import Any
 
 from agentest.agents.ai_sdk.exchange import Exchange
 from agentest.agents.ai_sdk.parts import AssistantMessage
-from agentest.agents.ai_sdk.saying import for_us, made, question, remarks, texts, waiting
+from agentest.agents.ai_sdk.saying import for_us, made, question, remarks, texts, waiting, was_denied
 from agentest.agents.ai_sdk.streams import Told
 from agentest.agents.ai_sdk.written import Wire, decide, fill, user_message, version_4
 from agentest.agents.approvals import is_approval
 from agentest.agents.http_sender import HttpAnswer
 from agentest.agents.placeholders import TurnValues
-from agentest.agents.port import AgentReply, NoReply, TurnContext
-from agentest.errors import CannotSend
+from agentest.agents.port import AgentReply, MockBypassed, NoReply, TurnContext
 from agentest.messages import Message, ToolResult, UserText
 from agentest.transcript import ToolCall, Usage
 
@@ -57,8 +56,10 @@ class AiSdkConversation:
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
         """The answer to what came last: the user's message, or results of tools.
 
-        Raises NoReply, and CannotSend where the agent runs a tool itself that the scenario mocks.
+        Raises NoReply, MockBypassed, CannotSend.
         """
+        if not self._messages:
+            self._exchange.own_tools.check_before(ctx)
         current, answered = self._current(), _Answered()
         if isinstance(messages[-1], ToolResult):
             self._fill(current, messages)
@@ -118,7 +119,7 @@ class AiSdkConversation:
             self._messages.append(current)
         self._version_4 = self._version_4 or told.is_version_4
         answered.add(answer)
-        self._take_calls(answered, current, ctx)
+        self._take_calls(answered, current, messages, ctx)
         answered.said += tuple(texts(current.parts[before:]))
         return current
 
@@ -128,15 +129,22 @@ class AiSdkConversation:
         calls = made(current, ctx.turn_index)
         return NoReply(problem, retries, (*answered.observed, *calls))
 
-    def _take_calls(self, answered: _Answered, current: AssistantMessage, ctx: TurnContext) -> None:
-        """Take the calls that the agent has made. Raises where it ran a tool that the scenario mocks."""
+    def _take_calls(
+        self,
+        answered: _Answered,
+        current: AssistantMessage,
+        messages: Sequence[Message],
+        ctx: TurnContext,
+    ) -> None:
+        """Take the calls that the agent has made. Raises MockBypassed."""
         calls = made(current, ctx.turn_index)
         current.done |= {call.call_id for call in calls if call.call_id}
         answered.observed += calls
-        mocked = {spec.name for spec in ctx.tools}
-        bypassed = [call.name for call in calls if call.name in mocked]
-        if bypassed:
-            raise CannotSend(_bypassed(self.name, bypassed[0]))
+        try:
+            ran = [call for call in calls if not was_denied(call)]
+            self._exchange.own_tools.check_after(ran, messages, ctx)
+        except MockBypassed as error:
+            raise MockBypassed(str(error), answered.observed) from None
 
     def _payload(self, session_id: str) -> dict[str, Any]:
         wire = [m.wire() if isinstance(m, AssistantMessage) else m for m in self._messages]
@@ -165,11 +173,3 @@ class AiSdkConversation:
             remarks=remarks(before, self.name),
             first_token_ms=answered.first_token_ms,
         )
-
-
-def _bypassed(agent: str, tool: str) -> str:
-    return (
-        f"agent {agent!r} ran its tool {tool!r} itself, though the scenario mocks it: the real tool ran. "
-        "Mocks answer tools without `execute`, which a backend of the AI SDK hands to its client. Leave this "
-        "mock out (and set unmocked_tools: passthrough), or take `execute` from the tool"
-    )

@@ -9,12 +9,14 @@ from agentest.agents.ai_sdk.reading import read_stream
 from agentest.agents.ai_sdk.streams import PLACE, Told
 from agentest.agents.http_sender import HttpAnswer, HttpSender
 from agentest.agents.ignored import Ignored
+from agentest.agents.own_tools import OwnTools
 from agentest.agents.port import Resources
 from agentest.config.agents.ai_sdk import AiSdkAgent
 from agentest.http.client import DirectResponse
 from agentest.sight import Sight
 from agentest.support.templates import Template, Values
 
+_HANDED_OVER = "take `execute` from the tool, so that the backend hands its calls to the client"
 _ACCEPT = {"accept": "text/event-stream, text/plain, application/json"}
 
 
@@ -26,6 +28,7 @@ class Exchange:
         self.version = config.version
         self.approvals = config.approvals
         self.on_unknown = Ignored(config.name, resources).note
+        self.own_tools = OwnTools(config.name, _HANDED_OVER)
         self._endpoint = config.endpoint
         self._body = Template(config.body)
         self._sender = HttpSender(config, resources.client, resources.timeout_s, PLACE)

@@ -86,6 +86,11 @@ def made(message: AssistantMessage, turn_index: int) -> tuple[ToolCall, ...]:
     )
 
 
+def was_denied(call: ToolCall) -> bool:
+    """Whether a call was never made, as its approval was refused."""
+    return call.error == _DENIED
+
+
 def _is_over(part: Part) -> bool:
     """Whether nothing more is asked of us for a call, once a stream has ended."""
     return part["state"] not in (ASKED, WAITS) or bool(part.get("providerExecuted"))

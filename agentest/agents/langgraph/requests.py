@@ -39,6 +39,8 @@ class Requests:
 
     def state_keys(self, state: Mapping[str, Any]) -> list[str]:
         """The keys of a session's state that go into the graph's; `body` and `headers` place the others."""
+        if "state" in self._placed:
+            return []
         placed = {name.split(".")[1] for name in self._placed if name.startswith("state.")}
         return [key for key in state if key not in placed]
 

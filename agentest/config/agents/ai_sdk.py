@@ -32,7 +32,7 @@ class AiSdkAgent(HttpAgent):
 
     @property
     def state_refusal(self) -> str | None:
-        if any(name.startswith("state.") for name in Template([self.body, self.headers]).names):
+        if any(name.partition(".")[0] == "state" for name in Template([self.body, self.headers]).names):
             return None
         return f"place it in the agent's `body` or `headers`, like {{{{state.user_id}}}}, {WAYS_OF_STATE}"
 
