@@ -387,6 +387,25 @@ def test_streams_that_end_as_some_do() -> None:
     assert told.notes == ["agent 'agent': 2 events of unknown type 'sing' were ignored"]
 
 
+def test_ids_that_are_used_again() -> None:
+    """Each step of a message may have a call of the same id: both are made, each with its own result."""
+    step = {"type": "start-step"}
+    told = talk(
+        said(
+            call("stock", "c1"), output("c1", 1), step, call("reserve", "c1"), output("c1", 2), text("Done.")
+        ),
+    )
+    assert told.calls == [("stock", {}, 1, "agent"), ("reserve", {}, 2, "agent")]
+    asked = talk(
+        said(call("stock", "c1")),
+        said(call("reserve", "c1")),
+        HELLO,
+        tools={"stock": 1, "reserve": 2},
+    )
+    assert asked.calls == [("stock", {}, 1, "caller"), ("reserve", {}, 2, "caller")]
+    assert [p["output"] for p in asked.requests[2].body["messages"][1]["parts"] if "output" in p] == [1, 2]
+
+
 def test_calls_before_an_error_stay() -> None:
     """What the agent had done before it failed is in the record."""
     told = talk(ui(start(), call("stock", "c1"), output("c1", 3), ERROR))

@@ -401,6 +401,13 @@ def test_parts_of_messages() -> None:
     assert unknown == [("content block", "hum")]
     broken = {"name": "pay", "args": "{5", "id": "c2", "error": None}
     searched = {"type": "server_tool_call", "name": "web", "args": {"q": "x"}, "id": "c3"}
+    again = [
+        ai("", "x", call("a", "c", n=1)),
+        tool("c", "1"),
+        ai("", "y", call("b", "c", n=2)),
+        tool("c", "2"),
+    ]
+    assert [(c.name, c.result) for c in calls_of(again, 0, {})] == [("a", "1"), ("b", "2")]
     found = calls_of(
         [ai([searched], "a", invalid_tool_calls=[broken]), tool("c9", "[1]", name="late")], 0, {}
     )

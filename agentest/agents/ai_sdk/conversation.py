@@ -99,7 +99,7 @@ class AiSdkConversation:
             part = current.tool(message.request_id)
             assert part is not None, "only calls of this message were handed to us"
             fill(part, message)
-            current.done.add(message.request_id)
+            current.set_done(part)
 
     async def _ask(
         self, answered: _Answered, messages: Sequence[Message], ctx: TurnContext
@@ -138,7 +138,6 @@ class AiSdkConversation:
     ) -> None:
         """Take the calls that the agent has made. Raises MockBypassed."""
         calls = made(current, ctx.turn_index)
-        current.done |= {call.call_id for call in calls if call.call_id}
         answered.observed += calls
         try:
             ran = [call for call in calls if not was_denied(call)]

@@ -50,8 +50,10 @@ class AssistantMessage:
         self.metadata: Any = None
         self.parts: list[Part] = []
         self.steps = 0
-        self.done: set[str] = set()
-        """Ids of calls that were told, or answered by mocks."""
+        self._done: list[Part] = []
+        """Calls that were told, or answered by mocks."""
+        self._step = 0
+        """Where the parts of the current step begin."""
         self._texts: dict[tuple[str, str], Part] = {}
         self._inputs: dict[str, str] = {}
         self._on_unknown = on_unknown
@@ -61,12 +63,21 @@ class AssistantMessage:
         metadata = {} if self.metadata is None else {"metadata": self.metadata}
         return {"id": self.id, "role": "assistant", **metadata, "parts": self.parts}
 
-    def tool(self, call_id: str) -> Part | None:
-        return next((p for p in reversed(self.parts) if is_tool(p) and p["toolCallId"] == call_id), None)
+    def tool(self, call_id: str, since: int = 0) -> Part | None:
+        """The last call of this id. Some servers use ids again, if not within a step."""
+        parts = reversed(self.parts[since:])
+        return next((p for p in parts if is_tool(p) and p["toolCallId"] == call_id), None)
+
+    def is_done(self, part: Part) -> bool:
+        """Whether nothing more is to be told of a call."""
+        return any(part is one for one in self._done)
+
+    def set_done(self, part: Part) -> None:
+        self._done.append(part)
 
     def begin_stream(self) -> None:
-        """Texts of the next stream are new ones, whatever their ids."""
-        self._texts = {}
+        """Texts and calls of the next stream are new ones, whatever their ids."""
+        self._texts, self._step = {}, len(self.parts)
 
     def add(self, chunk: Chunk) -> bool:
         """Add a chunk; whether it had a piece of text. Raises AgentError for one that means nothing."""
@@ -85,6 +96,7 @@ class AssistantMessage:
         elif kind == "start-step":
             self.steps += 1
             self.parts.append({"type": "step-start"})
+            self._step = len(self.parts)
         elif kind == "reset-step":
             self._reset_step()
         elif kind.startswith("data-"):
@@ -127,8 +139,7 @@ class AssistantMessage:
 
     def _reset_step(self) -> None:
         """Take back what the step has added, as the AI SDK does where a model is asked again."""
-        starts = [i for i, part in enumerate(self.parts) if part["type"] == "step-start"]
-        del self.parts[starts[-1] + 1 if starts else 0 :]
+        del self.parts[self._step :]
         self._texts, self._inputs = {}, {}
 
     def _add_data(self, chunk: Chunk) -> None:
@@ -165,7 +176,7 @@ class AssistantMessage:
                 _keep(part["approval"], chunk, "approved", "reason")
 
     def _input(self, chunk: Chunk, state: str, given: Any) -> Part:
-        part = self.tool(chunk["toolCallId"])
+        part = self.tool(chunk["toolCallId"], self._step)
         if part is None:
             part = self._new_tool(chunk)
         part.update({"state": state, **({} if state == STREAMING else {"input": given})})

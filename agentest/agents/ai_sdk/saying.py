@@ -78,12 +78,11 @@ def _asked(part: Part) -> str:
 
 
 def made(message: AssistantMessage, turn_index: int) -> tuple[ToolCall, ...]:
-    """The calls that are over and were not told before: made by the agent, or denied."""
-    return tuple(
-        _call(part, message, turn_index)
-        for part in message.parts
-        if is_tool(part) and part["toolCallId"] not in message.done and _is_over(part)
-    )
+    """The calls that are over and were not told before: made by the agent, or denied. They are done then."""
+    over = [p for p in message.parts if is_tool(p) and _is_over(p) and not message.is_done(p)]
+    for part in over:
+        message.set_done(part)
+    return tuple(_call(part, message, turn_index) for part in over)
 
 
 def was_denied(call: ToolCall) -> bool:

@@ -93,16 +93,31 @@ def _block(block: Any, on_unknown: OnUnknown) -> str:
 def calls_of(messages: Sequence[Wire], turn_index: int, waiting: Mapping[str, ToolCall]) -> list[ToolCall]:
     """The calls in messages, in order, with their results as far as there are any.
 
+    A call that two messages tell of is one. Some models use ids again: with other arguments it is another.
+
     Args:
         waiting: calls of earlier turns that had to wait, by id: they belong to this turn.
     """
-    results = {m.get("tool_call_id"): m for m in messages if kind_of(m) == TOOL}
-    calls = {key: _answered(call, results.get(key), turn_index) for key, call in waiting.items()}
+    results: dict[str, list[Wire]] = {}
     for message in messages:
-        for call in _requests(message) if kind_of(message) == AI else ():
-            key = call["id"] or f"{message.get('id')}/{len(calls)}"
-            calls.setdefault(key, _call(call, results.get(call["id"]), turn_index))
-    return [*(_orphan(m, turn_index) for key, m in results.items() if key not in calls), *calls.values()]
+        if kind_of(message) == TOOL:
+            results.setdefault(str(message.get("tool_call_id")), []).append(message)
+    calls = [_answered(call, _nth(results, key, 0), turn_index) for key, call in waiting.items()]
+    for message in messages:
+        for request in _requests(message) if kind_of(message) == AI else ():
+            same_id = [call for call in calls if call.call_id and call.call_id == request["id"]]
+            if not any((call.name, call.args) == (request["name"], request["args"]) for call in same_id):
+                answer = _nth(results, request["id"], len(same_id))
+                calls.append(_call(request, answer, turn_index))
+    told = {call.call_id for call in calls}
+    late = [_orphan(answers[0], turn_index) for key, answers in results.items() if key not in told]
+    return [*late, *calls]
+
+
+def _nth(results: Mapping[str, Sequence[Wire]], call_id: str | None, number: int) -> Wire | None:
+    """The result for the call that is the `number`-th of its id."""
+    answers = results.get(call_id or "", ())
+    return answers[min(number, len(answers) - 1)] if answers else None
 
 
 def _requests(message: Wire) -> Iterable[Wire]:
