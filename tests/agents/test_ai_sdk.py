@@ -218,9 +218,11 @@ DENIED = {"type": "tool-output-denied", "toolCallId": "c1"}
 def test_approvals(approvals: str, words: str | None, decision: Chunk) -> None:
     """They are decided at once or by the user's next message; the call belongs to the turn of that."""
     end = output("c1", {"ordered": 1}) if decision["approved"] else DENIED
+    # pydantic-ai tells an approved call again before its output.
+    again = [call("order", "c1", n=1)] if decision["approved"] else []
     told = talk(
         ui(start("a-1"), APPROVAL, FINISH, DONE),
-        said(end, text("Done.")),
+        ui({"type": "start"}, again, end, {"type": "start-step"}, text("Done."), FINISH, DONE),
         says=("Hi", words) if words else ("Hi",),
         approvals=approvals,
     )

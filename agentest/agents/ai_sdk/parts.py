@@ -76,8 +76,8 @@ class AssistantMessage:
         self._done.append(part)
 
     def begin_stream(self) -> None:
-        """Texts and calls of the next stream are new ones, whatever their ids."""
-        self._texts, self._step = {}, len(self.parts)
+        """Texts of the next stream are new ones, whatever their ids."""
+        self._texts = {}
 
     def add(self, chunk: Chunk) -> bool:
         """Add a chunk; whether it had a piece of text. Raises AgentError for one that means nothing."""
@@ -176,8 +176,9 @@ class AssistantMessage:
                 _keep(part["approval"], chunk, "approved", "reason")
 
     def _input(self, chunk: Chunk, state: str, given: Any) -> Part:
+        """Take a call. pydantic-ai tells one again that was approved; some servers use an id again."""
         part = self.tool(chunk["toolCallId"], self._step)
-        if part is None:
+        if part is None or self.is_done(part):
             part = self._new_tool(chunk)
         part.update({"state": state, **({} if state == STREAMING else {"input": given})})
         for key, name in (("providerMetadata", "callProviderMetadata"), ("title", "title")):

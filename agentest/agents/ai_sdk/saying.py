@@ -48,8 +48,12 @@ def for_us(message: AssistantMessage) -> tuple[ToolRequest, ...]:
     return tuple(
         ToolRequest(part["toolCallId"], tool_name(part), _arguments(part))
         for part in message.parts
-        if is_tool(part) and part["state"] == ASKED and not part.get("providerExecuted")
+        if is_tool(part) and part["state"] == ASKED and not _is_of_the_server(part)
     )
+
+
+def _is_of_the_server(part: Part) -> bool:
+    return bool(part.get("providerExecuted")) or "approval" in part
 
 
 def _arguments(part: Part) -> str:
@@ -92,7 +96,7 @@ def was_denied(call: ToolCall) -> bool:
 
 def _is_over(part: Part) -> bool:
     """Whether nothing more is asked of us for a call, once a stream has ended."""
-    return part["state"] not in (ASKED, WAITS) or bool(part.get("providerExecuted"))
+    return part["state"] not in (ASKED, WAITS) or (part["state"] == ASKED and _is_of_the_server(part))
 
 
 def _call(part: Part, message: AssistantMessage, turn_index: int) -> ToolCall:
