@@ -124,7 +124,8 @@ def test_calls_that_the_state_does_not_show() -> None:
 
 def test_what_is_told_twice_is_one() -> None:
     """Nodes that give their messages again, with an id or before they have one, add nothing."""
-    bare = {"role": "assistant", "content": "", "tool_calls": [call("stock", "c1", item="lamp")]}
+    function = {"name": "stock", "arguments": '{"item": "lamp"}'}
+    bare = {"role": "assistant", "content": "", "tool_calls": [{"id": "c1", "function": function}]}
     final = ai("Three.", "a2")
     told = talk(
         stream(

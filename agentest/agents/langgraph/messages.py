@@ -123,7 +123,7 @@ def _nth(results: Mapping[str, Sequence[Wire]], call_id: str | None, number: int
 def _requests(message: Wire) -> Iterable[Wire]:
     """The calls of one message: `{id, name, args, error, output}`."""
     for call in _list(message, "tool_calls"):
-        yield {"id": _id(call), "name": _name(call), "args": call.get("args", {}), "error": None}
+        yield {"id": _id(call), "name": _name(call), "args": _args(call), "error": None}
     for call in _list(message, "invalid_tool_calls"):
         error = call.get("error") or "the arguments are not valid JSON"
         yield {"id": _id(call), "name": _name(call), "args": call.get("args"), "error": str(error)}
@@ -144,6 +144,15 @@ def _list(message: Wire, key: str) -> list[Wire]:
 def _id(call: Wire) -> str | None:
     identifier = call.get("id")
     return identifier if isinstance(identifier, str) and identifier else None
+
+
+def _args(call: Wire) -> Any:
+    """The arguments of a call, also of one in OpenAI's form, as a node may return it."""
+    function = call.get("function")
+    if "args" in call or not isinstance(function, Mapping):
+        return call.get("args", {})
+    given = function.get("arguments") or "{}"
+    return _value(given) if isinstance(given, str) else given
 
 
 def _name(call: Wire) -> str:
