@@ -190,6 +190,8 @@ class Turn:
     """From the first request to the first piece of text, counted as `latency_ms`; None: not streamed."""
     tells_calls: bool = False
     """Whether its answers showed that the agent tells of all its calls, where its type does not say so."""
+    calls_hidden: str | None = None
+    """Why its answers could not tell of calls, though those of such agents do; None: they could."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,6 +287,11 @@ class Conversation:
     def tells_calls(self) -> bool:
         """Whether every turn showed that the agent tells of all its calls, though its type says otherwise."""
         return bool(self.turns) and not self.unfinished and all(turn.tells_calls for turn in self.turns)
+
+    @property
+    def calls_hidden(self) -> str | None:
+        """Why a turn could not tell of its calls; None: each could."""
+        return next((turn.calls_hidden for turn in self.turns if turn.calls_hidden), None)
 
     @property
     def started_turns(self) -> int:

@@ -48,6 +48,8 @@ class AgentReply:
     """When the first piece of the text came, counted as `latency_ms`; None: it came all at once."""
     tells_calls: bool = False
     """Whether this answer shows that the agent tells of all its calls; its type alone does not say so."""
+    calls_hidden: str | None = None
+    """Why this answer cannot tell of calls, though those of its type do, as the end of a sentence."""
 
 
 def well_formed_reply(reply: AgentReply) -> AgentReply:

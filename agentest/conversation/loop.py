@@ -67,6 +67,7 @@ class _Progress:
     state_error: str | None = None
     first_token_ms: float | None = None
     tells_calls: bool = False
+    calls_hidden: str | None = None
 
     def count_retries(self, retries: int) -> None:
         self.retries += retries
@@ -108,6 +109,7 @@ class _Progress:
             self.model_calls,
             self.first_token_ms,
             self.tells_calls,
+            self.calls_hidden,
         )
 
     def unfinished(self, calls: tuple[ToolCall, ...]) -> UnfinishedTurn:
@@ -284,6 +286,7 @@ class TurnLoop:
             self._initial_state = reply.state_before
         turn.note_times(reply)
         turn.tells_calls = turn.tells_calls or reply.tells_calls
+        turn.calls_hidden = turn.calls_hidden or reply.calls_hidden
         turn.usage += reply.usage + recorded
         if reply.model_calls is not None:
             turn.model_calls = (turn.model_calls or 0) + reply.model_calls

@@ -32,6 +32,7 @@ from agentest.results import (
 )
 from agentest.scenarios.definition import Scenario
 from agentest.scenarios.expectations import Expect
+from agentest.sight import cannot_be_seen
 from agentest.transcript import Blame, Conversation, Failure, Turn
 
 Asking = Callable[[], Awaitable[Mapping[str, MetricResult]]]
@@ -81,7 +82,7 @@ class ScenarioEvaluator:
             turn_index=turn.turn_index,
             metrics=await self._gather(self._turn_metrics(turns, conversation)),
             trajectory=await matched_trajectory(
-                scripted.trajectory, turn.tool_calls, 1, blind=self._blind(turn.tells_calls)
+                scripted.trajectory, turn.tool_calls, 1, blind=self._blind(turn)
             )
             if scripted and scripted.trajectory
             else None,
@@ -100,7 +101,7 @@ class ScenarioEvaluator:
         if conversation.failure or not conversation.turns:
             return {}
         grades: dict[str, Graded] = {}
-        blind = self._blind(conversation.tells_calls)
+        blind = self._blind(conversation)
 
         async def grade(grader: Grader) -> None:
             key, model = CallKey("judge", self.scope, number, metric=grader.name), self._asked_by(grader)
@@ -133,7 +134,7 @@ class ScenarioEvaluator:
             conversation.tool_calls,
             conversation.started_turns,
             complete=failure is None or failure.blame is Blame.AGENT,
-            blind=self._blind(conversation.tells_calls),
+            blind=self._blind(conversation),
         )
 
     async def final_state(self, conversation: Conversation) -> tuple[CheckResult, ...]:
@@ -151,9 +152,11 @@ class ScenarioEvaluator:
             *await checked_session(expect, turn, self.agent),
         )
 
-    def _blind(self, tells_calls: bool) -> str | None:
-        """Why calls cannot be seen where the answers themselves did or did not show that they are told."""
-        return None if tells_calls and self.told_counts else self.blind
+    def _blind(self, told: Turn | Conversation) -> str | None:
+        """Why calls cannot be seen, by what the answers themselves show of it, and by the agent's sight."""
+        if told.calls_hidden and self.blind is None:
+            return f"{cannot_be_seen(self.agent)}: {told.calls_hidden}"
+        return None if told.tells_calls and self.told_counts else self.blind
 
     def _judged(self, level: MetricLevel) -> list[str]:
         """The built-in metrics of this level, none where the scenario gives a judge no goal to judge by."""
@@ -172,7 +175,7 @@ class ScenarioEvaluator:
             history=tuple(turns[:-1]),
             turn_index=turn.turn_index,
         )
-        blind = self._blind(turn.tells_calls)
+        blind = self._blind(turn)
         calls_known = turn.tool_calls and not blind
         names = [name for name in self._judged(MetricLevel.TURN) if calls_known or name not in ABOUT_CALLS]
         pending = self._built_in(names, turn_context(turn_input) if self.judge and names else "", key)

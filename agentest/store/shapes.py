@@ -309,6 +309,7 @@ CODECS = Codecs(
                 "model_calls",
                 "first_token_ms",
                 "tells_calls",
+                "calls_hidden",
             ),
         ),
         Score: Layout(left_out=("rubrics",), only_if_set=("samples",)),

@@ -305,16 +305,38 @@ def test_version_4() -> None:
     assert "content" in talk(lines(("0", "Hi."), END_4), version=4).requests[0].body["messages"][0]
 
 
+PLAIN = http("Grüße, Jo".encode(), headers=("content-type: text/plain; charset=utf-8",))
+
+
 def test_text_streams() -> None:
-    """All of a text stream is the reply; that it tells of no calls is said, unless the settings say so."""
-    plain = http("Grüße, Jo".encode(), headers=("content-type: text/plain; charset=utf-8",))
-    told = talk(plain, plain, says=("Hi", "Hi"))
-    assert told.replies == ["Grüße, Jo"] * 2
-    (note,) = told.notes
-    assert "set tool_visibility: unseen" in note
-    assert talk(plain, tool_visibility="unseen").notes == []
+    """All of a text stream is the reply; an empty one is an error, and mocks have no way to its tools."""
+    assert talk(PLAIN, says=("Hi", "Hi")).replies == ["Grüße, Jo"] * 2
     empty = talk(http(b"", headers=("content-type: text/plain",)))
     assert "the agent's text stream is empty" in empty.problem
+    assert "which hands over no call: its real tools run" in talk(PLAIN, tools={"stock": 1}).problem
+
+
+async def plain_text(scope: Any, receive: Any, send: Any) -> None:
+    if scope["type"] == "http":
+        await receive()
+        head = [(b"content-type", b"text/plain")]
+        await send({"type": "http.response.start", "status": 200, "headers": head})
+        await send({"type": "http.response.body", "body": b"Hello."})
+
+
+def test_calls_behind_a_text_stream() -> None:
+    """It tells of no calls, so a ban neither holds nor fails: it is errored, also for a turn."""
+    ban = {"forbidden": ["pay"]}
+    made = [
+        scenario("all", turns=["Hi"], trajectory=ban),
+        scenario("turn", turns=[{"user_message": "Hi", "trajectory": ban}]),
+        scenario("none", turns=["Hi"]),
+    ]
+    found = run_scenarios(made, agent={**CHAT, "app": plain_text}).scenarios
+    assert [one.verdict.status for one in found] == ["errored", "errored", "passed"]
+    reason = found[0].conversations[0].trajectory
+    assert reason is not None
+    assert "calls of agent 'agent' cannot be seen: it answered with a text stream" in str(reason)
 
 
 ERROR = {"type": "error", "errorText": "on fire"}

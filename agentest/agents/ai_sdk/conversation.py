@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentest.agents.ai_sdk.exchange import Exchange
+from agentest.agents.ai_sdk.exchange import TEXT_TELLS_NOTHING, Exchange
 from agentest.agents.ai_sdk.parts import AssistantMessage
 from agentest.agents.ai_sdk.saying import for_us, made, question, remarks, texts, waiting, was_denied
 from agentest.agents.ai_sdk.streams import Told
@@ -15,6 +15,7 @@ from agentest.agents.approvals import is_approval
 from agentest.agents.http_sender import HttpAnswer
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import AgentReply, MockBypassed, NoReply, TurnContext
+from agentest.errors import CannotSend
 from agentest.messages import Message, ToolResult, UserText
 from agentest.transcript import ToolCall, Usage
 
@@ -29,6 +30,7 @@ class _Answered:
     latency_ms: float = 0.0
     first_token_ms: float | None = None
     retries: int = 0
+    is_text: bool = False
     usage: Usage = field(default_factory=Usage)
     model_calls: int | None = None
     observed: tuple[ToolCall, ...] = ()
@@ -39,6 +41,7 @@ class _Answered:
             self.first_token_ms = self.latency_ms + answer.first_token_ms
         self.latency_ms += answer.latency_ms
         self.retries += answer.retries
+        self.is_text = self.is_text or answer.value.is_text
         self.usage += answer.value.usage
         if answer.value.model_calls:
             self.model_calls = (self.model_calls or 0) + answer.value.model_calls
@@ -119,6 +122,8 @@ class AiSdkConversation:
             self._messages.append(current)
         self._version_4 = self._version_4 or told.is_version_4
         answered.add(answer)
+        if told.is_text and ctx.tools:
+            raise CannotSend(_unreachable(self.name))
         self._take_calls(answered, current, messages, ctx)
         answered.said += tuple(texts(current.parts[before:]))
         return current
@@ -171,4 +176,13 @@ class AiSdkConversation:
             observed=answered.observed,
             remarks=remarks(before, self.name),
             first_token_ms=answered.first_token_ms,
+            calls_hidden=TEXT_TELLS_NOTHING if answered.is_text else None,
         )
+
+
+def _unreachable(agent: str) -> str:
+    return (
+        f"the scenario has mocks, and agent {agent!r} answered with a text stream, which hands over no call: "
+        "its real tools run. Have it answer with a UI message stream (toUIMessageStreamResponse), or leave "
+        "the mocks out and set tool_visibility: unseen"
+    )

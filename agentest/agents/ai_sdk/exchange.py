@@ -13,10 +13,13 @@ from agentest.agents.own_tools import OwnTools
 from agentest.agents.port import Resources
 from agentest.config.agents.ai_sdk import AiSdkAgent
 from agentest.http.client import DirectResponse
-from agentest.sight import Sight
 from agentest.support.templates import Template, Values
 
 _HANDED_OVER = "take `execute` from the tool, so that the backend hands its calls to the client"
+TEXT_TELLS_NOTHING = (
+    "it answered with a text stream, which tells of none. To see them, have it answer with a UI message "
+    "stream (toUIMessageStreamResponse). Otherwise leave out what judges calls"
+)
 _ACCEPT = {"accept": "text/event-stream, text/plain, application/json"}
 
 
@@ -32,8 +35,6 @@ class Exchange:
         self._endpoint = config.endpoint
         self._body = Template(config.body)
         self._sender = HttpSender(config, resources.client, resources.timeout_s, PLACE)
-        self._on_note = resources.on_note
-        self._claims_sight = config.tool_visibility is not Sight.UNSEEN
 
     async def send(self, payload: Mapping[str, Any], told: Told, values: Values) -> HttpAnswer[Told]:
         """Send, and read the answer into `told`. Raises NoReply."""
@@ -43,15 +44,4 @@ class Exchange:
 
         body = {**self._body.filled(values), **payload}
         answer = await self._sender.post(self._endpoint, body, read, values=values, headers=_ACCEPT)
-        if told.is_text:
-            self._warn_of_text()
         return HttpAnswer(told, answer.latency_ms, answer.retries, answer.first_token_ms)
-
-    def _warn_of_text(self) -> None:
-        if self._claims_sight:
-            self._claims_sight = False
-            self._on_note(
-                f"agent {self.name!r} answers with text streams, which tell of no tool calls: set "
-                "tool_visibility: unseen, so that what judges calls is errored, or have it answer with UI "
-                "message streams (toUIMessageStreamResponse)"
-            )
