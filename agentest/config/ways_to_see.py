@@ -15,6 +15,11 @@ _TELLING = ("responses", "ag_ui", "ai_sdk", "langgraph", "adk")
 """Types whose protocol tells of the calls that the agent makes itself."""
 _HANDING = ("chat_completions", "responses", "anthropic_messages", "ag_ui", "ai_sdk")
 """Types whose protocol hands calls to the caller."""
+_IN_PROCESS = (
+    "name the agent object itself, where it is one of pydantic-ai, the OpenAI Agents SDK, LangGraph or "
+    "google-adk (handler: pkg.module:agent, type: custom)"
+)
+"""For agents in Python: no code is needed, calls are seen and mocks answer."""
 _RETURNED = "set tool_visibility: returned, if it does hand its calls to the caller"
 
 
@@ -31,6 +36,7 @@ def ways_to_mock(agent: AnyAgent) -> list[str]:
     """How mocks could reach the tools of an agent that they do not reach, each in words."""
     ways = [*([_RETURNED] if agent.natural_sight is Sight.RETURNED else []), *agent.ways_to_mock]
     own = "let its handler make" if agent.type == "custom" else "let a handler (type: custom) make"
+    ways.append(_IN_PROCESS)
     ways.append(f"{own} its calls by ctx.resolve_tool")
     if others := _others(_HANDING, agent):
         ways.append(f"reach it by a protocol that hands calls to the caller (type: {others})")
@@ -48,6 +54,7 @@ def _by_its_settings(agent: AnyAgent) -> Iterator[str]:
 def _by_any_agent(agent: AnyAgent) -> Iterator[str]:
     if others := _others(_TELLING, agent):
         yield f"reach it by a protocol that tells of them (type: {others})"
+    yield _IN_PROCESS
     handler = "let its handler" if agent.type == "custom" else "let a handler (type: custom)"
     yield f"{handler} make them by ctx.resolve_tool, or tell of them by ctx.record_tool"
 

@@ -37,7 +37,7 @@ class CustomAgent(AnyAgent):
     def address(self) -> str:
         if isinstance(self.handler, Given):
             return f"{self.handler}"
-        return "python handler"
+        return self.handler if isinstance(self.handler, str) else "python handler"
 
     @property
     def state_refusal(self) -> str | None:
