@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Awaitable, Callable, Container, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 from urllib.parse import urljoin, urlsplit
 
 import anyio
 
-from agentest.agents.advice import advice
+from agentest.agents.advice import Advisor
 from agentest.agents.asgi.exchange import AppFailed
 from agentest.agents.hints import hint, readable
 from agentest.agents.port import NoReply
@@ -82,12 +83,21 @@ class HttpSender:
     """Sends requests to an agent. Holds nothing of any conversation."""
 
     def __init__(
-        self, config: HttpAgent, client: Sender, timeout_s: float, place: str, late: str = ""
+        self,
+        config: HttpAgent,
+        client: Sender,
+        timeout_s: float,
+        place: str,
+        late: str = "",
+        *,
+        advisor: Advisor | Literal["own"] | None = "own",
     ) -> None:
-        """Hints in errors: `place` says where such agents usually are, `late` why they may take long."""
+        """Hints in errors: `place` says where such agents usually are, `late` why they may take long.
+
+        `advisor`: given where one agent has several senders; None: whoever is asked, it is not the agent.
+        """
         self._place = place
-        self._kind = config.type
-        self._look: Look | None = None
+        self._advisor = advisor_of(config, client) if advisor == "own" else advisor
         self._late = late and f"; {late}"
         self._retries = config.retries
         self._client = client
@@ -161,7 +171,7 @@ class HttpSender:
                 await anyio.sleep(pause_before_retry(attempt, error.wait))
                 continue
             except _Unfit as error:
-                raise NoReply(await self._advised(error, request.url, headers), attempt - 1) from None
+                raise NoReply(await self._advised(error), attempt - 1) from None
             except NoReply as error:
                 raise NoReply(str(error), attempt - 1 + error.retries, error.observed) from None
             except AgentError as error:
@@ -170,8 +180,17 @@ class HttpSender:
             took = min(limit.elapsed + response.held_up, limit.elapsed_in_all)
             if response.held_up and took > self._timeout_s:
                 raise NoReply(self._too_late(request.url), attempt - 1)
+            self._note_answer(request, response)
             return HttpAnswer(value, took * 1000, attempt - 1, response.first_token_ms)
         raise AssertionError("unreachable: the last attempt either answers or raises")
+
+    def _note_answer(self, request: Outgoing, response: DirectResponse) -> None:
+        """Note that it speaks its protocol. That a GET is answered says nothing: many have a page for all."""
+        if self._advisor and request.content is not None and response.is_success:
+            self._advisor.has_answered = True
+
+    async def _advised(self, error: _Unfit) -> str:
+        return await self._advisor.advised(str(error), error.seen) if self._advisor else str(error)
 
     def _headers_of(self, request: Outgoing, values: Values) -> Headers:
         if not request.headers and not self._templates.names and request.content is not None:
@@ -258,13 +277,6 @@ class HttpSender:
         except CONNECTION_ERRORS as error:
             raise self._cut(f"{response.url}: the answer was cut: {describe(error)}", limit) from None
 
-    async def _advised(self, error: _Unfit, url: str, headers: Headers) -> str:
-        """What went wrong, with the configuration that would fit, where it can be told."""
-        if self._look is None:
-            self._look = Look(url=url, client=self._client, headers=headers)
-        said = await advice(error.seen, self._kind, self._look)
-        return f"{error}. {said[0].upper()}{said[1:]}" if said else str(error)
-
     def _cut(self, problem: str, limit: TimeLimit) -> AgentestError:
         return HeldUp(problem, limit.delay) if self._was_held_up(limit) else AgentError(problem)
 
@@ -280,6 +292,13 @@ class HttpSender:
         advice = hint(status, self._place)
         shown = readable(await beginning_of(response)) or "(empty body)"
         return f"{response.url} answered {status}{f' ({advice})' if advice else ''}: {shown}"
+
+
+def advisor_of(config: HttpAgent, client: Sender) -> Advisor:
+    """Who knows what to try when the agent's answers cannot be used."""
+    headers = [(name.lower(), value) for name, value in config.headers.items() if "{{" not in value]
+    url = re.sub("^ws", "http", config.endpoint.partition("{{")[0])
+    return Advisor(config.type, Look(url=url, client=client, headers=headers))
 
 
 def _seen(response: DirectResponse) -> Seen:

@@ -2,21 +2,51 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Iterator
 from importlib import import_module
+from urllib.parse import urlsplit
 
 from agentest.agents.probing import Finding, Look
 from agentest.config.agent_types import AGENT_TYPES
 
-_ANY_FORM = "http"
-"""The type that fits where no other does."""
+_LAST = ("http", "websocket")
+"""What fits where no other type does."""
 
 
-async def identify(look: Look) -> Finding | None:
-    """What the endpoint speaks, or another path of its server; None where no probe knows it."""
-    for name in sorted(AGENT_TYPES, key=lambda name: name == _ANY_FORM):
-        module = AGENT_TYPES[name].probe
-        if module is not None:
-            finding: Finding | None = await import_module(module).probe(look)
-            if finding is not None:
-                return finding
-    return None
+async def findings(look: Look, first: str = "") -> AsyncIterator[Finding]:
+    """What the probes know, up to the first that speaks of the endpoint itself and not of its server.
+
+    Args:
+        first: the type whose probe is asked before all others.
+    """
+    for name in _order(first):
+        finding = await ask(name, look)
+        if finding is not None:
+            yield finding
+            if is_at(finding, look.url):
+                return
+
+
+async def ask(name: str, look: Look) -> Finding | None:
+    """What the probe of one type knows; None where it knows nothing, or there is none."""
+    module = AGENT_TYPES[name].probe
+    if module is None:
+        return None
+    finding: Finding | None = await import_module(module).probe(look)
+    return finding
+
+
+def is_at(finding: Finding, url: str) -> bool:
+    """Whether what was found is at an address itself, and not elsewhere at its server."""
+    return _place(str(finding.settings.get("endpoint", ""))) == _place(url)
+
+
+def _order(first: str) -> Iterator[str]:
+    yield from (name for name in AGENT_TYPES if name == first)
+    yield from (name for name in AGENT_TYPES if name != first and name not in _LAST)
+    yield from (name for name in _LAST if name != first)
+
+
+def _place(url: str) -> tuple[str, str]:
+    parts = urlsplit(url)
+    return parts.netloc, parts.path.rstrip("/")

@@ -6,6 +6,7 @@ Each protocol has a module `probe` with `async def probe(look: Look) -> Finding 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,13 +16,14 @@ import anyio
 
 from agentest.agents.asgi.exchange import AppFailed
 from agentest.http.bodies import BadBody
-from agentest.http.client import Headers, Sender
+from agentest.http.client import Client, Headers, Sender
 from agentest.http.guard import RefusedAddress
 from agentest.http.retries import CONNECTION_ERRORS
 
 USER_AGENT = "agentest (looks what this server speaks)"
 _TIMEOUT_S = 2.0
 _READ_BYTES = 200_000
+_NOT_OF_SOCKETS = ("accept", "accept-encoding", "content-type", "user-agent")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +53,18 @@ class Finding:
     """What was seen, as the end of a sentence: "its /info names a LangGraph server"."""
 
 
+def as_settings(settings: Mapping[str, Any]) -> str:
+    """Settings as YAML on one line, to be copied: `type: a2a, endpoint: http://localhost:8000`."""
+    return ", ".join(f"{key}: {_yaml(value)}" for key, value in settings.items())
+
+
+def _yaml(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return f"{{{as_settings(value)}}}"
+    is_plain = isinstance(value, str) and re.fullmatch(r"[A-Za-z][\w./:@+-]*", value) is not None
+    return value if is_plain and not value.endswith(":") else json.dumps(value, ensure_ascii=False)
+
+
 @dataclass(slots=True)
 class Look:
     """Requests to one address, each sent once. Whatever fails is an answer of None."""
@@ -59,7 +73,10 @@ class Look:
     """The endpoint as it is configured."""
     client: Sender
     headers: Headers = ()
+    only_gets: bool = False
+    """Whether what is asked by POST is left unasked."""
     _seen: dict[tuple[str, str, bytes | None], Seen | None] = field(default_factory=dict)
+    _opens: bool | None = None
     _one_at_a_time: anyio.Lock = field(default_factory=anyio.Lock)
 
     async def get(self, path: str = "") -> Seen | None:
@@ -68,7 +85,29 @@ class Look:
 
     async def post_nothing(self, path: str = "") -> Seen | None:
         """The answer to a POST of `{}`, which a server that checks its input refuses."""
+        if self.only_gets:
+            return None
         return await self._send("POST", urljoin(self.url, path) if path else self.url, b"{}")
+
+    async def opens_websocket(self) -> bool:
+        """Whether a WebSocket opens at the endpoint. Nothing is said there, and it is closed at once."""
+        async with self._one_at_a_time:
+            if self._opens is None:
+                self._opens = await self._opened()
+            return self._opens
+
+    async def _opened(self) -> bool:
+        if not isinstance(self.client, Client):
+            return False  # an application in this process
+        headers = [(name, value) for name, value in self.headers if name not in _NOT_OF_SOCKETS]
+        headers.append(("user-agent", USER_AGENT))
+        try:
+            with anyio.fail_after(_TIMEOUT_S):
+                socket = await self.client.open_websocket(self.url, headers)
+                await socket.close()
+                return True
+        except (*CONNECTION_ERRORS, TimeoutError, RefusedAddress):
+            return False
 
     async def _send(self, method: str, url: str, content: bytes | None) -> Seen | None:
         key = (method, url, content)

@@ -6,9 +6,12 @@ It is asked when an answer cannot be read: the configured `type` is then likely 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
+from agentest.agents.hints import is_page
 from agentest.agents.probing import Seen
 
 NAMES = {
@@ -37,10 +40,63 @@ _LACKED: Sequence[tuple[str, frozenset[str]]] = (
 )
 """Type → fields whose lack servers of it complain of, in no spelling in particular."""
 
+_LACKED_PARAMETER = {"input": "responses", "messages": "chat_completions"}
+"""Parameter of OpenAI's interfaces → the type whose endpoint asks for it."""
+_PATHS = {
+    "/chat/completions": "chat_completions",
+    "/v1/responses": "responses",
+    "/v1/messages": "anthropic_messages",
+}
+"""Ends of paths that are usual for a type."""
+_LOGIN = {"login", "signin", "sign-in", "sign_in", "log-in", "sso", "oauth", "auth", "saml"}
+_MISSING = re.compile(r"missing|required", re.I)
+_NO_MODEL = re.compile(r"model=None|must provide a model|parameter: 'model'|model: field required", re.I)
+_NO_PARTS = re.compile(rb"Cannot read properties of undefined \(reading '(some|map|filter|parts)'\)")
+
 
 def recognised(seen: Seen) -> str | None:
     """The type that an answer is of; None where it could be anything."""
-    return _by_header(seen) or _by_value(_value(seen.body)) or _by_what_is_lacking(seen)
+    return (
+        _by_header(seen)
+        or _by_value(_value(seen.body))
+        or _by_what_is_lacking(seen)
+        or _by_parameter(_error(seen.json))
+    )
+
+
+def leads_to_login(seen: Seen) -> bool:
+    """Whether an answer is a redirect to where users log in."""
+    try:
+        path = urlsplit(seen.headers.get("location", "")).path.lower()
+    except ValueError:
+        return False
+    return 300 <= seen.status < 400 and bool(_LOGIN & {part.partition(".")[0] for part in path.split("/")})
+
+
+def is_login_page(body: bytes) -> bool:
+    """Whether a body is a web page that asks for a password."""
+    return is_page(body) and re.search(rb"type\s*=\s*[\"']?password", body, re.I) is not None
+
+
+def wants_a_model(seen: Seen) -> bool:
+    """Whether an answer is a refusal of OpenAI's form, as no model was named."""
+    error = _error(seen.json)
+    is_about_it = error.get("param") == "model" or _NO_MODEL.search(str(error.get("message")))
+    return seen.status in (400, 404, 422) and bool(is_about_it)
+
+
+def perhaps(seen: Seen, kind: str, url: str) -> str:
+    """What may be the case by weaker signs, told as such; "" where there are none."""
+    if seen.status >= 500 and kind != "ai_sdk" and _NO_PARTS.search(seen.body):
+        return "if this is a backend of Vercel's AI SDK, which misses the `parts` of messages: `type: ai_sdk`"
+    path = urlsplit(url).path.rstrip("/")
+    found = next((name for end, name in _PATHS.items() if path.endswith(end)), kind)
+    if found != kind and seen.status not in (404, 405):
+        return f"by its path, this may be {NAMES[found]}: `type: {found}`"
+    is_refusal = seen.status in (400, 415, 422) and seen.json is None and seen.body.strip()
+    if kind in ("http", "websocket") or not is_refusal:
+        return ""
+    return "if it takes a form of its own: `type: http`, whose `body` and `headers` say which"
 
 
 def _by_header(seen: Seen) -> str | None:
@@ -106,7 +162,22 @@ _MARKS: Mapping[str, Callable[[Mapping[str, Any]], bool]] = {
 }
 
 
+def _error(value: Any) -> Mapping[str, Any]:
+    """The error of OpenAI's form; empty where there is none."""
+    error = value.get("error") if isinstance(value, Mapping) else None
+    return error if isinstance(error, Mapping) else {}
+
+
+def _by_parameter(error: Mapping[str, Any]) -> str | None:
+    said = str(error.get("message"))
+    if not {"param", "type"} <= error.keys() or not _MISSING.search(said):
+        return None
+    return _LACKED_PARAMETER.get(str(error["param"]))
+
+
 def _by_what_is_lacking(seen: Seen) -> str | None:
+    if b"Unable to extract tag using discriminator 'trigger'" in seen.body:
+        return "ai_sdk"  # pydantic-ai's
     lacked = {_plain(name) for name in missing_fields(seen.json)}
     return next((name for name, fields in _LACKED if fields <= lacked), None)
 

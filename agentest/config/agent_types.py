@@ -80,7 +80,11 @@ AGENT_TYPES: dict[str, AgentType] = {
     "ai_sdk": AgentType(
         settings=AiSdkAgent, client="agentest.agents.ai_sdk.client", probe="agentest.agents.ai_sdk.probe"
     ),
-    "websocket": AgentType(settings=WebSocketAgent, client="agentest.agents.websocket.client"),
+    "websocket": AgentType(
+        settings=WebSocketAgent,
+        client="agentest.agents.websocket.client",
+        probe="agentest.agents.websocket.probe",
+    ),
     "anthropic_messages": AgentType(
         settings=AnthropicMessagesAgent,
         client="agentest.agents.anthropic_messages.client",

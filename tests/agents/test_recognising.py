@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
-from agentest.agents.advice import advice
+from agentest.agents.advice import Advisor
 from agentest.agents.probing import Look, Seen
 from agentest.agents.recognising import recognised
 from agentest.config.agent_types import AGENT_TYPES
@@ -83,7 +83,7 @@ class Nobody:
 
 def advised(one: Seen, kind: str = "chat_completions") -> str:
     look = Look(url="http://localhost:1/chat", client=Nobody())
-    return anyio.run(advice, one, kind, look)
+    return anyio.run(Advisor(kind, look).advice, one)
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,10 @@ def _raised(answer: HttpAnswer[AgentError | None]) -> HttpAnswer[None]:
 
 
 def _take(body: bytes, work: Work, method: str) -> None:
-    work.take(_result(read_json(body, A2A_PLACE), method))
+    answer = read_json(body, A2A_PLACE)
+    work.take(_result(answer, method))
+    if "jsonrpc" not in answer and not (work.ended or work.state or work.task_id):
+        raise AgentError(f"the agent answered with neither a task nor a message of A2A: {shown(answer)}")
 
 
 class _Events:
@@ -218,7 +221,7 @@ def _result(answer: Any, method: str) -> Any:
 def _told(error: Any, method: str) -> AgentError:
     code = error.get("code") if isinstance(error, Mapping) else None
     if not isinstance(code, int) or isinstance(code, bool):
-        return ToldError(f"the agent answered with an error: {shown(error)}", 0)
+        return AgentError(f"the agent answered with an error: {shown(error)}")
     name = f", {_NAMES[code]}" if code in _NAMES else ""
     problem = (
         f"the agent answered {method} with error {code}{name}: {text_at(error, 'message') or shown(error)}"

@@ -2,18 +2,42 @@
 
 from __future__ import annotations
 
-from agentest.agents.probing import Finding, Look
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import urljoin
+
+from agentest.agents.probing import Finding, Look, Seen
 
 _REFUSED = (400, 422, 500)
 _OF_A_RUN = (b"threadId", b"runId")
+_DOCUMENT = "/openapi.json"
+_INPUT = "#/components/schemas/RunAgentInput"
 
 
 async def probe(look: Look) -> Finding | None:
-    """What the endpoint says of a run without anything; None where that tells nothing of AG-UI."""
-    seen = await look.post_nothing()
-    if seen is None or seen.status not in _REFUSED or not all(word in seen.body for word in _OF_A_RUN):
+    """What the endpoint says of a run without anything, else what the server's OpenAPI document does."""
+    if _misses_a_run(await look.post_nothing()):
+        return Finding(
+            settings={"type": "ag_ui", "endpoint": look.url},
+            because="it asks for the `threadId` and `runId` of an AG-UI run",
+        )
+    document = await look.get(_DOCUMENT)
+    path = next(_takes_runs(document.json if document is not None else None), None)
+    if path is None:
         return None
     return Finding(
-        settings={"type": "ag_ui", "endpoint": look.url},
-        because="it asks for the `threadId` and `runId` of an AG-UI run",
+        settings={"type": "ag_ui", "endpoint": urljoin(look.url, path)},
+        because=f"its {_DOCUMENT} says that POST {path} takes AG-UI runs",
     )
+
+
+def _misses_a_run(seen: Seen | None) -> bool:
+    return seen is not None and seen.status in _REFUSED and all(word in seen.body for word in _OF_A_RUN)
+
+
+def _takes_runs(document: Any) -> Iterator[str]:
+    paths = document.get("paths") if isinstance(document, Mapping) else None
+    for path, operations in paths.items() if isinstance(paths, Mapping) else ():
+        post = operations.get("post") if isinstance(operations, Mapping) else None
+        if isinstance(post, Mapping) and "{" not in path and _INPUT in str(post.get("requestBody")):
+            yield path

@@ -79,5 +79,5 @@ def _no_stream(body: bytes) -> str:
         return f"the agent answered with an error: {shown(error)}"
     return (
         "the agent's answer is no stream of the AI SDK (expected server-sent events, a data stream or plain "
-        f"text), but JSON: {shown(data)}; for JSON of its own form there is type: http"
+        f"text), but JSON: {shown(data)}"
     )

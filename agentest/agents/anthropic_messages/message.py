@@ -25,7 +25,9 @@ Received = Mapping[str, Any]
 
 def read_message(body: bytes) -> Received:
     """The message in a body. Raises AgentError."""
-    return read_object(body, MESSAGES_PLACE)
+    message = read_object(body, MESSAGES_PLACE)
+    _check_form(message)
+    return message
 
 
 def made_so_far(message: Received, turn_index: int) -> tuple[ToolCall, ...]:
@@ -37,14 +39,18 @@ def made_so_far(message: Received, turn_index: int) -> tuple[ToolCall, ...]:
 
 def blocks_of(message: Received) -> tuple[Block, ...]:
     """The content, as further requests bring it. Raises AgentError for what is no answer."""
-    if message.get("type") == "error" or message.get("error"):
-        raise AgentError(f"the agent answered with an error: {error_text(message.get('error'))}")
-    if "content" not in message:
-        raise AgentError(f"the agent's answer is no message: it has no `content`: {shown(message)}")
+    _check_form(message)
     blocks = with_ids(check_blocks(message["content"]), f"toolu_{message.get('id') or 'of_agent'}")
     if problem := _problem(message, blocks):
         raise AgentError(problem)
     return blocks
+
+
+def _check_form(message: Received) -> None:
+    if message.get("type") == "error" or message.get("error"):
+        raise AgentError(f"the agent answered with an error: {error_text(message.get('error'))}")
+    if "content" not in message:
+        raise AgentError(f"the agent's answer is no message: it has no `content`: {shown(message)}")
 
 
 def how_cut(message: Received) -> str | None:

@@ -117,6 +117,8 @@ class HttpConversation:
     ) -> HttpAnswer[None]:
         async def read(response: DirectResponse) -> None:
             await self._reader.read(response, gathering)
+            if self._plan.job is None:
+                gathering.text()  # an answer without a reply is told here, with what would fit it
 
         try:
             return await exchanged(self._sender, self._filled(request, turn), read)

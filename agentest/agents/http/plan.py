@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import anyio
 
+from agentest.agents.advice import Advisor
 from agentest.agents.http.browser import Browser
 from agentest.agents.http.cookies import CookieJar
 from agentest.agents.http.gathering import AnswerPaths, paths_of
@@ -15,7 +16,7 @@ from agentest.agents.http.jobs import Polling
 from agentest.agents.http.login import Login
 from agentest.agents.http.requests import RequestTemplate, beside_the_turn, of_the_turn
 from agentest.agents.http.steps import SetUpStep
-from agentest.agents.http_sender import HttpSender
+from agentest.agents.http_sender import HttpSender, advisor_of
 from agentest.agents.port import Resources
 from agentest.config.agents.http_requests import names_in
 from agentest.config.agents.http_template import HttpTemplateAgent
@@ -57,12 +58,14 @@ class Plan:
     turn: RequestTemplate
     job: Job | None
     steps: Steps
+    advisor: Advisor
     noted: Counter[str] = field(default_factory=Counter)
     """Kind → how often there was something to note."""
 
     def open_sender(self, jar: CookieJar, *, for_setup: bool = False) -> HttpSender:
         """A sender with the cookies of a jar."""
-        return _open_sender(self.config, self.resources, jar, for_setup=for_setup)
+        advisor = None if for_setup else self.advisor
+        return _open_sender(self.config, self.resources, jar, advisor)
 
     def note(self, kind: str, text: str) -> None:
         """Tell the user at the end; of each kind once."""
@@ -104,6 +107,7 @@ def plan_of(config: HttpTemplateAgent, resources: Resources) -> Plan:
         turn=of_the_turn(config),
         job=_job(config),
         steps=_steps(config, resources),
+        advisor=advisor_of(config, resources.client),
     )
 
 
@@ -126,7 +130,7 @@ def _steps(config: HttpTemplateAgent, resources: Resources) -> Steps:
         )
 
     def open_sender(jar: CookieJar) -> HttpSender:
-        return _open_sender(config, resources, jar, for_setup=True)
+        return _open_sender(config, resources, jar, None)
 
     return Steps(
         setup=steps("setup", "conversation"),
@@ -137,8 +141,9 @@ def _steps(config: HttpTemplateAgent, resources: Resources) -> Steps:
 
 
 def _open_sender(
-    config: HttpTemplateAgent, resources: Resources, jar: CookieJar, *, for_setup: bool
+    config: HttpTemplateAgent, resources: Resources, jar: CookieJar, advisor: Advisor | None
 ) -> HttpSender:
-    browser = Browser(resources.client, jar, resources.on_secret, follows_all=for_setup)
+    """`advisor`: None for requests of `setup` and `teardown`, which may go anywhere."""
+    browser = Browser(resources.client, jar, resources.on_secret, follows_all=advisor is None)
     bare = config.model_copy(update={"headers": {}})  # requests come with all of their headers
-    return HttpSender(bare, browser, resources.timeout_s, _PLACE)
+    return HttpSender(bare, browser, resources.timeout_s, _PLACE, advisor=advisor)

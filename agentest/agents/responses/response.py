@@ -22,7 +22,10 @@ Response = Mapping[str, Any]
 
 def read_response(body: bytes) -> Response:
     """The response in a body. Raises AgentError."""
-    return read_object(body, RESPONSES_PLACE)
+    answer = read_object(body, RESPONSES_PLACE)
+    if not answer.keys() & {"output", "status"}:
+        raise AgentError(_no_response(answer))
+    return answer
 
 
 def is_under_way(response: Response) -> bool:
@@ -91,9 +94,13 @@ def _problem(response: Response) -> str | None:
         return f"the agent's response is still {status!r}, and has no id by which it could be asked for"
     if status not in (None, "completed"):
         return f"the agent's response has the unknown status {shown(status)!r}"
-    if "output" not in response:
-        return f"the agent's answer is no response: it has no `output`: {shown(response)}"
-    return None
+    return _no_response(response) if "output" not in response else None
+
+
+def _no_response(answer: Response) -> str:
+    if answer.get("error"):
+        return f"the agent's response failed: {_error(answer['error'])}"
+    return f"the agent's answer is no response: it has no `output`: {shown(answer)}"
 
 
 def _incomplete(response: Response) -> str:

@@ -7,7 +7,9 @@ import anyio
 
 from agentest.agents.hints import hint
 from agentest.agents.http.requests import RequestTemplate
+from agentest.agents.http_sender import advisor_of
 from agentest.agents.placeholders import TurnValues
+from agentest.agents.probing import Seen
 from agentest.config.agents.websocket import WebSocketAgent
 from agentest.config.fields import check_headers
 from agentest.errors import AgentError, CannotSend
@@ -27,6 +29,7 @@ class Connector:
     def __init__(self, config: WebSocketAgent, client: Client) -> None:
         self._config = config
         self._client = client
+        self._advisor = advisor_of(config, client)
         self._request = RequestTemplate(
             endpoint=config.endpoint, method="GET", params={}, headers=config.headers, body=None
         )
@@ -41,15 +44,25 @@ class Connector:
         for attempt in range(self._config.retries + 1):
             try:
                 socket = await self._client.open_websocket(request.url, headers, self._config.subprotocols)
+                self._advisor.has_answered = True
                 return socket, attempt
             except RefusedAddress as error:
                 raise AgentError(str(error)) from None
             except CONNECTION_ERRORS as error:
                 if attempt == self._config.retries or not _may_be_repeated(error):
-                    raise AgentError(_problem(request.url, error)) from None
+                    raise AgentError(await self._problem(request.url, error)) from None
             with limit.paused():
                 await anyio.sleep(pause_before_retry(attempt + 1))
         raise AssertionError("unreachable: the last attempt either connects or raises")
+
+    async def _problem(self, url: str, error: BaseException) -> str:
+        problem = _problem(url, error)
+        if not isinstance(error, aiohttp.WSServerHandshakeError) or error.status == 101:
+            return problem
+        # 403 says that nobody is there: so do servers of ASGI for a path without a WebSocket.
+        status = 404 if error.status == 403 else error.status
+        refused = Seen(status=status, headers=error.headers or {}, body=b"")
+        return await self._advisor.advised(problem, refused)
 
 
 def _may_be_repeated(error: BaseException) -> bool:
@@ -65,5 +78,12 @@ def _problem(url: str, error: BaseException) -> str:
         return f"{url} answered with a handshake that is none: {error.message}"
     if error.status == 200:
         return f"{url} answered as a web page or an API does, and opened no WebSocket ({_PLACE})"
-    advice = hint(error.status, _PLACE)
+    advice = _hint(error.status)
     return f"{url} opened no WebSocket, it answered {error.status}{f' ({advice})' if advice else ''}"
+
+
+def _hint(status: int) -> str:
+    if status in (405, 426):
+        return _PLACE
+    # Many servers refuse a WebSocket so at every path that has none.
+    return f"{_PLACE} If so: {hint(status, _PLACE)}" if status == 403 else hint(status, _PLACE)
