@@ -89,6 +89,16 @@ NOTHING_FOUND = {
         answering({"reply": "A", "text": "B"}),
         "the agent's answer has text at `reply` and `text`: say by `reply`",
     ),
+    "an error where no path looks": (
+        {},
+        answering({"error": {"code": 9}, "message": "Something went wrong"}),
+        "the agent's answer tells of an error at `error`, as it seems: {",
+    ),
+    "a status where no path looks": (
+        {},
+        answering({"status": "error", "message": "The database is down"}),
+        "tells of an error at `status`",
+    ),
     "no usual place": (
         {},
         answering({"says": {"it": "A"}}),
@@ -288,6 +298,24 @@ def test_calls_that_are_told_again() -> None:
     assert len(talked({"POST /chat": growing}, agent, "a", "b", "c").tool_calls) == 3
     again = answering({"reply": "A", "calls": [{"id": "1", **PAY}]})
     assert len(talked({"POST /chat": again}, agent, "a", "b", "c").tool_calls) == 3
+
+
+def test_calls_under_one_id() -> None:
+    """Another name under an id is another call, and so are other arguments once the first was answered."""
+    told = [
+        {"id": "1", "name": "look", "args": {"n": 1}},
+        {"id": "1", "name": "look", "args": {"n": 2}},
+        {"id": "1", "result": "found"},
+        {"id": "1", "name": "look", "args": {"n": 3}},
+        {"id": "1", "function": {"name": "pay", "arguments": "{}"}},
+        {"id": "1", "result": "paid"},
+    ]
+    conversation = talked(
+        {"POST /chat": answering({"reply": "A", "calls": told})},
+        {**BODY, "reply": "reply", "tool_calls": "calls"},
+        "Hi",
+    )
+    assert calls(conversation) == [("look", {"n": 2}, "found"), ("look", {"n": 3}, None), ("pay", {}, "paid")]
 
 
 def test_calls_in_many_forms() -> None:

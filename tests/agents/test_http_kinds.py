@@ -135,7 +135,7 @@ def lines_of_json(memory: Memory) -> Routes:
     async def chat(request: web.Request) -> web.StreamResponse:
         body = await request.json()
         text = memory.hear(body["session_id"], body["message"])
-        lines = "".join(json.dumps({"delta": c}) + "\n" for c in text)
+        lines = "\ufeff" + "".join(json.dumps({"delta": c}) + "\n" for c in text)
         return await stream(request, [lines[:7], lines[7:]], "application/x-ndjson")
 
     return {"POST /chat": chat}

@@ -68,8 +68,9 @@ class Calls:
 
     def _add(self, item: Mapping[str, Any]) -> None:
         identifier = _text(_first(item, _IDS))
-        known = next((i for i, call in enumerate(self._calls) if identifier and call.id == identifier), None)
-        if known is None:
+        same = (i for i, call in enumerate(self._calls) if identifier and call.id == identifier)
+        known = max(same, default=None)
+        if known is None or _is_another(item, self._calls[known]):
             self._calls.append(_read(item, identifier))
         else:
             self._calls[known] = _with_more(self._calls[known], item)
@@ -142,8 +143,7 @@ def _items(found: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def _read(item: Mapping[str, Any], identifier: str) -> ToldCall:
-    function = item.get("function")
-    told = {**item, **function} if isinstance(function, Mapping) else item
+    told = _unfolded(item)
     name = _first(told, (*_NAMES, "function"))
     if not isinstance(name, str) or not name:
         raise AgentError(f"a tool call of the agent has no `name`: {shown(item)}; {_HOW}")
@@ -171,7 +171,24 @@ def _check_nothing_is_lost(item: Mapping[str, Any]) -> None:
         )
 
 
-def _with_more(call: ToldCall, item: Mapping[str, Any]) -> ToldCall:
+def _is_another(item: Mapping[str, Any], known: ToldCall) -> bool:
+    """Whether this is another call under an id that was used before: some servers number them anew."""
+    told = _unfolded(item)
+    name, args = _first(told, (*_NAMES, "function")), _first(told, _ARGS)
+    if isinstance(name, str) and name and name != known.name:
+        return True
+    given = args is not _MISSING and args not in (None, {}, "")
+    return given and known.result is not None and _arguments(args)[0] != known.args
+
+
+def _unfolded(item: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The call with what OpenAI's form has below `function`."""
+    function = item.get("function")
+    return {**item, **function} if isinstance(function, Mapping) else item
+
+
+def _with_more(call: ToldCall, told_again: Mapping[str, Any]) -> ToldCall:
+    item = _unfolded(told_again)
     args, result = _first(item, _ARGS), _first(item, _RESULTS)
     if args is not _MISSING and args not in (None, {}, ""):
         read, problem = _arguments(args)

@@ -35,12 +35,19 @@ USUAL_PLACES = (
 )
 """The documentation names them: docs/agents/http.md."""
 _NEWLINE = "\n"
+_FAILED = ("error", "failed", "failure")
+"""Values of `status` by which an answer tells that there is no reply in it."""
 
 
 def usual_place(answer: Any) -> JsonPath:
     """Where the reply stands in an answer. Raises AgentError where no usual place has a text, or several."""
     if isinstance(answer, str):
         return JsonPath("@")
+    if sign := _sign_of_failure(answer):
+        raise AgentError(
+            f"the agent's answer tells of an error at `{sign}`, as it seems: {shown(answer)}; if it is none, "
+            "say where the reply stands by `reply`, a JMESPath"
+        )
     found = [path for path in map(JsonPath, USUAL_PLACES) if _has_text(path.find(answer))]
     if len(found) == 1:
         return found[0]
@@ -54,6 +61,15 @@ def usual_place(answer: Any) -> JsonPath:
         f"the agent's answer has text at {places}: say by `reply`, a JMESPath, which is its reply: "
         f"{shown(answer)}"
     )
+
+
+def _sign_of_failure(answer: Any) -> str | None:
+    """The key by which an answer tells that it is an error, where no path says what is one."""
+    if not isinstance(answer, dict):
+        return None
+    if str(answer.get("status")).lower() in _FAILED:
+        return "status"
+    return next((key for key in ("error", "errors") if answer.get(key)), None)
 
 
 def _has_text(found: Any) -> bool:

@@ -112,18 +112,21 @@ async def _events(pieces: AsyncIterator[bytes]) -> AsyncIterator[Piece]:
 
 
 async def _lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[Piece]:
-    rest = b""
+    rest, started = b"", False
     async for piece in pieces:
         *whole, rest = (rest + piece).split(b"\n")
         for line in whole:
             if line.strip():
-                yield of_line(_line(line))
+                yield of_line(_line(line, started))
+                started = True
     if rest.strip():
-        yield of_line(_line(rest))
+        yield of_line(_line(rest, started))
 
 
-def _line(line: bytes) -> str:
-    return line.strip(_SPACE).decode("utf-8", errors="replace")
+def _line(line: bytes, started: bool) -> str:
+    """A line's text; the first may begin with a mark of its encoding."""
+    bare = line if started else line.removeprefix(BOM_UTF8)
+    return bare.strip(_SPACE).decode("utf-8", errors="replace")
 
 
 def _stream_in(text: str) -> Iterable[Piece] | None:
@@ -132,7 +135,7 @@ def _stream_in(text: str) -> Iterable[Piece] | None:
     if head.encode()[:10].startswith(_FIELDS):
         parser = EventParser()
         return [of_event(event) for event in [*parser.feed(text.encode()), *parser.rest()]]
-    lines = [line for line in text.splitlines() if line.strip()]
+    lines = [line for line in text.split("\n") if line.strip()]  # texts of JSON may hold other line ends
     if len(lines) < 2 or not head.startswith("{"):
         return None
     try:
