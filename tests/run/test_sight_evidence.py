@@ -202,7 +202,8 @@ def test_ways_are_those_that_there_are() -> None:
     adk = agent(type="adk", app_name="a", tool_visibility="unseen")
     assert "leave out tool_visibility: unseen, as its type tells of them; or " in ways_to_see("b", adk)
     itself, handler = [way for way in ways_to_mock(adk) if "custom" in way]
-    assert itself.startswith("name the agent object itself") and itself in ways_to_see("b", adk)
+    assert itself.startswith("name the agent object itself")
+    assert itself in ways_to_see("b", adk)
     assert handler == "let a handler (type: custom) make its calls by ctx.resolve_tool"
     for said in (chat, ways_to_see("b", adk), *ways_to_mock(adk)):
         types = [name for part in said.split("(type: ")[1:] for name in part.split(")")[0].split(", ")]
