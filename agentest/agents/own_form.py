@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from agentest.agents.http.guessing import usual_place
 from agentest.agents.paths import places_of_text
 from agentest.agents.probing import Finding, Seen, as_settings
+from agentest.agents.usual_places import usual_place
 from agentest.errors import AgentError
 
 _OFTEN_THE_MESSAGE = ("message", "question", "query", "prompt", "input", "text", "content", "msg")
@@ -32,8 +32,12 @@ def of_reply(seen: Seen) -> str:
         return ""
     places = places_of_text(answer)
     try:
-        where = f"`reply: {usual_place(answer).text}`"
+        place = usual_place(answer)
     except AgentError:
+        place = None
+    if place is not None:
+        where = f"`reply: {place.text}`"
+    else:
         where = f"`reply` ({' or '.join(f'`{place}`' for place in places)})"
     body = '{message: "{{message}}"}'
     return f"if this form is its own: `type: http` with {where} and a `body` like `{body}`" if places else ""

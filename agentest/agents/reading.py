@@ -80,14 +80,19 @@ def read_arguments(arguments: Any) -> tuple[Any, str | None]:
     return args, problem
 
 
+def read_any(text: str) -> Any:
+    """The JSON value of a text that may be JSON, or the text itself."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
 def read_result(result: Any) -> Any:
     """What a tool answered, from the text that most protocols make of it: objects and lists are read."""
     if not isinstance(result, str):
         return result
-    try:
-        value = json.loads(result)
-    except (ValueError, RecursionError):
-        return result
+    value = read_any(result)
     return value if isinstance(value, dict | list) else result
 
 

@@ -44,9 +44,8 @@ class JsonPath:
         return None if found is False and self._is_condition else found
 
     def holds(self, value: Any) -> bool:
-        """Whether what is found is true: neither nothing nor false nor empty."""
-        found = self.find(value)
-        return found is not None and found is not False and found not in ("", [], {})
+        """Whether what is found is true: neither nothing nor false, zero or empty."""
+        return bool(self.find(value))
 
     def __repr__(self) -> str:
         return f"JsonPath({self.text!r})"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 from agentest.support.spelling import did_you_mean
@@ -53,6 +53,25 @@ class Template:
     def filled(self, values: Values) -> Any:
         """The value with all placeholders replaced; the template itself where it has none."""
         return _filled(self._template, values) if self.names else self._template
+
+
+def without(template: Any, absent: Collection[str]) -> Any:
+    """The template without keys and items that hold only a placeholder of one of these names."""
+    if not absent:
+        return template
+    if isinstance(template, Mapping):
+        return {k: without(v, absent) for k, v in template.items() if not _holds_only(v, absent)}
+    if isinstance(template, list):
+        return [without(item, absent) for item in template if not _holds_only(item, absent)]
+    return template
+
+
+def _holds_only(value: Any, absent: Collection[str]) -> bool:
+    """Whether a value, or the value of a pair, is a placeholder without a value."""
+    if isinstance(value, tuple):
+        return _holds_only(value[-1], absent)
+    match = _PATH.fullmatch(value.strip()) if isinstance(value, str) else None
+    return match is not None and match[1] in absent
 
 
 def as_text(value: Any) -> str:

@@ -144,7 +144,10 @@ def test_reported_calls() -> None:
             "`reply: text` finds nothing in the agent's answer; found text at `data.says`",
         ),
         (agent(CHAT, **DIALOGUE), "ended before its turn was done: it exited with status 1; its log"),
-        (agent('print(\'{"error": "E"}\')', input="json", error="error"), "the agent reports an error: E"),
+        (
+            agent('print(\'{"error": "E"}\')', input="json", error="error"),
+            "an error (`error: error`): E",
+        ),
     ],
     ids=["status", "signal", "nothing", "much", "no-json", "no-reply", "ends", "error"],
 )
@@ -155,7 +158,7 @@ def test_what_goes_wrong(settings: dict[str, Any], said: str) -> None:
 
 def test_an_error_in_a_dialogue() -> None:
     """A line that tells of an error ends the conversation."""
-    assert problem(agent(CHAT, **DIALOGUE), "hello", "fail") == "the agent reports an error: no such thing"
+    assert problem(agent(CHAT, **DIALOGUE), "hello", "fail").endswith("): no such thing")
 
 
 def test_a_program_that_does_not_end(tmp_path: Path) -> None:

@@ -271,7 +271,12 @@ async def flooding(socket: Socket, request: web.Request) -> None:
         (leaving, {}, "/", "the connection was lost before the turn was done; it sent no message"),
         (silent, {"reply": "reply"}, "/", "no message for which there is a `reply` within 0.4 s"),
         (silent, {"done": "end", "reply": "x"}, "/", "found text at `status` in its last message"),
-        (failing, {"error": "type == 'error' && message"}, "/", "the agent reports an error: no such model"),
+        (
+            failing,
+            {"error": "type == 'error' && message"},
+            "/",
+            "&& message`): no such model",
+        ),
         (garbage, {}, "/", "2 bytes that are no text in UTF-8"),
         (flooding, {}, "/", "the connection broke"),
         (texts, {}, "/page", "answered as a web page or an API does, and opened no WebSocket"),

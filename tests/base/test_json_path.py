@@ -52,9 +52,9 @@ def test_what_an_expression_finds(path: str, value: Any, found: Any) -> None:
 
 
 def test_what_holds() -> None:
-    """Nothing, false and what is empty do not hold; 0 and texts do."""
+    """Nothing, false, zero and what is empty do not hold; texts do."""
     values = [None, False, "", [], {}, 0, "no", [0]]
-    assert [JsonPath("a").holds({"a": value}) for value in values] == [False] * 5 + [True] * 3
+    assert [JsonPath("a").holds({"a": value}) for value in values] == [False] * 6 + [True] * 2
 
 
 def test_a_path_to_a_value_finds_it() -> None:

@@ -6,13 +6,12 @@ google-adk, and servers made after it, have them as data parts whose metadata sa
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from agentest.agents.a2a.reading import Json, Part
-from agentest.agents.reading import shown
+from agentest.agents.reading import read_result, shown
 from agentest.errors import AgentError
 from agentest.sight import SeenBy
 from agentest.transcript import ARGUMENTS_UNTOLD, ToolCall
@@ -133,7 +132,7 @@ def _from_result(result: Json, turn_index: int) -> Told:
         raise AgentError(f"a tool result of the agent has no name: {shown(result)}")
     call = replace(
         _observed(name, None, turn_index),
-        result=_value(content),
+        result=read_result(content),
         error=str(content) if result.get("status") == "error" else None,
         invalid_arguments=ARGUMENTS_UNTOLD,
     )
@@ -147,15 +146,6 @@ def _whole(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _whole(item) for key, item in value.items()}
     return [_whole(item) for item in value] if isinstance(value, list) else value
-
-
-def _value(content: Any) -> Any:
-    """What a tool answered, from the text that was made of it: objects and lists are read."""
-    try:
-        value = json.loads(content) if isinstance(content, str) else content
-    except (ValueError, RecursionError):
-        return content
-    return value if isinstance(value, dict | list) else content
 
 
 def _id(function: Mapping[str, Any]) -> str:

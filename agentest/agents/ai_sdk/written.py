@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
 from agentest.agents.ai_sdk.parts import DECIDED, DENIED, DONE, FAILED, Part, is_tool, new_id, tool_name
+from agentest.agents.reading import read_any
 from agentest.messages import Attachment, ToolResult, UserText
 
 Wire = dict[str, Any]
@@ -26,18 +26,11 @@ def _file(file: Attachment) -> Part:
 
 def fill(part: Part, result: ToolResult) -> None:
     """Put the answer of a mock into the part of its call. What a mock that raises answers is an error."""
-    value = _value(result.text)
+    value = read_any(result.text)
     if isinstance(value, dict) and value.keys() == {"error"} and isinstance(value["error"], str):
         part.update(state=FAILED, errorText=value["error"])
     else:
         part.update(state=DONE, output=value)
-
-
-def _value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
 
 
 def decide(part: Part, approved: bool, reason: str | None) -> None:

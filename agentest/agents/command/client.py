@@ -12,7 +12,7 @@ from typing import Any
 
 from agentest.agents.command.program import Invocation, Program
 from agentest.agents.dialogue import Form, Hearing, last_results
-from agentest.agents.paths import nothing_found, text_of
+from agentest.agents.notes import Notes
 from agentest.agents.placeholders import TurnValues, last_message
 from agentest.agents.port import Agent, AgentReply, NoReply, Resources, TurnContext
 from agentest.agents.processes.groups import Reaper, search_path
@@ -40,13 +40,13 @@ def open_agent(name: str, config: CommandAgent, resources: Resources) -> Command
         )
     reaper = Reaper()
     resources.closing.callback(reaper.close)
-    return CommandClient(config, cwd, reaper, resources.timeout_s)
+    return CommandClient(config, cwd, reaper, resources)
 
 
 class CommandClient:
     """Starts programs. Keeps nothing of any conversation."""
 
-    def __init__(self, config: CommandAgent, cwd: Path, reaper: Reaper, timeout_s: float) -> None:
+    def __init__(self, config: CommandAgent, cwd: Path, reaper: Reaper, resources: Resources) -> None:
         self.name = config.name
         self._input = config.input
         self._words = Template(config.command)
@@ -57,7 +57,8 @@ class CommandClient:
         self._form = Form.of(config)
         self._cwd = cwd
         self._reaper = reaper
-        self._timeout_s = timeout_s
+        self._timeout_s = resources.timeout_s
+        self._notes = Notes(config.name, resources.on_note)
 
     def conversation(self) -> AbstractAsyncContextManager[Agent]:
         """One process for the conversation, where that is what the program takes (`input: jsonl`)."""
@@ -120,6 +121,10 @@ class CommandClient:
         seconds = f"{self._timeout_s:g} s (request_timeout_ms)"
         return f"the agent's command did not answer within {seconds}{program.log}"
 
+    def hearing(self, turn_index: int) -> Hearing:
+        """What hears the messages of a turn."""
+        return Hearing(self._form, turn_index, self._notes)
+
     def _read(self, output: bytes, turn_index: int) -> AgentReply:
         text = output.decode("utf-8", errors="replace").strip()
         if not self._is_json:
@@ -128,14 +133,12 @@ class CommandClient:
 
     def _read_json(self, text: str, turn_index: int) -> AgentReply:
         value = _value(text)
-        hearing = Hearing(self._form, turn_index)
-        hearing.hear(value)
-        if self._form.reply is not None and text_of(self._form.reply.find(value)) is None:
-            calls = hearing.taken_calls()
-            if not calls:
-                raise AgentError(nothing_found("reply", self._form.reply, value))
-            return AgentReply(None, observed=calls)
-        return hearing.answer()
+        hearing = self.hearing(turn_index)
+        try:
+            hearing.hear(value)
+            return hearing.answer()
+        except AgentError as error:
+            raise hearing.no_reply(str(error)) from None
 
 
 def _value(text: str) -> Any:
@@ -163,20 +166,20 @@ class Conversing:
             self._stack.push_async_callback(self._program.end)
         limit = TimeLimit(self._client.timeout_s)
         if self._hearing is None:
-            self._hearing = Hearing(self._client.form, ctx.turn_index)
+            self._hearing = self._client.hearing(ctx.turn_index)
         hearing = self._hearing
         try:
             with limit:
                 self._say(self._program, messages, values)
                 first = await self._hear(self._program, hearing, limit)
             if not hearing.done:
-                reply = AgentReply(None, hearing.taken_requests(), observed=hearing.taken_calls())
+                reply = hearing.requests()
             else:
                 self._hearing, reply = None, hearing.answer()
         except TimeoutError:
-            raise NoReply(self._client.too_late(self._program), observed=hearing.taken_calls()) from None
+            raise hearing.no_reply(self._client.too_late(self._program)) from None
         except AgentError as error:
-            raise NoReply(str(error), observed=hearing.taken_calls()) from None
+            raise hearing.no_reply(str(error)) from None
         return replace(reply, latency_ms=limit.elapsed * 1000, first_token_ms=first)
 
     def _say(self, program: Program, messages: Sequence[Message], values: TurnValues) -> None:

@@ -10,8 +10,7 @@ from urllib.parse import parse_qsl, quote, urlencode
 from uuid import uuid4
 from xml.sax.saxutils import escape
 
-from agentest.agents.http.templates import without
-from agentest.support.templates import Template, Values, as_text
+from agentest.support.templates import Template, Values, as_text, without
 
 JSON_TYPE = "application/json"
 _TEXT_TYPE = "text/plain; charset=utf-8"

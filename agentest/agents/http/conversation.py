@@ -6,7 +6,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agentest.agents.http.calls import ToldCall, as_tool_calls, fresh, untold
 from agentest.agents.http.cookies import CookieJar
 from agentest.agents.http.exchange import Unauthorized, exchanged
 from agentest.agents.http.gathering import SESSION, Gathering
@@ -18,6 +17,8 @@ from agentest.agents.http.steps import SetUpStep, secrets_of
 from agentest.agents.http_sender import HttpAnswer
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import AgentReply, NoReply, TurnContext
+from agentest.agents.told_calls import ToldCall, as_tool_calls, fresh, note_untold
+from agentest.agents.usual_places import note_place
 from agentest.errors import AgentError, CannotSend
 from agentest.http.client import DirectResponse
 from agentest.messages import Message
@@ -68,8 +69,10 @@ class HttpConversation:
             raise NoReply(str(error), turn.retries + error.retries, self._observed(turn)) from None
         except AgentError as error:
             raise NoReply(str(error), turn.retries, self._observed(turn)) from None
-        self._note_guess(gathering)
-        self._note_untold_calls(gathering)
+        if gathering.guessed:
+            note_place(self._plan.notes, gathering.guessed)
+        if not self._plan.paths.tool_calls:
+            note_untold(self._plan.notes, gathering.answer)
         observed = self._observed(turn)
         self._told = (*self._told, *fresh(turn.calls, self._told))
         return AgentReply(
@@ -162,24 +165,10 @@ class HttpConversation:
     def _note_other_session(self, kept: dict[str, Any]) -> None:
         before = self._saved.get(SESSION)
         if self._plan.config.session and before is not None and kept.get(SESSION, before) != before:
-            self._plan.note(
+            self._plan.notes.add(
                 "session",
                 "its answers change the id of the session (`session`), and the newest is sent; unless it "
                 "gives each answer an id of its own, it has lost the session",
-            )
-
-    def _note_guess(self, gathering: Gathering) -> None:
-        if gathering.guessed and not gathering.guessed.is_all:
-            path = gathering.guessed.text
-            self._plan.note(path, f"no `reply` says where its reply stands: it was found at `{path}`")
-
-    def _note_untold_calls(self, gathering: Gathering) -> None:
-        key = None if self._plan.paths.tool_calls else untold(gathering.answer)
-        if key:
-            self._plan.note(
-                "calls",
-                f"its answers seem to tell of tool calls at `{key}`, and nobody looks there: say by "
-                "`tool_calls`, a JMESPath to {name, args, result}, where they stand",
             )
 
     # Before the first turn, and after the last.

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agentest.agents.http.calls import Calls
-from agentest.agents.http.guessing import guessed_of_stream, joined_texts, united, usual_place
+from agentest.agents.http.guessing import guessed_of_stream, joined_texts, united
 from agentest.agents.http.pieces import DONE, Piece
 from agentest.agents.http.sources import Sources
 from agentest.agents.http.usage import read_usage
 from agentest.agents.paths import nothing_found, text_of
 from agentest.agents.reading import shown
+from agentest.agents.told_calls import ToldCalls
+from agentest.agents.usual_places import no_place, usual_place
 from agentest.config.agents.http_template import HttpTemplateAgent
 from agentest.errors import AgentError
 from agentest.support.json_path import JsonPath
@@ -66,7 +67,7 @@ class Gathering:
         self._deltas: list[str] = []
         self._reply: str | None = None
         self._streamed = False
-        self.calls = Calls()
+        self.calls = ToldCalls()
         self.kept: dict[str, Any] = {}
         """Name → value, as far as the answer has told."""
         self.usage = Usage()
@@ -108,7 +109,7 @@ class Gathering:
     def take_event(self, piece: Piece) -> bool:
         """Read an event of a stream; whether it has text of the reply. Raises AgentError."""
         self._streamed = True
-        self.is_done = bool(self._paths.done and _tells(piece.find(self._paths.done)))
+        self.is_done = bool(self._paths.done and piece.find(self._paths.done))
         if str(piece.whole).strip() == DONE:
             return False
         self._values.append(piece.value)
@@ -139,10 +140,10 @@ class Gathering:
         self.kept |= paths.kept.in_piece(piece)
         if (usage := read_usage(piece.find(paths.usage))) is not None:
             self.usage = usage
-        if paths.error and _tells(told := piece.find(paths.error)):
-            raise AgentError(f"the agent tells of an error (`error: {paths.error.text}`): {shown(told)}")
+        if paths.error and (told := piece.find(paths.error)):
+            raise AgentError(f"the agent reports an error (`error: {paths.error.text}`): {shown(told)}")
         if paths.error is None and piece.name == _ERROR_EVENT:
-            raise AgentError(f"the agent tells of an error (event `{_ERROR_EVENT}`): {shown(piece.whole)}")
+            raise AgentError(f"the agent reports an error (event `{_ERROR_EVENT}`): {shown(piece.whole)}")
 
     def text(self) -> str | None:
         """The reply; None where the agent has called tools and said nothing. Raises AgentError for none."""
@@ -166,6 +167,8 @@ class Gathering:
             if self._streamed:
                 return guessed_of_stream(self._values, self._texts)
             self.guessed = usual_place(self.answer)
+            if self.guessed is None:
+                raise AgentError(no_place(self.answer))
         except AgentError:
             if self.calls:
                 return None
@@ -186,8 +189,3 @@ def _is_all(path: JsonPath | None) -> bool:
 def _said(found: Any) -> str:
     """What a path has found in an event as text: `false` is what a condition gives that does not hold."""
     return "" if found is False else text_of(found) or ""
-
-
-def _tells(found: Any) -> bool:
-    """Whether a path has found something that says so: neither nothing nor false, zero or empty."""
-    return bool(found)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import anyio
 
@@ -17,6 +16,7 @@ from agentest.agents.http.login import Login
 from agentest.agents.http.requests import RequestTemplate, beside_the_turn, of_the_turn
 from agentest.agents.http.steps import SetUpStep
 from agentest.agents.http_sender import HttpSender, advisor_of
+from agentest.agents.notes import Notes
 from agentest.agents.port import Resources
 from agentest.config.agents.http_requests import names_in
 from agentest.config.agents.http_template import HttpTemplateAgent
@@ -59,26 +59,18 @@ class Plan:
     job: Job | None
     steps: Steps
     advisor: Advisor
-    noted: Counter[str] = field(default_factory=Counter)
-    """Kind → how often there was something to note."""
+    notes: Notes
 
     def open_sender(self, jar: CookieJar, *, for_setup: bool = False) -> HttpSender:
         """A sender with the cookies of a jar."""
         advisor = None if for_setup else self.advisor
         return _open_sender(self.config, self.resources, jar, advisor)
 
-    def note(self, kind: str, text: str) -> None:
-        """Tell the user at the end; of each kind once."""
-        self.noted[kind] += 1
-        if self.noted[kind] == 1:
-            self.resources.on_note(f"agent {self.config.name!r}: {text}")
-
     def note_how_many(self) -> None:
         """Tell how often `teardown` went wrong beside the time that was told."""
-        more = self.noted[_TEARDOWN] - 1
+        more = self.notes.times(_TEARDOWN) - 1
         if more > 0:
-            name = self.config.name
-            self.resources.on_note(f"agent {name!r}: `teardown` went wrong {more} times more")
+            self.notes.add("times", f"`teardown` went wrong {more} times more")
 
     async def tear_down(
         self, steps: Sequence[SetUpStep], take: Callable[[SetUpStep], Awaitable[object]]
@@ -92,9 +84,9 @@ class Plan:
                 try:
                     await take(step)
                 except AgentestError as error:
-                    self.note(_TEARDOWN, str(error))
+                    self.notes.add(_TEARDOWN, str(error))
         if scope.cancelled_caught:
-            self.note(_TEARDOWN, f"`teardown` was given up after {longest:g} s")
+            self.notes.add(_TEARDOWN, f"`teardown` was given up after {longest:g} s")
 
 
 def plan_of(config: HttpTemplateAgent, resources: Resources) -> Plan:
@@ -108,6 +100,7 @@ def plan_of(config: HttpTemplateAgent, resources: Resources) -> Plan:
         job=_job(config),
         steps=_steps(config, resources),
         advisor=advisor_of(config, resources.client),
+        notes=Notes(config.name, resources.on_note),
     )
 
 

@@ -7,12 +7,11 @@ from typing import Any
 from urllib.parse import quote, urlencode, urljoin, urlsplit
 
 from agentest.agents.http.bodies import BodyTemplate, fields
-from agentest.agents.http.templates import without
 from agentest.agents.http_sender import Outgoing
 from agentest.config.agents.http_requests import Request, names_in
 from agentest.config.agents.http_template import HttpTemplateAgent
 from agentest.errors import CannotSend
-from agentest.support.templates import Template, Values, as_text
+from agentest.support.templates import Template, Values, as_text, without
 
 _TYPE = "content-type"
 _ACCEPT = "accept"

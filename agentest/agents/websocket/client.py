@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
 from agentest.agents.dialogue import Form, Hearing, last_results
-from agentest.agents.http.templates import without
+from agentest.agents.notes import Notes
 from agentest.agents.paths import text_of
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import Agent, AgentReply, NoReply, Resources, TurnContext
+from agentest.agents.reading import read_any
 from agentest.agents.websocket.connecting import Connector
 from agentest.config.agents.websocket import WebSocketAgent
 from agentest.errors import AgentError
@@ -21,39 +22,41 @@ from agentest.http.websockets import NotText, SocketClosed, WebSocket
 from agentest.messages import Message
 from agentest.support.deadlines import TimeLimit
 from agentest.support.json_path import JsonPath
-from agentest.support.templates import Template
+from agentest.support.templates import Template, without
 
 
 def open_agent(_: str, config: WebSocketAgent, resources: Resources) -> WebSocketClient:
     """The client of an agent behind a WebSocket."""
     assert isinstance(resources.client, Client), "an `app` is refused with the configuration"
-    client = WebSocketClient(config, Connector(config, resources.client), resources.timeout_s)
-    resources.closing.callback(client.tell_of_late_messages, resources.on_note)
+    notes = Notes(config.name, resources.on_note)
+    client = WebSocketClient(config, Connector(config, resources.client), resources.timeout_s, notes)
+    resources.closing.callback(client.tell_of_late_messages)
     return client
 
 
 class WebSocketClient:
     """Opens conversations. Keeps nothing of any of them."""
 
-    def __init__(self, config: WebSocketAgent, connector: Connector, timeout_s: float) -> None:
+    def __init__(self, config: WebSocketAgent, connector: Connector, timeout_s: float, notes: Notes) -> None:
         self.name = config.name
         self.config = config
         self.connector = connector
         self.timeout_s = timeout_s
+        self.notes = notes
         self.form = Form.of(config)
         self.session = None if config.session is None else JsonPath(config.session)
         self.welcome = None if config.welcome is None else JsonPath(config.welcome)
         self.late = 0
         """How many messages came after the end of a turn, over all conversations."""
 
-    def tell_of_late_messages(self, on_note: Callable[[str], None]) -> None:
+    def tell_of_late_messages(self) -> None:
         """Say at the end of the run that something was dropped, which may have been the reply's rest."""
         if self.late:
             came = "1 message came" if self.late == 1 else f"{self.late} messages came"
-            on_note(
-                f"agent {self.name!r}: {came} after the end of a turn and before the next message of the "
-                "user, and belonged to no turn. If they are the rest of a reply, say by `done` which message "
-                "is the last of a turn"
+            self.notes.add(
+                "late messages",
+                f"{came} after the end of a turn and before the next message of the user, and belonged to no "
+                "turn. If they are the rest of a reply, say by `done` which message is the last of a turn",
             )
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
@@ -93,7 +96,7 @@ class Conversing:
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
         """The answer to a message or to tool results. Raises NoReply."""
-        hearing = self._hearing or Hearing(self._client.form, ctx.turn_index)
+        hearing = self._hearing or Hearing(self._client.form, ctx.turn_index, self._client.notes)
         self._hearing = hearing
         limit = TimeLimit(self._client.timeout_s)
         try:
@@ -112,13 +115,13 @@ class Conversing:
 
     def _reply_of(self, hearing: Hearing) -> AgentReply:
         if not hearing.done:
-            return AgentReply(None, hearing.taken_requests(), observed=hearing.taken_calls())
+            return hearing.requests()
         self._hearing = None
         self._turns += 1
         return hearing.answer()
 
     def _no_reply(self, problem: str, hearing: Hearing) -> NoReply:
-        return NoReply(f"{self._client.config.endpoint}: {problem}", self._retries, hearing.taken_calls())
+        return hearing.no_reply(f"{self._client.config.endpoint}: {problem}", self._retries)
 
     def _too_late(self, hearing: Hearing) -> str:
         done = "`done` is true" if self._client.config.done else "there is a `reply`"
@@ -182,8 +185,6 @@ def _written(message: Any) -> str:
 
 
 def _value(text: str) -> Any:
-    """What a message holds: its JSON value, or the text itself."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
+    """What a message holds: an object, a list or a text in JSON, else the text as it came."""
+    value = read_any(text)
+    return value if isinstance(value, dict | list | str) else text

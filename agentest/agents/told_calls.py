@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from agentest.agents.reading import shown
+from agentest.agents.notes import Notes
+from agentest.agents.reading import arguments_text, shown
 from agentest.errors import AgentError
+from agentest.messages import ToolRequest
 from agentest.sight import SeenBy
 from agentest.transcript import ToolCall
 
@@ -16,10 +18,11 @@ _NAMES = ("name", "tool", "tool_name", "toolName")
 _ARGS = ("args", "arguments", "input", "parameters", "params")
 _RESULTS = ("result", "output", "response")
 _IDS = ("id", "call_id", "tool_call_id", "callId", "toolCallId")
-_HOW = (
-    "write `tool_calls` so that it gives name, args and result, like "
-    "tools[].{name: tool, args: input, result: output}"
-)
+_HOW = {
+    "tool_calls": "name, args and result, like tools[].{name: tool, args: input, result: output}",
+    "tool_request": "id, name and args, like {id: call_id, name: tool, args: input}",
+}
+"""What the path of a key has to give."""
 _USUAL_KEYS = (
     "tool_calls",
     "toolCalls",
@@ -52,7 +55,7 @@ class ToldCall:
         return (self.name, self.args) == (other.name, other.args)
 
 
-class Calls:
+class ToldCalls:
     """The calls of one answer, in order. What is told again under an id adds to what was told before."""
 
     def __init__(self) -> None:
@@ -61,17 +64,20 @@ class Calls:
     def __bool__(self) -> bool:
         return bool(self._calls)
 
+    def __iter__(self) -> Iterator[ToldCall]:
+        return iter(self._calls)
+
     def take(self, found: Any) -> None:
         """Add what a `tool_calls` path has found. Raises AgentError for what is no call."""
-        for item in _items(found):
+        for item in _items(found, "tool_calls"):
             self._add(item)
 
     def _add(self, item: Mapping[str, Any]) -> None:
-        identifier = _text(_first(item, _IDS))
+        identifier = _identifier(item)
         same = (i for i, call in enumerate(self._calls) if identifier and call.id == identifier)
         known = max(same, default=None)
         if known is None or _is_another(item, self._calls[known]):
-            self._calls.append(_read(item, identifier))
+            self._calls.append(_read(item, "tool_calls"))
         else:
             self._calls[known] = _with_more(self._calls[known], item)
 
@@ -85,6 +91,12 @@ class Calls:
             else:
                 again.remove(same)
         return (*lead, *self._calls)
+
+
+def asked_calls(found: Any) -> tuple[ToolRequest, ...]:
+    """The calls that a `tool_request` path has found. Raises AgentError for what is no call."""
+    calls = (_read(item, "tool_request") for item in _items(found, "tool_request"))
+    return tuple(ToolRequest(call.id, call.name, arguments_text(call.args)) for call in calls)
 
 
 def fresh(calls: Sequence[ToldCall], before: Sequence[ToldCall]) -> tuple[ToldCall, ...]:
@@ -101,12 +113,16 @@ def fresh(calls: Sequence[ToldCall], before: Sequence[ToldCall]) -> tuple[ToldCa
     return tuple(calls[len(before) :] if before and echoed else calls)
 
 
-def untold(answer: Any) -> str | None:
-    """The key of an answer that seems to tell of tool calls, where no path says so."""
-    if not isinstance(answer, Mapping):
-        return None
-    found = (name for name in _USUAL_KEYS if _looks_like_calls(answer.get(name)))
-    return next(found, None)
+def note_untold(notes: Notes, answer: Any) -> None:
+    """Say where an answer seems to tell of tool calls, as no path says it."""
+    names = _USUAL_KEYS if isinstance(answer, Mapping) else ()
+    for name in names:
+        if _looks_like_calls(answer.get(name)):
+            return notes.add(
+                "calls",
+                f"its answers seem to tell of tool calls at `{name}`, and nobody looks there: say by "
+                "`tool_calls`, a JMESPath to {name, args, result}, where they stand",
+            )
 
 
 def _looks_like_calls(value: Any) -> bool:
@@ -114,13 +130,13 @@ def _looks_like_calls(value: Any) -> bool:
     return isinstance(first, Mapping) and any(name in first for name in (*_NAMES, "function"))
 
 
-def as_tool_calls(calls: Sequence[ToldCall], turn_index: int) -> tuple[ToolCall, ...]:
+def as_tool_calls(calls: Iterable[ToldCall], turn_index: int) -> tuple[ToolCall, ...]:
     """The calls for the record of a turn."""
     return tuple(
         ToolCall(
-            call.name,
-            call.args,
-            call.result,
+            name=call.name,
+            args=call.args,
+            result=call.result,
             mocked=False,
             turn_index=turn_index,
             invalid_arguments=call.problem,
@@ -131,43 +147,53 @@ def as_tool_calls(calls: Sequence[ToldCall], turn_index: int) -> tuple[ToolCall,
     )
 
 
-def _items(found: Any) -> Iterator[Mapping[str, Any]]:
+def _items(found: Any, key: str) -> Iterator[Mapping[str, Any]]:
     if isinstance(found, list):
         for item in found:
-            yield from _items(item)
+            yield from _items(item, key)
     elif isinstance(found, Mapping):
         if any(value is not None for value in found.values()):  # what a path makes of an event without calls
             yield found
     elif found not in (None, False, ""):
-        raise AgentError(f"`tool_calls` finds what is no tool call: {shown(found)}; {_HOW}")
+        raise AgentError(f"`{key}` finds what is no tool call: {shown(found)}; {_how(key)}")
 
 
-def _read(item: Mapping[str, Any], identifier: str) -> ToldCall:
+def _how(key: str) -> str:
+    return f"write `{key}` so that it gives {_HOW[key]}"
+
+
+def _read(item: Mapping[str, Any], key: str) -> ToldCall:
     told = _unfolded(item)
     name = _first(told, (*_NAMES, "function"))
     if not isinstance(name, str) or not name:
-        raise AgentError(f"a tool call of the agent has no `name`: {shown(item)}; {_HOW}")
-    args, problem = _arguments(_given_arguments(told))
+        raise AgentError(f"a tool call of the agent has no `name`: {shown(item)}; {_how(key)}")
+    args, problem = _arguments(_given_arguments(told, key))
     result = _first(told, _RESULTS)
     return ToldCall(
-        id=identifier, name=name, args=args, result=None if result is _MISSING else result, problem=problem
+        id=_identifier(item),
+        name=name,
+        args=args,
+        result=None if result is _MISSING else result,
+        problem=problem,
     )
 
 
-def _given_arguments(told: Mapping[str, Any]) -> Any:
+def _given_arguments(told: Mapping[str, Any], key: str) -> Any:
     args = _first(told, _ARGS)
     if args is _MISSING:
-        _check_nothing_is_lost(told)
+        _check_nothing_is_lost(told, key)
     return args
 
 
-def _check_nothing_is_lost(item: Mapping[str, Any]) -> None:
+def _check_nothing_is_lost(item: Mapping[str, Any], key: str) -> None:
     """Refuse a call whose arguments may stand under a name that nobody knows: bans would miss them."""
     known = {*_NAMES, *_RESULTS, *_IDS, "function"}
-    strange = [key for key, value in item.items() if key not in known and isinstance(value, Mapping | list)]
+    strange = [
+        name for name, value in item.items() if name not in known and isinstance(value, Mapping | list)
+    ]
     if strange:
         raise AgentError(
-            f"a tool call of the agent has no `args`, but {', '.join(strange)}: {shown(item)}; {_HOW}"
+            f"a tool call of the agent has no `args`, but {', '.join(strange)}: {shown(item)}; {_how(key)}"
         )
 
 
@@ -202,7 +228,8 @@ def _first(item: Mapping[str, Any], names: Sequence[str]) -> Any:
     return next((item[name] for name in names if name in item), _MISSING)
 
 
-def _text(value: Any) -> str:
+def _identifier(item: Mapping[str, Any]) -> str:
+    value = _first(item, _IDS)
     return "" if value is _MISSING or value is None else str(value)
 
 

@@ -1,0 +1,83 @@
+"""What messages of any form tell, to agents that stay connected: replies without a path, calls, errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from agentest.agents.dialogue import Form, Hearing
+from agentest.agents.notes import Notes
+from agentest.errors import AgentError
+from agentest.support.json_path import JsonPath
+
+
+def hearing(notes: Notes | None = None, **paths: str) -> Hearing:
+    form = Form(**{name: JsonPath(path) for name, path in paths.items()})
+    return Hearing(form, 0, notes or Notes("a", [].append))
+
+
+def test_a_reply_at_a_usual_place() -> None:
+    """Without a path the reply is found where type http finds it, and a note says where, once."""
+    told: list[str] = []
+    notes = Notes("a", told.append)
+    for message in ({"message": {"content": "Hi"}}, {"message": {"content": "Ho"}}):
+        heard = hearing(notes)
+        heard.hear({"status": "thinking"})
+        assert not heard.done
+        heard.hear(message)
+        assert (heard.done, heard.answer().text) == (True, message["message"]["content"])
+    assert told == [
+        "agent 'a': no `reply` says where its reply stands: it was found at `message.content`",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("paths", "message", "said"),
+    [
+        ({}, {"reply": "Hi", "text": "Ho"}, "has text at `reply` and `text`: say by `reply`"),
+        ({"tool_calls": "@"}, {"tool": "pay", "given": {"a": 1}}, "has no `args`, but given"),
+        ({"tool_request": "@"}, {"id": 1, "args": {}}, "write `tool_request` so that it gives id, name and"),
+        ({"error": "code"}, {"code": 7}, "reports an error (`error: code`): 7"),
+    ],
+    ids=["two-replies", "lost-arguments", "nameless", "error"],
+)
+def test_messages_that_cannot_be_read(paths: dict[str, str], message: Any, said: str) -> None:
+    """What may mean two things is asked for, never guessed."""
+    with pytest.raises(AgentError) as raised:
+        hearing(**paths).hear(message)
+    assert said in str(raised.value)
+
+
+def test_calls_of_usual_names() -> None:
+    """Calls take the names that type http takes; a result that comes later adds to its call."""
+    heard = hearing(reply="reply", tool_calls="call", tool_request="ask", error="code")
+    heard.hear({"call": {"callId": "c-1", "function": {"name": "find", "arguments": '{"q": 1}'}}, "code": 0})
+    heard.hear({"ask": {"call_id": 2, "tool": "book", "input": {"day": 3}}})
+    asked = heard.requests()
+    assert [(c.call_id, c.name, c.args, c.result) for c in asked.observed] == [
+        ("c-1", "find", {"q": 1}, None)
+    ]
+    assert [(r.id, r.name, r.arguments) for r in asked.tool_requests] == [("2", "book", '{"day": 3}')]
+    heard.hear({"call": {"callId": "c-1", "output": [4]}})
+    heard.hear({"reply": "Done"})
+    (again,) = heard.answer().observed
+    assert (again.call_id, again.args, again.result) == ("c-1", {"q": 1}, [4])
+
+
+def test_untold_calls_are_noted() -> None:
+    """Calls that stand where no path looks are told of, once."""
+    notes: list[str] = []
+    heard = hearing(Notes("a", notes.append), reply="reply")
+    for _ in range(2):
+        heard.hear({"steps": [{"tool": "pay", "args": {}}], "reply": "Hi"})
+    assert len(notes) == 1
+    assert "seem to tell of tool calls at `steps`" in notes[0]
+
+
+def test_what_was_told_before_an_error_stays() -> None:
+    """An error keeps the calls of its own message and those before."""
+    heard = hearing(tool_calls="call", error="error")
+    with pytest.raises(AgentError):
+        heard.hear({"call": {"name": "pay"}, "error": "declined"})
+    assert [call.name for call in heard.no_reply("declined").observed] == ["pay"]
