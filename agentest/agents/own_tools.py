@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from agentest.agents.port import MockBypassed, TurnContext
 from agentest.errors import CannotSend
@@ -15,32 +15,37 @@ _WAY = "\n  - "
 class OwnTools:
     """What one agent was seen to run itself, in all its conversations."""
 
-    def __init__(self, agent: str, handed_over: str) -> None:
-        """`handed_over` says how such an agent hands a call to its caller, as an instruction."""
+    def __init__(self, agent: str, *, handed_over: str, left_out: str = "") -> None:
+        """What to tell users to do.
+
+        Args:
+            handed_over: how such an agent hands a call to its caller, as an instruction.
+            left_out: what is to be done beside leaving the mock out, where the real tool may run.
+        """
         self._agent = agent
         self._handed_over = handed_over
+        self._left_out = left_out
         self._names: dict[str, None] = {}
 
     def check_before(self, ctx: TurnContext) -> None:
         """Raise CannotSend where a scenario mocks a tool that the agent runs itself: it would run again."""
         if names := self._mocked(self._names, ctx):
             raise CannotSend(
-                f"this conversation was not begun: in another one agent {self._agent!r} ran {_tools(names)} "
-                "itself, which the scenario mocks, and the real tool would run again. That conversation says "
-                "what can be done"
+                f"this conversation was not begun: in another one agent {self._agent!r} ran "
+                f"{named_tools(names)} itself, which the scenario mocks, and the real tool would run again. "
+                "That conversation says what can be done"
             )
 
     def check_after(
-        self, observed: Sequence[ToolCall], messages: Sequence[Message], ctx: TurnContext
+        self, observed: Sequence[ToolCall], ctx: TurnContext, not_run: Collection[str] = ()
     ) -> None:
         """Raise MockBypassed where the agent made a call itself that the scenario mocks.
 
         Args:
-            observed: the calls that it made; it may repeat those that it asked for before.
-            messages: of the conversation until then.
+            observed: the calls that it tells of.
+            not_run: ids of those among them that it has not run itself: denied, or answered by mocks.
         """
-        answered = {message.request_id for message in messages if isinstance(message, ToolResult)}
-        own = [call.name for call in observed if call.call_id is None or call.call_id not in answered]
+        own = [call.name for call in observed if call.call_id is None or call.call_id not in not_run]
         self._names |= dict.fromkeys(own)
         if names := self._mocked(own, ctx):
             raise MockBypassed(self._bypassed(names), observed)
@@ -51,15 +56,21 @@ class OwnTools:
 
     def _bypassed(self, names: Sequence[str]) -> str:
         ways = (
-            "if the real tool may run: leave its mock out (`tools`, --mocks)",
+            f"if the real tool may run: leave its mock out (`tools`, --mocks){self._left_out}",
             f"if it must not: {self._handed_over}",
             "if none of its tools can be mocked: tool_visibility: reported says so before a run begins",
         )
         return (
-            f"agent {self._agent!r} ran {_tools(names)} itself: the scenario's mock was ignored, and the "
-            f"real tool ran. Ways out:{''.join(f'{_WAY}{way}' for way in ways)}"
+            f"agent {self._agent!r} ran {named_tools(names)} itself: the scenario's mock was ignored, and "
+            f"the real tool ran. Ways out:{''.join(f'{_WAY}{way}' for way in ways)}"
         )
 
 
-def _tools(names: Sequence[str]) -> str:
+def answered_by_us(messages: Sequence[Message]) -> frozenset[str]:
+    """Ids of the calls that mocks have answered."""
+    return frozenset(message.request_id for message in messages if isinstance(message, ToolResult))
+
+
+def named_tools(names: Sequence[str]) -> str:
+    """`tool 'find'`, or `tools 'find', 'book'`."""
     return f"tool{'' if len(names) == 1 else 's'} {', '.join(map(repr, names))}"

@@ -260,11 +260,19 @@ def test_an_approval_beside_a_call_for_us() -> None:
 def test_a_tool_that_mocks_cannot_reach() -> None:
     """A mock of a tool that the agent runs itself is no quiet matter: the real tool ran."""
     told = talk(said(call("stock", "c1"), output("c1", 3), text("Three.")), tools={"stock": 9})
-    assert told.problem.startswith("internal: agent 'agent' ran tool 'stock' itself")
+    assert told.problem.startswith(
+        "internal: agent 'agent' ran tool 'stock' itself: the scenario's mock was ignored"
+    )
+    assert "leave its mock out" in told.problem
     assert "take `execute` from the tool" in told.problem
-    assert told.calls == [("stock", {}, 3, "agent")]
-    refused = ui(start("a-1"), APPROVAL, FINISH, DONE), said(DENIED, text("Fine."))
-    assert talk(*refused, tools={"order": 1}, approvals="deny").replies == ["Fine."]
+    assert [name for name, *_ in told.calls] == ["stock"]
+
+
+def test_a_denied_call_has_bypassed_no_mock() -> None:
+    """A mocked tool whose call was denied did not run: the conversation goes on."""
+    ended = said(DENIED, text("Done."))
+    told = talk(ui(start("a-1"), APPROVAL, FINISH, DONE), ended, approvals="deny", tools={"order": 9})
+    assert told.replies == ["Done."]
 
 
 CALL_4 = ("9", {"toolCallId": "c1", "toolName": "stock", "args": {"item": "lamp"}})

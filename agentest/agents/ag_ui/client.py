@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from agentest.agents.ag_ui.conversation import AgUiConversation
+from agentest.agents.ag_ui.declaring import own_tools
 from agentest.agents.ag_ui.sending import Sending
 from agentest.agents.port import Agent, AgentReply, Resources, TurnContext
 from agentest.config.agents.ag_ui import AgUiAgent
@@ -26,7 +27,7 @@ class AgUiClient:
         self.name = config.name
         self._config = config
         self._sending = Sending(config, resources)
-        self._own_tools: set[str] = set()
+        self._own_tools = own_tools(config.name)
 
     @asynccontextmanager
     async def conversation(self) -> AsyncIterator[Agent]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agentest.agents.ag_ui.calls import Call
-from agentest.agents.ag_ui.declaring import bypassed, conflict, declared_tools, not_begun
+from agentest.agents.ag_ui.declaring import conflict, declared_tools
 from agentest.agents.ag_ui.interrupts import Decision, Interrupt, answers
 from agentest.agents.ag_ui.run import Run
 from agentest.agents.ag_ui.said import BETWEEN_MESSAGES, Spoken, read_spoken
@@ -15,11 +15,12 @@ from agentest.agents.ag_ui.sending import Request, Sending
 from agentest.agents.ag_ui.state import State
 from agentest.agents.ag_ui.thread import Thread
 from agentest.agents.ag_ui.wire import Wire, declared, new_id, with_ids, written
+from agentest.agents.own_tools import OwnTools
 from agentest.agents.placeholders import TurnValues
-from agentest.agents.port import AgentReply, MockBypassed, NoReply, TurnContext
+from agentest.agents.port import AgentReply, NoReply, TurnContext
 from agentest.agents.reading import shown
 from agentest.config.agents.ag_ui import AgUiAgent
-from agentest.errors import AgentError, CannotSend
+from agentest.errors import AgentError
 from agentest.messages import AgentMessage, Message, ToolRequest, UserText
 from agentest.transcript import Remark, ToolCall, Usage
 
@@ -42,8 +43,8 @@ class _Total:
 class AgUiConversation:
     """Sends the messages of one conversation, each with all that came before."""
 
-    def __init__(self, config: AgUiAgent, sending: Sending, own_tools: set[str]) -> None:
-        """`own_tools`: names of tools that the agent was seen to run itself; shared by all conversations."""
+    def __init__(self, config: AgUiAgent, sending: Sending, own_tools: OwnTools) -> None:
+        """`own_tools` is shared by all conversations."""
         self.name = config.name
         self._config = config
         self._sending = sending
@@ -72,9 +73,7 @@ class AgUiConversation:
         return await self._runs(body, ctx, values, decision)
 
     def _begin(self, body: Mapping[str, Any], ctx: TurnContext) -> None:
-        again = [spec.name for spec in ctx.tools if spec.name in self._own_tools]
-        if again:
-            raise CannotSend(not_begun(self.name, again))
+        self._own_tools.check_before(ctx)
         self._thread = Thread(with_ids(body.get("messages", [])))
         self._state = State({**body.get("state", {}), **(ctx.session.state if ctx.session else {})})
 
@@ -132,7 +131,7 @@ class AgUiConversation:
         total.retries += answered.retries
         total.usage += run.usage
         total.remarks += spoken.remarks
-        self._check_mocks(ctx, total.observed)
+        self._own_tools.check_after(total.observed, ctx)
         return run, spoken, requests
 
     def _payload(
@@ -182,13 +181,6 @@ class AgUiConversation:
         if run.pending:
             return call.id not in run.pending
         return call.name not in declared_names and run.went_on_after(call)
-
-    def _check_mocks(self, ctx: TurnContext, observed: Sequence[ToolCall]) -> None:
-        mocked = {spec.name for spec in ctx.tools}
-        names = [call.name for call in observed if call.name in mocked]
-        if names:
-            self._own_tools.update(names)
-            raise MockBypassed(bypassed(self.name, names), observed)
 
     def _reply(
         self, run: Run, spoken: Spoken, requests: tuple[ToolRequest, ...], total: _Total

@@ -8,13 +8,13 @@ from typing import Any
 
 from agentest.agents.ai_sdk.exchange import TEXT_TELLS_NOTHING, Exchange
 from agentest.agents.ai_sdk.parts import AssistantMessage
-from agentest.agents.ai_sdk.saying import for_us, made, question, remarks, texts, waiting, was_denied
+from agentest.agents.ai_sdk.saying import denied, for_us, made, question, remarks, texts, waiting
 from agentest.agents.ai_sdk.streams import Told
 from agentest.agents.ai_sdk.written import Wire, decide, fill, user_message, version_4
 from agentest.agents.approvals import is_approval
 from agentest.agents.http_sender import HttpAnswer
 from agentest.agents.placeholders import TurnValues
-from agentest.agents.port import AgentReply, MockBypassed, NoReply, TurnContext
+from agentest.agents.port import AgentReply, NoReply, TurnContext
 from agentest.errors import CannotSend
 from agentest.messages import Message, ToolResult, UserText
 from agentest.transcript import ToolCall, Usage
@@ -59,7 +59,7 @@ class AiSdkConversation:
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
         """The answer to what came last: the user's message, or results of tools.
 
-        Raises NoReply, MockBypassed, CannotSend.
+        Raises NoReply, CannotSend, MockBypassed.
         """
         if not self._messages:
             self._exchange.own_tools.check_before(ctx)
@@ -124,7 +124,7 @@ class AiSdkConversation:
         answered.add(answer)
         if told.is_text and ctx.tools:
             raise CannotSend(_unreachable(self.name))
-        self._take_calls(answered, current, messages, ctx)
+        self._take_calls(answered, current, ctx)
         answered.said += tuple(texts(current.parts[before:]))
         return current
 
@@ -134,21 +134,11 @@ class AiSdkConversation:
         calls = made(current, ctx.turn_index)
         return NoReply(problem, retries, (*answered.observed, *calls))
 
-    def _take_calls(
-        self,
-        answered: _Answered,
-        current: AssistantMessage,
-        messages: Sequence[Message],
-        ctx: TurnContext,
-    ) -> None:
+    def _take_calls(self, answered: _Answered, current: AssistantMessage, ctx: TurnContext) -> None:
         """Take the calls that the agent has made. Raises MockBypassed."""
         calls = made(current, ctx.turn_index)
         answered.observed += calls
-        try:
-            ran = [call for call in calls if not was_denied(call)]
-            self._exchange.own_tools.check_after(ran, messages, ctx)
-        except MockBypassed as error:
-            raise MockBypassed(str(error), answered.observed) from None
+        self._exchange.own_tools.check_after(answered.observed, ctx, not_run=denied(current))
 
     def _payload(self, session_id: str) -> dict[str, Any]:
         wire = [m.wire() if isinstance(m, AssistantMessage) else m for m in self._messages]

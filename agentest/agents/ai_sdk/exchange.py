@@ -23,6 +23,9 @@ TEXT_TELLS_NOTHING = (
 _ACCEPT = {"accept": "text/event-stream, text/plain, application/json"}
 
 
+_HANDED_OVER = "take `execute` from the tool, so that the backend hands its calls to the client"
+
+
 class Exchange:
     """Talks to one backend. Keeps nothing of any conversation."""
 
@@ -31,7 +34,7 @@ class Exchange:
         self.version = config.version
         self.approvals = config.approvals
         self.on_unknown = Ignored(config.name, resources).note
-        self.own_tools = OwnTools(config.name, _HANDED_OVER)
+        self.own_tools = OwnTools(config.name, handed_over=_HANDED_OVER)
         self._endpoint = config.endpoint
         self._body = Template(config.body)
         self._sender = HttpSender(config, resources.client, resources.timeout_s, PLACE)

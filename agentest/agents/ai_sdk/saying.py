@@ -89,9 +89,13 @@ def made(message: AssistantMessage, turn_index: int) -> tuple[ToolCall, ...]:
     return tuple(_call(part, message, turn_index) for part in over)
 
 
-def was_denied(call: ToolCall) -> bool:
-    """Whether a call was never made, as its approval was refused."""
-    return call.error == _DENIED
+def denied(message: AssistantMessage) -> frozenset[str]:
+    """Ids of the calls that nobody has made, as they were denied."""
+    return frozenset(part["toolCallId"] for part in message.parts if is_tool(part) and _is_denied(part))
+
+
+def _is_denied(part: Part) -> bool:
+    return part["state"] == DENIED or (part["state"] == DECIDED and not part["approval"].get("approved"))
 
 
 def _is_over(part: Part) -> bool:
@@ -103,8 +107,7 @@ def _call(part: Part, message: AssistantMessage, turn_index: int) -> ToolCall:
     state, invalid, args = part["state"], None, part.get("input")
     if state == STREAMING:
         args, invalid = message.unfinished_input(part["toolCallId"]), "its input was cut"
-    denied = state == DENIED or (state == DECIDED and not part["approval"].get("approved"))
-    error = part.get("errorText") if state == FAILED else _DENIED if denied else None
+    error = part.get("errorText") if state == FAILED else _DENIED if _is_denied(part) else None
     return ToolCall(
         tool_name(part),
         {} if args is None else args,

@@ -23,7 +23,7 @@ from agentest.agents.anthropic_messages.stream import Assembly
 from agentest.agents.anthropic_messages.written import Written, as_received, merged, written
 from agentest.agents.http_sender import HttpAnswer, HttpSender
 from agentest.agents.ignored import Ignored
-from agentest.agents.own_tools import OwnTools
+from agentest.agents.own_tools import OwnTools, answered_by_us
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import Agent, AgentReply, NoReply, Resources, TurnContext
 from agentest.agents.reading import TOO_DEEP
@@ -56,7 +56,7 @@ class MessagesClient:
     def __init__(self, config: AnthropicMessagesAgent, resources: Resources) -> None:
         self.name = config.name
         self.ignored = Ignored(config.name, resources)
-        self.own_tools = OwnTools(config.name, _HANDED_OVER)
+        self.own_tools = OwnTools(config.name, handed_over=_HANDED_OVER)
         self._on_note = resources.on_note
         self._noted: set[str] = set()
         self._endpoint = config.endpoint
@@ -145,7 +145,7 @@ class _Conversation:
         except AgentError as error:
             seen = made_so_far({"content": list(answer.blocks)}, ctx.turn_index)
             raise NoReply(str(error), answer.retries, seen) from None
-        self._client.own_tools.check_after(heard.made, messages, ctx)
+        self._client.own_tools.check_after(heard.made, ctx, answered_by_us(messages))
         self._said.append(as_received(answer.blocks))
         self._known = len(messages) + 1  # the reply will be the next of them
         return AgentReply(

@@ -9,7 +9,7 @@ from typing import Any
 
 from agentest.agents.http_sender import HttpSender
 from agentest.agents.ignored import Ignored
-from agentest.agents.own_tools import OwnTools
+from agentest.agents.own_tools import OwnTools, answered_by_us
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import Agent, AgentReply, NoReply, Resources, TurnContext
 from agentest.agents.reading import shown
@@ -39,7 +39,7 @@ class ResponsesClient:
         self.name = config.name
         self.history = config.history
         self.ignored = Ignored(config.name, resources)
-        self.own_tools = OwnTools(config.name, _HANDED_OVER)
+        self.own_tools = OwnTools(config.name, handed_over=_HANDED_OVER)
         sender = HttpSender(config, resources.client, resources.timeout_s, RESPONSES_PLACE)
         self.conversations = Conversations(config, sender, resources.on_note)
         self._exchange = Exchange(config.endpoint, sender, config.streaming, resources.timeout_s)
@@ -102,7 +102,7 @@ class _Conversation:
             self._keep(new, answered.response, ctx)
         except NoReply as error:
             raise NoReply(str(error), answered.retries, error.observed) from None
-        self._client.own_tools.check_after(reply.observed, messages, ctx)
+        self._client.own_tools.check_after(reply.observed, ctx, answered_by_us(messages))
         self._known = len(messages) + 1  # the reply will be the next of them
         return replace(
             reply,
