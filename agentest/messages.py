@@ -5,7 +5,7 @@ The turn loop keeps a list of these values. Each agent's client turns them into 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,3 +73,8 @@ class ToolResult:
 
 
 Message = UserText | AgentMessage | ToolResult
+
+
+def last_said(messages: Sequence[Message]) -> UserText:
+    """What the user has said last: all that is sent to who keeps the rest of a conversation himself."""
+    return next(message for message in reversed(messages) if isinstance(message, UserText))

@@ -12,8 +12,8 @@ from talking import Held, as_json, held, looked
 from wire import Answer, hang, http
 
 from agentest import scenario
-from agentest.agents.approvals import is_approval
-from agentest.agents.langgraph.interrupts import answered, decided, question
+from agentest.agents.approvals import Decision, decided_by_user, is_approval
+from agentest.agents.graph_questions import question, resume
 from agentest.agents.langgraph.messages import calls_of, text_of
 from agentest.agents.langgraph.probe import probe
 from agentest.agents.langgraph.requests import thread_of
@@ -242,17 +242,17 @@ def test_forms_of_interrupts(value: Any, asks: str, yes: Any, no: Any) -> None:
     """What is asked becomes the reply, and the user's words the answer that this form of question wants."""
     interrupts = [{"value": value, "id": "i1"}]
     assert question(interrupts) == asks
-    assert answered(interrupts, "Yes") == yes
-    assert answered(interrupts, "No, wait") == no
+    assert resume(interrupts, decided_by_user("Yes")) == yes
+    assert resume(interrupts, decided_by_user("No, wait")) == no
 
 
 def test_several_interrupts_at_once() -> None:
     """Each is answered by its id."""
     both = [{"value": "A?", "id": "1"}, {"value": {"action_requests": [REQUEST]}, "id": "2"}]
     assert question(both) == 'A?\n\norder({"n": 1})'
-    assert decided(both, True) == {"1": True, "2": {"decisions": [{"type": "approve"}]}}
+    assert resume(both, Decision(approved=True)) == {"1": True, "2": {"decisions": [{"type": "approve"}]}}
     refused = {"decisions": [{"type": "reject", "message": "The user refused."}]}
-    assert decided(both, False) == {"1": False, "2": refused}
+    assert resume(both, Decision(approved=False)) == {"1": False, "2": refused}
 
 
 @pytest.mark.parametrize(

@@ -16,14 +16,14 @@ from typing import Any
 from agentest.agents.adk_module.finding import Found, find_agent, load_google_adk
 from agentest.agents.adk_server.content import user_content
 from agentest.agents.adk_server.events import read_run
-from agentest.agents.adk_server.replies import last_said, read_reply
+from agentest.agents.adk_server.replies import read_reply
 from agentest.agents.adk_server.sessions import holds, other_state
 from agentest.agents.in_time import answer_in_time
 from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
 from agentest.agents.reading import shown
 from agentest.config.agents.adk import AdkModuleAgent
 from agentest.errors import AgentError, AgentestError, ConfigError, SessionMismatch
-from agentest.messages import Message, UserText
+from agentest.messages import Message, UserText, last_said
 from agentest.scenarios.definition import Session
 from agentest.support.calling import Steps, words_of
 from agentest.support.json_text import NotJson, json_text, safe_repr

@@ -11,7 +11,7 @@ from typing import Any
 
 from agentest.agents.adk_server.content import user_content
 from agentest.agents.adk_server.events import read_event_list, read_event_stream
-from agentest.agents.adk_server.replies import last_said, read_reply
+from agentest.agents.adk_server.replies import read_reply
 from agentest.agents.adk_server.sessions import Place, Sessions, StateRead
 from agentest.agents.answers import read_body
 from agentest.agents.hints import ADK_PLACE
@@ -21,7 +21,7 @@ from agentest.agents.port import AgentReply, Resources, TurnContext
 from agentest.config.agents.adk import AdkAgent
 from agentest.errors import CannotSend
 from agentest.http.client import DirectResponse, Sender
-from agentest.messages import Message, UserText
+from agentest.messages import Message, UserText, last_said
 from agentest.scenarios.definition import Session
 
 _DEFAULT_USER = "agentest"

@@ -8,7 +8,6 @@ from typing import Any
 from agentest.agents.adk_server.events import read_run
 from agentest.agents.port import AgentReply, NoReply
 from agentest.errors import AgentError
-from agentest.messages import Message, UserText
 
 
 def read_reply(
@@ -31,8 +30,3 @@ def read_reply(
         remarks=run.remarks,
         author=run.author,
     )
-
-
-def last_said(messages: Sequence[Message]) -> UserText:
-    """What the user has said last: the session holds the rest of the conversation itself."""
-    return next(message for message in reversed(messages) if isinstance(message, UserText))

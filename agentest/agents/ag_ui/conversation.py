@@ -8,13 +8,20 @@ from typing import Any
 
 from agentest.agents.ag_ui.calls import Call
 from agentest.agents.ag_ui.declaring import conflict, declared_tools
-from agentest.agents.ag_ui.interrupts import Decision, Interrupt, answers
+from agentest.agents.ag_ui.interrupts import Interrupt, answers
 from agentest.agents.ag_ui.run import Run
 from agentest.agents.ag_ui.said import BETWEEN_MESSAGES, Spoken, read_spoken
 from agentest.agents.ag_ui.sending import Request, Sending
 from agentest.agents.ag_ui.state import State
 from agentest.agents.ag_ui.thread import Thread
 from agentest.agents.ag_ui.wire import Wire, declared, new_id, with_ids, written
+from agentest.agents.approvals import (
+    MOST_APPROVALS,
+    TOO_MANY_QUESTIONS,
+    Decision,
+    decided_by,
+    decided_by_user,
+)
 from agentest.agents.own_tools import OwnTools
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import AgentReply, NoReply, TurnContext
@@ -23,9 +30,6 @@ from agentest.config.agents.ag_ui import AgUiAgent
 from agentest.errors import AgentError
 from agentest.messages import AgentMessage, Message, ToolRequest, UserText
 from agentest.transcript import Remark, ToolCall, Usage
-
-_MOST_RUNS = 50
-"""Of one reply: an agent that asks for approval again and again is ended."""
 
 
 @dataclass(slots=True)
@@ -82,7 +86,7 @@ class AgUiConversation:
         decision: Decision | None = None
         for message in messages:
             if self._open and isinstance(message, UserText):
-                decision = Decision.of_user(message.text)
+                decision = decided_by_user(message.text)
             elif not isinstance(message, AgentMessage) or not self._taken:
                 self._thread.add(written(message))
         return decision
@@ -91,18 +95,14 @@ class AgUiConversation:
         self, body: Mapping[str, Any], ctx: TurnContext, values: TurnValues, decision: Decision | None
     ) -> AgentReply:
         total = _Total()
-        for _ in range(_MOST_RUNS):
+        for _ in range(MOST_APPROVALS):
             run, spoken, requests = await self._run(body, ctx, values, decision, total)
             if not self._open or requests or self._config.approvals == "ask":
                 return self._reply(run, spoken, requests, total)
             if spoken.text:
                 total.remarks += (Remark(spoken.author, spoken.text),)
-            decision = Decision(self._config.approvals == "approve")
-        raise NoReply(
-            f"the agent asked for approval more than {_MOST_RUNS} times without replying to the user",
-            total.retries,
-            total.observed,
-        )
+            decision = decided_by(self._config.approvals)
+        raise NoReply(TOO_MANY_QUESTIONS, total.retries, total.observed)
 
     async def _run(
         self,

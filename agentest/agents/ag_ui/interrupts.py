@@ -2,7 +2,7 @@
 
 AG-UI 1.0 tells them in the outcome of RUN_FINISHED and is answered by `resume`; LangGraph's older way is an
 event CUSTOM `on_interrupt`, answered by `forwardedProps.command.resume`. What a graph asks and is answered is
-the same as behind its own server (`agents/langgraph/interrupts`).
+the same as behind its own server (`agents/graph_questions`).
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from agentest.agents import graph_questions
 from agentest.agents.ag_ui.wire import Wire
-from agentest.agents.approvals import is_approval
-from agentest.agents.langgraph import interrupts as of_a_graph
+from agentest.agents.approvals import Decision
 from agentest.agents.reading import shown
 from agentest.errors import AgentError
 
@@ -38,26 +38,6 @@ class Interrupt:
     """The tool call that waits for approval."""
     old: bool = False
     """Whether it was told in LangGraph's older way."""
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """The answer of the user, or of the configuration."""
-
-    approved: bool
-    words: str | None = None
-    """What the user has said; None where `approvals` decides."""
-
-    @classmethod
-    def of_user(cls, words: str) -> Decision:
-        return cls(is_approval(words), words)
-
-    def of_a_graph(self, asked: Sequence[Interrupt]) -> Any:
-        """What a graph is resumed with."""
-        interrupts = [{"value": one.value, "id": one.id} for one in asked]
-        if self.words is None:
-            return of_a_graph.decided(interrupts, self.approved)
-        return of_a_graph.answered(interrupts, self.words)
 
 
 def interrupts_of(outcome: Mapping[str, Any]) -> list[Interrupt]:
@@ -109,14 +89,18 @@ def old_interrupt(event: Wire) -> Interrupt:
 
 
 def _question(value: Any) -> str:
-    return of_a_graph.question([{"value": value}]) if value not in (None, "") else _NO_QUESTION
+    return graph_questions.question([{"value": value}]) if value not in (None, "") else _NO_QUESTION
 
 
 def answers(interrupts: Sequence[Interrupt], decision: Decision) -> Wire:
     """What of a run's request answers the questions: `resume`, or `command` of `forwardedProps`."""
     if interrupts[0].old:
-        return {"command": {"resume": decision.of_a_graph(interrupts)}}
+        return {"command": {"resume": _resume(interrupts, decision)}}
     return {"resume": [_entry(one, decision) for one in interrupts]}
+
+
+def _resume(asked: Sequence[Interrupt], decision: Decision) -> Any:
+    return graph_questions.resume([{"value": one.value, "id": one.id} for one in asked], decision)
 
 
 def _entry(interrupt: Interrupt, decision: Decision) -> Wire:
@@ -127,7 +111,7 @@ def _payload(interrupt: Interrupt, decision: Decision) -> Any:
     if interrupt.schema is not None:
         return _by_schema(interrupt.schema, decision)
     if interrupt.value is not None or interrupt.call_id is None:
-        return decision.of_a_graph([interrupt])
+        return _resume([interrupt], decision)
     reason = {"reason": decision.words} if decision.words and not decision.approved else {}
     return {"approved": decision.approved, **reason}
 

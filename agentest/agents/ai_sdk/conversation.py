@@ -11,16 +11,19 @@ from agentest.agents.ai_sdk.parts import AssistantMessage
 from agentest.agents.ai_sdk.saying import denied, for_us, made, question, remarks, texts, waiting
 from agentest.agents.ai_sdk.streams import Told
 from agentest.agents.ai_sdk.written import Wire, decide, fill, user_message, version_4
-from agentest.agents.approvals import is_approval
+from agentest.agents.approvals import (
+    MOST_APPROVALS,
+    TOO_MANY_QUESTIONS,
+    Decision,
+    decided_by,
+    decided_by_user,
+)
 from agentest.agents.http_sender import HttpAnswer
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import AgentReply, NoReply, TurnContext
 from agentest.errors import CannotSend
 from agentest.messages import Message, ToolResult, UserText
 from agentest.transcript import ToolCall, Usage
-
-_MOST_APPROVALS = 50
-_REFUSED = "The user refused."
 
 
 @dataclass(slots=True)
@@ -70,13 +73,14 @@ class AiSdkConversation:
                 return self._reply(current, answered)
         else:
             self._hear(current, messages[-1])
-        for _ in range(_MOST_APPROVALS):
-            if self._exchange.approvals != "ask":
-                self._decide(self._current(), self._exchange.approvals == "approve", None)
+        decision = decided_by(self._exchange.approvals)
+        for _ in range(MOST_APPROVALS):
+            if decision is not None:
+                _decide(self._current(), decision)
             current = await self._ask(answered, messages, ctx)
-            if for_us(current) or not waiting(current) or self._exchange.approvals == "ask":
+            if for_us(current) or not waiting(current) or decision is None:
                 return self._reply(current, answered)
-        raise NoReply(f"the agent asked for approval more than {_MOST_APPROVALS} times in one turn")
+        raise NoReply(TOO_MANY_QUESTIONS, answered.retries, answered.observed)
 
     def _current(self) -> AssistantMessage:
         """The message that the agent goes on with; one of its own, where the user spoke last."""
@@ -87,13 +91,9 @@ class AiSdkConversation:
         """Take the user's message: it answers what the agent wants approved, or goes to it as it is."""
         assert isinstance(said, UserText)
         if waiting(current):
-            self._decide(current, is_approval(said.text), said.text)
+            _decide(current, decided_by_user(said.text))
         else:
             self._messages.append(user_message(said))
-
-    def _decide(self, current: AssistantMessage, approved: bool, words: str | None) -> None:
-        for part in waiting(current):
-            decide(part, approved, None if approved else words or _REFUSED)
 
     def _fill(self, current: AssistantMessage, messages: Sequence[Message]) -> None:
         for message in reversed(messages):
@@ -176,3 +176,8 @@ def _unreachable(agent: str) -> str:
         "its real tools run. Have it answer with a UI message stream (toUIMessageStreamResponse), or leave "
         "the mocks out and set tool_visibility: unseen"
     )
+
+
+def _decide(current: AssistantMessage, decision: Decision) -> None:
+    for part in waiting(current):
+        decide(part, decision.approved, None if decision.approved else decision.reason)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
-from agentest.agents.adk_server.replies import last_said
+from agentest.agents.approvals import MOST_APPROVALS, TOO_MANY_QUESTIONS, decided_by, decided_by_user
+from agentest.agents.graph_questions import question, resume
 from agentest.agents.langgraph.graph import Graph
-from agentest.agents.langgraph.interrupts import answered, decided, question
 from agentest.agents.langgraph.messages import AI, Wire, calls_of, kind_of, usage_of
 from agentest.agents.langgraph.requests import thread_of
 from agentest.agents.langgraph.runs import MESSAGES, RunTold, state_messages
@@ -29,10 +29,8 @@ from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import AgentReply, NoReply, TurnContext
 from agentest.agents.reading import shown
 from agentest.errors import AgentError, SessionMismatch
-from agentest.messages import Message
+from agentest.messages import Message, last_said
 from agentest.transcript import ToolCall
-
-_MOST_APPROVALS = 50
 
 
 @dataclass(slots=True)
@@ -78,18 +76,25 @@ class GraphConversation:
         if sent is None:
             own = requests.own_resume(values)
             body = requests.answer(
-                assistant, answered(self._asked, said.text) if own is None else own, values
+                assistant, resume(self._asked, decided_by_user(said.text)) if own is None else own, values
             )
         else:
             body = requests.run(assistant, said, sent, state, values)
         await self._run(turn, body)
-        for _ in range(_MOST_APPROVALS):
-            if not turn.told.interrupts or self._graph.approvals == "ask":
-                break
-            resume = decided(turn.told.interrupts, self._graph.approvals == "approve")
-            await self._run(turn, requests.answer(assistant, resume, values))
+        await self._decide(turn, assistant)
         self._check_state(turn, requests.state_keys(state))
         return self._finished(turn, _state_before(ctx))
+
+    async def _decide(self, turn: _Turn, assistant: str) -> None:
+        """Answer what the graph asks, where the configuration decides. Raises NoReply."""
+        decision = decided_by(self._graph.approvals)
+        questions = 0
+        while decision is not None and turn.told.interrupts:
+            questions += 1
+            if questions > MOST_APPROVALS:
+                raise self._no_reply(turn, TOO_MANY_QUESTIONS)
+            answer = resume(turn.told.interrupts, decision)
+            await self._run(turn, self._graph.requests.answer(assistant, answer, turn.values))
 
     async def _run(self, turn: _Turn, body: dict[str, Any]) -> None:
         """Run the graph once, and take what it tells. Raises NoReply."""

@@ -8,14 +8,13 @@ from importlib import import_module
 from typing import Any
 from uuid import uuid4
 
-from agentest.agents.adk_server.replies import last_said
 from agentest.agents.objects.gate import Gate
 from agentest.agents.objects.langchain import Asked, stand_before_tools, text_of
 from agentest.agents.objects.port import Begin
 from agentest.agents.objects.texts import output_text
 from agentest.agents.port import AgentReply
 from agentest.errors import AgentError
-from agentest.messages import Message
+from agentest.messages import Message, last_said
 from agentest.transcript import Remark
 
 _PAST = "a node of the graph answers itself, without a tool of LangChain's"

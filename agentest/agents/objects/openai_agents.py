@@ -8,14 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from typing import Any
 
-from agentest.agents.adk_server.replies import last_said
 from agentest.agents.objects.gate import Gate
 from agentest.agents.objects.port import Begin
 from agentest.agents.objects.standing import current, place
 from agentest.agents.objects.texts import output_text, result_text
 from agentest.agents.port import AgentReply
 from agentest.errors import AgentError
-from agentest.messages import Message
+from agentest.messages import Message, last_said
 from agentest.transcript import Remark, Usage
 
 _LOCAL = ("ComputerTool", "LocalShellTool", "ShellTool", "ApplyPatchTool", "CustomTool")

@@ -7,14 +7,13 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-from agentest.agents.adk_server.replies import last_said
 from agentest.agents.objects.gate import Gate
 from agentest.agents.objects.port import Begin
 from agentest.agents.objects.standing import current, place
 from agentest.agents.objects.texts import output_text
 from agentest.agents.port import AgentReply
 from agentest.errors import AgentError
-from agentest.messages import Message
+from agentest.messages import Message, last_said
 from agentest.support.calling import LeavingExecutor, words_of
 from agentest.transcript import Usage
 

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
+from agentest.config.agents.base import Approvals
 from agentest.config.agents.http import HttpAgent
 from agentest.config.fields import check_json
 
@@ -33,8 +34,7 @@ class AgUiAgent(HttpAgent):
     streaming: bool = True
     client_tools: tuple[str, ...] | None = None
     """The names of tools that are declared to the agent; None: those that the scenario mocks."""
-    approvals: Literal["approve", "deny", "ask"] = "ask"
-    """What interrupts are answered with; `ask`: the question is the reply, the next message the answer."""
+    approvals: Approvals = "ask"
 
     @property
     def state_refusal(self) -> str | None:

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
-from agentest.config.agents.base import WAYS_OF_STATE
+from agentest.config.agents.base import WAYS_OF_STATE, Approvals
 from agentest.config.agents.http import IN_PROCESS, HttpAgent
 from agentest.config.fields import check_json
 from agentest.support.templates import Template
@@ -23,8 +23,7 @@ class AiSdkAgent(HttpAgent):
     """Sent with every request, beside `id`, `messages` and `trigger`."""
     version: Literal[4, 5, 6, 7] | None = None
     """Of the AI SDK. 4 has messages of another form; None: that of 5 to 7, and 4 once it answers so."""
-    approvals: Literal["approve", "deny", "ask"] = "ask"
-    """What approval requests are answered with; `ask`: they are the reply, the next message the answer."""
+    approvals: Approvals = "ask"
 
     @property
     def default_endpoint(self) -> str:

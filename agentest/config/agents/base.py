@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
@@ -23,6 +23,10 @@ PLACEHOLDERS = ("message", "messages", "session_id", "turn_index", "scenario")
 """What `{{name}}` stands for in what is sent to an agent; `agents.placeholders` has the values."""
 FAMILIES = ("state",)
 """Beginnings of placeholders that go on with a key of the user's own: `{{state.user_id}}`."""
+
+Approvals = Literal["approve", "deny", "ask"]
+"""What questions of an agent before it goes on are answered; `ask`: each is the reply, and the user's next
+message is the answer."""
 
 
 class Server(Section):

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator
 
 from agentest.config.agents.adk import check_runs_its_tools
+from agentest.config.agents.base import Approvals
 from agentest.config.agents.http import HttpAgent
 from agentest.config.fields import PathText, check_json
 from agentest.sight import Sight
@@ -30,8 +31,7 @@ class LangGraphAgent(HttpAgent):
     """Sent with every run: `config`, `context`, `metadata`, further `input`, `command` for interrupts."""
     reply: PathText | None = None
     """JMESPath to the reply in the graph's final state; None: its last message."""
-    approvals: Literal["approve", "deny", "ask"] = "ask"
-    """What interrupts are answered with; `ask`: their text is the reply, the next message the answer."""
+    approvals: Approvals = "ask"
 
     @property
     def natural_sight(self) -> Sight:

@@ -1,4 +1,4 @@
-"""What a graph asks while it is interrupted, and how it is answered.
+"""What a graph of LangGraph asks while it is interrupted, and how it is answered: by its server and AG-UI.
 
 Three forms are known: langchain's `HumanInTheLoopMiddleware` (`action_requests`, answered by `decisions`; or
 `tool_approval`, answered by one decision),
@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
-from agentest.agents.approvals import is_approval
-from agentest.agents.langgraph.messages import Wire
+from agentest.agents.approvals import Decision
 from agentest.agents.reading import shown
 
+Wire = Mapping[str, Any]
+"""An interrupt as it is told: `id` and `value`."""
 _QUESTIONS = ("question", "message", "description", "text", "prompt", "query", "instruction", "title")
-_REFUSED, _AGREED = "The user refused.", "The user agreed."
 _ANY: Container[str] = ("approve", "reject")
 
 
@@ -46,19 +46,12 @@ def _action(value: Wire) -> str:
     return f"{name}({shown(args)})" if isinstance(name, str) else shown(value)
 
 
-def decided(interrupts: Sequence[Wire], approved: bool) -> Any:
-    """The `resume` that approves or refuses everything without asking anybody."""
-    return _resume(interrupts, approved, None)
+def resume(interrupts: Sequence[Wire], decision: Decision) -> Any:
+    """The `resume` that answers: one answer alone stands for itself, several go by their interrupts' ids.
 
-
-def answered(interrupts: Sequence[Wire], words: str) -> Any:
-    """The `resume` that the user's words are."""
-    return _resume(interrupts, is_approval(words), words)
-
-
-def _resume(interrupts: Sequence[Wire], approved: bool, words: str | None) -> Any:
-    """One answer alone stands for itself, several go by the ids of what they answer."""
-    answers = [_answer(interrupt.get("value"), approved, words) for interrupt in interrupts]
+    A question of no known form is answered by the user's words, or by true or false of the configuration.
+    """
+    answers = [_answer(interrupt.get("value"), decision) for interrupt in interrupts]
     ids = [interrupt.get("id", interrupt.get("interrupt_id")) for interrupt in interrupts]
     by_id = len(answers) > 1 or _is_one_call(interrupts[0].get("value"))
     if not by_id or not all(ids):
@@ -66,16 +59,16 @@ def _resume(interrupts: Sequence[Wire], approved: bool, words: str | None) -> An
     return dict(zip(ids, answers, strict=True))
 
 
-def _answer(value: Any, approved: bool, words: str | None) -> Any:
+def _answer(value: Any, decision: Decision) -> Any:
     if isinstance(value, Mapping) and isinstance(value.get("action_requests"), list):
         allowed = _allowed(value.get("review_configs"), len(value["action_requests"]))
-        return {"decisions": [_decision(kinds, approved, words) for kinds in allowed]}
+        return {"decisions": [_decision(kinds, decision) for kinds in allowed]}
     if _is_one_call(value):
-        return _decision(_ANY, approved, words)
+        return _decision(_ANY, decision)
     items = value if isinstance(value, list) else [value]
     if items and all(isinstance(item, Mapping) and "action_request" in item for item in items):
-        return [_inbox(item, approved, words) for item in items]
-    return approved if words is None else words
+        return [_inbox(item, decision) for item in items]
+    return decision.approved if decision.words is None else decision.words
 
 
 def _is_one_call(value: Any) -> bool:
@@ -94,20 +87,17 @@ def _allowed_by(config: Any) -> Container[str]:
     return allowed if isinstance(allowed, list) else _ANY
 
 
-def _decision(allowed: Container[str], approved: bool, words: str | None) -> dict[str, Any]:
-    if approved and "approve" in allowed:
+def _decision(allowed: Container[str], decision: Decision) -> dict[str, Any]:
+    if decision.approved and "approve" in allowed:
         return {"type": "approve"}
-    said = words or (_AGREED if approved else _REFUSED)
-    if "respond" in allowed and (approved or "reject" not in allowed):
-        return {"type": "respond", "message": said}  # a tool whose answer is what the user says
-    return {"type": "reject", "message": said}
+    if "respond" in allowed and (decision.approved or "reject" not in allowed):
+        return {"type": "respond", "message": decision.reason}  # a tool whose answer is what the user says
+    return {"type": "reject", "message": decision.reason}
 
 
-def _inbox(item: Wire, approved: bool, words: str | None) -> dict[str, Any]:
+def _inbox(item: Wire, decision: Decision) -> dict[str, Any]:
     allowed = item.get("config")
     can_respond = not isinstance(allowed, Mapping) or allowed.get("allow_respond", True)
-    if approved:
+    if decision.approved:
         return {"type": "accept", "args": None}
-    return (
-        {"type": "response", "args": words or _REFUSED} if can_respond else {"type": "ignore", "args": None}
-    )
+    return {"type": "response", "args": decision.reason} if can_respond else {"type": "ignore", "args": None}
