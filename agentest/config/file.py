@@ -40,6 +40,9 @@ _VARIABLE = re.compile(r"\$(?P<escaped>\$)?\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?:
 _TEXT_TAGS = ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge")
 
 
+_UNQUOTED = re.compile(r"(?<![\"'\w])(\{\{ *[\w.]+ *\}\})")
+
+
 _TOO_DEEP = "is nested too deeply, or a part of it contains itself"
 
 
@@ -187,6 +190,12 @@ def _read_python(path: Path, environ: Mapping[str, str]) -> tuple[Any, dict[Path
     return module.config, {}
 
 
+def _unquoted(lines: list[str], number: int) -> str:
+    """The likely cause, where a placeholder without quotes stands in the line: to YAML it is a mapping."""
+    found = _UNQUOTED.search(lines[number]) if number < len(lines) else None
+    return f'; placeholders stand in quotes: "{found[1]}"' if found else ""
+
+
 def _read_yaml(path: Path) -> tuple[Any, dict[Path_, int]]:
     try:
         text = path.read_text(encoding="utf-8")
@@ -202,7 +211,8 @@ def _read_yaml(path: Path) -> tuple[Any, dict[Path_, int]]:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", None) or str(error)
-        raise ConfigError(f"{path}{line}: the YAML does not parse: {problem}") from None
+        hint = _unquoted(text.splitlines(), mark.line) if mark else ""
+        raise ConfigError(f"{path}{line}: the YAML does not parse: {problem}{hint}") from None
     except ValueError as error:  # a date like 2024-13-45
         raise ConfigError(f"{path}: the YAML does not parse: {error}") from None
     except RecursionError:

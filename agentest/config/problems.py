@@ -12,6 +12,7 @@ from agentest.config.agent_types import AGENT_TYPES, agent_keys
 from agentest.config.agents.base import AnyAgent
 from agentest.config.config import Config
 from agentest.config.fields import Section
+from agentest.config.type_names import no_such_type
 from agentest.support.redact import (
     HIDDEN,
     Redactor,
@@ -24,6 +25,9 @@ Path_ = tuple[str | int, ...]
 
 
 _OURS = re.compile(r" or instance of \w+")
+
+
+_FEW_TYPES = 4
 
 
 _UNION_MEMBERS = ("str", "list[str]", "callable", "[key]")
@@ -43,8 +47,7 @@ def _problem(details: Any, at: Path_, redact: Redactor) -> str:
     if kind == "extra_forbidden":
         return _unknown_key(details["loc"])
     if kind == "union_tag_invalid":
-        name = details["ctx"]["tag"]
-        return f"there is no agent type {name!r}; {did_you_mean(name, AGENT_TYPES)}"
+        return no_such_type(details["ctx"]["tag"])
     if kind == "missing":
         return "the key is missing"
     message = _OURS.sub("", details["msg"].removeprefix("Value error, "))
@@ -80,8 +83,14 @@ def _unknown_key(loc: Path_) -> str:
     hint = did_you_mean(key, section.model_fields)
     if issubclass(section, AnyAgent) and snake_case(key) in agent_keys():
         names = ", ".join(f"`{name}`" for name in sorted(section.model_fields))
-        hint = f"an agent of this type takes {names}"
+        hint = f"{_types_with(snake_case(key))}an agent of this type takes {names}"
     return f"unknown key `{key}`; {hint}"
+
+
+def _types_with(key: str) -> str:
+    """Which types have a key, where that tells anything: few of them."""
+    types = [name for name, kind in AGENT_TYPES.items() if key in kind.settings.model_fields]
+    return f"it is one of type: {', '.join(types)}; " if len(types) <= _FEW_TYPES else ""
 
 
 def _section_at(loc: Path_) -> type[BaseModel]:

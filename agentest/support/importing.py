@@ -16,6 +16,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from agentest.support.spelling import nearest
+
 _NOT_THE_USERS = tuple(
     str(folder) + os.sep
     for folder in (Path(__file__).parents[1], sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
@@ -148,18 +150,32 @@ def import_object(reference: str, root: Path) -> Any:
     module_path, colon, attribute = reference.partition(":")
     if not colon or not module_path or not attribute or module_path.startswith("."):
         raise ValueError(f"{reference!r} is not an import path of the form pkg.module:Name")
+    if module_path.endswith(".py") and not Path(module_path).is_absolute():
+        likely = ".".join(Path(module_path).with_suffix("").parts)
+        raise ValueError(f"{reference!r} names a file; its import path is {f'{likely}:{attribute}'!r}")
     try:
         with Imports().importable(root):
             target: Any = importlib.import_module(module_path)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # the user's module may raise anything, sys.exit() too
-        raise ValueError(f"importing {module_path!r} failed: {type(error).__name__}: {error}") from error
+        raise ValueError(
+            f"importing {module_path!r} failed: {type(error).__name__}: {error}{_where(error, module_path)}"
+        ) from error
     for part in attribute.split("."):
         if not hasattr(target, part):
-            raise ValueError(f"module {module_path!r} has no {attribute!r}")
+            close = nearest(part, [name for name in dir(target) if not name.startswith("__")])
+            hint = f"; did you mean {close!r}?" if close else ""
+            raise ValueError(f"module {module_path!r} has no {attribute!r}{hint}")
         target = getattr(target, part)
     return target
+
+
+def _where(error: BaseException, module_path: str) -> str:
+    """Where a module that is not there was looked for, so that a wrong working directory is seen."""
+    missing = error.name if isinstance(error, ModuleNotFoundError) else None
+    looked = missing is not None and f"{module_path}.".startswith(f"{missing}.")
+    return "; it is looked for in the working directory and where packages are installed" if looked else ""
 
 
 def has_module(name: str, root: Path) -> bool:

@@ -230,6 +230,18 @@ def test_a_threshold_in_both_spellings(folder: Folder) -> None:
             "agent: {type: smalltalk}\n",
             "FILE:1: agent.type: there is no agent type 'smalltalk'; valid are: `a2a`, `adk`, `adk_",
         ),
+        (
+            "agent: {type: FastAPI}\n",
+            "there is no agent type 'FastAPI': a type is the protocol that the agent sp",
+        ),
+        (
+            "agent: {type: pydantic-ai}\n",
+            "Here: custom (the agent object in Python), or behind a server ag_ui",
+        ),
+        (
+            "agent: {handler: a:b}\n",
+            "unknown key `handler`; it is one of type: custom; an agent of this type",
+        ),
         ("agent: {type: chat_completion, endpoint: x}\n", "did you mean `chat_completions`?"),
         (AGENT + "agents: {b: {type: nope}}\n", "FILE:3: agents.b.type: there is no agent type 'nope'"),
         (
@@ -395,6 +407,8 @@ def test_allowed_headers(folder: Folder) -> None:
         (AGENT + "on: 1\n", "FILE:3: the key `on` is not a text for YAML; put it in quotes"),
         (AGENT + "thresholds: {5: 1}\n", "FILE:3: the key `thresholds.5` is not a text"),
         ("? [a]\n: b\n", "FILE:1: the YAML does not parse: found unhashable key"),
+        ("agent:\n  body: {text: {{message}}}\n", "FILE:2: the YAML does not parse: found unhashable key; "),
+        ("agent:\n  body: {text: {{message}}}\n", 'placeholders stand in quotes: "{{message}}"'),
     ],
 )
 def test_yaml(folder: Folder, text: str, said: str) -> None:
