@@ -211,6 +211,7 @@ def test_fifty_at_once() -> None:
             r"`command` has the placeholder \{\{mesage\}\}, which stands for noth",
         ),
         ({"command": ["x"], "input": "jsonl", "tool_request": "a"}, "go together"),
+        ({"command": ["x"], "input": "jsonl", "delta": "a"}, "`delta` needs `done`"),
         ({"command": ["x"], "reply": "a["}, "which is not JMESPath"),
     ],
     ids=["text", "empty", "body", "done", "placeholder", "half", "path"],

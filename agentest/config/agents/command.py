@@ -85,6 +85,8 @@ class CommandAgent(AnyAgent):
             raise ValueError("`body` is for input: json and jsonl; the others hand over the message alone")
         if (self.tool_request is None) != (self.tool_response is None):
             raise ValueError("`tool_request` and `tool_response` go together: what asks, and what answers")
+        if self.delta is not None and self.done is None and self.reply is None:
+            raise ValueError("`delta` needs `done`: which message is a turn's last, like type == 'end'")
         if self.server is not None:
             raise ValueError("`server` is for agents behind an address: this one is started for each turn")
         return self

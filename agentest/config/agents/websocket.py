@@ -63,6 +63,8 @@ class WebSocketAgent(HttpAgent):
             raise ValueError("`app` is for agents over plain HTTP; start this one by `server`")
         if (self.tool_request is None) != (self.tool_response is None):
             raise ValueError("`tool_request` and `tool_response` go together: what asks, and what answers")
+        if self.delta is not None and self.done is None and self.reply is None:
+            raise ValueError("`delta` needs `done`: which message is a turn's last, like type == 'end'")
         if not Template([self.body, self.endpoint]).names & {"message", "messages"}:
             raise ValueError('the agent would never hear the user: put "{{message}}" into `body`')
         try:
