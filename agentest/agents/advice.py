@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,6 +24,7 @@ from agentest.agents.recognising import (
 from agentest.support.redact import MAX_ERROR_CHARS
 
 LONGEST_LOOK_S = 5.0
+_SPEAKS_TLS = re.compile(rb"HTTP request (was sent )?to (an )?HTTPS (server|port)", re.I)
 _CREDENTIALS = (401, 403)
 _ROOTED = ("adk", "langgraph")
 """Types whose endpoint is the server's root, and which need the name of an agent there."""
@@ -44,7 +46,7 @@ class Advisor:
     async def advised(self, problem: str, seen: Seen) -> str:
         """What went wrong, with the configuration that would fit, where it can be told."""
         said = await self.advice(seen)
-        if not said:
+        if not said or ("setup" in said and "setup" in problem):
             return problem
         sentence = f"{said[0].upper()}{said[1:]}"
         if len(problem) + len(sentence) + 2 <= MAX_ERROR_CHARS:
@@ -53,6 +55,8 @@ class Advisor:
 
     async def advice(self, seen: Seen) -> str:
         """A sentence without its full stop; "" where nothing better than the answer itself can be said."""
+        if _SPEAKS_TLS.search(seen.body):
+            return "that server speaks TLS: write https:// (or wss://) in the endpoint"
         if leads_to_login(seen):
             return f"that looks like a login: {_LOG_IN}"
         if self.has_answered or 300 <= seen.status < 400:
@@ -88,7 +92,8 @@ class Advisor:
         if here is not None:
             return self._of_this_place(here, seen)
         if found and is_elsewhere:
-            return described(next(filter(self._is_ours, found), found[0]))
+            ours = next(filter(self._is_ours, found), None)
+            return described(ours) if ours else f"elsewhere at this server: {described(found[0])}"
         said = self._of_what_came(seen)
         if said or not is_elsewhere:
             return said

@@ -16,6 +16,7 @@ from agentest.agents.asgi.exchange import AppFailed
 from agentest.agents.hints import hint, readable
 from agentest.agents.port import NoReply
 from agentest.agents.probing import Look, Seen
+from agentest.agents.recognising import leads_to_login
 from agentest.config.agents.http import HttpAgent
 from agentest.config.fields import check_headers, check_url
 from agentest.errors import AgentError, AgentestError, CannotSend, HeldUp
@@ -171,7 +172,7 @@ class HttpSender:
                 await anyio.sleep(pause_before_retry(attempt, error.wait))
                 continue
             except _Unfit as error:
-                raise NoReply(await self._advised(error), attempt - 1) from None
+                raise NoReply(await self.advised(str(error), error.seen), attempt - 1) from None
             except NoReply as error:
                 raise NoReply(str(error), attempt - 1 + error.retries, error.observed) from None
             except AgentError as error:
@@ -189,8 +190,9 @@ class HttpSender:
         if self._advisor and request.content is not None and response.is_success:
             self._advisor.has_answered = True
 
-    async def _advised(self, error: _Unfit) -> str:
-        return await self._advisor.advised(str(error), error.seen) if self._advisor else str(error)
+    async def advised(self, problem: str, seen: Seen) -> str:
+        """What is wrong with an answer, with the configuration that would fit, where it can be told."""
+        return await self._advisor.advised(problem, seen) if self._advisor else problem
 
     def _headers_of(self, request: Outgoing, values: Values) -> Headers:
         if not request.headers and not self._templates.names and request.content is not None:
@@ -265,13 +267,13 @@ class HttpSender:
         if status in _RETRIED:
             raise _TryAgain(await self.problem(response), retry_after(response.headers))
         if not (200 <= status < 300 or status in also):
-            raise _Unfit(await self.problem(response), _seen(response))
+            raise _Unfit(await self.problem(response), seen_of(response))
         try:
             return await read(response)
         except AgentError as error:
             if type(error) is not AgentError:
                 raise
-            raise _Unfit(str(error), _seen(response)) from None
+            raise _Unfit(str(error), seen_of(response)) from None
         except BadBody as error:
             raise AgentError(f"{response.url}: {describe(error)}") from None
         except CONNECTION_ERRORS as error:
@@ -301,7 +303,8 @@ def advisor_of(config: HttpAgent, client: Sender) -> Advisor:
     return Advisor(config.type, Look(url=url, client=client, headers=headers))
 
 
-def _seen(response: DirectResponse) -> Seen:
+def seen_of(response: DirectResponse) -> Seen:
+    """What has been read of an answer, to be advised on."""
     return Seen(status=response.status_code, headers=response.headers, body=response.beginning)
 
 
@@ -333,7 +336,8 @@ def _points_elsewhere(response: DirectResponse) -> str:
     except ValueError as error:
         return f"{response.url} answered {status} and points to an address that {error}"
     AddressGuard().check_literal(host)
-    return f"{response.url} answered {status} and points to {target}: set the endpoint to that address"
+    advice = "" if leads_to_login(seen_of(response)) else ": set the endpoint to that address"
+    return f"{response.url} answered {status} and points to {target}{advice}"
 
 
 async def beginning_of(response: DirectResponse) -> bytes:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urljoin
+from urllib.parse import urljoin, urlsplit
 
 import anyio
 
@@ -88,6 +88,14 @@ class Look:
         if self.only_gets:
             return None
         return await self._send("POST", urljoin(self.url, path) if path else self.url, b"{}")
+
+    async def places(self, *usual: str) -> AsyncIterator[str]:
+        """Where to ask: at the endpoint ("") and, if nobody takes a POST there, at paths that are usual."""
+        yield ""
+        itself = await self.post_nothing()
+        if itself is None or itself.status in (404, 405) or urlsplit(self.url).path in ("", "/"):
+            for path in usual:
+                yield path
 
     async def opens_websocket(self) -> bool:
         """Whether a WebSocket opens at the endpoint. Nothing is said there, and it is closed at once."""

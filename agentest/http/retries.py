@@ -90,6 +90,8 @@ def describe(error: BaseException) -> str:
         cause
     ):
         return "the connection was closed before the answer was complete"
+    if "WRONG_VERSION_NUMBER" in str(cause):
+        return "it does not speak TLS: is it http:// (or ws://) in place of https://?"
     if any(isinstance(e, HttpProcessingError) for e in chain):
         return f"what came is not HTTP as it should be: {' '.join(str(cause).split())}"
     return f"{type(cause).__name__}: {cause}" if str(cause) else type(cause).__name__

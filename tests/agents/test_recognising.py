@@ -7,12 +7,14 @@ from typing import Any
 
 import anyio
 import pytest
+from aiohttp import web
+from http_agents import Handler, Routes, served
 
 from agentest.agents.advice import Advisor
 from agentest.agents.probing import Look, Seen
 from agentest.agents.recognising import recognised
 from agentest.config.agent_types import AGENT_TYPES
-from agentest.http.client import DirectResponse, Headers
+from agentest.http.client import DirectResponse, Headers, open_client
 
 
 def seen(body: Any = b"", status: int = 200, **headers: str) -> Seen:
@@ -26,12 +28,28 @@ def lacking(*fields: str) -> Seen:
     return seen({"detail": detail}, 422)
 
 
+def lacks(parameter: str) -> Seen:
+    """A refusal as OpenAI has it."""
+    said = f"Missing required parameter: '{parameter}'."
+    return seen({"error": {"message": said, "type": "invalid_request_error", "param": parameter}}, 400)
+
+
+TAG = "tag using discriminator 'trigger'"
+PASSWORD = b"<!doctype html><form><input name=u><input type='password'></form>"
+OPENAI_400 = {"error": {"message": "Invalid model name passed in model=None", "param": None}}
+JS = {"error": "TypeError: Cannot read properties of undefined (reading 'some')"}
+
 ANSWERS = {
-    "chat_completions": [seen({"choices": [], "error": None}), lacking("messages", "model")],
+    "chat_completions": [
+        seen({"choices": [], "error": None}),
+        lacking("messages", "model"),
+        lacks("messages"),
+    ],
     "responses": [
         seen({"object": "response", "output": []}),
         seen(b'event: response.created\ndata: {"type": "response.created"}\n\n'),
         lacking("input"),
+        lacks("input"),
     ],
     "anthropic_messages": [
         seen({"type": "message", "role": "assistant", "content": []}),
@@ -49,6 +67,7 @@ ANSWERS = {
         seen(b"", x_vercel_ai_ui_message_stream="v1"),
         seen(b'data: {"type":"start"}\n\n'),
         lacking("trigger", "id", "messages"),
+        seen([{"type": "union_tag_not_found", "msg": f"Unable to extract {TAG}"}], 422),
     ],
     "langgraph": [
         seen({"messages": [{"type": "human", "content": "Hi"}, {"type": "ai", "content": "Hello"}]}),
@@ -61,7 +80,17 @@ ANSWERS = {
     ],
     "websocket": [seen(b'Can "Upgrade" only to "WebSocket".', 400), seen(b"", 426)],
 }
-NOBODYS = [seen(), seen({"reply": "Hi"}), seen([1]), seen(b"\xff\x00"), seen(b"data: x\n\n"), seen("text")]
+NOBODYS = [
+    seen({"error": {"message": "The input is too long.", "type": "t", "param": "input"}}, 400),
+    seen({"error": {"message": "'input' is missing"}}, 400),
+    lacking("messages"),
+    seen(),
+    seen({"reply": "Hi"}),
+    seen([1]),
+    seen(b"\xff\x00"),
+    seen(b"data: x\n\n"),
+    seen("text"),
+]
 
 
 @pytest.mark.parametrize("kind", ANSWERS)
@@ -81,8 +110,8 @@ class Nobody:
         raise ConnectionRefusedError
 
 
-def advised(one: Seen, kind: str = "chat_completions") -> str:
-    look = Look(url="http://localhost:1/chat", client=Nobody())
+def advised(one: Seen, kind: str = "chat_completions", path: str = "/chat") -> str:
+    look = Look(url=f"http://localhost:1{path}", client=Nobody())
     return anyio.run(Advisor(kind, look).advice, one)
 
 
@@ -103,9 +132,158 @@ def advised(one: Seen, kind: str = "chat_completions") -> str:
         (seen(b"", 302, location="https://h/chat/"), ""),
         (ANSWERS["chat_completions"][0], ""),
         (seen(b"<html>", 404), ""),
+        (seen(b"", 302, location="http://[/login"), ""),
+        (
+            seen(PASSWORD),
+            "that is a page where users log in: send the credentials with `headers`, or log in first by a "
+            "`setup` request (type: http)",
+        ),
+        (seen({"detail": "Not authenticated"}, 401), ""),
+        (
+            seen({"answer": {"text": "Hi"}, "session": "s"}),
+            "if this form is its own: `type: http` with `reply` (`answer.text` or `session`) and a `body` "
+            'like `{message: "{{message}}"}`',
+        ),
+        (
+            seen({"reply": "Hi", "id": "1"}),
+            "if this form is its own: `type: http` with `reply: reply` and a `body` like "
+            '`{message: "{{message}}"}`',
+        ),
+        (seen({"error": "No.", "message": "Hi"}), ""),
+        (
+            lacking("messages"),
+            'it has a form of its own: `type: http` with `body: {messages: "{{messages}}"}`',
+        ),
+        (
+            seen(JS, 500),
+            "if this is a backend of Vercel's AI SDK, which misses the `parts` of messages: `type: ai_sdk`",
+        ),
+        (
+            seen(b"question is missing", 400),
+            "if it takes a form of its own: `type: http`, whose `body` and `headers` say which",
+        ),
+        (
+            seen(b"Client sent an HTTP request to an HTTPS server.", 400),
+            "that server speaks TLS: write https:// (or wss://) in the endpoint",
+        ),
     ],
-    ids=["other-type", "own-form", "login", "moved", "own-type", "gone"],
+    ids=[
+        "other-type",
+        "own-form",
+        "login",
+        "moved",
+        "own-type",
+        "gone",
+        "no-url",
+        "login-page",
+        "credentials",
+        "own-reply",
+        "usual-reply",
+        "error",
+        "messages",
+        "parts",
+        "refusal",
+        "tls",
+    ],
 )
 def test_what_is_advised(one: Seen, said: str) -> None:
     """The configuration that would fit, where there is a better one than the configured."""
     assert advised(one) == said
+
+
+def test_signs_of_the_path_are_told_as_such() -> None:
+    """Where an answer says nothing, the end of the path may; not for one that is not there."""
+    said = "by its path, this may be a chat-completions endpoint: `type: chat_completions`"
+    assert advised(seen(b"no", 500), "responses", "/v1/chat/completions") == said
+    assert advised(seen(b"no", 404), "responses", "/v1/chat/completions") == ""
+    assert advised(seen(b"no", 500), "chat_completions", "/v1/chat/completions") == ""
+
+
+# With a server
+
+
+def answers(value: Any, status: int = 200) -> Handler:
+    async def answer(_: web.Request) -> web.Response:
+        return web.json_response(value, status=status)
+
+    return answer
+
+
+LACKS_A_RUN = [{"type": "missing", "loc": ["body", name]} for name in ("threadId", "runId")]
+TAKES_RUNS = {"requestBody": {"content": {"x": {"schema": {"$ref": "#/components/schemas/RunAgentInput"}}}}}
+ROUTES: Routes = {
+    "GET /v1/models": answers({"object": "list", "data": [{"id": "shop"}]}),
+    "POST /v1/chat/completions": answers(OPENAI_400, 400),
+    "POST /v1/responses": answers({"error": {"param": "input", "message": "'input'"}}, 400),
+    "GET /openapi.json": answers({"paths": {"/run": {"post": TAKES_RUNS}}}),
+    "POST /run": answers({"detail": LACKS_A_RUN}, 422),
+}
+
+
+async def told(routes: Routes, kind: str, path: str, one: Seen) -> str:
+    """The advice on an answer of a server, whose address is left out."""
+    async with served(routes) as url, open_client() as client:
+        look = Look(url=f"{url}{path}", client=client)
+        return (await Advisor(kind, look).advice(one)).replace(url, "")
+
+
+NOT_THERE = seen({"detail": "Not Found"}, 404)
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "one", "said"),
+    [
+        ("ag_ui", "/", NOT_THERE, "type: ag_ui, endpoint: /run"),
+        ("responses", "/x", NOT_THERE, "type: responses, endpoint: /v1/responses"),
+        ("chat_completions", "/", NOT_THERE, "type: chat_completions, endpoint: /v1/chat/completions"),
+        ("adk", "/run", NOT_THERE, "type: ag_ui, endpoint: /run"),
+        ("http", "/v1/responses", NOT_THERE, "type: responses, endpoint: /v1/responses"),
+        ("ai_sdk", "/v1/chat/completions", seen(OPENAI_400, 400), "type: chat_completions"),
+        ("chat_completions", "/v1/chat/completions", seen(OPENAI_400, 400), "`body: {model: shop}`"),
+        ("chat_completions", "/v1/chat/completions", seen(b"boom", 500), ""),
+    ],
+    ids=["own-root", "own-path", "own-server", "here", "here-last", "by-get", "model", "own"],
+)
+def test_where_a_server_was_looked_at(kind: str, path: str, one: Seen, said: str) -> None:
+    """What is at the endpoint itself comes first, then the configured type elsewhere, then others."""
+    found = anyio.run(told, ROUTES, kind, path, one)
+    assert said in found if said else found == ""
+
+
+def test_looking_around_sends_nothing_that_an_agent_would_answer() -> None:
+    """A path in doubt is asked by GET and `{}`, one that is there by GET alone; once, not once more."""
+    asked: list[tuple[str, bytes]] = []
+
+    async def note(request: web.Request) -> web.Response:
+        asked.append((request.method, await request.read()))
+        return web.Response(status=404)
+
+    async def fail(kind: str, one: Seen, times: int = 50) -> set[tuple[str, bytes]]:
+        asked.clear()
+        async with served({"* /{path:.*}": note}) as url, open_client() as client:
+            advisor = Advisor(kind, Look(url=f"{url}/chat", client=client))
+            async with anyio.create_task_group() as group:
+                for _ in range(times):
+                    group.start_soon(advisor.advice, one)
+            once = len(asked)
+            advisor.has_answered = True
+            await advisor.advice(one)
+            assert len(asked) == once < 30
+        return set(asked)
+
+    assert anyio.run(fail, "responses", seen(b"boom", 500)) == {("GET", b"")}
+    assert anyio.run(fail, "responses", NOT_THERE) == {("GET", b""), ("POST", b"{}")}
+
+
+def test_the_first_error_is_never_hidden() -> None:
+    """Advice stands behind what went wrong; before it where the end would be cut."""
+    look = Look(url="http://localhost:1/chat", client=Nobody())
+
+    async def say(problem: str, one: Seen) -> str:
+        return await Advisor("http", look).advised(problem, one)
+
+    fits = "This looks like an AG-UI endpoint: `type: ag_ui`"
+    run = ANSWERS["ag_ui"][0]
+    assert anyio.run(say, "It failed.", run) == f"It failed. {fits}"
+    assert anyio.run(say, "x" * 490, run) == f"{fits}. {'x' * 490}"
+    assert anyio.run(say, "It failed.", seen({"error": "No."}, 500)) == "It failed."

@@ -16,18 +16,19 @@ _INPUT = "#/components/schemas/RunAgentInput"
 
 async def probe(look: Look) -> Finding | None:
     """What the endpoint says of a run without anything, else what the server's OpenAPI document does."""
-    if _misses_a_run(await look.post_nothing()):
-        return Finding(
-            settings={"type": "ag_ui", "endpoint": look.url},
-            because="it asks for the `threadId` and `runId` of an AG-UI run",
-        )
+    async for path in look.places("/ag-ui"):
+        if _misses_a_run(await look.post_nothing(path)):
+            return Finding(
+                settings={"type": "ag_ui", "endpoint": urljoin(look.url, path) if path else look.url},
+                because="it asks for the `threadId` and `runId` of an AG-UI run",
+            )
     document = await look.get(_DOCUMENT)
-    path = next(_takes_runs(document.json if document is not None else None), None)
-    if path is None:
+    described = next(_takes_runs(document.json if document is not None else None), None)
+    if described is None:
         return None
     return Finding(
-        settings={"type": "ag_ui", "endpoint": urljoin(look.url, path)},
-        because=f"its {_DOCUMENT} says that POST {path} takes AG-UI runs",
+        settings={"type": "ag_ui", "endpoint": urljoin(look.url, described)},
+        because=f"its {_DOCUMENT} says that POST {described} takes AG-UI runs",
     )
 
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urljoin
 
 from agentest.agents.probing import Finding, Look, Seen
 
-_PATHS = ("", "/v1/messages")
+_PATHS = ("/v1/messages",)
 
 
 async def probe(look: Look) -> Finding | None:
-    """Ask with an empty request: at the endpoint, and for a server alone where Messages usually are."""
-    for path in _PATHS if urlsplit(look.url).path in ("", "/") else _PATHS[:1]:
+    """Ask with an empty request: at the endpoint, and, where nobody is there, where Messages usually are."""
+    async for path in look.places(*_PATHS):
         if _is_error(await look.post_nothing(path)):
             endpoint = urljoin(look.url, path) if path else look.url
             return Finding(

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from agentest.agents.answers import read_body
-from agentest.agents.http_sender import HttpAnswer, HttpSender
+from agentest.agents.http_sender import HttpAnswer, HttpSender, seen_of
 from agentest.agents.ignored import Ignored
 from agentest.agents.langgraph.requests import Requests
 from agentest.agents.langgraph.runs import PLACE, RunTold, StreamReader, read_answer
 from agentest.agents.langgraph.threads import Server
 from agentest.agents.port import NoReply, Resources
+from agentest.agents.probing import Seen
 from agentest.config.agents.langgraph import LangGraphAgent
 from agentest.errors import CannotSend
 from agentest.http.client import DirectResponse
@@ -33,6 +34,7 @@ _NO_ADDRESS = (404, 405)
 class _Refused:
     status: int
     problem: str
+    seen: Seen
 
 
 class Graph:
@@ -90,7 +92,7 @@ class Graph:
     async def _refusal(self, told: _Refused, retries: int, graph: object, values: Values) -> Exception:
         graphs = await self.server.graphs(values)
         if not graphs or graph in graphs or _is_uuid(graph):
-            return NoReply(told.problem, retries)
+            return NoReply(await self._sender.advised(told.problem, told.seen), retries)
         return CannotSend(
             f"the LangGraph server has no graph {graph!r}: set assistant_id of agent {self.name!r} to one of "
             f"{', '.join(graphs)} ({told.problem})"
@@ -99,7 +101,8 @@ class Graph:
     async def _read(self, response: DirectResponse) -> RunTold | _Refused:
         """What the run tells, or what is wrong with the request."""
         if response.status_code in _REFUSED:
-            return _Refused(response.status_code, await self._sender.problem(response))
+            problem = await self._sender.problem(response)
+            return _Refused(response.status_code, problem, seen_of(response))
         return await self._body(response)
 
     def _body(self, response: DirectResponse) -> Awaitable[RunTold]:

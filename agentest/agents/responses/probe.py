@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urljoin
 
 from agentest.agents.probing import Finding, Look, Seen
 
-_PATHS = ("", "/v1/responses", "/responses")
+_PATHS = ("/v1/responses", "/responses")
 
 
 async def probe(look: Look) -> Finding | None:
-    """Ask without an `input`: at the endpoint, and for a server alone where Responses usually are."""
-    for path in _PATHS if urlsplit(look.url).path in ("", "/") else _PATHS[:1]:
+    """Ask without an `input`: at the endpoint, and, where nobody is there, where Responses usually are."""
+    async for path in look.places(*_PATHS):
         why = _why(await look.post_nothing(path))
         if why:
             endpoint = urljoin(look.url, path) if path else look.url

@@ -16,7 +16,7 @@ from agentest.errors import AgentError, CannotSend
 from agentest.http.client import Client
 from agentest.http.guard import RefusedAddress
 from agentest.http.retries import CONNECTION_ERRORS, describe, pause_before_retry, was_refused
-from agentest.http.websockets import WebSocket
+from agentest.http.websockets import RedirectRefused, WebSocket
 from agentest.support.deadlines import TimeLimit
 
 _PLACE = "is the path that of the WebSocket?"
@@ -72,6 +72,8 @@ def _may_be_repeated(error: BaseException) -> bool:
 
 
 def _problem(url: str, error: BaseException) -> str:
+    if isinstance(error, RedirectRefused):
+        return f"{url} opened no WebSocket, {error} (is that a login? `headers` are sent with the handshake)"
     if not isinstance(error, aiohttp.WSServerHandshakeError):
         return f"{url}: {describe(error)}"
     if error.status == 101:

@@ -65,6 +65,8 @@ class HttpAgent(AnyAgent):
     @classmethod
     def _http_url(cls, value: str, info: ValidationInfo) -> str:
         if value or "app" not in info.data:
+            if value.startswith(("ws://", "wss://")):
+                raise ValueError(f"is that of a WebSocket: {value!r} goes with `type: websocket`")
             return value and check_url(value)
         if info.data["app"] is None:
             raise PydanticCustomError("missing", "Field required")

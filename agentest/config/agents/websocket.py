@@ -53,7 +53,7 @@ class WebSocketAgent(HttpAgent):
             return super()._http_url(value, info)
         scheme, _, rest = value.partition("://")
         if scheme not in _SCHEMES:
-            raise ValueError(f"must start with ws:// or wss://, but is {value!r}")
+            raise ValueError(f"must start with ws:// or wss://, but is {value!r}; http:// is for other types")
         check_url(f"{_SCHEMES[scheme]}://{rest.replace(' ', '')}")
         return value
 
