@@ -214,7 +214,7 @@ def test_fifty_at_once() -> None:
         ({"command": ["x"], "input": "jsonl", "delta": "a"}, "`delta` needs `done`"),
         ({"command": ["x"], "reply": "a["}, "which is not JMESPath"),
     ],
-    ids=["text", "empty", "body", "done", "placeholder", "half", "path"],
+    ids=["text", "empty", "body", "done", "placeholder", "half", "endless", "path"],
 )
 def test_wrong_settings(settings: dict[str, Any], said: str) -> None:
     """Wrong settings are refused with the key and what it takes."""

@@ -612,6 +612,30 @@ def test_requests_at_the_end() -> None:
     assert any("teardown[0]: DELETE" in note and "answered 500: busy" in note for note in notes)
 
 
+@pytest.mark.parametrize(
+    ("more", "headers", "noted"),
+    [
+        ({}, {}, True),
+        ({"id": "{{session_id}}"}, {}, False),
+        ({"all": "{{messages}}"}, {}, False),
+        ({}, {"Set-Cookie": "sid=1"}, False),
+    ],
+    ids=["nothing", "id", "messages", "cookie"],
+)
+def test_a_forgotten_session(more: dict[str, str], headers: dict[str, str], noted: bool) -> None:
+    """An agent that cannot know which conversation a request belongs to is noted from the second turn on."""
+
+    async def chat(request: web.Request) -> web.Response:
+        return web.json_response({"reply": "A"}, headers=headers)
+
+    notes: list[str] = []
+    agent = {"body": {"message": "{{message}}", **more}, "reply": "reply"}
+    talked({"POST /chat": chat}, agent, "a", notes=notes)
+    assert not notes
+    talked({"POST /chat": chat}, agent, "a", "b", "c", notes=notes)
+    assert ["nothing in its requests says which conversation" in note for note in notes] == [True] * noted
+
+
 def test_notes_are_few() -> None:
     """Of many conversations in which the same goes wrong, one is told, and how many more there were."""
 

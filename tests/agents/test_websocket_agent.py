@@ -302,7 +302,7 @@ def test_what_goes_wrong(dialect: Dialect, settings: dict[str, Any], path: str, 
         ({"endpoint": "ws://h", "app": "a:b"}, "start this one by `server`"),
         ({}, "Field required"),
     ],
-    ids=["http", "deaf", "half", "tool", "endpoint", "app", "missing"],
+    ids=["http", "deaf", "half", "endless", "tool", "endpoint", "app", "missing"],
 )
 def test_wrong_settings(settings: dict[str, Any], said: str) -> None:
     """Wrong settings are refused with the key and what it takes."""

@@ -73,6 +73,7 @@ class HttpConversation:
             note_place(self._plan.notes, gathering.guessed)
         if not self._plan.paths.tool_calls:
             note_untold(self._plan.notes, gathering.answer)
+        self._note_nothing_ties(ctx.turn_index)
         observed = self._observed(turn)
         self._told = (*self._told, *fresh(turn.calls, self._told))
         return AgentReply(
@@ -169,6 +170,14 @@ class HttpConversation:
                 "session",
                 "its answers change the id of the session (`session`), and the newest is sent; unless it "
                 "gives each answer an id of its own, it has lost the session",
+            )
+
+    def _note_nothing_ties(self, turn_index: int) -> None:
+        if turn_index > 0 and not self._plan.config.names_the_conversation and not list(self._jar):
+            self._plan.notes.add(
+                "ties",
+                "nothing in its requests says which conversation they belong to, so it cannot know what was "
+                "said before: put {{session_id}} or {{messages}} into `body`, if it takes either",
             )
 
     # Before the first turn, and after the last.

@@ -27,6 +27,8 @@ from agentest.config.fields import PathText
 from agentest.sight import Sight
 from agentest.support.templates import check_names
 
+_OF_NO_CONVERSATION = frozenset({"message", "turn_index", "scenario"})
+"""Placeholders that do not tell one conversation from another."""
 _OF_THE_TURN = ("endpoint", "params", "headers", "body")
 
 
@@ -82,6 +84,11 @@ class HttpTemplateAgent(HttpAgent):
         own = request_secrets(self.endpoint, self.params, self.headers, self.body)
         of_server = [secret for secret in super().secrets if "{{" not in secret]
         return [*own, *of_server, *(secret for each in requests for secret in each)]
+
+    @property
+    def names_the_conversation(self) -> bool:
+        """Whether requests tell the agent which conversation they belong to, or what was said in it."""
+        return bool(self._names - _OF_NO_CONVERSATION)
 
     @property
     def _names(self) -> frozenset[str]:
