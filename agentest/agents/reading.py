@@ -45,15 +45,31 @@ def read_object(body: bytes, place: str) -> dict[str, Any]:
     return data
 
 
+def read_text(text: str, what: str = "an event of the agent's stream") -> Any:
+    """The JSON value of a text. Raises AgentError, which begins with `what` it is."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise AgentError(f"{what} is not JSON: {shown(text)!r}") from None
+
+
 def read_event(data: str) -> dict[str, Any]:
     """The JSON object of a streamed event. Raises AgentError."""
-    try:
-        event = json.loads(data)
-    except (ValueError, RecursionError):
-        raise AgentError(f"an event of the agent's stream is not JSON: {shown(data)!r}") from None
+    event = read_text(data)
     if not isinstance(event, dict):
         raise AgentError(f"an event of the agent's stream is not a JSON object: {shown(event)}")
     return event
+
+
+def cut_stream(missing: str, received: bool = True) -> AgentError:
+    """The error of a stream that ended without its last event.
+
+    Args:
+        missing: what it ended without, in words.
+        received: whether anything had come.
+    """
+    nothing = "" if received else ", and without any data"
+    return AgentError(f"the agent's stream was cut: it ended without {missing}{nothing}")
 
 
 def text_or_none(value: Any) -> str | None:

@@ -147,12 +147,12 @@ NOTHING_FOUND = {
     "half an event": (
         {"delta": "t"},
         streaming('data: {"t": "A"}\n\ndata: {"t": "B'),
-        'an event of the agent\'s stream is not JSON: {"t": "B',
+        'an event of the agent\'s stream is not JSON: \'{"t": "B',
     ),
     "half a line": (
         {"delta": "t"},
         streaming('{"t": "A"}\n{"t', content_type="application/x-ndjson"),
-        "a line of the agent's stream is not JSON: {\"t",
+        "a line of the agent's stream is not JSON: '{\"t",
     ),
     "a call without a name": (
         {"reply": "reply", "tool_calls": "tools"},

@@ -14,7 +14,7 @@ from agentest.agents.a2a.wire import JSON_BODY, asking, get_method, headers_of, 
 from agentest.agents.a2a.work import Work
 from agentest.agents.answers import EventStream, read_body
 from agentest.agents.http_sender import HttpAnswer, HttpSender, Outgoing
-from agentest.agents.reading import read_json, shown
+from agentest.agents.reading import cut_stream, read_json, read_text, shown
 from agentest.errors import AgentError
 from agentest.http.client import DirectResponse
 from agentest.http.sse import Event
@@ -164,22 +164,20 @@ class _Events:
             if self._work.closed:
                 return
         if not self._work.ended:
-            raise AgentError(_cut(self._work))
+            raise _cut(self._work)
 
     def _take(self, event: Event) -> None:
         waited = self._response.waited
-        value = _event(event.data)
+        value = read_text(event.data)
         if event.name == "error":
             value = value if isinstance(value, Mapping) and value.get("error") else {"error": value}
         self._work.take(_result(value, self._method), waited() * 1000 if waited else None)
 
 
-def _cut(work: Work) -> str:
+def _cut(work: Work) -> AgentError:
     came = f"the last state was {work.state}" if work.state else "nothing of a task had come"
-    return (
-        "the agent's stream was cut: it ended without a message and without a status that ends the task "
-        f"(completed, failed, input-required …); {came}"
-    )
+    ends = "a message and without a status that ends the task (completed, failed, input-required …)"
+    return cut_stream(f"{ends}; {came}")
 
 
 async def _no_stream(_: EventStream) -> None:
@@ -196,13 +194,6 @@ async def _read_card(response: DirectResponse) -> Any:
 
 def _card(body: bytes) -> Any:
     return read_json(body, A2A_PLACE)
-
-
-def _event(data: str) -> Any:
-    try:
-        return json.loads(data)
-    except (ValueError, RecursionError):
-        raise AgentError(f"an event of the agent's stream is not JSON: {shown(data)!r}") from None
 
 
 def _result(answer: Any, method: str) -> Any:

@@ -6,14 +6,13 @@ final and has text. All other texts are remarks, and all function calls are the 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from agentest.agents.answers import EventStream
 from agentest.agents.hints import ADK_PLACE
-from agentest.agents.reading import read_json, shown
+from agentest.agents.reading import cut_stream, read_json, read_text, shown
 from agentest.errors import AgentError
 from agentest.sight import SeenBy
 from agentest.transcript import Remark, ToolCall, Usage
@@ -73,11 +72,11 @@ async def read_event_stream(stream: EventStream) -> list[Any]:
     events: list[Any] = []
     async for event in stream:
         if event.data.strip():  # some servers keep the connection alive with empty events
-            events.append(_streamed(event.data))
+            events.append(read_text(event.data))
             if _has_text(events[-1]):
                 stream.note_first_token()
     if not events:
-        raise AgentError("the agent's stream was cut: it ended without any event")
+        raise cut_stream("any event")
     if isinstance(events[-1], Mapping) and events[-1].get("partial") is True:
         raise AgentError("the agent's stream was cut: it ended within an event that came in pieces")
     return events
@@ -87,13 +86,6 @@ def _has_text(event: Any) -> bool:
     content = event.get("content") if isinstance(event, Mapping) else None
     parts = content.get("parts") if isinstance(content, Mapping) else None
     return isinstance(parts, list) and any(isinstance(part, Mapping) and part.get("text") for part in parts)
-
-
-def _streamed(data: str) -> Any:
-    try:
-        return json.loads(data)
-    except (ValueError, RecursionError):
-        raise AgentError(f"an event of the agent's stream is not JSON: {shown(data)!r}") from None
 
 
 def read_run(items: Sequence[Any], turn_index: int, streamed: bool = False) -> Run:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from agentest.agents.reading import read_any, read_arguments
 from agentest.errors import AgentError
 from agentest.messages import ToolRequest
 from agentest.sight import SeenBy
@@ -58,7 +58,7 @@ class Call:
 
     def made(self, turn_index: int, error: str | None = None) -> ToolCall:
         """The call as one that the agent has made itself; `error` says why it has no result."""
-        args, problem = _read_arguments(self.arguments)
+        args, problem = read_arguments(self.arguments)
         return ToolCall(
             self.name,
             args,
@@ -118,19 +118,7 @@ def _in_order(told: Sequence[str], listed: Sequence[str]) -> list[str]:
 
 
 def _is_object(text: str) -> bool:
-    try:
-        return isinstance(json.loads(text), Mapping)
-    except (ValueError, RecursionError):
-        return False
-
-
-def _read_arguments(text: str) -> tuple[Any, str | None]:
-    """The argument object, or what was sent in place of one and what is wrong with it."""
-    try:
-        args = json.loads(text) if text.strip() else {}
-    except (ValueError, RecursionError) as error:
-        return text, f"the arguments are not valid JSON: {error}"
-    return args, None if isinstance(args, Mapping) else "the arguments are not a JSON object"
+    return isinstance(read_any(text), Mapping)
 
 
 def _read_result(content: Any) -> Any:
@@ -139,10 +127,7 @@ def _read_result(content: Any) -> Any:
         content = "".join(part["text"] for part in content)
     if not isinstance(content, str) or not content.lstrip().startswith(("{", "[")):
         return content
-    try:
-        return json.loads(content)
-    except (ValueError, RecursionError):
-        return content
+    return read_any(content)
 
 
 def _is_text(part: Any) -> bool:

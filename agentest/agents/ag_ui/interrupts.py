@@ -7,16 +7,14 @@ the same as behind its own server (`agents/graph_questions`).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from agentest.agents import graph_questions
 from agentest.agents.ag_ui.wire import Wire
 from agentest.agents.approvals import Decision
-from agentest.agents.reading import shown
+from agentest.agents.reading import read_any, shown
 from agentest.errors import AgentError
 
 _REASONS = ("reason", "message", "feedback", "comment", "response", "answer", "text")
@@ -77,8 +75,7 @@ def old_interrupt(event: Wire) -> Interrupt:
     """The question in an event `on_interrupt`, whose value is mostly JSON text."""
     value, raw = event.get("value"), event.get("rawEvent")
     if isinstance(value, str):
-        with suppress(ValueError, RecursionError):  # else it is a question in plain words
-            value = json.loads(value)
+        value = read_any(value)  # else it is a question in plain words
     identifier = raw.get("id") if isinstance(raw, Mapping) else None
     return Interrupt(
         id=identifier if isinstance(identifier, str) else None,

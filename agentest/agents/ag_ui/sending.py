@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from typing import Any
 
 from agentest.agents.ag_ui.run import Run
 from agentest.agents.ag_ui.wire import Wire
@@ -12,7 +10,7 @@ from agentest.agents.answers import EventStream, read_body
 from agentest.agents.http_sender import HttpAnswer, HttpSender
 from agentest.agents.ignored import Ignored
 from agentest.agents.port import Resources
-from agentest.agents.reading import read_json, shown
+from agentest.agents.reading import cut_stream, read_event, read_json, shown
 from agentest.config.agents.ag_ui import AgUiAgent
 from agentest.errors import AgentError
 from agentest.http.client import DirectResponse
@@ -55,7 +53,7 @@ class Sending:
         async for event in events:
             if event.data.strip() in ("", "[DONE]"):
                 continue  # some servers keep the connection alive with empty events
-            wire = _read_event(event)
+            wire = _typed(event)
             if run.take(wire):
                 known += 1
             else:
@@ -66,16 +64,11 @@ class Sending:
                 return
         if not known:
             raise AgentError(f"the agent's stream ended without any event of AG-UI ({AG_UI_PLACE})")
-        raise AgentError("the agent's stream was cut: it ended without RUN_FINISHED or RUN_ERROR")
+        raise cut_stream("RUN_FINISHED or RUN_ERROR")
 
 
-def _read_event(event: Event) -> Wire:
-    try:
-        wire: Any = json.loads(event.data)
-    except (ValueError, RecursionError):
-        raise AgentError(f"an event of the agent's stream is not JSON: {shown(event.data)!r}") from None
-    if not isinstance(wire, dict):
-        raise AgentError(f"an event of the agent's stream is not a JSON object: {shown(wire)}")
+def _typed(event: Event) -> Wire:
+    wire = read_event(event.data)
     if not isinstance(wire.get("type"), str):
         wire["type"] = event.name
     return wire

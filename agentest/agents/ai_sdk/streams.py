@@ -6,7 +6,6 @@ turned into the chunks of the former, and text streams the reply itself.
 
 from __future__ import annotations
 
-import json
 import re
 from codecs import getincrementaldecoder
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -14,13 +13,13 @@ from typing import Any
 
 from agentest.agents.ai_sdk.parts import AssistantMessage, Chunk
 from agentest.agents.answers import EventStream
-from agentest.agents.reading import shown
+from agentest.agents.reading import cut_stream, read_event, read_text, shown
 from agentest.errors import AgentError
 from agentest.transcript import Usage
 
 PLACE = "is the path right? such backends are usually at /api/chat"
 _DATA_LINE = re.compile(rb"[0-9a-k]:[\[{\"]")
-_CUT = "the agent's stream was cut: it ended without {end}"
+_LINE = "a line of the agent's data stream"
 _HIDDEN = "An error occurred."
 
 
@@ -96,20 +95,10 @@ async def read_ui_messages(events: EventStream, told: Told) -> None:
         data = event.data.strip()
         if data == "[DONE]":
             return
-        if data and told.take(_object(data)):
+        if data and told.take(read_event(data)):
             events.note_first_token()
     if told.finish is None:
-        raise AgentError(_CUT.format(end="`finish` and `[DONE]`"))
-
-
-def _object(data: str) -> Chunk:
-    try:
-        chunk = json.loads(data)
-    except (ValueError, RecursionError):
-        raise AgentError(f"an event of the agent's stream is not JSON: {shown(data)!r}") from None
-    if not isinstance(chunk, Mapping):
-        raise AgentError(f"an event of the agent's stream is not a JSON object: {shown(chunk)}")
-    return chunk
+        raise cut_stream("`finish` and `[DONE]`")
 
 
 def looks_like_data_stream(beginning: bytes) -> bool:
@@ -128,12 +117,12 @@ async def read_data_stream(
     async for line in _lines(pieces):
         code, colon, text = line.partition(":")
         if not colon or len(code) != 1:
-            raise AgentError(f"a line of the agent's data stream has no code: {shown(line)!r}")
-        for chunk in _chunks(code, _value(text), on_unknown):
+            raise AgentError(f"{_LINE} has no code: {shown(line)!r}")
+        for chunk in _chunks(code, read_text(text, _LINE), on_unknown):
             if told.take(chunk):
                 on_text()
     if told.finish is None:
-        raise AgentError(_CUT.format(end="its `d:` line (finish message)"))
+        raise cut_stream("its `d:` line (finish message)")
 
 
 async def _lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[str]:
@@ -145,13 +134,6 @@ async def _lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[str]:
                 yield line.strip()
     if rest.strip():
         yield rest.strip()
-
-
-def _value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        raise AgentError(f"a line of the agent's data stream is not JSON: {shown(text)!r}") from None
 
 
 def _chunks(code: str, value: Any, on_unknown: Callable[[str, object], None]) -> list[Chunk]:

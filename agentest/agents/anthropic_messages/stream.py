@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from agentest.agents.answers import EventStream
 from agentest.agents.anthropic_messages.message import Received
 from agentest.agents.ignored import Ignored
-from agentest.agents.reading import read_event, shown
+from agentest.agents.reading import cut_stream, read_any, read_event, shown
 from agentest.errors import AgentError
 
 _PIECES = {
@@ -40,10 +39,7 @@ class Assembly:
                 told = read_event(data)
                 if self._add(told, str(told.get("type") or event.name), stream):
                     return self.message()
-        raise AgentError(
-            "the agent's stream was cut: it ended without message_stop"
-            + ("" if received else ", and without any data")
-        )
+        raise cut_stream("message_stop", received)
 
     def message(self) -> Received:
         """What has come."""
@@ -105,14 +101,7 @@ class Assembly:
         block = self._blocks[index]
         if not self._inputs.get(index, "").strip():
             return block
-        return {**block, "input": _parsed(self._inputs[index])}
-
-
-def _parsed(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
+        return {**block, "input": read_any(self._inputs[index])}
 
 
 def _index(event: Mapping[str, Any]) -> int:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from base64 import b64decode
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from agentest.agents.anthropic_messages.blocks import is_use
 from agentest.agents.files import kind_of, no_form, web_address
-from agentest.agents.reading import read_arguments
+from agentest.agents.reading import read_any, read_arguments
 from agentest.messages import AgentMessage, Attachment, Message, ToolRequest, ToolResult, UserText
 
 _WHOM = "an agent that speaks Anthropic's Messages"
@@ -73,10 +72,7 @@ def _result(result: ToolResult) -> dict[str, Any]:
 
 def _has_failed(text: str) -> bool:
     """Whether a tool failed: what a mock that raises answers is `{"error": …}`."""
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return False
+    value = read_any(text)
     return isinstance(value, dict) and value.keys() == {"error"} and bool(value["error"])
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,16 +9,14 @@ from agentest.agents.answers import EventStream
 from agentest.agents.chat_completions.wire import from_wire, read_text, read_tool_requests
 from agentest.agents.hints import CHAT_PLACE
 from agentest.agents.port import AgentReply
-from agentest.agents.reading import arguments_text, read_json, shown
+from agentest.agents.reading import arguments_text, cut_stream, read_any, read_event, read_object, shown
 from agentest.errors import AgentError
 from agentest.transcript import Usage
 
 
 def read_completion(body: bytes) -> AgentReply:
     """The reply in the body of a chat completion. Raises AgentError that says what is wrong with it."""
-    data = read_json(body, CHAT_PLACE)
-    if not isinstance(data, Mapping):
-        raise AgentError(f"the agent's answer is not a JSON object: {shown(data)}")
+    data = read_object(body, CHAT_PLACE)
     choices = data.get("choices")
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], Mapping):
         error = data.get("error")
@@ -56,10 +53,7 @@ async def read_stream(events: EventStream) -> AgentReply:
                 events.note_first_token()
     if parts.finished:
         return parts.reply()
-    raise AgentError(
-        "the agent's stream was cut: it ended without [DONE] and without a finish_reason"
-        + ("" if parts.received else ", and without any data")
-    )
+    raise cut_stream("[DONE] and without a finish_reason", parts.received)
 
 
 def _pieces(data: str) -> list[str]:
@@ -70,19 +64,11 @@ def _pieces(data: str) -> list[str]:
 
 
 def _is_whole(line: str) -> bool:
-    try:
-        return line == "[DONE]" or isinstance(json.loads(line), Mapping)
-    except (ValueError, RecursionError):
-        return False
+    return line == "[DONE]" or isinstance(read_any(line), Mapping)
 
 
 def _event(data: str) -> Mapping[str, Any]:
-    try:
-        event = json.loads(data)
-    except (ValueError, RecursionError):
-        raise AgentError(f"an event of the agent's stream is not JSON: {shown(data)!r}") from None
-    if not isinstance(event, Mapping):
-        raise AgentError(f"an event of the agent's stream is not a JSON object: {shown(event)}")
+    event = read_event(data)
     if event.get("error"):
         raise AgentError(f"the agent's stream reports an error: {shown(event['error'])}")
     return event

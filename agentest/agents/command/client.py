@@ -16,13 +16,14 @@ from agentest.agents.notes import Notes
 from agentest.agents.placeholders import TurnValues, last_message
 from agentest.agents.port import Agent, AgentReply, NoReply, Resources, TurnContext
 from agentest.agents.processes.groups import Reaper, search_path
-from agentest.agents.reading import shown
+from agentest.agents.reading import read_text
 from agentest.config.agents.command import CommandAgent
 from agentest.errors import AgentError, ConfigError
 from agentest.messages import Message
 from agentest.support.deadlines import TimeLimit
 from agentest.support.templates import Template, as_text
 
+_OUTPUT = "what the agent's command wrote"
 _BODIES = {"json": {"messages": "{{messages}}"}, "jsonl": {"message": "{{message}}"}}
 
 
@@ -132,20 +133,13 @@ class CommandClient:
         return self._read_json(text, turn_index)
 
     def _read_json(self, text: str, turn_index: int) -> AgentReply:
-        value = _value(text)
+        value = read_text(text, _OUTPUT)
         hearing = self.hearing(turn_index)
         try:
             hearing.hear(value)
             return hearing.answer()
         except AgentError as error:
             raise hearing.no_reply(str(error)) from None
-
-
-def _value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        raise AgentError(f"what the agent's command wrote is not JSON: {shown(text)!r}") from None
 
 
 class Conversing:
@@ -199,7 +193,7 @@ class Conversing:
                 raise AgentError(f"the agent's command ended before its turn was done: {how}")
             if not line.strip():
                 continue
-            if hearing.hear(_value(line.decode("utf-8", errors="replace"))) and first is None:
+            if hearing.hear(read_text(line.decode("utf-8", errors="replace"), _OUTPUT)) and first is None:
                 first = limit.elapsed * 1000
             if hearing.asks:
                 break

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agentest.agents.reading import shown
-from agentest.errors import AgentError
+from agentest.agents.reading import read_any, read_text
 from agentest.http.sse import Event
 from agentest.support.json_path import JsonPath
 
@@ -53,17 +51,9 @@ def of_event(event: Event) -> Piece:
 
 def of_line(line: str) -> Piece:
     """A line of JSON. Raises AgentError."""
-    try:
-        return Piece(json.loads(line), line)
-    except (ValueError, RecursionError):
-        raise AgentError(f"a line of the agent's stream is not JSON: {shown(line)}") from None
+    return Piece(read_text(line, "a line of the agent's stream"), line)
 
 
 def _value(data: str) -> Any:
     """The JSON value of an event's data, or its text. Raises AgentError for half an object."""
-    try:
-        return json.loads(data)
-    except (ValueError, RecursionError):
-        if data.lstrip().startswith("{"):
-            raise AgentError(f"an event of the agent's stream is not JSON: {shown(data)}") from None
-        return data
+    return read_text(data) if data.lstrip().startswith("{") else read_any(data)

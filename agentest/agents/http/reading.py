@@ -11,6 +11,7 @@ from agentest.agents.answers import again, first_piece
 from agentest.agents.hints import is_page
 from agentest.agents.http.gathering import AnswerPaths, Gathering
 from agentest.agents.http.pieces import Piece, of_answer, of_event, of_line
+from agentest.agents.reading import cut_stream
 from agentest.errors import AgentError
 from agentest.http.client import DirectResponse
 from agentest.http.sse import EventParser, events
@@ -54,10 +55,8 @@ class AnswerReader:
 
     def _check_complete(self, gathering: Gathering) -> None:
         if self._paths.done and not gathering.is_done:
-            raise AgentError(
-                "the agent's stream was cut: it ended without the event that is the last one "
-                f"(`done: {self._paths.done.text}`); what came: {gathering.shown}"
-            )
+            last = f"the event that is the last one (`done: {self._paths.done.text}`)"
+            raise cut_stream(f"{last}; what came: {gathering.shown}")
 
     async def _read_whole(
         self, pieces: AsyncIterator[bytes], response: DirectResponse, gathering: Gathering

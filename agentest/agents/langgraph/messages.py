@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from agentest.agents.reading import shown
+from agentest.agents.reading import read_result, shown
 from agentest.errors import AgentError
 from agentest.sight import SeenBy
 from agentest.transcript import ToolCall, Usage
@@ -152,7 +151,7 @@ def _args(call: Wire) -> Any:
     if "args" in call or not isinstance(function, Mapping):
         return call.get("args", {})
     given = function.get("arguments") or "{}"
-    return _value(given) if isinstance(given, str) else given
+    return read_result(given)
 
 
 def _name(call: Wire) -> str:
@@ -205,17 +204,7 @@ def _result(answer: Wire | None) -> tuple[Any, str | None]:
     if answer is None:
         return None, None
     text = text_of(answer)
-    return _value(text), text if answer.get("status") == "error" else None
-
-
-def _value(text: str) -> Any:
-    """A tool's answer: LangGraph writes objects and lists as JSON text, and texts as they are."""
-    if text[:1] in ("{", "["):
-        try:
-            return json.loads(text)
-        except (ValueError, RecursionError):
-            pass
-    return text
+    return read_result(text), text if answer.get("status") == "error" else None
 
 
 def usage_of(messages: Iterable[Wire]) -> Usage:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from agentest.agents.answers import EventStream
 from agentest.agents.langgraph.messages import AI, OnUnknown, Wire, is_message, kind_of, text_of
-from agentest.agents.reading import read_json, shown
-from agentest.errors import AgentError
+from agentest.agents.reading import cut_stream, read_json, read_text, shown
 
 PLACE = "is this the address of a LangGraph server, like http://localhost:2024?"
 MESSAGES = "messages"
@@ -99,7 +97,7 @@ class StreamReader:
         told, begun = RunTold(ended=False), False
         async for event in events:
             kind, _, _ = event.name.partition("|")
-            data = _data(event.data) if event.data.strip() else None
+            data = read_text(event.data) if event.data.strip() else None
             begun = True
             if kind == "error":
                 told.problem = _failure(data)
@@ -109,7 +107,7 @@ class StreamReader:
             if self._take(told, kind, "|" in event.name, data):
                 events.note_first_token()
         if not begun:
-            raise AgentError("the agent's stream was cut: it ended without any event")
+            raise cut_stream("any event")
         return told
 
     def _take(self, told: RunTold, kind: str, inside: bool, data: Any) -> bool:
@@ -123,13 +121,6 @@ class StreamReader:
         elif kind not in (*_SKIPPED, "values"):
             self._on_unknown("event", kind)
         return False
-
-
-def _data(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        raise AgentError(f"an event of the agent's stream is not JSON: {shown(text)!r}") from None
 
 
 def _has_text(data: Any) -> bool:

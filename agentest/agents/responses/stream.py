@@ -7,7 +7,7 @@ from typing import Any
 
 from agentest.agents.answers import EventStream
 from agentest.agents.ignored import Ignored
-from agentest.agents.reading import read_event, shown
+from agentest.agents.reading import cut_stream, read_event, shown
 from agentest.agents.responses.calls import Item, is_call
 from agentest.agents.responses.response import Response
 from agentest.errors import AgentError
@@ -71,10 +71,7 @@ class Assembly:
             told = read_event(data)
             if self._add(told, str(told.get("type") or event.name), stream):
                 return self.response()
-        raise AgentError(
-            "the agent's stream was cut: it ended without response.completed, response.failed or "
-            "response.incomplete" + ("" if received else ", and without any data")
-        )
+        raise cut_stream("response.completed, response.failed or response.incomplete", received)
 
     def take(self, response: Response) -> Response:
         """Keep a response that came whole."""
