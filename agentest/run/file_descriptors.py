@@ -38,11 +38,13 @@ def fitted(prepared: Prepared, processes: int = 1, allow: Callable[[int], int] =
     """
     conversations = min(prepared.concurrency, sum(unit.conversations for unit in prepared.plan.units))
     calls = _calls(prepared, conversations)
-    needed = RESERVE + -(-(conversations + calls) // processes)
+    each = max((agent.file_descriptors for agent in prepared.plan.agents.values()), default=1)
+    taken = conversations * each + calls
+    needed = RESERVE + -(-taken // processes)
     allowed = allow(needed)
     if allowed >= needed:
         return prepared
-    part = max(0, allowed - RESERVE) * processes / (conversations + calls)
+    part = max(0, allowed - RESERVE) * processes / taken
     fewer = max(processes, int(conversations * part))
 
     def lower(spec: ModelSpec) -> ModelSpec:
@@ -55,10 +57,10 @@ def fitted(prepared: Prepared, processes: int = 1, allow: Callable[[int], int] =
         judge=prepared.judge and lower(prepared.judge),
         named={wish: lower(spec) for wish, spec in prepared.named.items()},
     )
-    each = f" in each of {processes} processes" if processes > 1 else ""
+    where = f" in each of {processes} processes" if processes > 1 else ""
     note = (
-        f"{_shown(conversations, calls)} at once need {needed:,} file descriptors{each}, and {allowed:,} are "
-        f"allowed: there will be {_shown(fewer, _calls(lowered, fewer))} at once. "
+        f"{_shown(conversations, calls)} at once need {needed:,} file descriptors{where}, and {allowed:,} "
+        f"are allowed: there will be {_shown(fewer, _calls(lowered, fewer))} at once. "
         f"Allow more with `ulimit -n {needed}`, or ask for less with --concurrency"
     )
     return replace(lowered, notes=(*lowered.notes, note))

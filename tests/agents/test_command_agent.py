@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import resource
 import sys
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -12,10 +14,12 @@ import pytest
 
 from agentest import call, scenario
 from agentest.agents.command.client import open_agent
+from agentest.agents.command.program import Invocation, Program
 from agentest.agents.port import Resources
+from agentest.agents.processes.groups import Reaper
 from agentest.config import Config
 from agentest.config.agents.command import CommandAgent
-from agentest.errors import ConfigError
+from agentest.errors import CannotSend, ConfigError
 from agentest.http.client import open_client
 from agentest.results import RunResult
 from agentest.testing import run_scenarios
@@ -177,6 +181,43 @@ def test_a_program_that_does_not_end(tmp_path: Path) -> None:
     assert failure is not None
     assert "did not answer within 0.7 s (request_timeout_ms); its log ends with:\nworking" in failure.message
     assert not runs(int(started.read_text()))
+
+
+def test_no_file_descriptors_left(tmp_path: Path) -> None:
+    """Where this machine has none, the scenario is errored, not the agent to blame; and none is lost."""
+
+    async def start() -> tuple[str, int]:
+        invocation = Invocation(words=[PYTHON], env={}, cwd=tmp_path)
+        before = opened()
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        highest = max(before) + 1
+        kept = [os.dup(0) for _ in range(highest - len(before))]  # what is free below the highest
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(kept, default=highest) + 4, limits[1]))
+        try:
+            with pytest.raises(CannotSend) as caught:
+                await Program.start(invocation, NoReaper())
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+            for each in kept:
+                os.close(each)
+        return str(caught.value), len(opened() - before)
+
+    said, lost = anyio.run(start)
+    assert "Too many open files" in said
+    assert "lower `concurrency`" in said
+    assert lost == 0
+
+
+def opened() -> set[int]:
+    """The file descriptors of this process, one of this look among them."""
+    return {int(each.name) for each in Path("/dev/fd").iterdir()}
+
+
+class NoReaper(Reaper):
+    """Watches over nothing."""
+
+    def __init__(self) -> None:
+        pass
 
 
 def runs(pid: int) -> bool:

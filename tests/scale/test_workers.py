@@ -310,6 +310,16 @@ def test_too_few_file_descriptors_lower_what_is_under_way() -> None:
     assert "--concurrency" in note
 
 
+def test_programs_need_more_file_descriptors() -> None:
+    """An agent that is a program takes its pipes for each conversation, not one connection."""
+    config = Config.model_validate({"agent": {"type": "command", "command": ["bot"]}, "concurrency": 100})
+    run = prepared(units=100, concurrency=100)
+    run = replace(run, plan=replace(run.plan, agents={"agent": config.agent}))
+    fit = fitted(run, allow=allowing(RESERVE + 71))
+    assert fit.request.options.concurrency == 10
+    assert "100 conversations at once need 732 file descriptors" in fit.notes[0]
+
+
 @given(st.integers(1, 300), st.integers(0, 2000), st.integers(1, 4), st.integers(0, 50))
 def test_what_is_lowered_fits(concurrency: int, allowed: int, processes: int, most: int) -> None:
     """In every process, all that may be under way fits into what is allowed, down to one of each."""

@@ -8,6 +8,7 @@ import errno
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Self
 
@@ -23,6 +24,7 @@ _PIECE_BYTES = 65536
 _LOG_CHARS = 2000
 _LAST_WORDS_S = 1.0
 _GRACE_S = 2.0
+_SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +66,10 @@ class Program:
 
     @classmethod
     async def start(cls, invocation: Invocation, reaper: Reaper) -> Self:
-        """Start a program. Raises AgentError where it cannot be started, CannotSend for words too long."""
-        theirs, ours = zip(*(_pipe(end) for end in ("read", "write", "write")), strict=True)
+        """Start a program. Raises AgentError where it cannot be started, CannotSend for words too long, and
+        where this machine has no processes or file descriptors left.
+        """
+        theirs, ours = _pipes(invocation.words[0])
         try:
             process = await _opened(invocation, theirs)
         except BaseException:
@@ -162,10 +166,25 @@ class Program:
                 transport.close()
 
 
-def _pipe(theirs: str) -> tuple[int, int]:
-    """A pipe: the end that the program reads from or writes to, and ours."""
-    read, write = os.pipe()
-    return (read, write) if theirs == "read" else (write, read)
+def _pipes(name: str) -> tuple[Sequence[int], Sequence[int]]:
+    """Pipes for standard input, output and error: the program's ends and ours. Raises CannotSend."""
+    opened: list[tuple[int, int]] = []
+    try:
+        for _ in range(3):
+            opened.append(os.pipe())
+    except OSError as error:
+        for end in chain(*opened):
+            os.close(end)
+        raise _not_here(name, error) from None
+    (stdin, into), (out, stdout), (log, stderr) = opened
+    return (stdin, stdout, stderr), (into, out, log)
+
+
+def _not_here(name: str, error: OSError) -> CannotSend:
+    return CannotSend(
+        f"the command {name!r} cannot be started: this machine has no more to give ({error}); lower "
+        "`concurrency`, or allow more (`ulimit -a` shows the limits)"
+    )
 
 
 async def _opened(invocation: Invocation, pipes: Sequence[int]) -> Process:
@@ -187,4 +206,6 @@ async def _opened(invocation: Invocation, pipes: Sequence[int]) -> Process:
                 f"the command {name!r} cannot be given the message as an argument ({error}); let it read the "
                 "message: input: stdin"
             ) from None
+        if error.errno in _SHORTAGES:
+            raise _not_here(name, error) from None
         raise AgentError(f"the command {name!r} cannot be started: {error}") from None

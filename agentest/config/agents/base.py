@@ -66,6 +66,9 @@ class AnyAgent(Section):
     templated: ClassVar[tuple[str, ...]] = ()
     """The keys whose texts have placeholders."""
 
+    file_descriptors: ClassVar[int] = 1
+    """How many a conversation with it may take at once: for an agent over the network, a connection."""
+
     name: str = Field(default="agent", min_length=1)
     tool_visibility: Sight | None = None
     """How its tool calls come to be known; None: as its type says (`natural_sight`)."""

@@ -20,6 +20,8 @@ class CommandAgent(AnyAgent):
     """An agent that is started: a process for each turn, or (`input: jsonl`) for each conversation."""
 
     templated: ClassVar[tuple[str, ...]] = ("command", "body", "env")
+    file_descriptors: ClassVar[int] = 7
+    """Both ends of three pipes while the program is started, and what the event loop sees its end by."""
 
     type: Literal["command"]
     command: Annotated[list[str], Field(min_length=1)]
