@@ -199,6 +199,27 @@ def test_what_became_of_calls() -> None:
     assert told.replies == ["So.", "Now."]
 
 
+def test_calls_under_one_id() -> None:
+    """Another name is another call, and so are other arguments once the call was answered."""
+    told = talk(
+        said(
+            call("look", "c1", n=1),
+            output("c1", "found"),
+            call("look", "c1", n=1),
+            call("look", "c1", n=2),
+            output("c1", "nothing"),
+            call("pay", "c1"),
+            output("c1", "paid"),
+            text("So."),
+        )
+    )
+    assert [(c.name, c.args, c.result) for c in told.conversation.tool_calls] == [
+        ("look", {"n": 1}, "found"),
+        ("look", {"n": 2}, "nothing"),
+        ("pay", {}, "paid"),
+    ]
+
+
 APPROVAL = [
     call("order", "c1", n=1),
     {"type": "tool-approval-request", "approvalId": "p1", "toolCallId": "c1"},

@@ -235,6 +235,12 @@ def test_files_of_the_user() -> None:
         (message(), "it has neither text nor tool calls"),
         (message({"type": "text"}), "a text block of the agent has no text"),
         (message({"type": "tool_use"}), "a tool_use of the agent has no name"),
+        (
+            message({"type": "tool_use", "id": "t1"}, result_of("ok", "t1"), text("So.")),
+            "a tool_use of the agent has no name",
+        ),
+        (message(result_of("ok", "t9"), text("So.")), "a tool_result of the agent belongs to no call"),
+        (message(text("Pay."), role="user"), "is a message of the role 'user'"),
         (message(content={"a": 1}), "is not a list of blocks"),
         (http(b"<html>"), "a web page, no JSON (is the path right? Anthropic's Messages"),
         (as_json({"type": "error", "error": {"message": "No."}}, "400 No"), "answered 400"),
@@ -334,6 +340,21 @@ def test_a_stream() -> None:
     assert result.requests[0].body["stream"] is True
     assert result.requests[1].body["messages"][1] == {"role": "assistant", "content": blocks}
     assert not result.notes
+
+
+def test_blocks_of_one_index() -> None:
+    """A block whose index is given to another one stays, and results may come in a later message."""
+    start = {"type": "content_block_start", "index": 0}
+    events = [
+        {"type": "message_start", "message": message()},
+        {**start, "content_block": use("pay", "s1", "server_tool_use", amount=5)},
+        {**start, "content_block": text("So.")},
+        {"type": "message_stop"},
+    ]
+    later = as_json(message(result_of("ok", "s1", "web_search_tool_result"), text("Done.")))
+    result = talk(as_events(*events), later, lines="ab", streaming=True)
+    assert result.replies == ["So.", "Done."]
+    assert result.calls == [("pay", {"amount": 5}, None, "agent")]
 
 
 def test_interleaved_blocks_and_odd_events() -> None:

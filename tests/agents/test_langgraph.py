@@ -140,6 +140,13 @@ def test_what_is_told_twice_is_one() -> None:
     assert [turn.model_calls for turn in told.conversation.turns] == [2, 1]
 
 
+def test_calls_under_one_id() -> None:
+    """Another name under an id that was used before is another call."""
+    asked = ai("", "a1", call("stock", "c1"), call("pay", "c1"))
+    told = talk(stream(added(asked), added(ANSWER, node="tools"), added(ai("So.", "a2"))), state())
+    assert [name for name, *_ in told.calls] == ["stock", "pay"]
+
+
 @pytest.mark.parametrize("status", ["404 Not Found", "405 Method Not Allowed"])
 def test_a_server_that_cannot_stream(status: str) -> None:
     """It is asked to wait instead, from then on; that its graphs inside are not seen is said once."""

@@ -290,6 +290,10 @@ def test_files_of_the_user() -> None:
         ),
         (response(call(), output(), status="failed", error=None), "failed: no reason is given"),
         (
+            response(call(), output(), output(call_id="call_9"), said("So.")),
+            "a function_call_output of the agent belongs to no call",
+        ),
+        (
             response(call(), output(), said("Half"), status="incomplete", incomplete_details=None),
             "the agent's response is incomplete (no reason is given)",
         ),

@@ -26,6 +26,7 @@ STREAMING, ASKED, WAITS, DECIDED = (
     "approval-responded",
 )
 DONE, FAILED, DENIED = "output-available", "output-error", "output-denied"
+_OVER = (DONE, FAILED, DENIED)
 
 
 def new_id() -> str:
@@ -178,8 +179,10 @@ class AssistantMessage:
     def _input(self, chunk: Chunk, state: str, given: Any) -> Part:
         """Take a call. pydantic-ai tells one again that was approved; some servers use an id again."""
         part = self.tool(chunk["toolCallId"], self._step)
-        if part is None or self.is_done(part):
+        if part is None or self.is_done(part) or _is_another(part, chunk, state, given):
             part = self._new_tool(chunk)
+        elif part["state"] in _OVER:
+            return part  # what is over is told once more
         part.update({"state": state, **({} if state == STREAMING else {"input": given})})
         for key, name in (("providerMetadata", "callProviderMetadata"), ("title", "title")):
             if chunk.get(key) is not None:
@@ -231,6 +234,13 @@ class AssistantMessage:
     def unfinished_input(self, call_id: str) -> str:
         """As much of a call's input as has come in pieces."""
         return self._inputs.get(call_id, "")
+
+
+def _is_another(part: Part, chunk: Chunk, state: str, given: Any) -> bool:
+    """Whether another call begins under an id that was used before, as where each step numbers them anew."""
+    if chunk.get("toolName") not in (None, tool_name(part)):
+        return True
+    return part["state"] in _OVER and state != STREAMING and given != part.get("input")
 
 
 def _keep(part: Part, chunk: Chunk, *keys: str) -> None:

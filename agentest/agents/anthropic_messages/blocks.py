@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,8 +54,14 @@ def with_ids(blocks: Sequence[Block], prefix: str) -> tuple[Block, ...]:
     )
 
 
-def read_blocks(blocks: Sequence[Block], turn_index: int, ignored: Ignored) -> Heard:
-    """What they say. Raises AgentError for a call without a name and for a text block without text."""
+def read_blocks(
+    blocks: Sequence[Block], turn_index: int, ignored: Ignored, called: Collection[str] = ()
+) -> Heard:
+    """What they say. Raises AgentError for what tells of a call and not which, and for a text without text.
+
+    Args:
+        called: ids of earlier calls of the conversation: a result may come in a later message.
+    """
     texts = [""]
     for block in blocks:
         if is_use(block) or _is_result(block):
@@ -63,12 +69,32 @@ def read_blocks(blocks: Sequence[Block], turn_index: int, ignored: Ignored) -> H
         else:
             texts[-1] += _text(block, ignored)
     said = tuple(text for text in texts if text.strip())
+    _check_calls(blocks, called)
     return Heard(
         reply=said[-1] if said else None,
         remarks=said[:-1],
         requests=read_requests(blocks),
         made=read_made(blocks, turn_index),
     )
+
+
+def ids_of_calls(blocks: Sequence[Block]) -> set[str]:
+    """The ids by which results tell which calls they answer."""
+    return {shown(block.get("id")) for block in blocks if is_use(block)}
+
+
+def _check_calls(blocks: Sequence[Block], called: Collection[str]) -> None:
+    """Refuse what tells of a call and not which: bans would miss it. Raises AgentError."""
+    for block in blocks:
+        if is_use(block):
+            _name(block)
+    known = {*called, *ids_of_calls(blocks)}
+    for block in blocks:
+        if _is_result(block) and shown(block.get("tool_use_id")) not in known:
+            raise AgentError(
+                f"a {_kind(block)} of the agent belongs to no call: {shown(block)} (expected a block "
+                "with its `tool_use_id` as `id`, and the tool's name)"
+            )
 
 
 def is_use(block: Block) -> bool:

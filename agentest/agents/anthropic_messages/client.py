@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agentest.agents.answers import read_body
-from agentest.agents.anthropic_messages.blocks import Block, read_blocks
+from agentest.agents.anthropic_messages.blocks import Block, ids_of_calls, read_blocks
 from agentest.agents.anthropic_messages.message import (
     MESSAGES_PLACE,
     PAUSED,
@@ -133,6 +133,8 @@ class _Conversation:
         """What was said, but for `body.messages`."""
         self._known = 0
         """How many of the turn loop's messages are in it."""
+        self._called: set[str] = set()
+        """Ids of the calls in it."""
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
         """The agent's answer. Raises NoReply, CannotSend, MockBypassed."""
@@ -141,12 +143,13 @@ class _Conversation:
         self._said += written(messages[self._known :])
         answer = await self._answer(TurnValues(messages, ctx), ctx.turn_index)
         try:
-            heard = read_blocks(answer.blocks, ctx.turn_index, self._client.ignored)
+            heard = read_blocks(answer.blocks, ctx.turn_index, self._client.ignored, self._called)
         except AgentError as error:
             seen = made_so_far({"content": list(answer.blocks)}, ctx.turn_index)
             raise NoReply(str(error), answer.retries, seen) from None
         self._client.own_tools.check_after(heard.made, ctx, answered_by_us(messages))
         self._said.append(as_received(answer.blocks))
+        self._called |= ids_of_calls(answer.blocks)
         self._known = len(messages) + 1  # the reply will be the next of them
         return AgentReply(
             heard.reply,

@@ -51,6 +51,8 @@ def _check_form(message: Received) -> None:
         raise AgentError(f"the agent answered with an error: {error_text(message.get('error'))}")
     if "content" not in message:
         raise AgentError(f"the agent's answer is no message: it has no `content`: {shown(message)}")
+    if message.get("role", "assistant") != "assistant":
+        raise AgentError(f"the agent's answer is a message of the role {message['role']!r}: {shown(message)}")
 
 
 def how_cut(message: Received) -> str | None:

@@ -26,6 +26,8 @@ class Assembly:
         self._ignored = ignored
         self._head: dict[str, Any] = {}
         self._blocks: dict[int, dict[str, Any]] = {}
+        self._over: list[dict[str, Any]] = []
+        """Blocks whose index was given again to a later one."""
         self._inputs: dict[int, str] = {}
         """Index of a block → the JSON text of its `input`."""
 
@@ -43,7 +45,8 @@ class Assembly:
 
     def message(self) -> Received:
         """What has come."""
-        return {**self._head, "content": [self._block(index) for index in sorted(self._blocks)]}
+        last = [self._block(index) for index in sorted(self._blocks)]
+        return {**self._head, "content": [*self._over, *last]}
 
     def _add(self, event: Mapping[str, Any], kind: str, stream: EventStream) -> bool:
         """Add an event; whether it was the last."""
@@ -53,7 +56,7 @@ class Assembly:
             case "message_delta":
                 self._end(event)
             case "content_block_start":
-                self._blocks[_index(event)] = _object(event, "content_block")
+                self._begin(_index(event), _object(event, "content_block"))
             case "content_block_delta":
                 if self._grow(_index(event), _object(event, "delta")):
                     stream.note_first_token()
@@ -67,6 +70,13 @@ class Assembly:
             case _:
                 return self._other(event, kind)
         return False
+
+    def _begin(self, index: int, block: dict[str, Any]) -> None:
+        """Begin a block. One that had this index before is over: what it says is kept."""
+        if index in self._blocks:
+            self._over.append(self._block(index))
+            self._inputs.pop(index, None)
+        self._blocks[index] = block
 
     def _other(self, event: Mapping[str, Any], kind: str) -> bool:
         if event.get("error") and "type" not in event:

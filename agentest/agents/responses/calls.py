@@ -94,6 +94,21 @@ def read_made(items: Sequence[Item], turn_index: int) -> tuple[ToolCall, ...]:
     return read_calls([item for item in items if _named(item) is not None], turn_index).made
 
 
+def check_outputs(items: Sequence[Item], before: Sequence[Item]) -> None:
+    """Refuse an output of a call that nobody told of: bans would miss it. Raises AgentError.
+
+    Args:
+        before: the items of the conversation until then; servers may tell what is in them once more.
+    """
+    known = {_call_id(item) for item in (*before, *items) if _kind(item).endswith(_CALL)}
+    for item in items:
+        if _kind(item).endswith(_CALL + _OUTPUT) and _call_id(item) not in known:
+            raise AgentError(
+                f"a {_kind(item)} of the agent belongs to no call: {shown(item)} (expected a "
+                f"{_kind(item).removesuffix(_OUTPUT)} with its `call_id`)"
+            )
+
+
 def with_ids(items: Sequence[Item], prefix: str) -> tuple[Item, ...]:
     """The items; calls for the caller that lack a `call_id`, by which outputs are told apart, get one."""
     return tuple(
@@ -132,6 +147,10 @@ def _kind(item: Item) -> str:
     return kind if isinstance(kind, str) else ""
 
 
+def _call_id(item: Item) -> str:
+    return shown(item.get("call_id") or item.get("id"))
+
+
 def _lacks_id(item: Item) -> bool:
     identifier = item.get("call_id")
     return _kind(item) in _FOR_THE_CALLER and not (isinstance(identifier, str) and identifier)
@@ -142,14 +161,14 @@ def _outputs(items: Sequence[Item]) -> dict[tuple[str, Any], list[Item]]:
     found: dict[tuple[str, Any], list[Item]] = {}
     for item in items:
         if _kind(item).endswith(_CALL + _OUTPUT):
-            key = (_kind(item).removesuffix(_OUTPUT), shown(item.get("call_id") or item.get("id")))
+            key = (_kind(item).removesuffix(_OUTPUT), _call_id(item))
             found.setdefault(key, []).append(item)
     return found
 
 
 def _taken(outputs: dict[tuple[str, Any], list[Item]], call: Item) -> Item | None:
     """The output of a call, which no other call has."""
-    waiting = outputs.get((_kind(call), shown(call.get("call_id") or call.get("id"))))
+    waiting = outputs.get((_kind(call), _call_id(call)))
     return waiting.pop(0) if waiting else None
 
 

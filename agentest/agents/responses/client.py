@@ -98,7 +98,7 @@ class _Conversation:
         new = written(messages[self._known :], asked_by_id(self._items))
         answered = await self._ask(new, TurnValues(messages, ctx), ctx)
         try:
-            reply = reply_of(answered.response, ctx.turn_index, self.name, self._client.ignored)
+            reply = reply_of(answered.response, ctx.turn_index, self.name, self._client.ignored, self._items)
             self._keep(new, answered.response, ctx)
         except NoReply as error:
             raise NoReply(str(error), answered.retries, error.observed) from None

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agentest.agents.ignored import Ignored
 from agentest.agents.port import AgentReply, NoReply
 from agentest.agents.reading import read_count, read_object, shown
-from agentest.agents.responses.calls import Item, read_calls, read_made, with_ids
+from agentest.agents.responses.calls import Item, check_outputs, read_calls, read_made, with_ids
 from agentest.agents.responses.items import approval_asked, check_items, read_said
 from agentest.errors import AgentError
 from agentest.transcript import ToolCall, Usage
@@ -46,12 +46,20 @@ def items_of(response: Response) -> tuple[Item, ...]:
     return with_ids(check_items(response.get("output")), f"call_{identifier or 'of_agent'}")
 
 
-def reply_of(response: Response, turn_index: int, author: str, ignored: Ignored) -> AgentReply:
-    """What a response says. Raises NoReply for one that is no answer, with the calls that were made."""
+def reply_of(
+    response: Response, turn_index: int, author: str, ignored: Ignored, before: Sequence[Item] = ()
+) -> AgentReply:
+    """What a response says. Raises NoReply for one that is no answer, with the calls that were made.
+
+    Args:
+        before: the items of the conversation until then.
+    """
     problem = _problem(response)
     if problem is None:
         try:
-            return _reply(items_of(response), response, turn_index, author, ignored)
+            items = items_of(response)
+            check_outputs(items, before)
+            return _reply(items, response, turn_index, author, ignored)
         except AgentError as error:
             problem = str(error)
     raise NoReply(problem, observed=made_so_far(response, turn_index))
