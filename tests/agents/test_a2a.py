@@ -562,6 +562,12 @@ def test_a_task_that_never_ends() -> None:
     assert talk.error.observed == (made("pay", {}),)
 
 
+def test_another_task() -> None:
+    """Who asks for a task and is told of another one has no answer."""
+    asked = task("working", id="t-7")
+    assert "of the task t-8, where it is at work on t-7" in Talk(asked, task("completed", id="t-8")).problem
+
+
 def test_a_lost_task_and_a_lost_context() -> None:
     """A server that no longer knows what was said is told of as such."""
     asks = task("input-required", "Order it?", id="t-7")
@@ -754,6 +760,23 @@ def test_calls_of_other_servers() -> None:
     reply = Talk(task("completed", "Done.", history=[message(call) for call in calls])).reply
     assert reply.observed == (made("look", {}, [1]), made("look", {"n": 1}, [2]))
     assert not reply.tells_calls
+
+
+def test_calls_of_which_responses_alone_tell() -> None:
+    """A response without its call tells of one, and under one id another name is another call."""
+    calls = [
+        function("function_call", id="1", name="look", args={}),
+        function("function_response", id="1", name="look", response=[1]),
+        function("function_call", id="1", name="pay", args={}),
+        function("function_response", id="7", name="reserve", response=[2]),
+    ]
+    reply = Talk(task("completed", "Done.", history=[message(call) for call in calls])).reply
+    assert [(call.name, call.result) for call in reply.observed] == [
+        ("look", [1]),
+        ("pay", None),
+        ("reserve", [2]),
+    ]
+    assert reply.observed[2].invalid_arguments
 
 
 def results(*told: dict[str, Any]) -> dict[str, Any]:

@@ -81,10 +81,12 @@ def tells_results(parts: Iterable[Part]) -> bool:
 def read_calls(parts: Sequence[Part], turn_index: int) -> list[Told]:
     """The calls in order, each once and with its result. Raises AgentError for calls without a name."""
     responses = [response for part in parts if (response := response_of(part)) is not None]
-    told: dict[str, Told] = {}
+    told: dict[tuple[str, str], Told] = {}
     for number, found in enumerate(_found(parts, turn_index)):
-        told.setdefault(found.id or f"#{number}", found)
-    return _with_results(list(told.values()), responses)
+        # Under an id that was used before, another name is another call.
+        told.setdefault((found.id or f"#{number}", found.call.name), found)
+    untold = [_from_response(one, turn_index) for one in responses if _id(one) and _key(one) not in told]
+    return [*_with_results(list(told.values()), responses), *{one.id: one for one in untold}.values()]
 
 
 def _found(parts: Iterable[Part], turn_index: int) -> Iterator[Told]:
@@ -102,7 +104,7 @@ def _observed(name: str, args: Any, turn_index: int) -> ToolCall:
 
 def _with_results(told: list[Told], responses: Sequence[Json]) -> list[Told]:
     """The calls with their responses: by id, or the next of that name where ids are missing."""
-    by_id = {_id(response): _whole(response.get("response")) for response in responses if _id(response)}
+    by_id = {_key(response): _whole(response.get("response")) for response in responses if _id(response)}
     by_name: dict[str, list[Any]] = {}
     for response in responses:
         if not _id(response):
@@ -110,8 +112,8 @@ def _with_results(told: list[Told], responses: Sequence[Json]) -> list[Told]:
     done = []
     for one in told:
         result = one.call.result
-        if one.id in by_id:
-            result = by_id[one.id]
+        if (one.id, one.call.name) in by_id:
+            result = by_id[one.id, one.call.name]
         elif not one.id and by_name.get(one.call.name):
             result = by_name[one.call.name].pop(0)
         done.append(replace(one, call=replace(one.call, result=result, call_id=one.id or None)))
@@ -139,6 +141,17 @@ def _from_result(result: Json, turn_index: int) -> Told:
     return Told(_id({"id": result.get("toolCallId")}), call)
 
 
+def _from_response(response: Json, turn_index: int) -> Told:
+    """A call of which only google-adk's response is told."""
+    call = replace(
+        _observed(response["name"], None, turn_index),
+        result=_whole(response.get("response")),
+        invalid_arguments=ARGUMENTS_UNTOLD,
+        call_id=_id(response),
+    )
+    return Told(_id(response), call)
+
+
 def _whole(value: Any) -> Any:
     """A value with whole numbers as such: what 1.x servers have them in knows floating ones alone."""
     if isinstance(value, float) and value.is_integer() and abs(value) < _EXACT:
@@ -146,6 +159,10 @@ def _whole(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _whole(item) for key, item in value.items()}
     return [_whole(item) for item in value] if isinstance(value, list) else value
+
+
+def _key(function: Json) -> tuple[str, str]:
+    return _id(function), function["name"]
 
 
 def _id(function: Mapping[str, Any]) -> str:

@@ -93,6 +93,7 @@ class Work:
         """Take over a task as it is now, which has all its artifacts and its history. Raises AgentError."""
         if "status" not in value:
             raise AgentError(f"the agent's task has no status, and the keys {', '.join(map(str, value))}")
+        self._check_is_mine(text_at(value, "id"))
         self._place(text_at(value, "id"), value)
         self.task_metadata = mapping_at(value, "metadata")
         for item in _this_turn([read_message(item) for item in list_at(value, "history")]):
@@ -132,6 +133,13 @@ class Work:
             return True
         self.on_unknown("update", "of another task")
         return False
+
+    def _check_is_mine(self, task_id: str) -> None:
+        if self.task_id and task_id not in ("", self.task_id):
+            raise AgentError(
+                f"the agent told of the task {task_id}, where it is at work on {self.task_id}: that is no "
+                "answer to this message"
+            )
 
     def _place(self, task_id: str, value: Json) -> None:
         self.task_id = task_id or self.task_id
