@@ -73,6 +73,7 @@ class Hearing:
         Calls first: what an agent did before it failed stays in the record.
         """
         form, self._last = self.form, message
+        self._check_whole(message)
         if form.tool_calls is not None:
             self._calls.take(form.tool_calls.find(message))
         else:
@@ -94,6 +95,17 @@ class Hearing:
             self._reply = reply
         self.done = reply is not None if form.done is None else form.done.holds(message)
         return bool(delta or reply)
+
+    def _check_whole(self, message: Any) -> None:
+        """Refuse half an object where objects are looked into: calls that it tells of would be missed."""
+        paths = (self.form.reply, self.form.delta, self.form.tool_calls, self.form.done)
+        if isinstance(message, str) and message.lstrip().startswith("{") and any(paths):
+            raise AgentError(f"a message of the agent is not JSON: {shown(message)}")
+
+    def hear_late(self, message: Any) -> None:
+        """Take the calls that a message tells of which came before the user spoke."""
+        if self.form.tool_calls is not None:
+            self._calls.take(self.form.tool_calls.find(message))
 
     def _reply_in(self, message: Any) -> str | None:
         if self.form.reply is not None:

@@ -173,14 +173,14 @@ def test_a_server_that_speaks_first() -> None:
 
 
 def test_late_messages_are_told() -> None:
-    """What came after the end of a turn was dropped, and a note says so: `done` may be missing."""
+    """What came after the end of a turn was dropped but for its calls, and a note says so."""
     notes: list[str] = []
     heard: list[anyio.Event] = []
 
     async def late(socket: Socket, request: web.Request) -> None:
         while (await socket.receive()).type is WSMsgType.TEXT:
             await socket.send_json({"reply": "Hello"})
-            await socket.send_json({"reply": "much too late"})
+            await socket.send_json({"more": "much too late", "call": {"name": "pay"}})
             await socket.ping()
             assert (await socket.receive()).type is WSMsgType.PONG  # so the client has read what came before
             heard[-1].set()
@@ -196,12 +196,13 @@ def test_late_messages_are_told() -> None:
                 closing=stack,
                 on_note=notes.append,
             )
-            config = WebSocketAgent(type="websocket", endpoint=url, reply="reply")
+            config = WebSocketAgent(type="websocket", endpoint=url, reply="reply", tool_calls="call")
             talk = await stack.enter_async_context(open_agent("a", config, resources).conversation())
             for turn in range(3):
                 ctx = TurnContext("c-1", "s", turn, lambda *_: None, session_id="x")
                 heard.append(anyio.Event())
-                assert (await talk.reply([UserText("Hi")], ctx)).text == "Hello"
+                reply = await talk.reply([UserText("Hi")], ctx)
+                assert (reply.text, [call.name for call in reply.observed]) == ("Hello", ["pay"] * bool(turn))
                 await heard[-1].wait()
 
     anyio.run(go)

@@ -141,15 +141,16 @@ class Conversing:
             for result in results:
                 await self._socket.send(_written(self._client.form.response(result)))
         else:
-            self._let_go_of_late_messages(self._socket)
+            self._let_go_of_late_messages(self._socket, hearing)
             await self._socket.send(self._said(messages, ctx))
         return await self._hear(self._socket, hearing, limit)
 
-    def _let_go_of_late_messages(self, socket: WebSocket) -> None:
-        """What has come between two turns answers nothing that is said now."""
+    def _let_go_of_late_messages(self, socket: WebSocket, hearing: Hearing) -> None:
+        """What has come between two turns answers nothing that is said now; calls that it tells of count."""
         late = [_value(text) for text in socket.waiting()]
         for message in late:
             self._learn_session(message)
+            hearing.hear_late(message)
         self._client.late += len(late) if self._turns else 0
 
     async def _be_welcomed(self, socket: WebSocket) -> None:
