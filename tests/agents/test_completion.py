@@ -297,6 +297,16 @@ def test_streamed_tool_calls_without_index() -> None:
     assert reply.tool_requests == (ToolRequest("1", "one", "{}"), ToolRequest("2", "two", "[]"))
 
 
+def test_streamed_tool_calls_of_one_index() -> None:
+    """Another id and name begin another call, where an agent gives all calls the same index."""
+    pieces = [
+        {"index": 0, "id": "1", "function": {"name": "one", "arguments": "{}"}},
+        {"index": 0, "id": "2", "function": {"name": "two", "arguments": "[]"}},
+    ]
+    reply = stream(*(delta(tool_calls=[p]) for p in pieces), "[DONE]")
+    assert reply.tool_requests == (ToolRequest("1", "one", "{}"), ToolRequest("2", "two", "[]"))
+
+
 def test_very_many_streamed_tool_calls_without_index() -> None:
     """The place of a call without an index is known without looking at all that came before."""
     pieces = [{"id": "1", "function": {"name": "one"}}] * 50_000

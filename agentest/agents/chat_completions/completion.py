@@ -112,6 +112,8 @@ class _Deltas:
         if not isinstance(index, int):
             # Without an index, a piece with an id begins a call and one without continues the last.
             index = self._last + 1 if piece.get("id") else max(self._last, position)
+        elif self._begins_another(index, piece):
+            index = self._last + 1
         self._last = max(self._last, index)
         call = self._calls.setdefault(index, {"id": None, "name": "", "arguments": []})
         function = piece.get("function") or {}
@@ -123,6 +125,13 @@ class _Deltas:
         arguments = function.get("arguments")
         if arguments is not None:
             call["arguments"].append(arguments_text(arguments))
+
+    def _begins_another(self, index: int, piece: Mapping[str, Any]) -> bool:
+        """Whether another call begins under an index that is taken: some give all calls the index 0."""
+        known, function = self._calls.get(index), piece.get("function")
+        named = isinstance(function, Mapping) and function.get("name")
+        identifier = piece.get("id")
+        return bool(known and named and known["id"] and identifier and identifier != known["id"])
 
     def reply(self) -> AgentReply:
         calls = [
