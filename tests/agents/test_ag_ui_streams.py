@@ -192,6 +192,20 @@ def test_calls_in_their_order() -> None:
     assert [turn.agent_message for turn in conversation.turns] == ["A", "B"]
 
 
+@pytest.mark.parametrize("renamed", [False, True], ids=["same_ids", "other_ids"])
+def test_a_call_that_is_told_a_turn_late(renamed: bool) -> None:
+    """A snapshot that places an unknown call in an earlier turn tells of it; what comes before is no call."""
+    example = {"id": "x", "role": "assistant", "toolCalls": [listed("c-0", "shown", "{}")]}
+    hidden = {"id": "h", "role": "assistant", "toolCalls": [listed("c-1", "hidden", FULL)]}
+    again = listed("n-2" if renamed else "c-2", "find", '{"q":"x"}')
+    known = {"id": "a-2", "role": "assistant", "content": "One.", "toolCalls": [again]}
+    asked, answered = {**USER, "id": "n-1"}, {"id": "t", "role": "tool", "toolCallId": "c-1", "content": "1"}
+    second = snapshot(example, asked, hidden, answered, known, {**USER, "id": "n-2"})
+    answers = [run(*call("c-2", "find", 1, q="x"), *text("One.")), run(second, *text("Two.", "a-9"))]
+    conversation, _ = held(["Hi", "And?"], *answers)
+    assert [[made.name for made in turn.tool_calls] for turn in conversation.turns] == [["find"], ["hidden"]]
+
+
 def test_calls_of_earlier_turns_are_no_new_ones() -> None:
     """A server that lists the whole conversation after each turn tells of each call once."""
     asked = {"id": "u-1", "role": "user", "content": "Hi"}
@@ -229,6 +243,7 @@ ERRORS: dict[str, tuple[bytes, str]] = {
     "nothing": (stream(), "the agent's stream ended without any event of AG-UI"),
     "another_stream": (stream({"choices": []}), "without any event of AG-UI (is this the address"),
     "cancelled": (stream(STARTED, {**FINISHED, "outcome": {"type": "cancelled"}}), "run was cancelled"),
+    "unknown_outcome": (stream(STARTED, {**FINISHED, "outcome": {"type": "failed"}}), "that nobody knows"),
     "no_json": (http(b"data: {oops\n\n", headers=("content-type: text/event-stream",)), "is not JSON: "),
     "no_object": (
         http(b"data: [1]\n\n", headers=("content-type: text/event-stream",)),

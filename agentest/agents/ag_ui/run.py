@@ -9,7 +9,7 @@ from typing import Any
 from agentest.agents.ag_ui.calls import Call, told_once
 from agentest.agents.ag_ui.interrupts import Interrupt, interrupts_of, old_interrupt
 from agentest.agents.ag_ui.state import State
-from agentest.agents.ag_ui.thread import Thread, calls_of
+from agentest.agents.ag_ui.thread import Thread, calls_of, told_late
 from agentest.agents.ag_ui.wire import Wire, call, new_id
 from agentest.agents.reading import shown
 from agentest.errors import AgentError
@@ -45,6 +45,8 @@ class Run:
         self.pending: frozenset[str] = frozenset()
         """Ids of calls of which the agent says that they wait for us; empty: it does not say."""
         self.subagents: dict[str, str] = {}
+        self.late: set[str] = set()
+        """Ids of calls of earlier runs that only a snapshot of this one tells of."""
         self._settled = settled
         self._calls: list[Call] = list(waiting)
         self._latest: dict[str, Call] = {one.id: one for one in waiting}
@@ -105,6 +107,8 @@ class Run:
 
     def went_on_after(self, call: Call) -> bool:
         """Whether the agent has said something after a call, without having been answered."""
+        if call.id in self.late:
+            return True
         told = [m["id"] for m in self.messages if call.id in (one["id"] for one in calls_of(m))]
         after = False
         for message in self.messages:
@@ -220,6 +224,7 @@ class Run:
 
     def _take_snapshot(self, event: Wire) -> None:
         self._settle()
+        known = [one for message in self.thread.messages for one in calls_of(message)]
         before = [message for message in (*self._dropped, *self.thread.new) if _speaks(message)]
         self.thread.replace(event.get("messages"))
         self._texts.clear()
@@ -227,8 +232,18 @@ class Run:
         self._dropped = [message for message in before if message["id"] not in kept]
         self.spoke = self.spoke or any(map(_speaks, self.thread.new))
         self._listed = []
+        late = told_late(known, self.thread.earlier)
+        for message in self.thread.earlier:
+            self._take_late(message, late)
         for message in self.thread.new:
             self._take_listed(message)
+
+    def _take_late(self, message: Wire, late: AbstractSet[str]) -> None:
+        """Note the calls that a snapshot places before this run, and that were told of by nothing before."""
+        told = [one for one in calls_of(message) if one["id"] in late or one["id"] in self.late]
+        self.late |= {one["id"] for one in told}
+        if told or message.get("toolCallId") in self.late:
+            self._take_listed({**message, "toolCalls": told})
 
     def _take_listed(self, message: Wire) -> None:
         """Note what a message of a snapshot tells of calls that are not done with."""
@@ -258,8 +273,14 @@ class Run:
                 raise AgentError("the agent's run was cancelled (RUN_FINISHED with the outcome `cancelled`)")
             case "interrupt":
                 self.interrupts = interrupts_of(outcome)
-            case "success" if isinstance(outcome.get("pendingToolCallIds"), list):
-                self.pending = frozenset(map(str, outcome["pendingToolCallIds"]))
+            case "success":
+                listed = outcome.get("pendingToolCallIds")
+                self.pending = frozenset(map(str, listed if isinstance(listed, list) else ()))
+            case unknown if unknown is not None:
+                raise AgentError(
+                    "the agent's run ended with an outcome that nobody knows (expected success, interrupt or "
+                    f"cancelled): {shown(outcome)}"
+                )
 
     def _fail(self, event: Wire) -> None:
         code = f" ({event['code']})" if event.get("code") else ""
