@@ -160,6 +160,16 @@ def test_what_goes_wrong(settings: dict[str, Any], said: str) -> None:
     assert said.replace('"no json"', "'no json'") in problem(settings, "stop")
 
 
+@pytest.mark.parametrize("form", ["json", "jsonl"])
+def test_calls_before_an_error_stay(form: str) -> None:
+    """What a program did before it failed is in the record, also where one message tells of both."""
+    told = 'import sys; sys.stdin.readline(); print(\'{"error": "E", "calls": {"name": "pay"}}\')'
+    settings = agent(told, input=form, error="error", tool_calls="calls")
+    (held,) = run(settings, "Hi").scenarios[0].conversations
+    assert held.conversation.failure is not None
+    assert [made.name for made in held.conversation.tool_calls] == ["pay"]
+
+
 def test_an_error_in_a_dialogue() -> None:
     """A line that tells of an error ends the conversation."""
     assert problem(agent(CHAT, **DIALOGUE), "hello", "fail").endswith("): no such thing")
