@@ -288,7 +288,7 @@ class TurnLoop:
         turn.tells_calls = turn.tells_calls or reply.tells_calls
         turn.calls_hidden = turn.calls_hidden or reply.calls_hidden
         turn.usage += reply.usage + recorded
-        if reply.model_calls is not None:
+        if reply.model_calls:  # an agent that has counted none does not tell
             turn.model_calls = (turn.model_calls or 0) + reply.model_calls
         turn.count_retries(reply.retries)
 

@@ -99,7 +99,7 @@ class OpenAIAgentsTalk:
         return AgentReply(
             output_text(result.final_output),
             usage=Usage(usage.input_tokens, usage.output_tokens, getattr(details, "cached_tokens", 0) or 0),
-            model_calls=usage.requests,
+            model_calls=usage.requests or len(result.raw_responses),  # models of one's own may count none
             remarks=tuple(_remarks(result.new_items)),
             author=result.last_agent.name,
         )

@@ -58,7 +58,8 @@ class Rules(Model):
             output = [message(step if plain else json.dumps({"text": step}))]
         else:
             output = [call(*step)]
-        usage = Usage(requests=1, input_tokens=10, output_tokens=3, total_tokens=13)
+        # A model of one's own often counts no request.
+        usage = Usage(requests=0, input_tokens=10, output_tokens=3, total_tokens=13)
         return ModelResponse(output=output, usage=usage, response_id=None)
 
     def stream_response(self, *_: Any, **__: Any) -> AsyncIterator[Any]:
