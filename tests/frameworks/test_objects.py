@@ -257,6 +257,17 @@ def test_tokens_and_model_calls(framework: str) -> None:
 
 
 @needs("openai_agents")
+def test_a_server_of_mcp_that_nobody_connected() -> None:
+    """The agent's error says how the server is connected: the SDK leaves that to the application."""
+    agents = import_module("agents")
+    server = import_module("agents.mcp").MCPServerStdio(params={"command": "shop-tools"}, name="tools")
+    agent = agents.Agent(name="shop", model=shop("openai_agents").agent.model, mcp_servers=[server])
+    conversation = talk(agent, "hello")
+    assert "'tools' is not connected" in why(conversation)
+    assert "`handler` name an async function without parameters" in why(conversation)
+
+
+@needs("openai_agents")
 def test_handoffs() -> None:
     """Who was handed to goes on in the next turn; a handoff is no tool call; remarks have their author."""
     conversation = talk(shop("openai_agents").agent, "to-clerk", "stock lamp", tools={"check_stock": 7})

@@ -31,10 +31,23 @@ def prepare(agent: Any) -> Begin:
 
 def _gated(get_all_tools: Callable[..., Any]) -> Callable[..., Any]:
     async def get_all_tools_by_the_gate(*args: Any, **kwargs: Any) -> Any:
+        if args and current() is not None:
+            _check_connected(args[0])
         tools = await get_all_tools(*args, **kwargs)
         return tools if current() is None else [_answered(tool) for tool in tools]
 
     return get_all_tools_by_the_gate
+
+
+def _check_connected(agent: Any) -> None:
+    """Raise AgentError for a server of MCP that nobody has connected: the SDK leaves that to applications."""
+    for server in getattr(agent, "mcp_servers", ()):
+        if getattr(server, "session", server) is None:
+            raise AgentError(
+                f"the agent's MCP server {server.name!r:.100} is not connected, which the SDK leaves to the "
+                "application: let `handler` name an async function without parameters that awaits "
+                "`server.connect()` and returns the agent"
+            )
 
 
 def _answered(tool: Any) -> Any:
