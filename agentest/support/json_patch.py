@@ -3,46 +3,129 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from copy import deepcopy
+from copy import copy, deepcopy
+from dataclasses import dataclass
 from typing import Any
+
+MOST_COPIED = 10 * 1024 * 1024
+_OF_A_VALUE = 20
+"""What a value weighs besides its characters."""
 
 
 class BadPatch(ValueError):
     """A patch that is none, or that does not fit the value."""
 
 
-def patched(value: Any, patch: Any) -> Any:
-    """The value after all operations of a patch; the value itself stays as it is. Raises BadPatch."""
+@dataclass(slots=True)
+class Copies:
+    """What operations `copy` may still make, in characters: a few, each of all, would fill the memory."""
+
+    left: int = MOST_COPIED
+
+
+def patched(value: Any, patch: Any, copies: Copies | None = None) -> Any:
+    """The value after all operations of a patch; the value itself stays as it is. Raises BadPatch.
+
+    What no operation touches is shared by both. `copies` (default: of this patch alone) is used up.
+    """
     if not isinstance(patch, list):
         raise BadPatch("a patch is a list of operations")
-    value = deepcopy(value)
-    for operation in patch:
-        if not isinstance(operation, Mapping):
-            raise BadPatch("an operation of a patch is an object")
-        value = _applied(value, operation)
-    return value
+    patching = _Patching(value, copies or Copies())
+    try:
+        for operation in patch:
+            if not isinstance(operation, Mapping):
+                raise BadPatch("an operation of a patch is an object")
+            patching.apply(operation)
+    except RecursionError:
+        raise BadPatch("its values are nested too deeply") from None
+    return patching.value
 
 
-def _applied(value: Any, operation: Mapping[str, Any]) -> Any:
-    path = _path(operation, "path")
-    match operation.get("op"):
-        case "add":
-            return _added(value, path, _value(operation))
-        case "remove":
-            return _removed(value, path)
-        case "replace":
-            return _added(_removed(value, path), path, _value(operation))
-        case "move":
-            source = _path(operation, "from")
-            moved = _found(value, source)
-            return _added(_removed(value, source), path, moved)
-        case "copy":
-            return _added(value, path, deepcopy(_found(value, _path(operation, "from"))))
-        case "test":
-            if _found(value, path) != _value(operation):
-                raise BadPatch(f"the value at {operation['path']!r} is another one")
-            return value
-    raise BadPatch(f"{operation.get('op')!r} is no operation of a patch")
+class _Patching:
+    """A value while it is changed. Only the containers on the way to a change are copied, each once."""
+
+    def __init__(self, value: Any, copies: Copies) -> None:
+        self.value = value
+        self._own: dict[int, Any] = {}
+        """Containers that are in no other value, by their ids."""
+        self._copies = copies
+
+    def apply(self, operation: Mapping[str, Any]) -> None:
+        path = _path(operation, "path")
+        match operation.get("op"):
+            case "add":
+                self._add(path, _value(operation))
+            case "remove":
+                self._remove(path)
+            case "replace":
+                self._remove(path)
+                self._add(path, _value(operation))
+            case "move":
+                source = _path(operation, "from")
+                moved = _found(self.value, source)
+                self._remove(source)
+                self._add(path, moved)
+            case "copy":
+                self._add(path, self._copy(_found(self.value, _path(operation, "from"))))
+            case "test":
+                if _found(self.value, path) != _value(operation):
+                    raise BadPatch(f"the value at {operation['path']!r} is another one")
+            case other:
+                raise BadPatch(f"{other!r} is no operation of a patch")
+
+    def _copy(self, found: Any) -> Any:
+        self._copies.left -= _size(found, self._copies.left)
+        if self._copies.left < 0:
+            raise BadPatch(f"the operations `copy` make more than {MOST_COPIED // 2**20} MB")
+        return deepcopy(found)
+
+    def _add(self, path: list[str], new: Any) -> None:
+        if not path:
+            self.value = new
+            return
+        parent, last = self._parent(path), path[-1]
+        if isinstance(parent, list):
+            parent.insert(len(parent) if last == "-" else _index(last, len(parent)), new)
+        elif isinstance(parent, dict):
+            parent[last] = new
+        else:
+            raise BadPatch(f"nothing can be put at {last!r}")
+
+    def _remove(self, path: list[str]) -> None:
+        if not path:
+            self.value = None
+            return
+        _found(self.value, path)
+        parent = self._parent(path)
+        del parent[_index(path[-1], len(parent) - 1) if isinstance(parent, list) else path[-1]]
+
+    def _parent(self, path: list[str]) -> Any:
+        """The container at the end of a path, which may be changed."""
+        _found(self.value, path[:-1])
+        at = self.value = self._owned(self.value)
+        for step in path[:-1]:
+            key = _index(step, len(at) - 1) if isinstance(at, list) else step
+            at[key] = self._owned(at[key])
+            at = at[key]
+        return at
+
+    def _owned(self, container: Any) -> Any:
+        if id(container) in self._own or not isinstance(container, dict | list):
+            return container
+        mine = copy(container)
+        self._own[id(mine)] = mine  # kept, so that its id is nobody else's
+        return mine
+
+
+def _size(value: Any, enough: int) -> int:
+    """How much a value is, in characters; counted to a little over `enough`."""
+    size, inner = 0, [value]
+    while inner and size <= enough:
+        found = inner.pop()
+        size += _OF_A_VALUE + (len(found) if isinstance(found, str) else 0)
+        if isinstance(found, dict | list):
+            inner += found.values() if isinstance(found, dict) else found
+    return size
 
 
 def _path(operation: Mapping[str, Any], key: str) -> list[str]:
@@ -56,7 +139,7 @@ def _path(operation: Mapping[str, Any], key: str) -> list[str]:
 def _value(operation: Mapping[str, Any]) -> Any:
     if "value" not in operation:
         raise BadPatch(f"{operation.get('op')!r} needs a `value`")
-    return deepcopy(operation["value"])
+    return operation["value"]
 
 
 def _found(value: Any, path: list[str]) -> Any:
@@ -71,28 +154,6 @@ def _found(value: Any, path: list[str]) -> Any:
 
 
 def _index(step: str, highest: int) -> int:
-    if not step.isascii() or not step.isdigit() or int(step) > highest:
+    if not step.isascii() or not step.isdigit() or len(step) > 9 or int(step) > highest:
         raise BadPatch(f"{step!r} is no position in the list")
     return int(step)
-
-
-def _added(value: Any, path: list[str], new: Any) -> Any:
-    if not path:
-        return new
-    parent, last = _found(value, path[:-1]), path[-1]
-    if isinstance(parent, list):
-        parent.insert(len(parent) if last == "-" else _index(last, len(parent)), new)
-    elif isinstance(parent, dict):
-        parent[last] = new
-    else:
-        raise BadPatch(f"nothing can be put at {last!r}")
-    return value
-
-
-def _removed(value: Any, path: list[str]) -> Any:
-    if not path:
-        return None
-    _found(value, path)
-    parent = _found(value, path[:-1])
-    del parent[_index(path[-1], len(parent) - 1) if isinstance(parent, list) else path[-1]]
-    return value

@@ -266,6 +266,7 @@ ERRORS: dict[str, tuple[bytes, str]] = {
     "no_messages": (run({"type": "MESSAGES_SNAPSHOT", "messages": {}}), "is not a list of messages"),
     "no_calls": (run(snapshot({**MESSAGE, "toolCalls": [1]})), "is not a list of tool calls"),
     "no_content": (run(snapshot(USER, {"id": "a", "role": "assistant", "content": 7})), "is not a text: 7"),
+    "too_many": (run(*(call(f"c-{n}", "t")[0] for n in range(2001))), "more than 2,000 messages and tool"),
     "no_questions": (stream({**FINISHED, "outcome": {"type": "interrupt"}}), "no list of `interrupts`"),
     "refused": (http(b'{"detail": "no threadId"}', "422 Unprocessable"), "answered 422"),
     "refused_by_pydantic": (

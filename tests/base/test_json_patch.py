@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agentest.support.json_patch import BadPatch, patched
+from agentest.support.json_patch import BadPatch, Copies, patched
 
 VALUE = {"a": {"b": 1}, "list": [1, 2], "x/y": 1, "m~n": 2}
 GOOD: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -57,3 +57,36 @@ def test_a_patch_that_does_not_fit(patch: Any, says: str) -> None:
     """What is no patch, or has no place in the value, is told."""
     with pytest.raises(BadPatch, match=says):
         patched(VALUE, patch)
+
+
+def test_copies_have_an_end() -> None:
+    """Copies of all into itself, which double it each time, are refused before they fill the memory."""
+    doubling = [{"op": "copy", "from": "/a", "path": "/a/-"} for _ in range(64)]
+    with pytest.raises(BadPatch, match="more than 10 MB"):
+        patched({"a": ["x"]}, doubling)
+    copies = Copies(left=1000)
+    assert patched({"a": "x" * 500}, [{"op": "copy", "from": "/a", "path": "/b"}], copies)
+    with pytest.raises(BadPatch, match="copy"):
+        patched({"a": "x" * 500}, [{"op": "copy", "from": "/a", "path": "/b"}], copies)
+
+
+def test_values_nested_deeply() -> None:
+    """A value that is nested too deeply to be copied is a patch that cannot be applied."""
+    deep: dict[str, Any] = {}
+    for _ in range(5000):
+        deep = {"a": deep}
+    with pytest.raises(BadPatch, match="nested too deeply"):
+        patched({"a": deep}, [{"op": "copy", "from": "/a", "path": "/b"}])
+
+
+def test_what_is_copied_is_of_its_own() -> None:
+    """What was copied or moved changes alone, and values of the patch stay as they are."""
+    patch = [
+        {"op": "add", "path": "/new", "value": {"x": [1]}},
+        {"op": "copy", "from": "/new", "path": "/twin"},
+        {"op": "add", "path": "/twin/x/-", "value": 2},
+        {"op": "move", "from": "/twin/x", "path": "/moved"},
+        {"op": "add", "path": "/moved/0", "value": 0},
+    ]
+    assert patched({}, patch) == {"new": {"x": [1]}, "twin": {}, "moved": [0, 1, 2]}
+    assert patch[0]["value"] == {"x": [1]}

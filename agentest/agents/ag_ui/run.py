@@ -19,6 +19,8 @@ _SKIPPED = ("STEP_", "REASONING_", "THINKING_", "ACTIVITY_", "SUBAGENT_", "RAW",
 """Beginnings of the types of events that say nothing of reply, calls and state."""
 TOLD = "the agent reports an error"
 """How the error begins that the agent itself has told."""
+_MOST_TOLD = 2000
+"""Messages and calls of one run: real agents have tens of them, and more would only hold us up."""
 _ON_INTERRUPT = "on_interrupt"
 _ROLES = ("assistant", "user", "system", "developer")
 
@@ -85,7 +87,12 @@ class Run:
         handler = self._handlers.get(kind)
         if handler is not None:
             handler(event)
+            self._check_size()
         return handler is not None or kind.startswith(_SKIPPED)
+
+    def _check_size(self) -> None:
+        if len(self._calls) + max(len(self._texts), self.thread.told) > _MOST_TOLD:
+            raise AgentError(f"the agent's run has more than {_MOST_TOLD:,} messages and tool calls")
 
     @property
     def begun(self) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentest.support.json_patch import BadPatch, patched
+from agentest.support.json_patch import BadPatch, Copies, patched
 
 _MESSAGES = "messages"
 
@@ -22,6 +22,7 @@ class State:
     told: bool = False
     """Whether the agent tells of it."""
     problem: str | None = None
+    _copies: Copies = field(default_factory=Copies)
 
     def __post_init__(self) -> None:
         self.value = dict(self.begun)
@@ -33,7 +34,7 @@ class State:
         """Change it by a JSON Patch. One that does not fit leaves it unknown until the next snapshot."""
         self.told = True
         try:
-            self.value = patched(self.value, patch)
+            self.value = patched(self.value, patch, self._copies)
         except BadPatch as error:
             self.problem = f"a STATE_DELTA of the agent could not be applied: {error}"
 

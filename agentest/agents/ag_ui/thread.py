@@ -37,6 +37,11 @@ class Thread:
         """The messages of earlier runs."""
         return self.messages[self._first : self._begin]
 
+    @property
+    def told(self) -> int:
+        """How many messages the run has."""
+        return len(self.messages) - self._begin
+
     def message(self, identifier: str, role: str) -> Wire:
         """The run's message with this id and role, made where there is none.
 
