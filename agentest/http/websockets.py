@@ -11,7 +11,8 @@ import anyio
 from agentest.http.bodies import MAX_BODY_BYTES
 
 _MOST_WAITING = 1000
-"""Messages that are kept until somebody asks for them; behind them the other side has to wait."""
+_MOST_WAITING_CHARS = MAX_BODY_BYTES
+"""Of messages that are kept until somebody asks for them; behind them the other side has to wait."""
 _CLOSE_S = 2.0
 
 RawSocket = aiohttp.ClientWebSocketResponse
@@ -31,6 +32,8 @@ class WebSocket:
     def __init__(self, raw: RawSocket) -> None:
         self._raw = raw
         self._messages: asyncio.Queue[str | Exception] = asyncio.Queue(maxsize=_MOST_WAITING)
+        self._waiting_chars = 0
+        self._room = asyncio.Event()
         self._reading = asyncio.ensure_future(self._read())
 
     async def send(self, text: str) -> None:
@@ -46,7 +49,7 @@ class WebSocket:
         if isinstance(message, Exception):
             self._messages.put_nowait(message)  # there is nothing behind it
             raise message
-        return message
+        return self._taken(message)
 
     def waiting(self) -> list[str]:
         """The texts that have come and that nobody has asked for."""
@@ -56,18 +59,30 @@ class WebSocket:
             if isinstance(message, Exception):
                 self._messages.put_nowait(message)
                 break
-            texts.append(message)
+            texts.append(self._taken(message))
         return texts
+
+    def _taken(self, text: str) -> str:
+        self._waiting_chars -= len(text)
+        self._room.set()
+        return text
+
+    async def _keep(self, text: str) -> None:
+        while self._waiting_chars > _MOST_WAITING_CHARS:
+            self._room.clear()
+            await self._room.wait()
+        self._waiting_chars += len(text)
+        await self._messages.put(text)
 
     async def _read(self) -> None:
         while True:
             message = await self._raw.receive()
             if message.type is aiohttp.WSMsgType.TEXT:
-                await self._messages.put(message.data)
+                await self._keep(message.data)
                 continue
             if message.type is aiohttp.WSMsgType.BINARY:
                 try:
-                    await self._messages.put(message.data.decode())
+                    await self._keep(message.data.decode())
                     continue
                 except UnicodeDecodeError:
                     problem: Exception = NotText(f"{len(message.data)} bytes that are no text in UTF-8")

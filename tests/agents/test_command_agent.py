@@ -148,12 +148,13 @@ def test_reported_calls() -> None:
             "`reply: text` finds nothing in the agent's answer; found text at `data.says`",
         ),
         (agent(CHAT, **DIALOGUE), "ended before its turn was done: it exited with status 1; its log"),
+        (agent("while True: print('[%s]' % ('1,' * 50_000 + '1'))", **DIALOGUE), "wrote more than 10 MB"),
         (
             agent('print(\'{"error": "E"}\')', input="json", error="error"),
             "an error (`error: error`): E",
         ),
     ],
-    ids=["status", "signal", "nothing", "much", "no-json", "no-reply", "ends", "error"],
+    ids=["status", "signal", "nothing", "much", "no-json", "no-reply", "ends", "endless", "error"],
 )
 def test_what_goes_wrong(settings: dict[str, Any], said: str) -> None:
     """A program that fails is the agent's error, which says how and shows the end of its log."""

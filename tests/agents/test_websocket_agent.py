@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -260,6 +260,13 @@ async def flooding(socket: Socket, request: web.Request) -> None:
     await socket.receive()
 
 
+async def endless(socket: Socket, request: web.Request) -> None:
+    await socket.receive()
+    with suppress(ConnectionError):
+        while True:
+            await socket.send_str("x" * 1_000_000)
+
+
 @pytest.mark.parametrize(
     ("dialect", "settings", "path", "said"),
     [
@@ -280,11 +287,24 @@ async def flooding(socket: Socket, request: web.Request) -> None:
         ),
         (garbage, {}, "/", "2 bytes that are no text in UTF-8"),
         (flooding, {}, "/", "the connection broke"),
+        (endless, {"done": "end", "reply": "x"}, "/", "the messages of one turn are larger than 10 MB"),
         (texts, {}, "/page", "answered as a web page or an API does, and opened no WebSocket"),
         (texts, {}, "/moved", "it answered 302 and points to ws://169.254.169.254/"),
         (texts, {}, "/closed", "opened no WebSocket, it answered 401 (are the credentials right?"),
     ],
-    ids=["closed", "lost", "silent", "undone", "error", "garbage", "flood", "page", "moved", "401"],
+    ids=[
+        "closed",
+        "lost",
+        "silent",
+        "undone",
+        "error",
+        "garbage",
+        "flood",
+        "endless",
+        "page",
+        "moved",
+        "401",
+    ],
 )
 def test_what_goes_wrong(dialect: Dialect, settings: dict[str, Any], path: str, said: str) -> None:
     """Whatever the agent does wrong is its error, which says what was expected and shows what came."""

@@ -10,6 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from anyio.lowlevel import checkpoint
+
 from agentest.agents.command.program import Invocation, Program
 from agentest.agents.dialogue import Form, Hearing, last_results
 from agentest.agents.notes import Notes
@@ -19,6 +21,7 @@ from agentest.agents.processes.groups import Reaper, search_path
 from agentest.agents.reading import read_text
 from agentest.config.agents.command import CommandAgent
 from agentest.errors import AgentError, ConfigError
+from agentest.http.bodies import MAX_BODY_BYTES
 from agentest.messages import Message
 from agentest.support.deadlines import TimeLimit
 from agentest.support.templates import Template, as_text
@@ -186,8 +189,14 @@ class Conversing:
     async def _hear(self, program: Program, hearing: Hearing, limit: TimeLimit) -> float | None:
         """Hear lines until the turn is done or a tool is asked for; when the first text came, in ms."""
         first: float | None = None
+        heard = 0
         while not hearing.done:
             line = await program.line()
+            heard += len(line or b"")
+            if heard > MAX_BODY_BYTES:
+                raise program.wrote_too_much()
+            # Lines may come without end, and one that is there already is no pause for anybody else.
+            await checkpoint()
             if line is None:
                 how = await program.how_it_ended()
                 raise AgentError(f"the agent's command ended before its turn was done: {how}")

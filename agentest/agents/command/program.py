@@ -107,7 +107,7 @@ class Program:
         except asyncio.IncompleteReadError as error:
             return error.partial or None
         except asyncio.LimitOverrunError:
-            raise self._too_much() from None
+            raise self.wrote_too_much() from None
 
     async def finished(self) -> bytes:
         """All that it wrote to standard output, once it has ended well. Raises AgentError."""
@@ -132,7 +132,7 @@ class Program:
         while piece := await self._output.read(_PIECE_BYTES):
             size += len(piece)
             if size > MAX_BODY_BYTES:
-                raise self._too_much()
+                raise self.wrote_too_much()
             written.append(piece)
 
     def check_status(self, status: int | None) -> None:
@@ -153,7 +153,8 @@ class Program:
         text = without_colours(self._log.text)[-_LOG_CHARS:].strip()
         return f"; its log ends with:\n{text}" if text else "; it logged nothing"
 
-    def _too_much(self) -> AgentError:
+    def wrote_too_much(self) -> AgentError:
+        """What to say of one that writes without end."""
         return AgentError(f"the command {self._name!r} wrote more than {MAX_BODY_BYTES // 2**20} MB")
 
     async def end(self) -> None:

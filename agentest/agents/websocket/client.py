@@ -17,6 +17,7 @@ from agentest.agents.reading import read_any
 from agentest.agents.websocket.connecting import Connector
 from agentest.config.agents.websocket import WebSocketAgent
 from agentest.errors import AgentError
+from agentest.http.bodies import MAX_BODY_BYTES
 from agentest.http.client import Client
 from agentest.http.websockets import NotText, SocketClosed, WebSocket
 from agentest.messages import Message
@@ -168,8 +169,13 @@ class Conversing:
 
     async def _hear(self, socket: WebSocket, hearing: Hearing, limit: TimeLimit) -> float | None:
         first: float | None = None
+        heard = 0
         while not hearing.done and not hearing.asks:
-            message = _value(await socket.next())
+            text = await socket.next()
+            heard += len(text)
+            if heard > MAX_BODY_BYTES:
+                raise AgentError(f"the messages of one turn are larger than {MAX_BODY_BYTES // 2**20} MB")
+            message = _value(text)
             self._learn_session(message)
             if hearing.hear(message) and first is None:
                 first = limit.elapsed * 1000
