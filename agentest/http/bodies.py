@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
 import httpx
+from anyio.lowlevel import checkpoint
 
 from agentest.http.unpacking import PackedWrongly, unpacker
 
@@ -91,6 +92,7 @@ class Body(httpx.AsyncByteStream):
                     raise BodyTooLarge
                 for part in unpack.feed(piece) if unpack else (piece,):
                     yield part
+                    await checkpoint()  # a few bytes may have been millions of events
             if unpack:
                 unpack.end()
         except PackedWrongly as error:

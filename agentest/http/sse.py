@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import codecs
 from collections.abc import AsyncIterable, AsyncIterator
 from typing import NamedTuple
+
+AT_ONCE = 100
+"""Events after which others have their turn: a piece may hold thousands, and reading each takes its time."""
 
 
 class Event(NamedTuple):
@@ -69,7 +73,9 @@ async def events(pieces: AsyncIterable[bytes]) -> AsyncIterator[Event]:
     """Every event of a stream, in order."""
     parser = EventParser()
     async for piece in pieces:
-        for event in parser.feed(piece):
+        for number, event in enumerate(parser.feed(piece)):
+            if number % AT_ONCE == AT_ONCE - 1:
+                await asyncio.sleep(0)
             yield event
     for event in parser.rest():
         yield event

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from codecs import BOM_UTF8
 from collections.abc import AsyncIterator, Iterable
@@ -14,7 +15,7 @@ from agentest.agents.http.pieces import Piece, of_answer, of_event, of_line
 from agentest.agents.reading import cut_stream
 from agentest.errors import AgentError
 from agentest.http.client import DirectResponse
-from agentest.http.sse import EventParser, events
+from agentest.http.sse import AT_ONCE, EventParser, events
 
 _FIELDS = (b"data:", b"event:", b"id:", b"retry:")
 _LINES = ("ndjson", "jsonl", "json-lines", "jsonlines", "json-seq", "stream+json", "json-stream")
@@ -67,15 +68,17 @@ class AnswerReader:
             body.append(piece)
             if is_text and self._paths.delta:
                 response.note_first_token()
-        self._take_whole(_text(b"".join(body), response), is_text, gathering)
+        await self._take_whole(_text(b"".join(body), response), is_text, gathering)
 
-    def _take_whole(self, text: str, is_text: bool, gathering: Gathering) -> None:
+    async def _take_whole(self, text: str, is_text: bool, gathering: Gathering) -> None:
         if not text.strip():
             raise AgentError("the agent's answer is empty")
         gathering.note_text(text)
         stream = _stream_in(text)
         if stream is not None:
-            for piece in stream:
+            for number, piece in enumerate(stream):
+                if number % AT_ONCE == AT_ONCE - 1:
+                    await asyncio.sleep(0)
                 gathering.take_event(piece)
                 if gathering.is_done:
                     return
@@ -111,14 +114,22 @@ async def _events(pieces: AsyncIterator[bytes]) -> AsyncIterator[Piece]:
 
 
 async def _lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[Piece]:
-    rest, started = b"", False
+    begun: list[bytes] = []
+    """A line in pieces: a long one in small pieces would be copied for each."""
+    started = False
     async for piece in pieces:
-        *whole, rest = (rest + piece).split(b"\n")
-        for line in whole:
+        first, *others = piece.split(b"\n")
+        begun.append(first)
+        if not others:
+            continue
+        whole, begun = [b"".join(begun), *others[:-1]], [others[-1]]
+        for number, line in enumerate(whole):
+            if number % AT_ONCE == AT_ONCE - 1:
+                await asyncio.sleep(0)
             if line.strip():
                 yield of_line(_line(line, started))
                 started = True
-    if rest.strip():
+    if (rest := b"".join(begun)).strip():
         yield of_line(_line(rest, started))
 
 
