@@ -60,6 +60,8 @@ class ToldCalls:
 
     def __init__(self) -> None:
         self._calls: list[ToldCall] = []
+        self._latest: dict[str, int] = {}
+        """Id → place of the last call that has it."""
 
     def __bool__(self) -> bool:
         return bool(self._calls)
@@ -74,22 +76,23 @@ class ToldCalls:
 
     def _add(self, item: Mapping[str, Any]) -> None:
         identifier = _identifier(item)
-        same = (i for i, call in enumerate(self._calls) if identifier and call.id == identifier)
-        known = max(same, default=None)
+        known = self._latest.get(identifier) if identifier else None
         if known is None or _is_another(item, self._calls[known]):
+            self._latest[identifier] = len(self._calls)
             self._calls.append(_read(item, "tool_calls"))
         else:
             self._calls[known] = _with_more(self._calls[known], item)
 
     def united_with(self, earlier: Sequence[ToldCall]) -> tuple[ToldCall, ...]:
         """These calls after those of an earlier answer that this one does not tell of again."""
-        again, lead = list(self._calls), []
+        again, lead = _by_mark(self._calls), []
         for call in earlier:
-            same = next((each for each in again if each.is_same(call)), None)
+            alike = again.get(_mark(call), [])
+            same = next((i for i, each in enumerate(alike) if each.is_same(call)), None)
             if same is None:
                 lead.append(call)
             else:
-                again.remove(same)
+                del alike[same]
         return (*lead, *self._calls)
 
 
@@ -97,6 +100,18 @@ def asked_calls(found: Any) -> tuple[ToolRequest, ...]:
     """The calls that a `tool_request` path has found. Raises AgentError for what is no call."""
     calls = (_read(item, "tool_request") for item in _items(found, "tool_request"))
     return tuple(ToolRequest(call.id, call.name, arguments_text(call.args)) for call in calls)
+
+
+def _by_mark(calls: Sequence[ToldCall]) -> dict[tuple[str, str], list[ToldCall]]:
+    found: dict[tuple[str, str], list[ToldCall]] = {}
+    for call in calls:
+        found.setdefault(_mark(call), []).append(call)
+    return found
+
+
+def _mark(call: ToldCall) -> tuple[str, str]:
+    """In what calls that are the same do not differ: only those of one mark need to be compared."""
+    return ("id", call.id) if call.id else ("name", call.name)
 
 
 def fresh(calls: Sequence[ToldCall], before: Sequence[ToldCall]) -> tuple[ToldCall, ...]:
