@@ -266,6 +266,8 @@ class TurnLoop:
         except MockBypassed as error:
             self._mocks.observe(error.observed)
             raise
+        except RecursionError:
+            raise AgentError("the agent's answer is nested too deeply to be read") from None
         except AgentError as error:
             if waiting and not ended:  # the handler could not answer, as a mock had not answered it
                 raise MockError(f"the mock of tool {waiting[0]!r} did not answer: {error}") from error
