@@ -51,8 +51,10 @@ class AssistantMessage:
         self.metadata: Any = None
         self.parts: list[Part] = []
         self.steps = 0
-        self._done: list[Part] = []
-        """Calls that were told, or answered by mocks."""
+        self._tools: dict[str, int] = {}
+        """Id of a call → place of the last part that has it."""
+        self._done: dict[int, Part] = {}
+        """Calls that were told, or answered by mocks, by their identity."""
         self._step = 0
         """Where the parts of the current step begin."""
         self._texts: dict[tuple[str, str], Part] = {}
@@ -66,15 +68,15 @@ class AssistantMessage:
 
     def tool(self, call_id: str, since: int = 0) -> Part | None:
         """The last call of this id. Some servers use ids again, if not within a step."""
-        parts = reversed(self.parts[since:])
-        return next((p for p in parts if is_tool(p) and p["toolCallId"] == call_id), None)
+        at = self._tools.get(call_id)
+        return None if at is None or at < since else self.parts[at]
 
     def is_done(self, part: Part) -> bool:
         """Whether nothing more is to be told of a call."""
-        return any(part is one for one in self._done)
+        return id(part) in self._done
 
     def set_done(self, part: Part) -> None:
-        self._done.append(part)
+        self._done[id(part)] = part  # kept, so that its id is nobody else's
 
     def begin_stream(self) -> None:
         """Texts of the next stream are new ones, whatever their ids."""
@@ -141,6 +143,7 @@ class AssistantMessage:
     def _reset_step(self) -> None:
         """Take back what the step has added, as the AI SDK does where a model is asked again."""
         del self.parts[self._step :]
+        self._tools = {part["toolCallId"]: at for at, part in enumerate(self.parts) if is_tool(part)}
         self._texts, self._inputs = {}, {}
 
     def _add_data(self, chunk: Chunk) -> None:
@@ -198,6 +201,7 @@ class AssistantMessage:
             {"type": "dynamic-tool", "toolName": name} if chunk.get("dynamic") else {"type": f"tool-{name}"}
         )
         part: Part = {**kind, "toolCallId": chunk["toolCallId"]}
+        self._tools[chunk["toolCallId"]] = len(self.parts)
         self.parts.append(part)
         return part
 

@@ -102,12 +102,16 @@ def calls_of(messages: Sequence[Wire], turn_index: int, waiting: Mapping[str, To
         if kind_of(message) == TOOL:
             results.setdefault(str(message.get("tool_call_id")), []).append(message)
     calls = [_answered(call, _nth(results, key, 0), turn_index) for key, call in waiting.items()]
+    by_id: dict[str, list[ToolCall]] = {}
+    for call in calls:
+        by_id.setdefault(call.call_id or "", []).append(call)
     for message in messages:
         for request in _requests(message) if kind_of(message) == AI else ():
-            same_id = [call for call in calls if call.call_id and call.call_id == request["id"]]
+            same_id = by_id.setdefault(request["id"], []) if request["id"] else []
             if not any((call.name, call.args) == (request["name"], request["args"]) for call in same_id):
                 answer = _nth(results, request["id"], len(same_id))
                 calls.append(_call(request, answer, turn_index))
+                same_id.append(calls[-1])
     told = {call.call_id for call in calls}
     late = [_orphan(answers[0], turn_index) for key, answers in results.items() if key not in told]
     return [*late, *calls]
