@@ -88,12 +88,10 @@ class _Sender:
                 self._normal.clear()  # addresses may hold what users say
             self._normal[url] = self._checked(httpx.URL(url))
         normal, credentials = self._normal[url]
-        if credentials and not any(name.lower() == "authorization" for name, _ in headers):
-            headers = (*headers, *credentials)
         return await self.session.request(
             method,
             normal,
-            headers=headers,
+            headers=_with(credentials, headers),
             data=_in_pieces(content),
             allow_redirects=False,
             proxy=self._proxy,
@@ -116,7 +114,7 @@ class _Sender:
         normal, credentials = self._checked(httpx.URL(url))
         if self._sockets is None:
             self._sockets = websocket_session(self.session.connector)
-        return await connected(self._sockets, normal, [*headers, *credentials], tuple(protocols))
+        return await connected(self._sockets, normal, list(_with(credentials, headers)), tuple(protocols))
 
     async def close(self) -> None:
         if self._sockets is not None:
@@ -136,6 +134,13 @@ class _Sender:
             self._guard.check_literal(host)
         loop = asyncio.get_running_loop()
         return list(await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST))
+
+
+def _with(credentials: Headers, headers: Headers) -> Headers:
+    """Headers with the credentials of the URL, unless they have an Authorization of their own."""
+    if not credentials or any(name.lower() == "authorization" for name, _ in headers):
+        return headers
+    return (*headers, *credentials)
 
 
 def _in_pieces(content: bytes | None) -> bytes | BytesIO | None:

@@ -155,6 +155,21 @@ def test_plain_text() -> None:
     assert replies(texts, {}, 'Say "hi"', "two\nlines") == ['You said: Say "hi"', "You said: two\nlines"]
 
 
+async def naming(socket: Socket, request: web.Request) -> None:
+    async for _ in socket:
+        await socket.send_str(request.headers["Authorization"])
+
+
+def test_credentials_of_the_address() -> None:
+    """A user in the address is sent as Basic, unless there is a header Authorization."""
+    with server(naming) as url:
+        endpoint = url.replace("//", "//user:pass@")
+        for headers, sent in (({}, "Basic"), ({"Authorization": "Own one"}, "Own one")):
+            agent = {"type": "websocket", "endpoint": endpoint, "headers": headers}
+            made = scenario("s", turns=[{"user_message": "Hi", "expect": {"contains": sent}}])
+            assert run_scenarios([made], agent=agent).scenarios[0].verdict.passed
+
+
 def test_tokens_and_reported_calls() -> None:
     """Pieces are joined, the connection stays for the conversation, calls are seen and first tokens timed."""
     result = run(tokens, TOKENS, "Hi", "Ho", path="/chat?s={{scenario}}", trajectory={"forbidden": ["find"]})
