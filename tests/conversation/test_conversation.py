@@ -17,9 +17,13 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from agentest import scenario, sequence
+from agentest.agents.port import AgentReply
+from agentest.conversation.loop import TurnLoop
 from agentest.conversation.user_prompts import SILENCE
+from agentest.conversation.users import ScriptedUser
 from agentest.errors import AgentError, AgentestError
 from agentest.llm.port import ChatRequest, TransientError
+from agentest.mocks.resolver import MockResolver
 from agentest.results import RunResult
 from agentest.run.stop import Stop
 from agentest.testing import Raw, ScriptedAgent, ScriptedModel, arun_scenarios, run_scenarios, tool_call
@@ -608,3 +612,25 @@ def test_a_handler_cannot_catch_what_ends_a_conversation() -> None:
     failure = result.scenarios[0].conversations[0].conversation.failure
     assert failure is not None
     assert "no mock" in failure.message
+
+
+def test_an_answer_that_is_nested_too_deeply() -> None:
+    """An answer that cannot be read for its depth is the agent's error, whatever its protocol."""
+
+    class Deep:
+        name = "deep"
+
+        async def reply(self, messages: Any, ctx: Any) -> AgentReply:
+            raise RecursionError
+
+    conversation = asyncio.run(
+        TurnLoop(
+            "s-1",
+            "s",
+            Deep(),
+            ScriptedUser(["Hi"]),
+            MockResolver({}, scenario="s", conversation_id="s-1"),
+            max_turns=1,
+        ).run()
+    )
+    assert failure(conversation) == Failure(Blame.AGENT, "the agent's answer is nested too deeply to be read")
