@@ -9,7 +9,6 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from agentest.config.agents.base import WAYS_OF_STATE
 from agentest.config.agents.http import HttpAgent
-from agentest.config.fields import check_json
 from agentest.sight import Sight
 from agentest.support.templates import Template
 
@@ -53,13 +52,6 @@ class A2aAgent(HttpAgent):
             "write it where the agent looks for it, like body: {metadata: {customer: "
             f'"{{{{state.customer}}}}"}}}}, {WAYS_OF_STATE}'
         )
-
-    def check_can_be_sent(self) -> None:
-        """Raise ValueError for a body that is not JSON."""
-        try:
-            check_json(self.body)
-        except ValueError as error:
-            raise ValueError(f"the body of {self.name!r} {error}") from None
 
     @field_validator("tool_visibility")
     @classmethod

@@ -9,7 +9,6 @@ from pydantic import Field, field_validator
 
 from agentest.config.agents.base import Approvals
 from agentest.config.agents.http import HttpAgent
-from agentest.config.fields import check_json
 
 _OURS = {
     "threadId": "it is the session's id: a scenario's `session` can name it",
@@ -39,13 +38,6 @@ class AgUiAgent(HttpAgent):
     @property
     def state_refusal(self) -> str | None:
         return None
-
-    def check_can_be_sent(self) -> None:
-        """Raise ValueError for a body that is not JSON."""
-        try:
-            check_json(self.body)
-        except ValueError as error:
-            raise ValueError(f"the body of {self.name!r} {error}") from None
 
     @field_validator("streaming")
     @classmethod

@@ -8,7 +8,6 @@ from pydantic import Field, field_validator
 
 from agentest.config.agents.base import WAYS_OF_STATE, Approvals
 from agentest.config.agents.http import IN_PROCESS, HttpAgent
-from agentest.config.fields import check_json
 from agentest.support.templates import Template
 
 CHAT_PATH = "/api/chat"
@@ -34,13 +33,6 @@ class AiSdkAgent(HttpAgent):
         if any(name.partition(".")[0] == "state" for name in Template([self.body, self.headers]).names):
             return None
         return f"place it in the agent's `body` or `headers`, like {{{{state.user_id}}}}, {WAYS_OF_STATE}"
-
-    def check_can_be_sent(self) -> None:
-        """Raise ValueError for a body that is not JSON."""
-        try:
-            check_json(self.body)
-        except ValueError as error:
-            raise ValueError(f"the body of {self.name!r} {error}") from None
 
     @field_validator("body")
     @classmethod

@@ -8,7 +8,6 @@ from typing import Any, Literal
 from pydantic import Field, field_validator
 
 from agentest.config.agents.http import IN_PROCESS, HttpAgent
-from agentest.config.fields import check_json
 
 
 class AnthropicMessagesAgent(HttpAgent):
@@ -20,13 +19,6 @@ class AnthropicMessagesAgent(HttpAgent):
     @property
     def default_endpoint(self) -> str:
         return f"{IN_PROCESS}/v1/messages"
-
-    def check_can_be_sent(self) -> None:
-        """Raise ValueError for a body that is not JSON."""
-        try:
-            check_json(self.body)
-        except ValueError as error:
-            raise ValueError(f"the body of {self.name!r} {error}") from None
 
     @field_validator("body")
     @classmethod

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from agentest.config.agents.tools import AgentTool
-from agentest.config.fields import Section, has_valid_port, no_bool
+from agentest.config.fields import Section, check_json, has_valid_port, no_bool
 from agentest.sight import Sight
 from agentest.support.redact import secret_values, url_secrets
 from agentest.support.templates import Template, check_names
@@ -129,17 +129,6 @@ class AnyAgent(Section):
         return self.name
 
     @property
-    def state_refusal(self) -> str | None:
-        """How to have a session's state reach the agent, where it cannot as it is; None: it can."""
-        told = Template([getattr(self, key, None) for key in self.templated]).names
-        if any(name.partition(".")[0] in FAMILIES for name in told):
-            return None
-        if self.templated:
-            keys = " or ".join(f"`{key}`" for key in self.templated)
-            return f"write {{{{state.KEY}}}} into the agent's {keys}, {WAYS_OF_STATE}"
-        return WAYS_OF_STATE
-
-    @property
     def streams(self) -> bool | None:
         """Whether replies come in pieces; None: those of its type never do."""
         return None
@@ -158,6 +147,17 @@ class AnyAgent(Section):
     def ways_to_mock(self) -> tuple[str, ...]:
         """How settings of this very type could let mocks answer its calls, each in words, for errors."""
         return ()
+
+    @property
+    def state_refusal(self) -> str | None:
+        """How to have a session's state reach the agent, where it cannot as it is; None: it can."""
+        told = Template([getattr(self, key, None) for key in self.templated]).names
+        if any(name.partition(".")[0] in FAMILIES for name in told):
+            return None
+        if self.templated:
+            keys = " or ".join(f"`{key}`" for key in self.templated)
+            return f"write {{{{state.KEY}}}} into the agent's {keys}, {WAYS_OF_STATE}"
+        return WAYS_OF_STATE
 
     @model_validator(mode="after")
     def _hands_calls_to_somebody(self) -> Self:
@@ -178,4 +178,8 @@ class AnyAgent(Section):
         return [*url_secrets(self.server.ready), *secret_values(self.server.env)]
 
     def check_can_be_sent(self) -> None:
-        """Raise ValueError for a setting that cannot be part of a request."""
+        """Raise ValueError for a `body` that is not JSON."""
+        try:
+            check_json(getattr(self, "body", None))
+        except ValueError as error:
+            raise ValueError(f"the body of {self.name!r} {error}") from None

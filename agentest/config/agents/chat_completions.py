@@ -10,7 +10,7 @@ from pydantic import Field, field_validator, model_validator
 
 from agentest.config.agents.base import WAYS_OF_STATE
 from agentest.config.agents.http import IN_PROCESS, AsgiApp, HttpAgent
-from agentest.config.fields import check_json, check_url
+from agentest.config.fields import check_url
 
 CHAT_PATH = "/v1/chat/completions"
 
@@ -26,6 +26,10 @@ class ChatCompletionsAgent(HttpAgent):
     """Send the state of a scenario's or a case's session as `metadata.session_state`."""
 
     @property
+    def default_endpoint(self) -> str:
+        return f"{IN_PROCESS}{self.path or CHAT_PATH}"
+
+    @property
     def state_refusal(self) -> str | None:
         if self.send_session_state:
             return None
@@ -33,17 +37,6 @@ class ChatCompletionsAgent(HttpAgent):
             "set send_session_state: true in the agent's configuration (every request then has it as "
             f"metadata.session_state), {WAYS_OF_STATE}"
         )
-
-    def check_can_be_sent(self) -> None:
-        """Raise ValueError for a body that is not JSON."""
-        try:
-            check_json(self.body)
-        except ValueError as error:
-            raise ValueError(f"the body of {self.name!r} {error}") from None
-
-    @property
-    def default_endpoint(self) -> str:
-        return f"{IN_PROCESS}{self.path or CHAT_PATH}"
 
     @field_validator("path")
     @classmethod

@@ -11,7 +11,7 @@ from pydantic import Field, field_validator
 from agentest.config.agents.adk import check_runs_its_tools
 from agentest.config.agents.base import Approvals
 from agentest.config.agents.http import HttpAgent
-from agentest.config.fields import PathText, check_json
+from agentest.config.fields import PathText
 from agentest.sight import Sight
 
 _OURS = {
@@ -45,13 +45,6 @@ class LangGraphAgent(HttpAgent):
     @property
     def state_refusal(self) -> str | None:
         return None
-
-    def check_can_be_sent(self) -> None:
-        """Raise ValueError for a body that is not JSON."""
-        try:
-            check_json(self.body)
-        except ValueError as error:
-            raise ValueError(f"the body of {self.name!r} {error}") from None
 
     @field_validator("endpoint")
     @classmethod

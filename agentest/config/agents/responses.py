@@ -9,7 +9,6 @@ from typing import Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from agentest.config.agents.http import IN_PROCESS, HttpAgent
-from agentest.config.fields import check_json
 
 
 class History(StrEnum):
@@ -33,13 +32,6 @@ class ResponsesAgent(HttpAgent):
     @property
     def default_endpoint(self) -> str:
         return f"{IN_PROCESS}/v1/responses"
-
-    def check_can_be_sent(self) -> None:
-        """Raise ValueError for a body that is not JSON."""
-        try:
-            check_json(self.body)
-        except ValueError as error:
-            raise ValueError(f"the body of {self.name!r} {error}") from None
 
     @field_validator("body")
     @classmethod

@@ -18,6 +18,8 @@ _OF_TOOLS = ("tool",)
 class WebSocketAgent(HttpAgent):
     """An agent that is sent and sends messages over a WebSocket: one for each conversation."""
 
+    templated: ClassVar[tuple[str, ...]] = ("endpoint", "headers", "body")
+
     type: Literal["websocket"]
     body: Any = Field(default="{{message}}", validate_default=True)
     """What is sent for each message of the user, a template: a text as it is, everything else as JSON."""
@@ -33,8 +35,6 @@ class WebSocketAgent(HttpAgent):
     error: PathText | None = None
     tool_request: PathText | None = None
     tool_response: Any = None
-
-    templated: ClassVar[tuple[str, ...]] = ("endpoint", "headers", "body")
 
     @property
     def natural_sight(self) -> Sight:
