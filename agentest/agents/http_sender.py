@@ -17,7 +17,7 @@ from agentest.agents.hints import hint, readable
 from agentest.agents.port import NoReply
 from agentest.agents.probing import Look, Seen
 from agentest.agents.recognising import leads_to_login
-from agentest.config.agents.http import HttpAgent
+from agentest.config.agents.over_http import HttpAgent
 from agentest.config.fields import check_headers, check_url
 from agentest.errors import AgentError, AgentestError, CannotSend, HeldUp
 from agentest.http.bodies import BadBody

@@ -14,7 +14,7 @@ import anyio
 
 from agentest.agents.port import Agent, OpenAgent, Resources
 from agentest.config.agent_types import AgentConfig, type_of
-from agentest.config.agents.http import HttpAgent
+from agentest.config.agents.over_http import HttpAgent
 from agentest.errors import AgentUnreachable, ConfigError
 from agentest.http.client import Client, Sender
 from agentest.http.guard import RefusedAddress

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from agentest.config.agents.chat_completions import ChatCompletionsAgent as ChatCompletionsAgent
     from agentest.config.agents.command import CommandAgent as CommandAgent
     from agentest.config.agents.custom import CustomAgent as CustomAgent
-    from agentest.config.agents.http_template import HttpTemplateAgent as HttpTemplateAgent
+    from agentest.config.agents.http import HttpTemplateAgent as HttpTemplateAgent
     from agentest.config.agents.langgraph import LangGraphAgent as LangGraphAgent
     from agentest.config.agents.responses import ResponsesAgent as ResponsesAgent
     from agentest.config.agents.websocket import WebSocketAgent as WebSocketAgent
@@ -43,7 +43,7 @@ _MODULES = {
     "CommandAgent": "agents.command",
     "CustomAgent": "agents.custom",
     "LangGraphAgent": "agents.langgraph",
-    "HttpTemplateAgent": "agents.http_template",
+    "HttpTemplateAgent": "agents.http",
     "Server": "agents.base",
     "WebSocketAgent": "agents.websocket",
     "Config": "config",

@@ -20,7 +20,7 @@ from agentest.config.agents.base import AnyAgent
 from agentest.config.agents.chat_completions import AsgiAgent, ChatCompletionsAgent
 from agentest.config.agents.command import CommandAgent
 from agentest.config.agents.custom import CustomAgent
-from agentest.config.agents.http_template import HttpTemplateAgent
+from agentest.config.agents.http import HttpTemplateAgent
 from agentest.config.agents.langgraph import LangGraphAgent
 from agentest.config.agents.responses import ResponsesAgent
 from agentest.config.agents.websocket import WebSocketAgent

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from agentest.config.agent_types import sight_of
 from agentest.config.agents.base import AnyAgent
-from agentest.config.agents.http import HttpAgent
+from agentest.config.agents.over_http import HttpAgent
 from agentest.config.agents.tools import tools_shown
 from agentest.config.ways_to_see import ways_to_see
 from agentest.sight import Sight

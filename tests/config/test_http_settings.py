@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agentest.config.agent_types import sight_of
-from agentest.config.agents.http_template import HttpTemplateAgent
+from agentest.config.agents.http import HttpTemplateAgent
 from agentest.config.config import Config
 from agentest.config.file import load
 from agentest.errors import ConfigError

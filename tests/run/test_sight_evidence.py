@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from agentest import TurnContext, scenario
 from agentest.agents.port import AgentReply
 from agentest.config.agent_types import AGENT_TYPES
-from agentest.config.agents.http import HttpAgent
+from agentest.config.agents.over_http import HttpAgent
 from agentest.config.config import Config
 from agentest.config.ways_to_see import ways_to_mock, ways_to_see
 from agentest.conversation.loop import TurnLoop

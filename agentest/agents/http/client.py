@@ -21,7 +21,7 @@ from agentest.agents.http.cookies import CookieJar
 from agentest.agents.http.login import LoggedIn
 from agentest.agents.http.plan import Plan, plan_of
 from agentest.agents.port import Agent, AgentReply, Resources, TurnContext
-from agentest.config.agents.http_template import HttpTemplateAgent
+from agentest.config.agents.http import HttpTemplateAgent
 from agentest.messages import Message
 
 

@@ -14,7 +14,7 @@ from agentest.agents.paths import nothing_found, text_of
 from agentest.agents.reading import shown
 from agentest.agents.told_calls import ToldCalls
 from agentest.agents.usual_places import no_place, usual_place
-from agentest.config.agents.http_template import HttpTemplateAgent
+from agentest.config.agents.http import HttpTemplateAgent
 from agentest.errors import AgentError
 from agentest.support.json_path import JsonPath
 from agentest.transcript import Usage

@@ -18,8 +18,8 @@ from agentest.agents.http.steps import SetUpStep
 from agentest.agents.http_sender import HttpSender, advisor_of
 from agentest.agents.notes import Notes
 from agentest.agents.port import Resources
+from agentest.config.agents.http import HttpTemplateAgent
 from agentest.config.agents.http_requests import names_in
-from agentest.config.agents.http_template import HttpTemplateAgent
 from agentest.errors import AgentestError
 
 _LONGEST_END_S = 10.0

@@ -8,8 +8,8 @@ from urllib.parse import quote, urlencode, urljoin, urlsplit
 
 from agentest.agents.http.bodies import BodyTemplate, fields
 from agentest.agents.http_sender import Outgoing
+from agentest.config.agents.http import HttpTemplateAgent
 from agentest.config.agents.http_requests import Request, names_in
-from agentest.config.agents.http_template import HttpTemplateAgent
 from agentest.errors import CannotSend
 from agentest.support.templates import Template, Values, as_text, without
 

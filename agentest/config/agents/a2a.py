@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from agentest.config.agents.base import WAYS_OF_STATE
-from agentest.config.agents.http import HttpAgent
+from agentest.config.agents.over_http import HttpAgent
 from agentest.sight import Sight
 from agentest.support.templates import Template
 

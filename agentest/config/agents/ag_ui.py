@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator
 
 from agentest.config.agents.base import Approvals
-from agentest.config.agents.http import HttpAgent
+from agentest.config.agents.over_http import HttpAgent
 
 _OURS = {
     "threadId": "it is the session's id: a scenario's `session` can name it",

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator
 
 from agentest.config.agents.base import WAYS_OF_STATE, Approvals
-from agentest.config.agents.http import IN_PROCESS, HttpAgent
+from agentest.config.agents.over_http import IN_PROCESS, HttpAgent
 from agentest.support.templates import Template
 
 CHAT_PATH = "/api/chat"

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
-from agentest.config.agents.http import IN_PROCESS, HttpAgent
+from agentest.config.agents.over_http import IN_PROCESS, HttpAgent
 
 
 class AnthropicMessagesAgent(HttpAgent):

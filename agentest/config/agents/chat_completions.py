@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator, model_validator
 
 from agentest.config.agents.base import WAYS_OF_STATE
-from agentest.config.agents.http import IN_PROCESS, AsgiApp, HttpAgent
+from agentest.config.agents.over_http import IN_PROCESS, AsgiApp, HttpAgent
 from agentest.config.fields import check_url
 
 CHAT_PATH = "/v1/chat/completions"

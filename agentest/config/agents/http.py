@@ -1,90 +1,212 @@
-"""What the configuration says of every agent over HTTP."""
+"""What the configuration says of agents over HTTP with a form of their own: templates and paths."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated, Any, ClassVar, Self
+from collections.abc import Mapping
+from typing import Any, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from agentest.config.agents.base import AnyAgent
-from agentest.config.fields import NotNegative, check_headers, check_url
-from agentest.support.redact import header_secrets, url_secrets
+from agentest.config.agents.base import PLACEHOLDERS, WAYS_OF_STATE
+from agentest.config.agents.http_requests import (
+    Poll,
+    Request,
+    Source,
+    Step,
+    check_body,
+    check_endpoint,
+    check_method,
+    check_params,
+    check_saved,
+    names_in,
+    request_secrets,
+)
+from agentest.config.agents.over_http import IN_PROCESS, HttpAgent
+from agentest.config.fields import PathText
+from agentest.sight import Sight
+from agentest.support.templates import check_names
 
-AsgiApp = Callable[..., Any] | str
-"""An ASGI application, or its import path `pkg.module:app`."""
-IN_PROCESS = "http://localhost"
-"""Where requests to an `app` without an endpoint are said to go."""
+_OF_NO_CONVERSATION = frozenset({"message", "turn_index", "scenario"})
+"""Placeholders that do not tell one conversation from another."""
+_OF_THE_TURN = ("endpoint", "params", "headers", "body")
 
 
-class HttpAgent(AnyAgent):
-    """What every agent over HTTP has."""
+class HttpTemplateAgent(HttpAgent):
+    """An agent over HTTP whose requests and answers have a form of their own."""
 
-    templated: ClassVar[tuple[str, ...]] = ("headers", "body")
-
-    app: AsgiApp | None = None
-    """An ASGI application that runs in this process and takes the requests, or its import path."""
-    endpoint: Annotated[str, Field(validate_default=True)] = ""
-    """Where requests go. Empty: where an `app` has what this type speaks (`default_endpoint`)."""
-    headers: dict[str, str] = Field(default_factory=dict)
-    streaming: bool = False
-    retries: NotNegative = 2
+    type: Literal["http"]
+    method: str = "POST"
+    params: dict[str, Any] = Field(default_factory=dict)
+    body: Any = None
+    reply: PathText | None = None
+    """Where the reply stands; None: at one of the usual names, if there is one alone."""
+    delta: PathText | None = None
+    """Where a piece of the reply stands in an event of a stream."""
+    done: PathText | None = None
+    """True for the last event of a stream; None: the end of the answer is its end."""
+    tool_calls: PathText | None = None
+    error: PathText | None = None
+    usage: PathText = "usage"
+    session: Source | None = None
+    """Where the server's own id of the session stands; None: the id is ours."""
+    save: dict[str, Source] = Field(default_factory=dict)
+    """Placeholder → where its value stands in the answer, for the job's poll and for later turns."""
+    poll: Poll | None = None
+    setup: list[Step] = Field(default_factory=list)
+    teardown: list[Step] = Field(default_factory=list)
 
     @property
-    def address(self) -> str:
-        return self.endpoint if self.app is None else _app_name(self.app)
+    def natural_sight(self) -> Sight:
+        return Sight.REPORTED if self.tool_calls else Sight.UNSEEN
+
+    @property
+    def ways_to_see(self) -> tuple[str, ...]:
+        if self.tool_calls:
+            return ()
+        return ("name where its answers tell of them (`tool_calls`, a JMESPath to {name, args, result})",)
+
+    @property
+    def state_refusal(self) -> str | None:
+        if any(name.partition(".")[0] == "state" for name in self._names):
+            return None
+        return f"write {{{{state.KEY}}}} into the `body` of the agent's configuration, {WAYS_OF_STATE}"
+
+    @property
+    def saved_names(self) -> tuple[str, ...]:
+        return (*(name for step in self.setup for name in step.save), *self.save)
 
     @property
     def secrets(self) -> list[str]:
-        """Values that must never be shown: credentials in its address, headers and server."""
-        return [*url_secrets(self.endpoint), *header_secrets(self.headers), *super().secrets]
+        requests = [
+            step.secrets for step in (*self.setup, *self.teardown, *([self.poll] if self.poll else []))
+        ]
+        own = request_secrets(self.endpoint, self.params, self.headers, self.body)
+        of_server = [secret for secret in super().secrets if "{{" not in secret]
+        return [*own, *of_server, *(secret for each in requests for secret in each)]
 
     @property
-    def streams(self) -> bool | None:
-        return self.streaming
+    def names_the_conversation(self) -> bool:
+        """Whether requests tell the agent which conversation they belong to, or what was said in it."""
+        return bool(self._names - _OF_NO_CONVERSATION)
 
     @property
-    def default_endpoint(self) -> str:
-        """Where requests to an `app` go that is given without an endpoint."""
-        return IN_PROCESS
-
-    @field_validator("app", mode="before")
-    @classmethod
-    def _application(cls, value: Any) -> Any:
-        if value is not None and not isinstance(value, str) and not callable(value):
-            raise ValueError(
-                f"is {value!r:.100}, expected an import path of the form pkg.module:app, or in Python the "
-                "application itself"
-            )
-        if isinstance(value, str) and not all(value.partition(":")):
-            raise ValueError(f"is {value!r}, and an import path has the form pkg.module:app")
-        return value
+    def _names(self) -> frozenset[str]:
+        """The placeholders of the request of a turn, and of those of a conversation's setup."""
+        of_setup = [step.templates for step in self.setup if step.per == "conversation"]
+        return names_in([[getattr(self, key) for key in _OF_THE_TURN], of_setup])
 
     @field_validator("endpoint")
     @classmethod
     def _http_url(cls, value: str, info: ValidationInfo) -> str:
-        if value or "app" not in info.data:
-            if value.startswith(("ws://", "wss://")):
-                raise ValueError(f"is that of a WebSocket: {value!r} goes with `type: websocket`")
-            return value and check_url(value)
-        if info.data["app"] is None:
+        in_process = info.data.get("app") is not None
+        if not value and not in_process:
             raise PydanticCustomError("missing", "Field required")
+        whole = f"{IN_PROCESS}{value}" if in_process and value.startswith("/") else value
+        return whole and check_endpoint(whole)
+
+    @field_validator("method")
+    @classmethod
+    def _known_method(cls, value: str) -> str:
+        return check_method(value)
+
+    @field_validator("params")
+    @classmethod
+    def _flat(cls, value: dict[str, Any]) -> dict[str, Any]:
+        return check_params(value)
+
+    @field_validator("save")
+    @classmethod
+    def _names_of_placeholders(cls, value: dict[str, Source]) -> dict[str, Source]:
+        return check_saved(value)
+
+    @field_validator("setup", "teardown", mode="before")
+    @classmethod
+    def _one_or_more(cls, value: Any) -> Any:
+        return [value] if isinstance(value, Mapping | Request) else value
+
+    @field_validator("tool_visibility")
+    @classmethod
+    def _hands_no_call_over(cls, value: Sight | None) -> Sight | None:
+        if value is Sight.RETURNED:
+            raise ValueError(
+                "an agent of type http runs its tools itself and hands no call to the caller; name where its "
+                "answers tell of them (`tool_calls`), or write `unseen`"
+            )
         return value
 
     @model_validator(mode="after")
-    def _an_app_needs_no_server(self) -> Self:
-        if self.app is not None and self.server is not None:
+    def _body_has_its_form(self) -> Self:
+        check_body(self.body, self.headers)
+        return self
+
+    @model_validator(mode="after")
+    def _the_user_is_heard(self) -> Self:
+        if not names_in([getattr(self, key) for key in _OF_THE_TURN]) & {"message", "messages"}:
             raise ValueError(
-                "`app` and `server` exclude each other: an `app` runs in this process, a `server` in its own"
+                "the agent would never hear the user: put {{message}} (the last one) or {{messages}} (all of "
+                'them) into `body`, `params`, `headers` or `endpoint`, like body: {message: "{{message}}"}'
             )
         return self
 
-    @field_validator("headers")
-    @classmethod
-    def _valid_headers(cls, value: dict[str, str]) -> dict[str, str]:
-        return check_headers(value)
+    @model_validator(mode="after")
+    def _the_session_is_sent(self) -> Self:
+        if self.session is None:
+            return self
+        if "session_id" in self.saved_names:
+            raise ValueError("`session` and a saved `session_id` exclude each other; keep one of them")
+        polled = names_in([self.poll.templates]) if self.poll else frozenset[str]()
+        if "session_id" not in self._names | polled:
+            raise ValueError(
+                "`session` reads an id that nothing sends back: put {{session_id}} into `body`, `params` or "
+                "`headers` (it is left out until the server has made one)"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _templates_are_known(self) -> Self:
+        """In each request: which names have a value there, and that addresses are addresses."""
+        for key in ("endpoint", "params"):
+            _checked(key, getattr(self, key), (*PLACEHOLDERS, *self.saved_names), ("state",))
+        of_run = self._check_steps("setup", "run", ())
+        of_both = self._check_steps("setup", "conversation", of_run)
+        everything = (*of_both, *self.save)
+        self._check_steps("teardown", "run", of_run)
+        self._check_steps("teardown", "conversation", everything)
+        if self.poll:
+            self._check_request("poll", self.poll, (*PLACEHOLDERS, *everything), ("state",))
+        return self
+
+    def _check_steps(self, key: str, per: str, known: tuple[str, ...]) -> tuple[str, ...]:
+        """The names that are known after these steps."""
+        shared = per == "run"
+        for index, step in enumerate(getattr(self, key)):
+            if step.per == per:
+                place = f"{key}[{index}]"
+                names = known if shared else (*PLACEHOLDERS, *known)
+                self._check_request(place, step, names, () if shared else ("state",))
+                known = (*known, *step.save)
+        return known
+
+    def _check_request(
+        self, place: str, request: Request, names: tuple[str, ...], families: tuple[str, ...]
+    ) -> None:
+        of_run = isinstance(request, Step) and request.per == "run"
+        for key, template in request.templates:
+            if of_run and (foreign := names_in(template) - set(names)):
+                raise ValueError(
+                    f"`{place}.{key}` has the placeholder {{{{{min(foreign)}}}}}: a request `per: run` "
+                    "belongs to no conversation, and knows only what those before it have saved"
+                )
+            _checked(f"{place}.{key}", template, names, families)
+        try:
+            check_endpoint(request.endpoint, self.endpoint or self.default_endpoint)
+        except ValueError as error:
+            raise ValueError(f"`{place}.endpoint` {error}") from None
 
 
-def _app_name(app: AsgiApp) -> str:
-    return f"app {app}" if isinstance(app, str) else f"an app in Python ({type(app).__name__})"
+def _checked(place: str, template: Any, names: tuple[str, ...], families: tuple[str, ...]) -> None:
+    try:
+        check_names(template, names, families)
+    except ValueError as error:
+        raise ValueError(f"`{place}` {error}") from None

@@ -10,7 +10,7 @@ from pydantic import Field, field_validator
 
 from agentest.config.agents.adk import check_runs_its_tools
 from agentest.config.agents.base import Approvals
-from agentest.config.agents.http import HttpAgent
+from agentest.config.agents.over_http import HttpAgent
 from agentest.config.fields import PathText
 from agentest.sight import Sight
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from agentest.config.agents.http import IN_PROCESS, HttpAgent
+from agentest.config.agents.over_http import IN_PROCESS, HttpAgent
 
 
 class History(StrEnum):

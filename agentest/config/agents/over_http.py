@@ -1,0 +1,90 @@
+"""What the configuration says of every agent over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, ClassVar, Self
+
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+from agentest.config.agents.base import AnyAgent
+from agentest.config.fields import NotNegative, check_headers, check_url
+from agentest.support.redact import header_secrets, url_secrets
+
+AsgiApp = Callable[..., Any] | str
+"""An ASGI application, or its import path `pkg.module:app`."""
+IN_PROCESS = "http://localhost"
+"""Where requests to an `app` without an endpoint are said to go."""
+
+
+class HttpAgent(AnyAgent):
+    """What every agent over HTTP has."""
+
+    templated: ClassVar[tuple[str, ...]] = ("headers", "body")
+
+    app: AsgiApp | None = None
+    """An ASGI application that runs in this process and takes the requests, or its import path."""
+    endpoint: Annotated[str, Field(validate_default=True)] = ""
+    """Where requests go. Empty: where an `app` has what this type speaks (`default_endpoint`)."""
+    headers: dict[str, str] = Field(default_factory=dict)
+    streaming: bool = False
+    retries: NotNegative = 2
+
+    @property
+    def address(self) -> str:
+        return self.endpoint if self.app is None else _app_name(self.app)
+
+    @property
+    def secrets(self) -> list[str]:
+        """Values that must never be shown: credentials in its address, headers and server."""
+        return [*url_secrets(self.endpoint), *header_secrets(self.headers), *super().secrets]
+
+    @property
+    def streams(self) -> bool | None:
+        return self.streaming
+
+    @property
+    def default_endpoint(self) -> str:
+        """Where requests to an `app` go that is given without an endpoint."""
+        return IN_PROCESS
+
+    @field_validator("app", mode="before")
+    @classmethod
+    def _application(cls, value: Any) -> Any:
+        if value is not None and not isinstance(value, str) and not callable(value):
+            raise ValueError(
+                f"is {value!r:.100}, expected an import path of the form pkg.module:app, or in Python the "
+                "application itself"
+            )
+        if isinstance(value, str) and not all(value.partition(":")):
+            raise ValueError(f"is {value!r}, and an import path has the form pkg.module:app")
+        return value
+
+    @field_validator("endpoint")
+    @classmethod
+    def _http_url(cls, value: str, info: ValidationInfo) -> str:
+        if value or "app" not in info.data:
+            if value.startswith(("ws://", "wss://")):
+                raise ValueError(f"is that of a WebSocket: {value!r} goes with `type: websocket`")
+            return value and check_url(value)
+        if info.data["app"] is None:
+            raise PydanticCustomError("missing", "Field required")
+        return value
+
+    @model_validator(mode="after")
+    def _an_app_needs_no_server(self) -> Self:
+        if self.app is not None and self.server is not None:
+            raise ValueError(
+                "`app` and `server` exclude each other: an `app` runs in this process, a `server` in its own"
+            )
+        return self
+
+    @field_validator("headers")
+    @classmethod
+    def _valid_headers(cls, value: dict[str, str]) -> dict[str, str]:
+        return check_headers(value)
+
+
+def _app_name(app: AsgiApp) -> str:
+    return f"app {app}" if isinstance(app, str) else f"an app in Python ({type(app).__name__})"
