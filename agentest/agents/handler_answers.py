@@ -42,7 +42,7 @@ def read_answer(answer: Any) -> AgentReply:
         keys = ", ".join(map(repr, list(fields)[:10])) or "no keys"
         raise AgentError(f"the handler returned {_kind(answer)} with {keys}; it may return {_MAY_RETURN}")
     read = from_wire(_as_chat_message(message))
-    return AgentReply(read.text, read.tool_requests, _usage(fields))
+    return AgentReply(text=read.text, tool_requests=read.tool_requests, usage=_usage(fields))
 
 
 def _kind(answer: Any) -> str:

@@ -99,7 +99,9 @@ def _found(parts: Iterable[Part], turn_index: int) -> Iterator[Told]:
 
 
 def _observed(name: str, args: Any, turn_index: int) -> ToolCall:
-    return ToolCall(name, args, None, False, turn_index, seen_by=SeenBy.AGENT)
+    return ToolCall(
+        name=name, args=args, result=None, mocked=False, turn_index=turn_index, seen_by=SeenBy.AGENT
+    )
 
 
 def _with_results(told: list[Told], responses: Sequence[Json]) -> list[Told]:

@@ -206,11 +206,11 @@ def _calls(parts: Sequence[Part], turn_index: int) -> tuple[ToolCall, ...]:
     calls = _functions(parts, "functionCall")
     return tuple(
         ToolCall(
-            call["name"],
-            call.get("args"),
-            result(call),
-            False,
-            turn_index,
+            name=call["name"],
+            args=call.get("args"),
+            result=result(call),
+            mocked=False,
+            turn_index=turn_index,
             seen_by=SeenBy.AGENT,
             call_id=call.get("id") or None,
         )

@@ -60,11 +60,11 @@ class Call:
         """The call as one that the agent has made itself; `error` says why it has no result."""
         args, problem = read_arguments(self.arguments)
         return ToolCall(
-            self.name,
-            args,
-            _read_result(self.content),
-            False,
-            turn_index,
+            name=self.name,
+            args=args,
+            result=_read_result(self.content),
+            mocked=False,
+            turn_index=turn_index,
             invalid_arguments=problem,
             error=error,
             seen_by=SeenBy.AGENT,

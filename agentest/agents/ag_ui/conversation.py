@@ -191,8 +191,8 @@ class AgUiConversation:
         elif not text and not requests and not total.observed and run.result is not None:
             text = shown(run.result)
         return AgentReply(
-            text or None,
-            requests,
+            text=text or None,
+            tool_requests=requests,
             usage=total.usage,
             latency_ms=total.latency_ms,
             retries=total.retries,

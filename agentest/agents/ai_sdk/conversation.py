@@ -157,8 +157,8 @@ class AiSdkConversation:
         if asked and not requests:
             last = "\n\n".join(part for part in (last, question(asked)) if part)
         return AgentReply(
-            last or None,
-            requests,
+            text=last or None,
+            tool_requests=requests,
             usage=answered.usage,
             latency_ms=answered.latency_ms,
             retries=answered.retries,

@@ -109,13 +109,13 @@ def _call(part: Part, message: AssistantMessage, turn_index: int) -> ToolCall:
         args, invalid = message.unfinished_input(part["toolCallId"]), "its input was cut"
     error = part.get("errorText") if state == FAILED else _DENIED if _is_denied(part) else None
     return ToolCall(
-        tool_name(part),
-        {} if args is None else args,
-        part.get("output") if state == DONE else None,
-        False,
-        turn_index,
-        invalid,
-        error,
+        name=tool_name(part),
+        args={} if args is None else args,
+        result=part.get("output") if state == DONE else None,
+        mocked=False,
+        turn_index=turn_index,
+        invalid_arguments=invalid,
+        error=error,
         seen_by=SeenBy.AGENT,
         call_id=part["toolCallId"],
     )

@@ -161,14 +161,14 @@ def _made(block: Block, result: Block | None, turn_index: int) -> ToolCall:
     error = shown(content) if result and _failed(result) else None
     identifier = block.get("id")
     return ToolCall(
-        block["name"],
-        args,
-        _result(content),
-        False,
-        turn_index,
-        problem,
-        error,
-        SeenBy.AGENT,
+        name=block["name"],
+        args=args,
+        result=_result(content),
+        mocked=False,
+        turn_index=turn_index,
+        invalid_arguments=problem,
+        error=error,
+        seen_by=SeenBy.AGENT,
         call_id=identifier if isinstance(identifier, str) else None,
     )
 

@@ -152,11 +152,11 @@ class _Conversation:
         self._called |= ids_of_calls(answer.blocks)
         self._known = len(messages) + 1  # the reply will be the next of them
         return AgentReply(
-            heard.reply,
-            heard.requests,
-            answer.usage,
-            answer.latency_ms,
-            answer.retries,
+            text=heard.reply,
+            tool_requests=heard.requests,
+            usage=answer.usage,
+            latency_ms=answer.latency_ms,
+            retries=answer.retries,
             observed=heard.made,
             remarks=tuple(Remark(self.name, text) for text in heard.remarks),
             first_token_ms=answer.first_token_ms,

@@ -23,7 +23,11 @@ def read_completion(body: bytes) -> AgentReply:
         problem = f"an error: {shown(error)}" if error else f"no `choices`: {shown(data)}"
         raise AgentError(f"the agent answered with {problem}")
     message = from_wire(choices[0].get("message"))
-    return AgentReply(message.text, message.tool_requests, read_usage(data.get("usage")))
+    return AgentReply(
+        text=message.text,
+        tool_requests=message.tool_requests,
+        usage=read_usage(data.get("usage")),
+    )
 
 
 def read_usage(reported: Any) -> Usage:
@@ -138,7 +142,11 @@ class _Deltas:
             {"id": c["id"], "function": {"name": c["name"], "arguments": "".join(c["arguments"])}}
             for _, c in sorted(self._calls.items())
         ]
-        return AgentReply("".join(self._text) or None, read_tool_requests(calls), self._usage)
+        return AgentReply(
+            text="".join(self._text) or None,
+            tool_requests=read_tool_requests(calls),
+            usage=self._usage,
+        )
 
 
 def _list_of_calls(calls: Any) -> list[Mapping[str, Any]]:

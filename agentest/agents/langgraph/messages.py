@@ -169,13 +169,13 @@ def _name(call: Wire) -> str:
 def _call(call: Wire, answer: Wire | None, turn_index: int) -> ToolCall:
     result, error = _result(answer)
     return ToolCall(
-        call["name"],
-        call["args"],
-        result,
-        False,
-        turn_index,
-        call["error"],
-        error,
+        name=call["name"],
+        args=call["args"],
+        result=result,
+        mocked=False,
+        turn_index=turn_index,
+        invalid_arguments=call["error"],
+        error=error,
         seen_by=SeenBy.AGENT,
         call_id=call["id"],
     )
@@ -191,13 +191,13 @@ def _orphan(answer: Wire, turn_index: int) -> ToolCall:
     result, error = _result(answer)
     name = answer.get("name")
     return ToolCall(
-        name if isinstance(name, str) and name else "(unnamed tool)",
-        None,
-        result,
-        False,
-        turn_index,
-        "the graph's messages tell its result alone",
-        error,
+        name=name if isinstance(name, str) and name else "(unnamed tool)",
+        args=None,
+        result=result,
+        mocked=False,
+        turn_index=turn_index,
+        invalid_arguments="the graph's messages tell its result alone",
+        error=error,
         seen_by=SeenBy.AGENT,
         call_id=answer.get("tool_call_id"),
     )

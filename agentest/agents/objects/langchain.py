@@ -90,9 +90,9 @@ class Asked:
         if not self.model_calls:
             return reply
         return AgentReply(
-            reply.text,
-            reply.tool_requests,
-            self.usage,
+            text=reply.text,
+            tool_requests=reply.tool_requests,
+            usage=self.usage,
             model_calls=self.model_calls,
             remarks=reply.remarks,
             author=reply.author,

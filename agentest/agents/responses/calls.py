@@ -212,14 +212,14 @@ def _arguments(item: Item) -> tuple[Any, str | None]:
 def _made(item: Item, output: Item | None, turn_index: int) -> ToolCall:
     args, problem = _arguments(item)
     return ToolCall(
-        _name(item),
-        args,
-        _result(item) if output is None else read_result(output.get("output")),
-        False,
-        turn_index,
-        problem,
-        _error(item),
-        SeenBy.AGENT,
+        name=_name(item),
+        args=args,
+        result=_result(item) if output is None else read_result(output.get("output")),
+        mocked=False,
+        turn_index=turn_index,
+        invalid_arguments=problem,
+        error=_error(item),
+        seen_by=SeenBy.AGENT,
         call_id=_id(item),
     )
 

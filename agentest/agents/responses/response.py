@@ -72,9 +72,9 @@ def _reply(
         raise AgentError(problem)
     calls, said = read_calls(items, turn_index), read_said(items, ignored)
     return AgentReply(
-        said.reply,
-        calls.requests,
-        _usage(response.get("usage")),
+        text=said.reply,
+        tool_requests=calls.requests,
+        usage=_usage(response.get("usage")),
         observed=calls.made,
         remarks=said.remarks_of(author),
     )
