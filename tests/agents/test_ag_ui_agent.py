@@ -199,6 +199,10 @@ def test_a_tool_that_the_agent_has_itself(answered: bytes) -> None:
     unnamed, _ = held(["Hi"], stream({"type": "RUN_ERROR", "message": "internal error"}), tools=mocks)
     assert unnamed.failure is not None
     assert "declared to it: tools 'find', 'send'. If it has one of that name" in unnamed.failure.message
+    many = "Maximum concurrent executions (10) reached"
+    crowded, _ = held(["Hi"], stream({"type": "RUN_ERROR", "message": many}), tools=mocks)
+    assert crowded.failure is not None
+    assert f"{many}; it takes no more at once: lower `concurrency`" in crowded.failure.message
 
 
 @pytest.mark.parametrize("declared", [None, []], ids=["declared", "not_declared"])

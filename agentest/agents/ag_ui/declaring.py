@@ -15,6 +15,8 @@ from agentest.config.agents.tools import AgentTool
 from agentest.messages import ToolSpec
 from agentest.mocks.schemas import any_tool
 
+_TOO_MANY = re.compile(r"(?i)\bconcurren|\btoo many (?:runs|requests|sessions|executions)")
+
 
 def own_tools(agent: str) -> OwnTools:
     """What an agent behind AG-UI was seen to run itself."""
@@ -47,7 +49,8 @@ def _told(spec: ToolSpec, told: AgentTool | None) -> ToolSpec:
 def conflict(problem: str, declared: Sequence[ToolSpec]) -> str:
     """What to say, in addition, of a run that was refused at once, with tools declared for it.
 
-    A refusal that names some of them is about these; one that tells of an error alone may be.
+    A refusal that names some of them is about these; one that tells of an error alone may be, but for one
+    of too many runs at once.
     """
     named = [spec.name for spec in declared if re.search(rf"(?<!\w){re.escape(spec.name)}(?!\w)", problem)]
     if named:
@@ -57,6 +60,8 @@ def conflict(problem: str, declared: Sequence[ToolSpec]) -> str:
             f"itself: take it from the agent, or set `client_tools: {json.dumps(others)}` and leave the mock "
             "out (the agent's own tool then runs)"
         )
+    if _TOO_MANY.search(problem):
+        return "; it takes no more at once: lower `concurrency` (--concurrency)"
     if declared and TOLD in problem:
         return (
             f"; declared to it: {named_tools([spec.name for spec in declared])}. If it has one of that name "
