@@ -486,7 +486,8 @@ def test_a_run_without_its_application(tmp_path: Path) -> None:
     done = project.run("--offline")
     assert (done.returncode, done.stdout) == (2, "")
     said = "importing 'nowhere' failed: ModuleNotFoundError: No module named 'nowhere'"
-    assert done.stderr == f"agentest: agent 'agent': app: {said}\n"
+    assert done.stderr.startswith(f"agentest: agent 'agent': app: {said}")
+    assert done.stderr.count("\n") == 1
 
 
 def test_an_application_that_blocks_is_too_late() -> None:

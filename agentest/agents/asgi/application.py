@@ -33,7 +33,9 @@ def load_app(name: str, app: App | str, root: Path) -> App:
         except ValueError as error:
             raise ConfigError(f"agent {name!r}: app: {error}") from None
     if not callable(found):
-        raise ConfigError(f"agent {name!r}: app: {app!r} is no ASGI application, but {found!r:.100}")
+        raise ConfigError(
+            f"agent {name!r}: app: {app!r} is no ASGI application, like FastAPI's, but {found!r:.100}"
+        )
     if not _takes_a_scope(found):
         raise ConfigError(
             f"agent {name!r}: app: {app!r} does not take (scope, receive, send), as ASGI applications do. "
