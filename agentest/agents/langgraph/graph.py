@@ -24,7 +24,10 @@ from agentest.http.client import DirectResponse
 from agentest.support.json_path import JsonPath
 from agentest.support.templates import Values
 
-_LATE = "`langgraph dev` takes one run at a time: start it with --n-jobs-per-worker 20"
+_LATE = (
+    "`langgraph dev` takes one run at a time unless it was started with --n-jobs-per-worker 20; otherwise "
+    "lower `concurrency`"
+)
 _REFUSED = (404, 405, 422)
 """How a server answers that has no such graph, or no such address."""
 _NO_ADDRESS = (404, 405)
