@@ -73,6 +73,16 @@ def note_place(notes: Notes, place: JsonPath) -> None:
         notes.add(place.text, f"no `reply` says where its reply stands: it was found at `{place.text}`")
 
 
+def note_failure(notes: Notes, answer: Any) -> None:
+    """Say where an answer that has a reply seems to tell of an error as well, as no path says what is one."""
+    if sign := _sign_of_failure(answer):
+        notes.add(
+            "failure",
+            f"its answers seem to tell of an error at `{sign}`, and nobody looks there: say by `error`, a "
+            "JMESPath, what is one",
+        )
+
+
 def _sign_of_failure(answer: Any) -> str | None:
     """The key by which an answer tells that it is an error, where no path says what is one."""
     if not isinstance(answer, dict):

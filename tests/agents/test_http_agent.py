@@ -376,6 +376,14 @@ def test_calls_that_nobody_looks_at() -> None:
     assert any("seem to tell of tool calls at `toolCalls`" in note for note in notes)
 
 
+def test_errors_that_nobody_looks_at() -> None:
+    """Where an answer has a reply and an error, a note says which key would have the error seen."""
+    notes: list[str] = []
+    told = {"POST /chat": answering({"reply": "A", "error": {"code": 5}})}
+    talked(told, {**BODY, "reply": "reply"}, "Hi", notes=notes)
+    assert any("seem to tell of an error at `error`" in note for note in notes)
+
+
 async def in_process(scope: Any, receive: Any, send: Any) -> None:
     """An ASGI application that streams what it was asked by."""
     if scope["type"] == "lifespan":

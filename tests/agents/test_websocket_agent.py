@@ -222,9 +222,8 @@ def test_late_messages_are_told() -> None:
 
     anyio.run(go)
     assert notes == [
-        "agent 'agent': 2 messages came after the end of a turn and before the next message of the user, and "
-        "belonged to no turn. If they are the rest of a reply, say by `done` which message is the last of a "
-        "turn"
+        "agent 'agent': 3 messages came after the end of a turn, and belonged to no reply. If they are the "
+        "rest of one, say by `done` which message is the last of a turn"
     ]
 
 

@@ -18,7 +18,7 @@ from agentest.agents.http_sender import HttpAnswer
 from agentest.agents.placeholders import TurnValues
 from agentest.agents.port import AgentReply, NoReply, TurnContext
 from agentest.agents.told_calls import ToldCall, as_tool_calls, fresh, note_untold
-from agentest.agents.usual_places import note_place
+from agentest.agents.usual_places import note_failure, note_place
 from agentest.errors import AgentError, CannotSend
 from agentest.http.client import DirectResponse
 from agentest.messages import Message
@@ -73,6 +73,8 @@ class HttpConversation:
             note_place(self._plan.notes, gathering.guessed)
         if not self._plan.paths.tool_calls:
             note_untold(self._plan.notes, gathering.answer)
+        if not self._plan.paths.error:
+            note_failure(self._plan.notes, gathering.answer)
         self._note_nothing_ties(ctx.turn_index)
         observed = self._observed(turn)
         self._told = (*self._told, *fresh(turn.calls, self._told))

@@ -56,8 +56,8 @@ class WebSocketClient:
             came = "1 message came" if self.late == 1 else f"{self.late} messages came"
             self.notes.add(
                 "late messages",
-                f"{came} after the end of a turn and before the next message of the user, and belonged to no "
-                "turn. If they are the rest of a reply, say by `done` which message is the last of a turn",
+                f"{came} after the end of a turn, and belonged to no reply. If they are the rest of one, say "
+                "by `done` which message is the last of a turn",
             )
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
@@ -93,6 +93,7 @@ class Conversing:
     async def close(self) -> None:
         """Close the connection. Raises nothing."""
         if self._socket is not None:
+            self._client.late += len(self._socket.waiting()) if self._turns else 0
             await self._socket.close()
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
