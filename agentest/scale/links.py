@@ -63,10 +63,10 @@ class Link(asyncio.Protocol):
         self._outgoing.append(message)
 
     def _flush(self) -> None:
-        if self._outgoing and not self._closed.is_set():
-            body = packed(self._outgoing)
+        messages, self._outgoing = self._outgoing, []
+        if messages and not self._closed.is_set():
+            body = _packed_together(messages)
             self._transport.write(len(body).to_bytes(_LENGTH_BYTES) + body)
-        self._outgoing.clear()
 
     async def drained(self) -> None:
         """Wait until the other end has read most of what was sent."""
@@ -107,6 +107,26 @@ class Link(asyncio.Protocol):
                 self._on_message(message)
             start = end
         del self._buffer[:start]
+
+
+def _packed_together(messages: list[object]) -> bytes:
+    """The messages of one moment. One whose values cannot be shown as text must not keep back the others.
+
+    It is an event of a turn that is left out: the whole conversation, which is packed before it is sent, has
+    the same values, and ends the worker with a message that names it.
+    """
+    try:
+        return packed(messages)
+    except Exception:  # noqa: BLE001 - classes of the user raise what they like
+        return packed([message for message in messages if _can_be_packed(message)])
+
+
+def _can_be_packed(message: object) -> bool:
+    try:
+        packed(message)
+    except Exception:  # noqa: BLE001 - as above
+        return False
+    return True
 
 
 def packed(value: object) -> bytes:

@@ -240,6 +240,28 @@ class Ends:
         await self.one.close()
 
 
+class Unshowable:
+    """A value of a user that is no text."""
+
+    def __str__(self) -> str:
+        raise ValueError("not me")
+
+    __repr__ = __str__
+
+
+def test_what_cannot_be_shown_keeps_nothing_back() -> None:
+    """A message with a value that cannot be shown as text is left out; those sent with it arrive."""
+
+    async def go() -> None:
+        async with Ends() as ends:
+            call = ToolCall("find", {"object": Unshowable()}, None, False, 0)
+            for message in ("before", call, "after"):
+                ends.one.send(message)
+            assert [await ends.heard.get(), await ends.heard.get()] == ["before", "after"]
+
+    anyio.run(go)
+
+
 def test_both_ends_may_send_at_once() -> None:
     """Two ends that send far more than a pipe holds, before either reads, both hear everything in order."""
 
