@@ -15,6 +15,7 @@ from agentest.agents.port import AgentReply, NoReply
 from agentest.agents.reading import read_any, shown
 from agentest.agents.told_calls import ToldCalls, as_tool_calls, asked_calls, note_untold
 from agentest.agents.usual_places import no_place, note_place, usual_place
+from agentest.config.agents.dialogue import DialogueAgent
 from agentest.errors import AgentError
 from agentest.messages import Message, ToolRequest, ToolResult
 from agentest.support.json_path import JsonPath
@@ -35,8 +36,8 @@ class Form:
     tool_response: Template | None = None
 
     @classmethod
-    def of(cls, settings: Any) -> Form:
-        """The form that settings with keys of these names describe."""
+    def of(cls, settings: DialogueAgent) -> Form:
+        """The form that the settings describe."""
         names = ("reply", "delta", "tool_calls", "error", "done", "tool_request")
         texts = {name: getattr(settings, name) for name in names}
         paths = {name: None if text is None else JsonPath(text) for name, text in texts.items()}

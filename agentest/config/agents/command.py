@@ -6,9 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from agentest.config.agents.base import AnyAgent
-from agentest.config.fields import PathText
-from agentest.sight import Sight
+from agentest.config.agents.dialogue import DialogueAgent
 from agentest.support.redact import secret_values
 from agentest.support.templates import check_names
 
@@ -16,7 +14,7 @@ _OF_A_DIALOGUE = ("delta", "done", "tool_request", "tool_response")
 _OF_TOOLS = ("tool",)
 
 
-class CommandAgent(AnyAgent):
+class CommandAgent(DialogueAgent):
     """An agent that is started: a process for each turn, or (`input: jsonl`) for each conversation."""
 
     templated: ClassVar[tuple[str, ...]] = ("command", "body", "env")
@@ -32,23 +30,10 @@ class CommandAgent(AnyAgent):
     """The JSON that goes in, a template. None: `{messages}` of `json`, `{message}` of `jsonl`."""
     env: dict[str, str] = Field(default_factory=dict)
     cwd: str | None = None
-    reply: PathText | None = None
-    delta: PathText | None = None
-    tool_calls: PathText | None = None
-    error: PathText | None = None
-    done: PathText | None = None
-    tool_request: PathText | None = None
-    tool_response: Any = None
 
     @property
     def address(self) -> str:
         return f"command {self.command[0]}"
-
-    @property
-    def natural_sight(self) -> Sight:
-        if self.tool_request is not None:
-            return Sight.RETURNED
-        return Sight.UNSEEN if self.tool_calls is None else Sight.REPORTED
 
     @property
     def ways_to_see(self) -> tuple[str, ...]:

@@ -6,16 +6,16 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from agentest.config.agents.dialogue import DialogueAgent
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.fields import PathText, check_url
-from agentest.sight import Sight
 from agentest.support.templates import Template, check_names
 
 _SCHEMES = {"ws": "http", "wss": "https"}
 _OF_TOOLS = ("tool",)
 
 
-class WebSocketAgent(HttpAgent):
+class WebSocketAgent(HttpAgent, DialogueAgent):
     """An agent that is sent and sends messages over a WebSocket: one for each conversation."""
 
     templated: ClassVar[tuple[str, ...]] = ("endpoint", "headers", "body")
@@ -28,19 +28,6 @@ class WebSocketAgent(HttpAgent):
     """True for the message that the server sends first, and that is waited for before anything is sent."""
     session: PathText | None = None
     """Where a message has the server's own id of the session; None: the id is ours."""
-    reply: PathText | None = None
-    delta: PathText | None = None
-    done: PathText | None = None
-    tool_calls: PathText | None = None
-    error: PathText | None = None
-    tool_request: PathText | None = None
-    tool_response: Any = None
-
-    @property
-    def natural_sight(self) -> Sight:
-        if self.tool_request is not None:
-            return Sight.RETURNED
-        return Sight.UNSEEN if self.tool_calls is None else Sight.REPORTED
 
     @property
     def ways_to_see(self) -> tuple[str, ...]:
