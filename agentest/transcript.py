@@ -72,7 +72,8 @@ def mismatch(call: ToolCall) -> str | None:
 
 def unanswered(call: ToolCall) -> bool:
     """Whether we were asked for the call's answer and had none: it was answered with null."""
-    asked = call.seen_by is SeenBy.CALLER and not call.mocked
+    at_our_server = call.seen_by is SeenBy.MOCK_SERVER and call.result is None
+    asked = (call.seen_by is SeenBy.CALLER or at_our_server) and not call.mocked
     return asked and call.error is None and call.invalid_arguments is None
 
 

@@ -148,9 +148,14 @@ def threshold_status(metric: str, verdict: Verdict) -> Status:
 
 
 def run_status(result: RunResult) -> Status:
-    """The whole run: failed before errored before passed. A run in which nothing ran is errored."""
+    """The whole run: failed before errored before passed. A run in which nothing ran is errored.
+
+    So is one with calls that belonged to no conversation: nobody knows whose ban they broke.
+    """
     if result.with_status(Status.FAILED):
         return Status.FAILED
+    if result.unclaimed:
+        return Status.ERRORED
     if result.interrupted or result.with_status(Status.ERRORED) or not result.with_status(Status.PASSED):
         return Status.ERRORED
     return Status.PASSED

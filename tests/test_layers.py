@@ -46,19 +46,23 @@ FLOORS: list[dict[str, str]] = [
     {
         "scenarios": "config mocks errors messages metrics results support",
     },
-    # Whom a run talks to.
+    # Whom a run talks to, and what stands beside them.
     {
-        "agents": "config scenarios mocks errors messages transcript sight support http",
+        "tool_servers": "config errors messages support http version",
+    },
+    {
+        "agents": "tool_servers config scenarios mocks errors messages transcript sight support http",
         "llm": "config errors results transcript version support http",
     },
     # What it does with them.
     {
-        "conversation": "agents llm scenarios mocks errors messages sight transcript storing support",
+        "conversation": "agents tool_servers llm scenarios mocks errors messages sight transcript storing "
+        "support",
         "evaluate": "llm scenarios config errors metrics results sight transcript storing support",
     },
     {
-        "run": "conversation evaluate agents llm scenarios config mocks errors events messages metrics "
-        "results sight storing totals transcript verdict version support http",
+        "run": "conversation evaluate agents tool_servers llm scenarios config mocks errors events messages "
+        "metrics results sight storing totals transcript verdict version support http",
     },
     # Reporting, a column of its own: it knows values and verdicts, and no run.
     {

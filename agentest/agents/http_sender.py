@@ -27,6 +27,7 @@ from agentest.http.retries import CONNECTION_ERRORS, describe, pause_before_retr
 from agentest.http.unpacking import CODINGS
 from agentest.support.deadlines import TimeLimit
 from agentest.support.templates import NO_VALUES, Template, Values, as_text
+from agentest.support.trace_context import turn_of_requests
 
 MAX_REDIRECTS = 5
 _RETRIED = {429, 502, 503, 504}
@@ -195,10 +196,13 @@ class HttpSender:
         return await self._advisor.advised(problem, seen) if self._advisor else problem
 
     def _headers_of(self, request: Outgoing, values: Values) -> Headers:
-        if not request.headers and not self._templates.names and request.content is not None:
+        turn = turn_of_requests()
+        if not (request.headers or self._templates.names or turn) and request.content is not None:
             return list(self._headers.items())
         own = {name.lower(): value for name, value in request.headers.items()}
         filled = {name: as_text(value) for name, value in self._templates.filled(values).items()}
+        if turn:
+            filled |= turn.headers(filled)
         if request.content is None:
             filled.pop("content-type", None)  # there are servers that look for a body where there is a type
         try:

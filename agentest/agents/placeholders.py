@@ -44,6 +44,8 @@ class TurnValues:
                 return self._ctx.turn_index
             case ["scenario"]:
                 return self._ctx.scenario
+            case ["mcp_url" | "rest_url" | "otlp_url"] if self._ctx.servers:
+                return self._ctx.servers.by_placeholder[name]
             case ["state", *keys]:
                 return self._of_the_state(name, keys)
         raise CannotSend(f"{{{{{name}}}}} has no value in turn {self._ctx.turn_index}")

@@ -15,6 +15,7 @@ from agentest.http.client import Sender
 from agentest.messages import Message, ToolRequest, ToolSpec
 from agentest.scenarios.definition import Session
 from agentest.support.json_text import well_formed, well_formed_value
+from agentest.tool_servers.port import Addresses
 from agentest.transcript import Remark, ToolCall, Usage
 
 
@@ -159,6 +160,18 @@ class TurnContext:
     real_call: Callable[[str, Any], RealCall | None] = lambda *_: None
     """Begins a call (name, arguments) that the agent's own tool may answer: it has no mock, and
     `unmocked_tools` is `passthrough`. None: it must not, and `resolve_tool` is to be asked."""
+    servers: Addresses | None = None
+    """Where the servers beside the agent answer the calls of this conversation; None: there are none."""
+
+    @property
+    def mcp_url(self) -> str | None:
+        """The MCP server whose tools this scenario's mocks answer; None: the agent has no `mcp_mock`."""
+        return self.servers.mcp if self.servers else None
+
+    @property
+    def rest_url(self) -> str | None:
+        """The base URL at which this scenario's mocks answer; None: the agent has no `rest_mock`."""
+        return self.servers.rest if self.servers else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -67,10 +67,12 @@ async def _chat(prepared: Prepared, unit: Unit, read_line: ReadLine, write: Writ
     async with anyio.create_task_group() as tasks:
         try:
             async with AsyncExitStack() as stack:
-                client = await start_servers(prepared, stack, tasks, note)
-                agents = await connected_agents(prepared, client, stack, note)
+                started = await start_servers(prepared, stack, tasks, note)
+                agents = await connected_agents(prepared, started.client, stack, note)
                 write(_introduction(unit))
-                source = live_conversations(prepared, agents, Models(), lambda *_: Person(read_line, write))
+                source = live_conversations(
+                    prepared, agents, Models(), lambda *_: Person(read_line, write), started.registry
+                )
                 conversation = await source.converse(
                     unit, 1, f"{unit.slug}-chat", lambda turns: write(_shown(turns[-1]))
                 )

@@ -101,7 +101,10 @@ def type_of(agent: AnyAgent) -> AgentType:
 
 def sight_of(agent: AnyAgent) -> Sight:
     """How the agent's tool calls come to be known."""
-    return agent.tool_visibility or agent.natural_sight
+    if agent.tool_visibility is not None:
+        return agent.tool_visibility
+    told = agent.natural_sight is Sight.UNSEEN and agent.beside
+    return Sight.REPORTED if told else agent.natural_sight
 
 
 def secrets_of_agent(agent: AnyAgent) -> list[str]:

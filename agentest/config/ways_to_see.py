@@ -20,6 +20,11 @@ _IN_PROCESS = (
     "google-adk (handler: pkg.module:agent, type: custom)"
 )
 """For agents in Python: no code is needed, calls are seen and mocks answer."""
+_SERVED = (
+    "where its tools are behind MCP or HTTP, let them be answered by a server of ours (mcp_mock: true, or "
+    "rest_mock: {openapi: FILE})"
+)
+_TRACED = "have it send its traces here (traces: true)"
 _RETURNED = "set tool_visibility: returned, if it does hand its calls to the caller"
 
 
@@ -36,6 +41,7 @@ def ways_to_mock(agent: AnyAgent) -> list[str]:
     """How mocks could reach the tools of an agent that they do not reach, each in words."""
     ways = [*([_RETURNED] if agent.natural_sight is Sight.RETURNED else []), *agent.ways_to_mock]
     own = "let its handler make" if agent.type == "custom" else "let a handler (type: custom) make"
+    ways.append(_SERVED)
     ways.append(_IN_PROCESS)
     ways.append(f"{own} its calls by ctx.resolve_tool")
     if others := _others(_HANDING, agent):
@@ -54,6 +60,8 @@ def _by_its_settings(agent: AnyAgent) -> Iterator[str]:
 def _by_any_agent(agent: AnyAgent) -> Iterator[str]:
     if others := _others(_TELLING, agent):
         yield f"reach it by a protocol that tells of them (type: {others})"
+    yield _SERVED
+    yield _TRACED
     yield _IN_PROCESS
     handler = "let its handler" if agent.type == "custom" else "let a handler (type: custom)"
     yield f"{handler} make them by ctx.resolve_tool, or tell of them by ctx.record_tool"

@@ -21,6 +21,7 @@ from agentest.agents.port import (
 )
 from agentest.conversation.failures import failure_of
 from agentest.conversation.recording import Recording
+from agentest.conversation.serving import Served
 from agentest.conversation.sessions import new_session_id
 from agentest.conversation.users import Said, User
 from agentest.errors import AgentError, AgentestError, CannotSend, MockError
@@ -29,6 +30,7 @@ from agentest.mocks.resolver import MockResolver
 from agentest.scenarios.definition import Session
 from agentest.support.json_text import copied, well_formed
 from agentest.support.text import shortened
+from agentest.support.trace_context import in_turn
 from agentest.transcript import (
     Attached,
     Conversation,
@@ -130,10 +132,14 @@ class TurnLoop:
         max_turns: int,
         session: Session | None = None,
         session_id: str | None = None,
+        served: Served | None = None,
         on_turn: OnTurn = lambda _: None,
         redact: Callable[[str], str] = str,
     ) -> None:
-        """`session_id` (default: that of `session`, else a new one) is the one that the agent receives."""
+        """`session_id` (default: that of `session`, else a new one) is the one that the agent receives.
+
+        `served`: the conversation's part of the servers beside the agent, where there are any.
+        """
         self._id = conversation_id
         self._scenario = scenario
         self._agent = agent
@@ -146,6 +152,7 @@ class TurnLoop:
         # Of its own: handlers may keep in the state what they like.
         self._session = session and replace(session, state=copied(dict(session.state)))
         self._session_id = session_id or (session and session.session_id) or new_session_id(conversation_id)
+        self._served = served
         self._on_turn = on_turn
         self._redact = redact
         self._turns: tuple[Turn, ...] = ()
@@ -171,7 +178,7 @@ class TurnLoop:
     ) -> Conversation:
         return Conversation(
             self._id,
-            self._turns,
+            self._with_late_calls(),
             ending,
             failure,
             unfinished,
@@ -179,6 +186,12 @@ class TurnLoop:
             self._session_id,
             initial_state=self._initial_state,
         )
+
+    def _with_late_calls(self) -> tuple[Turn, ...]:
+        """The turns, with calls that came, or were told of, when they had closed."""
+        if self._served is None:
+            return self._turns
+        return tuple(replace(t, tool_calls=self._mocks.calls_of(t.turn_index)) for t in self._turns)
 
     def _time(self) -> TimeSpent:
         waited = {f"{who}_ms": seconds * 1000 for who, seconds in self._waited.items()}
@@ -206,6 +219,8 @@ class TurnLoop:
     async def _take_turn(self, said: Said) -> None:
         text, attached = well_formed(said.text), tuple(map(_attached, said.attachments))
         self._current = _Progress(len(self._turns), with_mentions(text, attached), attached)
+        if self._served:
+            self._served.turn_index = self._current.turn_index
         if said.attachments and not takes_attachments(self._agent):
             raise CannotSend(
                 f"{said.attachments[0].origin} sends a file along, and agent {self._agent.name!r} is of a "
@@ -257,11 +272,13 @@ class TurnLoop:
         recording = Recording(turn.turn_index, self._mocks)
         try:
             ctx = self._context(turn.turn_index, resolve_tool, recording)
-            with self._waiting_for("agent"):
+            with self._waiting_for("agent"), in_turn(self._served.trace if self._served else None):
                 reply = well_formed_reply(await self._partner.reply(self._messages, ctx))
         except NoReply as error:
             turn.count_retries(error.retries)
             self._mocks.observe(error.observed, retold=error.retells)
+            if self._served:
+                self._served.check()
             raise
         except MockBypassed as error:
             self._mocks.observe(error.observed)
@@ -269,6 +286,8 @@ class TurnLoop:
         except RecursionError:
             raise AgentError("the agent's answer is nested too deeply to be read") from None
         except AgentError as error:
+            if self._served:
+                self._served.check()
             if waiting and not ended:  # the handler could not answer, as a mock had not answered it
                 raise MockError(f"the mock of tool {waiting[0]!r} did not answer: {error}") from error
             raise
@@ -277,11 +296,15 @@ class TurnLoop:
         if ended:  # a handler may have caught it, but what ends a conversation ends it
             raise ended[0]
         self._note(turn, reply, recording.usage)
+        if self._served:
+            self._served.check()
         return reply
 
     def _note(self, turn: _Progress, reply: AgentReply, recorded: Usage) -> None:
         """Keep what a reply tells besides its text."""
         self._mocks.observe(reply.observed, retold=reply.retells)
+        if self._served:
+            self._served.check_calls(self._mocks.calls_of(turn.turn_index))
         turn.note_remarks(reply, self._agent.name)
         turn.note_session(reply, self._redact)
         if self._initial_state is None:
@@ -306,6 +329,7 @@ class TurnLoop:
             record_usage=recording.record_usage,
             tools=self._tools,
             real_call=recording.real_call,
+            servers=self._served.addresses if self._served else None,
         )
 
     async def _answer_tools(self, reply: AgentReply, turn: _Progress) -> None:

@@ -33,7 +33,7 @@ from agentest.results import (
 from agentest.scenarios.definition import Scenario
 from agentest.scenarios.expectations import Expect
 from agentest.sight import cannot_be_seen
-from agentest.transcript import Blame, Conversation, Failure, Turn
+from agentest.transcript import Blame, Conversation, Failure, ToolCall, Turn
 
 Asking = Callable[[], Awaitable[Mapping[str, MetricResult]]]
 Pending = dict[tuple[str, ...], Asking]
@@ -81,14 +81,18 @@ class ScenarioEvaluator:
         return TurnEvaluation(
             turn_index=turn.turn_index,
             metrics=await self._gather(self._turn_metrics(turns, conversation)),
-            trajectory=await matched_trajectory(
-                scripted.trajectory, turn.tool_calls, 1, blind=self._blind(turn)
-            )
-            if scripted and scripted.trajectory
-            else None,
+            trajectory=await self.turn_trajectory(turn),
             checks=await self._checks(scripted.expect, turn) if scripted and scripted.expect else (),
             reference=scripted.reference if scripted else None,
         )
+
+    async def turn_trajectory(self, turn: Turn) -> TrajectoryResult | None:
+        """The trajectory that the script has for a turn against its calls."""
+        script = self.scenario.turns
+        expected = script[turn.turn_index].trajectory if turn.turn_index < len(script) else None
+        if expected is None:
+            return None
+        return await matched_trajectory(expected, turn.tool_calls, 1, blind=self._blind(turn))
 
     async def evaluate_conversation(
         self, conversation: Conversation, number: int
@@ -291,12 +295,16 @@ class OngoingEvaluation:
         self._turns: dict[int, TurnEvaluation] = {}
         self._metrics: Mapping[str, MetricResult] = {}
         self._grades: Mapping[str, Graded] = {}
+        self._calls: dict[int, tuple[ToolCall, ...]] = {}
+        self._late: dict[int, TrajectoryResult | None] = {}
+        """The trajectories of turns of which calls came when they had closed."""
         self._trajectory: TrajectoryResult | None = None
         self._final_state: tuple[CheckResult, ...] = ()
         self._problem: str | None = None
 
     async def add_turn(self, turns: tuple[Turn, ...]) -> None:
         """Evaluate the last of the turns."""
+        self._calls[turns[-1].turn_index] = turns[-1].tool_calls
         try:
             self._turns[turns[-1].turn_index] = await self._evaluator.evaluate_turn(turns, self._number)
         except Exception as error:  # noqa: BLE001 - the boundary of the stage: it becomes part of the result
@@ -305,6 +313,9 @@ class OngoingEvaluation:
     async def add_conversation(self, conversation: Conversation) -> None:
         """Evaluate the conversation as a whole."""
         try:
+            for turn in conversation.turns:
+                if turn.tool_calls != self._calls.get(turn.turn_index, turn.tool_calls):
+                    self._late[turn.turn_index] = await self._evaluator.turn_trajectory(turn)
             self._trajectory = await self._evaluator.trajectory(conversation)
             self._final_state = await self._evaluator.final_state(conversation)
             self._metrics = await self._evaluator.evaluate_conversation(conversation, self._number)
@@ -316,7 +327,10 @@ class OngoingEvaluation:
         """The result, once everything has been added."""
         if self._problem and not conversation.failure:
             conversation = replace(conversation, failure=Failure(Blame.INTERNAL, self._problem))
-        turns = tuple(with_grades(self._turns[index], self._grades) for index in sorted(self._turns))
+        closed = {index: self._turns[index] for index in sorted(self._turns)}
+        for index in closed.keys() & self._late.keys():
+            closed[index] = replace(closed[index], trajectory=self._late[index])
+        turns = tuple(with_grades(turn, self._grades) for turn in closed.values())
         turns = _with_last_checks(turns, self._final_state)
         failures = labelled_failures(conversation.conversation_id, turns)
         whole = {name: grade.whole for name, grade in self._grades.items() if grade.whole}

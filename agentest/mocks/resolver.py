@@ -19,6 +19,7 @@ from agentest.sight import SeenBy
 from agentest.support.calling import ends_the_run, in_thread, words_of
 from agentest.support.deadlines import TimeLimit
 from agentest.support.json_text import NotJson, copied, json_text, safe_repr, well_formed, well_formed_value
+from agentest.support.text import shortened
 from agentest.transcript import ToolCall
 
 _SHOWN_ARGS_CHARS = 80
@@ -116,12 +117,42 @@ class MockResolver:
         result, _ = await self._resolved(name, copied(args), turn_index)
         return copied(result)
 
+    async def serve(
+        self, name: str, args: Any, turn_index: int, call_id: str | None = None, problem: str | None = None
+    ) -> tuple[RecordedCall, Any]:
+        """Answer a call that came to a mock server. Raises as `resolve_json`.
+
+        Args:
+            problem: why the arguments do not fit; then the mock is not asked.
+
+        Returns:
+            The call in the record, and the answer. One that nothing mocks is not answered: where it may be,
+            the real tool is asked, and `note_real` told.
+        """
+        name, args = well_formed(name), well_formed_value(args)
+        call = self._begin(name, args, turn_index, call_id, SeenBy.MOCK_SERVER)
+        if problem is not None:
+            return call, self._refuse(call, problem)
+        if not call.call.mocked and isinstance(args, Mapping):
+            return call, None
+        result, _ = await self._fill(call, args)
+        return call, result
+
+    def note_real(self, call: RecordedCall, result: Any, *, failed: bool) -> None:
+        """Note what the real tool answered to a call that nothing mocks."""
+        known = well_formed_value(_as_json(result))
+        self._finish(call, known, error=self._redact(shortened(json_text(known))) if failed else None)
+
     async def _resolved(
         self, name: str, args: Any, turn_index: int, call_id: str | None = None
     ) -> tuple[Any, bool]:
         """The result, and whether it is a text that is sent as it is: a date is one only in JSON."""
         name, args = well_formed_value(name), well_formed_value(args)
-        call = self._begin(name, args, turn_index, call_id)
+        return await self._fill(self._begin(name, args, turn_index, call_id), args)
+
+    async def _fill(self, call: RecordedCall, args: Any) -> tuple[Any, bool]:
+        """Answer a call that has been recorded, as `_resolved`."""
+        name, turn_index = call.call.name, call.call.turn_index
         if not isinstance(args, Mapping):
             return self._refuse(call, f"the arguments are not a JSON object but {_shown(args)}"), False
         if name not in self._tools:
@@ -146,13 +177,22 @@ class MockResolver:
             return {"error": message}, False
         return self._finish(call, result), isinstance(value, str)
 
-    def _begin(self, name: str, args: Any, turn_index: int, call_id: str | None) -> RecordedCall:
+    def _begin(
+        self,
+        name: str,
+        args: Any,
+        turn_index: int,
+        call_id: str | None,
+        seen_by: SeenBy = SeenBy.CALLER,
+    ) -> RecordedCall:
         """Record a call before its answer, which may never come."""
         _check_name(name)
         args = dict(args) if isinstance(args, Mapping) else args
         mocked = name in self._tools or bool(self._recorded_for(name, args))
         call = self._record.begin(
-            ToolCall(name, args, None, mocked, turn_index, error=_UNANSWERED, call_id=call_id)
+            ToolCall(
+                name, args, None, mocked, turn_index, error=_UNANSWERED, seen_by=seen_by, call_id=call_id
+            )
         )
         if not mocked and not self._passthrough:
             self._finish(call, None, error="no mock")

@@ -137,11 +137,13 @@ class RunResult:
     """One for each agent without a single visible tool call, although its scenarios are about calls."""
     unanswered: tuple[RunWarning, ...] = ()
     """One for each tool of which calls were answered with null, as nothing had an answer to them."""
+    unclaimed: tuple[RunWarning, ...] = ()
+    """One for each tool of which mock servers refused calls, as they belonged to no conversation."""
 
     @property
     def warnings(self) -> tuple[RunWarning, ...]:
         """All warnings about the run as a whole."""
-        return (*self.silent, *self.unanswered)
+        return (*self.unclaimed, *self.silent, *self.unanswered)
 
     def with_status(self, status: Status) -> tuple[ScenarioResult, ...]:
         return tuple(s for s in self.scenarios if s.verdict.status is status)

@@ -25,6 +25,8 @@ class AboutAgent:
     it may tell of some of its calls alone."""
     line: str | None = None
     """The line in which its conversations wait, as one alone may be under way; None: they need not."""
+    served: bool = False
+    """Whether servers of ours stand beside it, for its tools or its traces."""
     tools: str = ""
     """Which tools it has, a line each, for judges; "": that is not known."""
     unstreamed: str = ""
@@ -39,6 +41,7 @@ def about_agent(name: str, agent: AnyAgent) -> AboutAgent:
         blind=ways_to_see(name, agent) if sight is Sight.UNSEEN else None,
         told_counts=agent.tool_visibility is None,
         line=_line(name, agent) if agent.exclusive else None,
+        served=bool(agent.beside),
         tools=tools_shown(agent.tools),
         unstreamed=_unstreamed(agent),
     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from anyio.abc import TaskGroup
 
@@ -16,27 +18,55 @@ from agentest.http.guard import AddressGuard
 from agentest.run.prepare import Prepared
 from agentest.run.seeing import check_mocks
 
+if TYPE_CHECKING:  # imported where an agent has servers beside it
+    from agentest.tool_servers.registry import Registry
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """What all agents of a run need: a client, and the conversations that mock servers give calls to."""
+
+    client: Client
+    registry: Registry | None
+    """None: no agent has a server beside it."""
+
 
 async def start_servers(
     prepared: Prepared, stack: AsyncExitStack, tasks: TaskGroup, on_note: Callable[[str], None]
-) -> Client:
-    """Start the servers of the plan's agents and check that all can be reached. The stack ends them.
+) -> Started:
+    """Open the servers beside the plan's agents, start the agents' own, and check that all can be reached.
 
-    Raises UsageError, also where mocks would not reach an agent's tools.
+    The stack ends them. Raises UsageError, also where mocks would not reach an agent's tools.
     """
     check_mocks(prepared.plan)
     client = await stack.enter_async_context(open_client(AddressGuard()))
-    servers: list[Server] = []
-    for agent in prepared.plan.agents.values():
-        # Agents that differ only in what they are sent live on one server.
-        if agent.server and agent.server not in servers:
-            servers.append(agent.server)
-            redact = prepared.loaded.redact
-            server = running_server(agent.server, prepared.request.root, client, tasks, redact, on_note)
-            await stack.enter_async_context(server)
+    registry = None
+    if any(agent.beside for agent in prepared.plan.agents.values()):
+        from agentest.run.beside import open_servers
+
+        registry = await open_servers(prepared, client, stack, on_note)
+    for server in _own_servers(prepared, registry):
+        redact = prepared.loaded.redact
+        running = running_server(server, prepared.request.root, client, tasks, redact, on_note)
+        await stack.enter_async_context(running)
     for name, agent in prepared.plan.agents.items():
         await check_reachable(name, agent, client)
-    return client
+    return Started(client, registry)
+
+
+def _own_servers(prepared: Prepared, registry: Registry | None) -> list[Server]:
+    """What is to be started: agents that differ only in what they are sent live on one server."""
+    servers: list[Server] = []
+    for name, agent in prepared.plan.agents.items():
+        group = registry.group_of(name) if registry else None
+        server = agent.server
+        if server and group:
+            from agentest.run.beside import told_addresses
+
+            server = told_addresses(server, group.addresses)
+        if server and server not in servers:
+            servers.append(server)
+    return servers
 
 
 async def connected_agents(

@@ -14,7 +14,7 @@ from agentest.results import ScenarioResult
 from agentest.run.connections import Connections, check_recordings, open_models, open_recordings
 from agentest.run.runner import PacedUnits, run_units
 from agentest.run.session import Session
-from agentest.run.sources import MakeSource
+from agentest.run.sources import Origin
 
 RunUnits = Callable[[], Awaitable[Mapping[str, ScenarioResult]]]
 """Runs all units of the plan: converses, evaluates, decides and reports. Returns their results by scope."""
@@ -23,7 +23,7 @@ RunUnits = Callable[[], Awaitable[Mapping[str, ScenarioResult]]]
 class Engine(Protocol):
     """Runs the units of a plan."""
 
-    def open(self, session: Session, make_source: MakeSource) -> AbstractAsyncContextManager[RunUnits]:
+    def open(self, session: Session, origin: Origin) -> AbstractAsyncContextManager[RunUnits]:
         """Open everything that the units need, and close it after the run. Raises UsageError."""
         ...
 
@@ -32,14 +32,14 @@ class InProcess:
     """Runs all units in this process."""
 
     @asynccontextmanager
-    async def open(self, session: Session, make_source: MakeSource) -> AsyncIterator[RunUnits]:
+    async def open(self, session: Session, origin: Origin) -> AsyncIterator[RunUnits]:
         """Open models and recordings."""
         prepared = session.prepared
         async with AsyncExitStack() as stack:
             recordings = open_recordings(session)
             check_recordings(recordings, prepared.plan)
             models, ledger = await open_models(session, recordings, stack)
-            source = await make_source(models, stack)
+            source = await origin.make(models, stack)
             connections = Connections(
                 source=source, models=models, ledger=ledger, redact=prepared.loaded.redact
             )

@@ -18,6 +18,7 @@ from agentest.results import (
     Reason,
     ReasonKind,
     RunResult,
+    RunWarning,
     ScenarioResult,
     Verdict,
 )
@@ -74,11 +75,14 @@ class Frame:
             if isinstance(entry, ScenarioResult):
                 self._emit(ScenarioFinished(entry))
 
-    def report_end(self, results: Mapping[str, ScenarioResult]) -> RunResult:
+    def report_end(
+        self, results: Mapping[str, ScenarioResult], unclaimed: tuple[RunWarning, ...] = ()
+    ) -> RunResult:
         """Report and return the result of the run.
 
         Args:
             results: by scope of the unit; a unit without one never began.
+            unclaimed: of the calls that belonged to no conversation.
         """
         scenarios = tuple(
             entry if isinstance(entry, ScenarioResult) else results.get(entry.scope) or self._unbegun(entry)
@@ -98,6 +102,7 @@ class Frame:
             sights=sights,
             silent=silence(self._plan, results, sights),
             unanswered=unanswered(self._plan, results),
+            unclaimed=unclaimed,
         )
         self._emit(RunFinished(result))
         return result

@@ -14,13 +14,14 @@ from anyio.abc import TaskGroup
 
 from agentest.errors import UsageError
 from agentest.events import Emit
+from agentest.results import RunWarning
 from agentest.run.engines import Engine, InProcess, RunUnits
 from agentest.run.frame import Frame
 from agentest.run.prepare import Prepared
 from agentest.run.session import Outcome, Session
 from agentest.run.settings import settings_of
 from agentest.run.signals import handled_signals
-from agentest.run.sources import LiveAgents, SourceFactory
+from agentest.run.sources import LiveAgents, Origin, SourceFactory
 from agentest.run.stop import Stop
 
 
@@ -90,13 +91,23 @@ async def run_steps(
         stop=session.stop,
         redact=prepared.loaded.redact,
     )
+    origin: Origin | None = None
     async with AsyncExitStack() as opened:
         converse_evaluate_and_decide: RunUnits | None = None
         with starting:  # a signal ends it
-            make_source = await mode.source.open(session, opened, tasks)
-            engine = mode.engine.open(session, make_source)
+            origin = await mode.source.open(session, opened, tasks)
+            engine = mode.engine.open(session, origin)
             converse_evaluate_and_decide = await opened.enter_async_context(engine)
         if converse_evaluate_and_decide:
             frame.report_start()
             results = await converse_evaluate_and_decide()
-            outcome.result = frame.report_end(results)
+            outcome.result = frame.report_end(results, _unclaimed(prepared, origin))
+
+
+def _unclaimed(prepared: Prepared, origin: Origin | None) -> tuple[RunWarning, ...]:
+    """What to say of calls that belonged to no conversation."""
+    if origin is None or origin.registry is None:
+        return ()
+    from agentest.run.beside import unclaimed_calls
+
+    return unclaimed_calls(prepared.plan, origin.registry)

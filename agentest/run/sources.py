@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from anyio.abc import TaskGroup
 
 from agentest.agents.port import Agent
 from agentest.conversation.loop import OnTurn, TurnLoop
 from agentest.conversation.plan_user import PlanUser
+from agentest.conversation.serving import Served
+from agentest.conversation.sessions import new_session_id
 from agentest.conversation.users import OfflineUser, ScriptedUser, SimulatedUser, User
 from agentest.llm.open import Models
 from agentest.messages import UserText
@@ -24,7 +26,12 @@ from agentest.run.plan import Unit, UnmockedTools, wished_unmocked_tools
 from agentest.run.prepare import Prepared
 from agentest.run.session import Session
 from agentest.support.redact import Redactor
+from agentest.support.trace_context import new_key
+from agentest.tool_servers.port import Conversations, Identity
 from agentest.transcript import Conversation
+
+if TYPE_CHECKING:  # imported where an agent has servers beside it
+    from agentest.tool_servers.registry import Registry
 
 PickUser = Callable[[Unit, int], User]
 _MIN_MOCK_TIMEOUT_S = 30.0
@@ -44,10 +51,19 @@ MakeSource = Callable[[Models, AsyncExitStack], Awaitable[ConversationSource]]
 stack closes what it opens. Raises ConfigError."""
 
 
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where conversations come from, open in the run's own process."""
+
+    make: MakeSource
+    registry: Registry | None = None
+    """The conversations under way, where agents have servers beside them."""
+
+
 class SourceFactory(Protocol):
     """An origin of conversations, before anything is open."""
 
-    async def open(self, session: Session, opened: AsyncExitStack, tasks: TaskGroup) -> MakeSource:
+    async def open(self, session: Session, opened: AsyncExitStack, tasks: TaskGroup) -> Origin:
         """Open what the conversations need; `opened` closes it. Raises UsageError."""
         ...
 
@@ -56,15 +72,15 @@ class SourceFactory(Protocol):
 class LiveAgents:
     """Conversations with the agents of the plan, now."""
 
-    async def open(self, session: Session, opened: AsyncExitStack, tasks: TaskGroup) -> MakeSource:
+    async def open(self, session: Session, opened: AsyncExitStack, tasks: TaskGroup) -> Origin:
         prepared, on_note = session.prepared, session.on_note
-        client = await start_servers(prepared, opened, tasks, on_note)
+        started = await start_servers(prepared, opened, tasks, on_note)
 
         async def make(models: Models, stack: AsyncExitStack) -> ConversationSource:
-            agents = await connected_agents(prepared, client, stack, on_note)
-            return live_conversations(prepared, agents, models)
+            agents = await connected_agents(prepared, started.client, stack, on_note)
+            return live_conversations(prepared, agents, models, under_way=started.registry)
 
-        return make
+        return Origin(make, started.registry)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +90,9 @@ class EarlierRun:
     conversations: Mapping[str, Sequence[Conversation]]
     """Scope of a unit → its conversations."""
 
-    async def open(self, session: Session, opened: AsyncExitStack, tasks: TaskGroup) -> MakeSource:
+    async def open(self, session: Session, opened: AsyncExitStack, tasks: TaskGroup) -> Origin:
         del session, opened, tasks  # there is nothing to open
-        return self._make
+        return Origin(self._make)
 
     async def _make(self, models: Models, stack: AsyncExitStack) -> ConversationSource:
         del models, stack
@@ -95,20 +111,53 @@ class LiveConversations:
     redact: Redactor = field(default_factory=Redactor)
     pick_user: PickUser | None = None
     """Chooses who talks to the agent, in place of the scenario's own user."""
+    under_way: Conversations | None = None
+    """Those to which servers beside the agents give calls; None: no agent has any."""
 
     async def converse(self, unit: Unit, number: int, conversation_id: str, on_turn: OnTurn) -> Conversation:
-        loop = TurnLoop(
+        mocks = self._mocks(unit, conversation_id)
+        if self.under_way is None or not unit.about.served:
+            return await self._loop(unit, number, conversation_id, on_turn, mocks).run()
+        session = unit.scenario.session
+        session_id = (session and session.session_id) or new_session_id(conversation_id)
+        who = Identity(
+            key=new_key(),
+            session_id=None if session and session.session_id else session_id,
+            conversation_id=conversation_id,
+            scenario=unit.scenario.name,
+            agent=unit.agent,
+        )
+        served = Served(who, mocks)
+        async with self.under_way.under_way(who, served) as stay:
+            served.addresses = stay.addresses
+            loop = self._loop(unit, number, conversation_id, on_turn, mocks, served, session_id)
+            conversation = await loop.run()
+            stay.failed = conversation.failure is not None
+            return conversation
+
+    def _loop(
+        self,
+        unit: Unit,
+        number: int,
+        conversation_id: str,
+        on_turn: OnTurn,
+        mocks: MockResolver,
+        served: Served | None = None,
+        session_id: str | None = None,
+    ) -> TurnLoop:
+        return TurnLoop(
             conversation_id,
             unit.scenario.name,
             self.agents[unit.agent],
             (self.pick_user or self._user)(unit, number),
-            self._mocks(unit, conversation_id),
+            mocks,
             max_turns=unit.max_turns,
             session=unit.scenario.session,
+            session_id=session_id,
+            served=served,
             on_turn=on_turn,
             redact=self.redact.error,
         )
-        return await loop.run()
 
     def _mocks(self, unit: Unit, conversation_id: str) -> MockResolver:
         return MockResolver(
@@ -134,7 +183,11 @@ class LiveConversations:
 
 
 def live_conversations(
-    prepared: Prepared, agents: Mapping[str, Agent], models: Models, pick_user: PickUser | None = None
+    prepared: Prepared,
+    agents: Mapping[str, Agent],
+    models: Models,
+    pick_user: PickUser | None = None,
+    under_way: Conversations | None = None,
 ) -> LiveConversations:
     """The source of live conversations with open agents and models, as configured."""
     config = prepared.loaded.config
@@ -145,6 +198,7 @@ def live_conversations(
         request_timeout_s=config.request_timeout_ms / 1000,
         redact=prepared.loaded.redact,
         pick_user=pick_user,
+        under_way=under_way,
     )
 
 

@@ -41,7 +41,7 @@ from agentest.run.plan import Unit
 from agentest.run.prepare import Prepared
 from agentest.run.runner import Pace
 from agentest.run.session import Session
-from agentest.run.sources import MakeSource
+from agentest.run.sources import Origin
 from agentest.scale.links import Link
 from agentest.scale.messages import (
     CannotStart,
@@ -156,12 +156,12 @@ class WorkerPool:
         self._workers = workers
 
     @asynccontextmanager
-    async def open(self, session: Session, make_source: MakeSource) -> AsyncIterator[RunUnits]:
+    async def open(self, session: Session, origin: Origin) -> AsyncIterator[RunUnits]:
         """Wait until every worker has opened what it needs; afterwards, have all of them close it.
 
         Raises UsageError for what the user has to change.
         """
-        del make_source  # each worker has its own connections
+        del origin  # each worker has its own connections
         check_recordings(recordings_of(session.prepared), session.prepared.plan)
         run = _Run(self._workers, session)
         for worker in self._workers:

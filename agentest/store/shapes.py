@@ -338,7 +338,7 @@ NOT_STORED: Mapping[type, tuple[str, ...]] = {
     Score: ("rubrics",),
     TurnEvaluation: ("reference",),
     Verdict: ("reasons",),
-    RunResult: ("silent", "unanswered"),
+    RunResult: ("silent", "unanswered", "unclaimed"),
     # Their `reason`, which is stored, is made of these.
     TrajectoryResult: ("mode", "expected", "forbidden", "actual"),
     CheckResult: ("reply",),
@@ -347,5 +347,5 @@ NOT_STORED: Mapping[type, tuple[str, ...]] = {
 
 Time is stored once, with the result of the conversation; rubrics and references are in ADK's part of a case;
 of reasons the messages are stored (`StoredScenario.failures`), of silent agents the names and the warnings
-(`RunHead`), and of unanswered calls the warnings.
+(`RunHead`), and of unanswered and of unclaimed calls the warnings.
 """

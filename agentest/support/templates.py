@@ -55,6 +55,11 @@ class Template:
         return _filled(self._template, values) if self.names else self._template
 
 
+def filled_where_known(text: str, values: Mapping[str, str]) -> str:
+    """The text with the placeholders that have a value replaced; all others stay as they are."""
+    return _PATH.sub(lambda match: values.get(match[1], match[0]), text)
+
+
 def without(template: Any, absent: Collection[str]) -> Any:
     """The template without keys and items that hold only a placeholder of one of these names."""
     if not absent:

@@ -7,11 +7,12 @@ from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
+from agentest.config.agents.mock_servers import ADDRESSES, ServedAgent, check_known
 from agentest.config.agents.tools import AgentTool
 from agentest.config.fields import Section, check_json, has_valid_port, no_bool
 from agentest.sight import Sight
 from agentest.support.redact import secret_values, url_secrets
-from agentest.support.templates import Template, check_names
+from agentest.support.templates import Template
 
 WAYS_OF_STATE = (
     "test it behind ADK's server (type: adk), which creates the session with it, or through a handler "
@@ -19,6 +20,8 @@ WAYS_OF_STATE = (
 )
 
 
+_OF_OTHERS = "{{."
+"""How placeholders of Go's templates begin, which commands of docker have."""
 PLACEHOLDERS = ("message", "messages", "session_id", "turn_index", "scenario")
 """What `{{name}}` stands for in what is sent to an agent; `agents.placeholders` has the values."""
 FAMILIES = ("state",)
@@ -33,6 +36,7 @@ class Server(Section):
     """How to start the agent before the first scenario."""
 
     command: str | list[str]
+    """May have `{{mcp_url}}`, `{{rest_url}}` and `{{otlp_url}}`, as `env` may."""
     ready: str
     timeout_s: Annotated[float, BeforeValidator(no_bool), Field(gt=0, allow_inf_nan=False)] = 60.0
     reuse: bool = True
@@ -57,7 +61,7 @@ class Server(Section):
         return value
 
 
-class AnyAgent(Section):
+class AnyAgent(ServedAgent):
     """What every agent has."""
 
     if TYPE_CHECKING:
@@ -119,9 +123,49 @@ class AnyAgent(Section):
                 raise ValueError(f"`{key}` {error}") from None
         return self
 
+    @property
+    def placeholders(self) -> tuple[str, ...]:
+        """What `{{name}}` stands for in what is sent to this agent; `state.KEY` besides."""
+        return (*self.unsaved_placeholders, *self.saved_names)
+
+    @property
+    def unsaved_placeholders(self) -> tuple[str, ...]:
+        """Those that have a value before anything is saved."""
+        return (*PLACEHOLDERS, *self.address_names)
+
     def check_placeholders(self, value: Any, families: tuple[str, ...] = FAMILIES) -> None:
         """Raise ValueError for a text with a placeholder that stands for nothing."""
-        check_names(value, (*PLACEHOLDERS, *self.saved_names), families)
+        check_known(value, self.placeholders, families)
+
+    @model_validator(mode="after")
+    def _server_is_told_addresses(self) -> Self:
+        for key in ("command", "env") if self.server else ():
+            try:
+                check_known(_ours(getattr(self.server, key)), self.address_names)
+            except ValueError as error:
+                raise ValueError(f"`server.{key}` {error}") from None
+        return self
+
+    @property
+    def tells_addresses(self) -> bool:
+        """Whether agents of this type are told where servers beside them are, without a word in the settings."""
+        return self.server is not None
+
+    @model_validator(mode="after")
+    def _finds_its_servers(self) -> Self:
+        """A server at a free port is of no use to an agent that is not told which."""
+        if self.tells_addresses:
+            return self
+        told = Template([getattr(self, key) for key in type(self).model_fields if key != "server"]).names
+        for name in self.address_names:
+            key = ADDRESSES[name]
+            if self.beside[key].port is None and name not in told:
+                raise ValueError(
+                    f"`{key}` without a port is at a free one, of which nobody tells the agent: write "
+                    f"`{key}.port` and start the agent with that address, let `server` start it, or write "
+                    f"{{{{{name}}}}} into what is sent to it"
+                )
+        return self
 
     @property
     def address(self) -> str:
@@ -183,3 +227,9 @@ class AnyAgent(Section):
             check_json(getattr(self, "body", None))
         except ValueError as error:
             raise ValueError(f"the body of {self.name!r} {error}") from None
+
+
+def _ours(value: Any) -> Any:
+    """A command or an environment without what other programs fill in."""
+    texts = value.values() if isinstance(value, dict) else [value] if isinstance(value, str) else value
+    return [text.replace(_OF_OTHERS, "") for text in texts]

@@ -36,6 +36,10 @@ class CommandAgent(DialogueAgent):
         return f"command {self.command[0]}"
 
     @property
+    def tells_addresses(self) -> bool:
+        return True  # by its environment
+
+    @property
     def ways_to_see(self) -> tuple[str, ...]:
         return (
             "let the program write JSON (input: json) and set `tool_calls` to the path at which it tells of "

@@ -34,6 +34,10 @@ class CustomAgent(AnyAgent):
         return value
 
     @property
+    def tells_addresses(self) -> bool:
+        return True  # by ctx
+
+    @property
     def address(self) -> str:
         if isinstance(self.handler, Given):
             return f"{self.handler}"

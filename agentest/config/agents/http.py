@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from agentest.config.agents.base import PLACEHOLDERS, WAYS_OF_STATE
+from agentest.config.agents.base import WAYS_OF_STATE
 from agentest.config.agents.http_requests import (
     Poll,
     Request,
@@ -25,7 +25,6 @@ from agentest.config.agents.http_requests import (
 from agentest.config.agents.over_http import IN_PROCESS, HttpAgent
 from agentest.config.fields import PathText
 from agentest.sight import Sight
-from agentest.support.templates import check_names
 
 _OF_NO_CONVERSATION = frozenset({"message", "turn_index", "scenario"})
 """Placeholders that do not tell one conversation from another."""
@@ -167,14 +166,14 @@ class HttpTemplateAgent(HttpAgent):
     def _templates_are_known(self) -> Self:
         """In each request: which names have a value there, and that addresses are addresses."""
         for key in ("endpoint", "params"):
-            _checked(key, getattr(self, key), (*PLACEHOLDERS, *self.saved_names), ("state",))
+            _checked(key, getattr(self, key), self.placeholders, ("state",))
         of_run = self._check_steps("setup", "run", ())
         of_both = self._check_steps("setup", "conversation", of_run)
         everything = (*of_both, *self.save)
         self._check_steps("teardown", "run", of_run)
         self._check_steps("teardown", "conversation", everything)
         if self.poll:
-            self._check_request("poll", self.poll, (*PLACEHOLDERS, *everything), ("state",))
+            self._check_request("poll", self.poll, (*self.unsaved_placeholders, *everything), ("state",))
         return self
 
     def _check_steps(self, key: str, per: str, known: tuple[str, ...]) -> tuple[str, ...]:
@@ -183,7 +182,7 @@ class HttpTemplateAgent(HttpAgent):
         for index, step in enumerate(getattr(self, key)):
             if step.per == per:
                 place = f"{key}[{index}]"
-                names = known if shared else (*PLACEHOLDERS, *known)
+                names = known if shared else (*self.unsaved_placeholders, *known)
                 self._check_request(place, step, names, () if shared else ("state",))
                 known = (*known, *step.save)
         return known
@@ -207,6 +206,6 @@ class HttpTemplateAgent(HttpAgent):
 
 def _checked(place: str, template: Any, names: tuple[str, ...], families: tuple[str, ...]) -> None:
     try:
-        check_names(template, names, families)
+        check_known(template, names, families)
     except ValueError as error:
         raise ValueError(f"`{place}` {error}") from None

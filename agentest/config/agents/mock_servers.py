@@ -1,0 +1,117 @@
+"""What the configuration says of the servers that stand beside an agent: mocks by MCP or REST, and traces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Self
+
+from pydantic import BeforeValidator, Field, field_validator, model_validator
+
+from agentest.config.fields import Section, check_url, no_bool
+from agentest.support.templates import Template, check_names
+
+Port = Annotated[int, BeforeValidator(no_bool), Field(ge=1, le=65535)]
+
+
+ADDRESSES = {"mcp_url": "mcp_mock", "rest_url": "rest_mock", "otlp_url": "traces"}
+"""Placeholder → the key of the server whose address it is."""
+
+
+class _Beside(Section):
+    """A server of ours on this machine."""
+
+    port: Port | None = None
+    """Where it listens; None: at a free port, which the agent is told."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _true_is_all_by_default(cls, value: Any) -> Any:
+        if value is True:
+            return {}
+        if isinstance(value, Mapping | cls):
+            return value
+        raise ValueError(f"is {value!r:.80}; write true, or keys of: {', '.join(cls.model_fields)}")
+
+
+class McpMock(_Beside):
+    """An MCP server that answers an agent's tool calls with the scenario's mocks."""
+
+    tools: Annotated[str, Field(min_length=1)] | None = None
+    """The file with what the real server's `tools/list` says, relative to the configuration."""
+    upstream: str | list[str] | None = None
+    """The real server: its URL, or the command that starts one on standard input and output."""
+
+    @field_validator("upstream")
+    @classmethod
+    def _address_or_command(cls, value: str | list[str] | None) -> str | list[str] | None:
+        if value is None:
+            return value
+        if not value or (isinstance(value, str) and not value.strip()):
+            raise ValueError("is empty; write the URL of the real server, or the command that starts it")
+        return check_url(value) if isinstance(value, str) and "://" in value.split()[0] else value
+
+
+class RestMock(_Beside):
+    """An HTTP server that answers an agent's tool calls, requests of an API, with the scenario's mocks."""
+
+    openapi: str = Field(min_length=1)
+    """The file with the OpenAPI document of the real API, relative to the configuration: each operation is a
+    tool."""
+    upstream: str | None = None
+    """The base URL of the real API."""
+
+    @field_validator("upstream")
+    @classmethod
+    def _http_url(cls, value: str | None) -> str | None:
+        return value if value is None else check_url(value)
+
+
+class Traces(_Beside):
+    """A receiver of the agent's own traces."""
+
+
+class ServedAgent(Section):
+    """The servers that stand beside an agent."""
+
+    mcp_mock: McpMock | None = None
+    rest_mock: RestMock | None = None
+    traces: Traces | None = None
+
+    @field_validator("mcp_mock", "rest_mock", "traces", mode="before")
+    @classmethod
+    def _false_is_none(cls, value: Any) -> Any:
+        return None if value is False else value
+
+    @property
+    def mock_servers(self) -> tuple[McpMock | RestMock, ...]:
+        """Those whose tools our mocks answer."""
+        return tuple(server for server in (self.mcp_mock, self.rest_mock) if server)
+
+    @property
+    def beside(self) -> dict[str, McpMock | RestMock | Traces]:
+        """All of them, by key."""
+        known = {"mcp_mock": self.mcp_mock, "rest_mock": self.rest_mock, "traces": self.traces}
+        return {key: server for key, server in known.items() if server}
+
+    @property
+    def address_names(self) -> tuple[str, ...]:
+        """The placeholders that stand for the address of a server."""
+        return tuple(name for name, key in ADDRESSES.items() if key in self.beside)
+
+    @model_validator(mode="after")
+    def _each_at_a_port_of_its_own(self) -> Self:
+        ports = {key: server.port for key, server in self.beside.items() if server.port}
+        for key, port in ports.items():
+            others = [name for name, other in ports.items() if other == port and name != key]
+            if others:
+                raise ValueError(f"`{key}` and `{others[0]}` have the same port, {port}; give each its own")
+        return self
+
+
+def check_known(template: Any, known: Iterable[str], families: Iterable[str] = ()) -> None:
+    """Raise ValueError as `check_names`; for an address of a server of ours with the key that it needs."""
+    known = tuple(known)
+    for name in sorted(Template(template).names & (ADDRESSES.keys() - set(known))):
+        key = ADDRESSES[name]
+        raise ValueError(f"has the placeholder {{{{{name}}}}}, which needs `{key}`: write `{key}: true`")
+    check_names(template, known, families)

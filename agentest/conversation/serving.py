@@ -1,0 +1,81 @@
+"""What a conversation answers to the mock servers: calls that its agent makes itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from agentest.agents.own_tools import named_tools
+from agentest.agents.port import MockBypassed
+from agentest.errors import AgentestError
+from agentest.mocks.calls import RecordedCall
+from agentest.mocks.resolver import MockResolver
+from agentest.sight import SeenBy
+from agentest.support.trace_context import TraceContext
+from agentest.tool_servers.port import Addresses, How, Identity, ServedAnswer, ServedCall
+from agentest.transcript import ToolCall
+
+
+class Served:
+    """A conversation's part of the servers: it answers their calls, and knows in which turn it is."""
+
+    def __init__(self, who: Identity, mocks: MockResolver) -> None:
+        self.who = who
+        self.addresses = Addresses()
+        self.turn_index = 0
+        """The turn under way, else the last one: a call that comes after the reply is one of its turn."""
+        self._mocks = mocks
+        self._mocked = frozenset(tool.name for tool in mocks.specs())
+        self._ended: list[AgentestError] = []
+        self._real: list[RecordedCall] = []
+
+    @property
+    def trace(self) -> TraceContext:
+        """The turn as requests name it."""
+        return TraceContext(self.who.key, self.turn_index)
+
+    def check(self) -> None:
+        """Raise what a call has ended the conversation with: the agent was told, and may have gone on."""
+        if self._ended:
+            raise self._ended[0]
+
+    def check_calls(self, calls: Sequence[ToolCall]) -> None:
+        """Raise MockBypassed where mocks should have answered calls of a turn, and the real tool has run."""
+        names = [c.name for c in calls if c.name in self._mocked and _called_past_mocks(c)]
+        if names:
+            raise MockBypassed(_bypassed(self.who.agent, list(dict.fromkeys(names))), ())
+
+    async def answer(self, call: ServedCall) -> ServedAnswer:
+        """Record a call and answer it by the mocks. What it raises ends the conversation (`check`)."""
+        try:
+            recorded, result = await self._mocks.serve(
+                call.tool, call.arguments, self.turn_index, call.call_id, call.problem
+            )
+        except AgentestError as error:
+            self._ended.append(error)
+            return ServedAnswer(how=How.UNMOCKED, message=str(error))
+        known = recorded.call
+        if known.invalid_arguments:
+            return ServedAnswer(how=How.INVALID, message=known.invalid_arguments)
+        if not known.mocked:
+            self._real.append(recorded)
+            return ServedAnswer(how=How.REAL, number=len(self._real) - 1)
+        if known.error is not None:
+            return ServedAnswer(how=How.FAILED, message=result["error"])
+        return ServedAnswer(how=How.ANSWERED, result=result)
+
+    async def answered(self, number: int, result: object, *, failed: bool) -> None:
+        """Note what the real tool answered to a call that was left to it."""
+        self._mocks.note_real(self._real[number], result, failed=failed)
+
+
+def _called_past_mocks(call: ToolCall) -> bool:
+    """Whether the agent was seen to call a tool that none of our servers was asked for."""
+    return not call.mocked and call.seen_by in (SeenBy.AGENT, SeenBy.SPANS)
+
+
+def _bypassed(agent: str, names: Sequence[str]) -> str:
+    return (
+        f"agent {agent!r} ran {named_tools(names)} itself: no mock server was asked, and the real tool ran. "
+        "Either give all its tools the address of the mock server ({{mcp_url}}, {{rest_url}}); or, where the "
+        "real tool may run, leave its mock out"
+    )

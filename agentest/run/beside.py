@@ -1,0 +1,129 @@
+"""The servers that stand beside the agents of a plan: opened, and what they found out at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AsyncExitStack
+
+from agentest.config.agent_types import AgentConfig, sight_of
+from agentest.config.agents.base import Server
+from agentest.errors import ConfigError
+from agentest.http.client import Client
+from agentest.messages import ToolSpec
+from agentest.mocks.schemas import ANY_ARGUMENTS, tool_specs
+from agentest.results import RunWarning
+from agentest.run.plan import Plan, wished_unmocked_tools
+from agentest.run.prepare import Prepared
+from agentest.sight import Sight
+from agentest.support.templates import filled_where_known
+from agentest.support.text import count
+from agentest.tool_servers.opening import Opening
+from agentest.tool_servers.port import Addresses
+from agentest.tool_servers.registry import Group, Registry, Unclaimed
+
+
+async def open_servers(
+    prepared: Prepared, client: Client, stack: AsyncExitStack, on_note: Callable[[str], None]
+) -> Registry:
+    """Open the servers of all agents of the plan; the stack closes them. Raises ConfigError."""
+    plan = prepared.plan
+    registry = Registry(tuple(_groups(plan)), on_note)
+    _check_ports(plan, registry.groups)
+    config, options = prepared.loaded.config, prepared.request.options
+    for group in registry.groups:
+        agents = [plan.agents[name] for name in group.agents]
+        opening = Opening(
+            registry=registry,
+            group=group,
+            tools=_tools_of(plan, group.agents),
+            only_way=any(sight_of(agent) is not Sight.RETURNED for agent in agents),
+            passthrough=wished_unmocked_tools(config, options) == "passthrough",
+            root=prepared.request.root,
+            client=client,
+            stack=stack,
+            on_note=on_note,
+            redact=prepared.loaded.redact,
+        )
+        group.addresses = await _opened(agents[0], opening)
+    return registry
+
+
+async def _opened(agent: AgentConfig, opening: Opening) -> Addresses:
+    """Open what an agent has; a server's module is imported only where there is one."""
+    mcp = rest = otlp = None
+    if agent.mcp_mock:
+        from agentest.tool_servers.mcp.server import open_mcp_server
+
+        mcp = await open_mcp_server(agent.mcp_mock, opening)
+    return Addresses(mcp=mcp, rest=rest, otlp=otlp)
+
+
+def told_addresses(server: Server, addresses: Addresses) -> Server:
+    """An agent's server that is started with the addresses, in its command and its environment."""
+    values = addresses.by_placeholder
+
+    def told(text: str) -> str:
+        return filled_where_known(text, values)
+
+    command = server.command
+    env = {**addresses.by_variable, **{name: told(text) for name, text in server.env.items()}}
+    changed = {"command": told(command) if isinstance(command, str) else list(map(told, command)), "env": env}
+    return server.model_copy(update=changed)
+
+
+def _groups(plan: Plan) -> Iterator[Group]:
+    """The agents that have servers; those that are told the same addresses share them."""
+    known: list[tuple[object, list[str]]] = []
+    for name, agent in plan.agents.items():
+        if not agent.beside:
+            continue
+        shared = (agent.mcp_mock, agent.rest_mock, agent.traces, agent.server)
+        names = next((names for settings, names in known if settings == shared), None)
+        if names is None:
+            known.append((shared, [name]))
+        else:
+            names.append(name)
+    for _, names in known:
+        exclusive = any(plan.agents[name].exclusive for name in names)
+        yield Group(tuple(names), Addresses(), exclusive=exclusive)
+
+
+def _check_ports(plan: Plan, groups: Sequence[Group]) -> None:
+    """Raise ConfigError where servers that differ have one port."""
+    taken: dict[int, str] = {}
+    for group in groups:
+        for key, server in plan.agents[group.agents[0]].beside.items():
+            place = f"{key} of agent {group.agents[0]!r}"
+            if server.port in taken:
+                raise ConfigError(
+                    f"{place} and {taken[server.port]} have the same port, {server.port}, and are not the "
+                    "same: give each its own port, or both the same settings"
+                )
+            if server.port:
+                taken[server.port] = place
+
+
+def _tools_of(plan: Plan, agents: Sequence[str]) -> tuple[ToolSpec, ...]:
+    """The mocks of all scenarios that are held with these agents; of each the one that says most."""
+    tools: dict[str, ToolSpec] = {}
+    for unit in plan.units:
+        if unit.agent in agents:
+            for spec in tool_specs(unit.scenario.tools):
+                if spec.name not in tools or tools[spec.name].parameters == ANY_ARGUMENTS:
+                    tools[spec.name] = spec
+    return tuple(tools.values())
+
+
+def unclaimed_calls(plan: Plan, registry: Registry) -> tuple[RunWarning, ...]:
+    """A warning for each kind of call that was refused, as it belonged to no conversation."""
+    return tuple(_warning(plan, one, number) for one, number in registry.unclaimed.items())
+
+
+def _warning(plan: Plan, one: Unclaimed, number: int) -> RunWarning:
+    first = next(unit for unit in plan.units if unit.agent == one.agent)
+    message = (
+        f"{count(number, 'call')} of tool {one.tool!r} that came to the servers beside agent {one.agent!r} "
+        f"{'was' if number == 1 else 'were'} refused: {one.why}. What it would have broken is not known, so "
+        "this run is errored"
+    )
+    return RunWarning(message, one.agent, first.file, first.scenario.line)

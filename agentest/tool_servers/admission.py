@@ -1,0 +1,77 @@
+"""When a conversation may begin whose agent calls tools at our servers.
+
+Calls can be told apart only where they name their conversation. Whether those of an agent do is not known
+before some have come: until the calls of two conversations have named them rightly, one conversation at a
+time is under way. Where they do not, it stays like that for the whole run.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+import anyio
+
+_PROOFS = 2
+"""Conversations that must have been named. One is not enough: an MCP session that was opened in the first
+one may carry its name for ever."""
+_SILENT = 3
+"""Conversations without any call after which nothing is to be expected."""
+
+
+class Admission:
+    """Lets the conversations of agents that share servers begin."""
+
+    def __init__(self, *, exclusive: bool) -> None:
+        """`exclusive`: one conversation at a time, whatever its calls name."""
+        self.exclusive = exclusive
+        self._open = False
+        self._under_way = 0
+        self._named: set[str] = set()
+        self._silent = 0
+        self._waiting: deque[anyio.Event] = deque()
+
+    async def enter(self) -> None:
+        """Wait until a conversation may begin."""
+        if self._may_begin() and not self._waiting:
+            self._under_way += 1
+            return
+        begin = anyio.Event()
+        self._waiting.append(begin)
+        try:
+            await begin.wait()
+        except BaseException:
+            if begin.is_set():
+                self._under_way -= 1
+            else:
+                self._waiting.remove(begin)
+            self._admit()
+            raise
+
+    def leave(self, *, called: bool) -> None:
+        """A conversation has ended. `called`: whether any call of it came."""
+        self._under_way -= 1
+        if not called:
+            self._silent += 1
+        self._admit()
+
+    def note_named(self, key: str) -> None:
+        """A call has named the conversation that it was of."""
+        self._named.add(key)
+        self._admit()
+
+    def note_unnamed(self) -> bool:
+        """A call came without a name; whether that is news."""
+        news = not self.exclusive
+        self.exclusive = True
+        return news
+
+    def _may_begin(self) -> bool:
+        if self.exclusive:
+            return self._under_way == 0
+        self._open = self._open or len(self._named) >= _PROOFS or self._silent >= _SILENT
+        return self._open or self._under_way == 0
+
+    def _admit(self) -> None:
+        while self._waiting and self._may_begin():
+            self._under_way += 1
+            self._waiting.popleft().set()

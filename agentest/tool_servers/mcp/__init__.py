@@ -1,0 +1,1 @@
+"""Mocks behind the Model Context Protocol."""

@@ -1,0 +1,38 @@
+"""What a server that stands beside an agent is opened with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from agentest.http.client import Client
+from agentest.messages import ToolSpec
+from agentest.tool_servers.registry import Group, Registry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """What the servers of one group are opened with."""
+
+    registry: Registry
+    group: Group
+    tools: tuple[ToolSpec, ...]
+    """The mocks of all scenarios with these agents: clients ask for tools once, at their start."""
+    only_way: bool
+    """Whether mocks reach the tools of these agents by mock servers alone."""
+    passthrough: bool
+    """Whether a tool that nobody mocks may run."""
+    root: Path
+    """The folder of the configuration."""
+    client: Client
+    stack: AsyncExitStack
+    """Closes, at the end of the run, what is opened."""
+    on_note: Callable[[str], None]
+    """Receives what the user should know at the end."""
+    redact: Callable[[str], str]
+
+    def place(self, key: str) -> str:
+        """Where a key stands, for errors."""
+        return f"{key} of agent {self.group.agents[0]!r}"

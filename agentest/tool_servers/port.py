@@ -1,0 +1,141 @@
+"""What the servers and the conversations know of each other."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Addresses:
+    """Where the servers of an agent are; None: it has no such server."""
+
+    mcp: str | None = None
+    rest: str | None = None
+    otlp: str | None = None
+
+    def of(self, conversation: str) -> Addresses:
+        """Those at which every call belongs to the conversation with this key."""
+        return replace(
+            self,
+            mcp=self.mcp and f"{self.mcp}/{conversation}",
+            rest=self.rest and f"{self.rest}/c/{conversation}",
+        )
+
+    @property
+    def by_placeholder(self) -> dict[str, str]:
+        """The addresses that there are, by the name of their placeholder."""
+        known = {"mcp_url": self.mcp, "rest_url": self.rest, "otlp_url": self.otlp}
+        return {name: url for name, url in known.items() if url}
+
+    @property
+    def by_variable(self) -> dict[str, str]:
+        """The environment of a program that is to find mock servers."""
+        known = {"AGENTEST_MCP_URL": self.mcp, "AGENTEST_REST_URL": self.rest}
+        return {name: url for name, url in known.items() if url}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """A conversation, as servers tell it from others."""
+
+    key: str
+    """New for every conversation of every run: 24 hex digits, with which its traces begin."""
+    session_id: str | None
+    """The id of its session, where no other conversation has the same one."""
+    conversation_id: str
+    scenario: str
+    agent: str
+
+    def __str__(self) -> str:
+        return f"conversation {self.conversation_id} of agent {self.agent!r}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedCall:
+    """A tool call that came to a mock server."""
+
+    tool: str
+    arguments: Any
+    """The argument object; whatever else came in its place."""
+    call_id: str | None = None
+    problem: str | None = None
+    """Why the arguments do not fit, where the server knows: then no mock is asked."""
+
+
+class How(StrEnum):
+    """What became of a call."""
+
+    ANSWERED = "answered"
+    """By a mock, or by the real tool where nobody mocks it and it may run."""
+    FAILED = "failed"
+    """The mock raised: a tool that fails."""
+    INVALID = "invalid"
+    """The arguments do not fit."""
+    UNMOCKED = "unmocked"
+    """Nothing answers it, and that ends the conversation."""
+    REAL = "real"
+    """Nothing mocks it, and the real tool may run: `number` says which call to tell of."""
+    REFUSED = "refused"
+    """It belongs to no conversation that is under way."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedAnswer:
+    """The answer to a call, in no protocol's form."""
+
+    how: How
+    result: Any = None
+    """What the mock answered, a JSON value."""
+    message: str = ""
+    """What is wrong, for whoever called: all but ANSWERED have one."""
+    number: int = -1
+    real: Any = None
+    """The real tool's answer as its server gave it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RealAnswer:
+    """What a real tool answered."""
+
+    result: Any
+    """As it is recorded, a JSON value."""
+    raw: Any
+    """As its server gave it, to be passed on."""
+    failed: bool = False
+
+
+CallReal = Callable[[], Awaitable[RealAnswer]]
+"""Calls the real tool. Raises AgentestError where it cannot be reached."""
+
+
+class Serving(Protocol):
+    """A conversation under way, which answers calls."""
+
+    async def answer(self, call: ServedCall) -> ServedAnswer:
+        """Record the call and answer it. Never raises but for cancellation."""
+        ...
+
+    async def answered(self, number: int, result: Any, *, failed: bool) -> None:
+        """Note what the real tool answered to a call that was left to it (`How.REAL`)."""
+        ...
+
+
+@dataclass(slots=True)
+class Stay:
+    """A conversation's time among those under way."""
+
+    addresses: Addresses
+    failed: bool = False
+    """Whether it has ended with an error: then the agent may go on with it for a while."""
+
+
+class Conversations(Protocol):
+    """The conversations under way, to which servers give calls."""
+
+    def under_way(self, who: Identity, serving: Serving) -> AbstractAsyncContextManager[Stay]:
+        """Wait until the conversation may begin; its calls are answered until the block ends."""
+        ...

@@ -1,0 +1,184 @@
+"""Whose call is it? The conversations under way, and each call given to the one that it belongs to.
+
+A call that belongs to none of them is never given to another: it is refused, and the run is errored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+
+from agentest.errors import AgentestError
+from agentest.tool_servers.admission import Admission
+from agentest.tool_servers.names import Name, Names
+from agentest.tool_servers.port import (
+    Addresses,
+    CallReal,
+    How,
+    Identity,
+    ServedAnswer,
+    ServedCall,
+    Serving,
+    Stay,
+)
+
+_WAYS = (
+    "have the agent pass on the `baggage` or `traceparent` header of our requests, or give its tools the "
+    "address in {{mcp_url}} or {{rest_url}}"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unclaimed:
+    """Calls to a tool that were refused, as they belonged to no conversation under way."""
+
+    agent: str
+    """The first of those whose servers these are."""
+    tool: str
+    why: str
+
+
+class Group:
+    """Agents that share servers: what is said of a call without a name is said of all of them."""
+
+    def __init__(self, agents: tuple[str, ...], addresses: Addresses, *, exclusive: bool) -> None:
+        self.agents = agents
+        self.addresses = addresses
+        self.admission = Admission(exclusive=exclusive)
+
+
+@dataclass(slots=True)
+class _UnderWay:
+    who: Identity
+    group: Group
+    serving: Serving
+    called: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    who: Identity
+    failed: bool
+
+
+@dataclass(slots=True)
+class Registry:
+    """The conversations of a run that are under way with agents that have servers."""
+
+    groups: tuple[Group, ...]
+    on_note: Callable[[str], None]
+    """Receives what the user should know at the end."""
+    unclaimed: dict[Unclaimed, int] = field(default_factory=dict)
+    """Calls that were refused → how often."""
+    _under_way: dict[str, _UnderWay] = field(default_factory=dict)
+    """By key, and by the id of the session."""
+    _ended: dict[str, _Ended] = field(default_factory=dict)
+
+    def group_of(self, agent: str) -> Group | None:
+        """The group of an agent; None: it has no servers."""
+        return next((group for group in self.groups if agent in group.agents), None)
+
+    @asynccontextmanager
+    async def under_way(self, who: Identity, serving: Serving) -> AsyncIterator[Stay]:
+        """Wait until the conversation may begin, and have its calls answered until the block ends."""
+        group = self.group_of(who.agent)
+        if group is None:
+            yield Stay(Addresses())
+            return
+        await group.admission.enter()
+        one = _UnderWay(who, group, serving)
+        names = [name for name in (who.key, who.session_id) if name]
+        self._under_way |= dict.fromkeys(names, one)
+        stay = Stay(group.addresses.of(who.key))
+        try:
+            yield stay
+        finally:
+            for name in names:
+                del self._under_way[name]
+                self._ended[name] = _Ended(who, stay.failed)
+            group.admission.leave(called=one.called)
+
+    async def answer(
+        self, group: Group, names: Names, call: ServedCall, real: CallReal | None = None
+    ) -> ServedAnswer:
+        """Answer a call that came to a server of the group.
+
+        Args:
+            real: calls the real tool, where nobody mocks it and it may run; None: it cannot be reached, and
+                the answer is null.
+        """
+        found = self._whose(group, names)
+        if isinstance(found, str):
+            return self._refused(group, call, found)
+        if isinstance(found, _Ended):
+            return self._too_late(group, call, found)
+        found.called = True
+        answer = await found.serving.answer(call)
+        return answer if answer.how is not How.REAL else await _real(found.serving, answer, real)
+
+    def _whose(self, group: Group, names: Names) -> _UnderWay | _Ended | str:
+        """The conversation that a call belongs to, or why it belongs to none."""
+        for name in names:
+            one = self._under_way.get(name.text)
+            if one is not None and one.group is group:
+                group.admission.note_named(one.who.key)
+                return one
+            if one is not None:
+                return f"{name.place} names {one.who}, whose servers are others"
+            ended = self._ended.get(name.text)
+            if ended is not None and not (group.admission.exclusive and not name.certain):
+                return ended
+            if name.certain:
+                return f"{name.place} names {_shown(name)}, which is no conversation of this run"
+        return self._alone(group)
+
+    def _alone(self, group: Group) -> _UnderWay | str:
+        """The only conversation that a call without a name can be of."""
+        mine = {one.who.key: one for one in self._under_way.values() if one.group is group}
+        if len(mine) != 1:
+            number = f"{len(mine)} conversations are" if mine else "no conversation is"
+            return f"it names no conversation, and {number} under way"
+        if group.admission.note_unnamed():
+            self.on_note(
+                f"calls to tools of agent {group.agents[0]!r} come without the name of their conversation: "
+                "its conversations were held one at a time (exclusive: true does so from the start). To hold "
+                f"many at once, {_WAYS}"
+            )
+        return next(iter(mine.values()))
+
+    def _too_late(self, group: Group, call: ServedCall, ended: _Ended) -> ServedAnswer:
+        why = f"it is of {ended.who}, which has ended"
+        if ended.failed:  # that has been told, and an agent that was given up may still be at work
+            return ServedAnswer(how=How.REFUSED, message=_refusal(call, why))
+        return self._refused(group, call, why)
+
+    def _refused(self, group: Group, call: ServedCall, why: str) -> ServedAnswer:
+        one = Unclaimed(agent=group.agents[0], tool=call.tool, why=why)
+        self.unclaimed[one] = self.unclaimed.get(one, 0) + 1
+        return ServedAnswer(
+            how=How.REFUSED, message=_refusal(call, f"{why}; {_WAYS}, or write exclusive: true")
+        )
+
+
+def _refusal(call: ServedCall, why: str) -> str:
+    return f"Agentest did not answer this call of {call.tool!r}: {why}"
+
+
+def _shown(name: Name) -> str:
+    return f"{name.text[:60]!r}"
+
+
+async def _real(serving: Serving, answer: ServedAnswer, real: CallReal | None) -> ServedAnswer:
+    """The answer of the real tool, which the conversation is told, too."""
+    if real is None:
+        await serving.answered(answer.number, None, failed=False)
+        return replace(answer, how=How.ANSWERED, result=None)
+    try:
+        told = await real()
+    except AgentestError as error:
+        await serving.answered(answer.number, {"error": str(error)}, failed=True)
+        return replace(answer, how=How.FAILED, message=str(error))
+    await serving.answered(answer.number, told.result, failed=told.failed)
+    how = How.FAILED if told.failed else How.ANSWERED
+    return replace(answer, how=how, result=told.result, real=told.raw)

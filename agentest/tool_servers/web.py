@@ -1,0 +1,36 @@
+"""One way to listen: on loopback, at the port that is asked for or at a free one."""
+
+from __future__ import annotations
+
+import errno
+from contextlib import AsyncExitStack
+
+from aiohttp import web
+
+from agentest.errors import ConfigError
+
+HOST = "127.0.0.1"
+MAX_BODY_BYTES = 10_000_000
+_GRACE_S = 1.0
+
+
+async def listen(app: web.Application, port: int | None, key: str, stack: AsyncExitStack) -> str:
+    """Serve an application until the stack closes it. Returns its origin, like `http://127.0.0.1:8080`.
+
+    Args:
+        key: the key of the configuration, like `mcp_mock of agent 'shop'`, for errors.
+
+    Raises ConfigError where the port cannot be had.
+    """
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=_GRACE_S, handler_cancellation=True)
+    await runner.setup()
+    stack.push_async_callback(runner.cleanup)
+    site = web.TCPSite(runner, HOST, port or 0)
+    try:
+        await site.start()
+    except OSError as error:
+        taken = error.errno == errno.EADDRINUSE
+        problem = "is taken by another program" if taken else f"cannot be listened at ({error.strerror})"
+        raise ConfigError(f"{key}: port {port} {problem}; stop that, or write another port") from None
+    host, found = runner.addresses[0][:2]
+    return f"http://{host}:{found}"
