@@ -8,6 +8,7 @@ from typing import Any
 from agentest.agents.port import TurnContext
 from agentest.errors import CannotSend
 from agentest.messages import AgentMessage, Message, UserText
+from agentest.support.trace_context import turn_of_requests
 
 _NOTHING_SAVED: Mapping[str, Any] = {}
 
@@ -28,6 +29,13 @@ class TurnValues:
         self._messages = messages
         self._ctx = ctx
         self._saved = saved
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables by which a program finds the servers beside the agent, and names this turn."""
+        turn, servers = turn_of_requests(), self._ctx.servers
+        named = {"TRACEPARENT": turn.traceparent, "BAGGAGE": turn.baggage} if turn else {}
+        return {**(servers.by_variable if servers else {}), **named}
 
     def __getitem__(self, name: str) -> Any:
         """The value of a placeholder. Raises CannotSend for one that has none in this turn."""

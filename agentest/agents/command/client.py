@@ -94,7 +94,7 @@ class CommandClient:
         if self._as_argument:
             words.append(last_message(messages))
         env: Mapping[str, Any] = self._env.filled(values)
-        env = {name: as_text(value) for name, value in env.items()}
+        env = {**values.environment, **{name: as_text(value) for name, value in env.items()}}
         return await Program.start(Invocation(words=words, env=env, cwd=self._cwd), self._reaper)
 
     def line(self, values: TurnValues) -> bytes:

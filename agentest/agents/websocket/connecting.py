@@ -18,6 +18,7 @@ from agentest.http.guard import RefusedAddress
 from agentest.http.retries import CONNECTION_ERRORS, describe, pause_before_retry, was_refused
 from agentest.http.websockets import RedirectRefused, WebSocket
 from agentest.support.deadlines import TimeLimit
+from agentest.support.trace_context import turn_of_requests
 
 _PLACE = "is the path that of the WebSocket?"
 _AGAIN = (429, 502, 503, 504)
@@ -38,7 +39,7 @@ class Connector:
         """A connection, and how many attempts failed before. Raises AgentError, CannotSend."""
         request = self._request.filled(values)
         try:
-            headers = list(check_headers(dict(request.headers)).items())
+            headers = list(check_headers(_naming_the_turn(dict(request.headers))).items())
         except ValueError as error:
             raise CannotSend(f"{request.url}: a header {error}") from None
         for attempt in range(self._config.retries + 1):
@@ -63,6 +64,14 @@ class Connector:
         status = 404 if error.status == 403 else error.status
         refused = Seen(status=status, headers=error.headers or {}, body=b"")
         return await self._advisor.advised(problem, refused)
+
+
+def _naming_the_turn(headers: dict[str, str]) -> dict[str, str]:
+    turn = turn_of_requests()
+    if turn is None:
+        return headers
+    own = {name.lower(): value for name, value in headers.items()}
+    return {**own, **turn.headers(own)}
 
 
 def _may_be_repeated(error: BaseException) -> bool:

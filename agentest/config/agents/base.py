@@ -148,7 +148,7 @@ class AnyAgent(ServedAgent):
 
     @property
     def tells_addresses(self) -> bool:
-        """Whether agents of this type are told where servers beside them are, without a word in the settings."""
+        """Whether the agent is told where servers beside it are, without a word in its settings."""
         return self.server is not None
 
     @model_validator(mode="after")

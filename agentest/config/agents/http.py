@@ -22,6 +22,7 @@ from agentest.config.agents.http_requests import (
     names_in,
     request_secrets,
 )
+from agentest.config.agents.mock_servers import check_known
 from agentest.config.agents.over_http import IN_PROCESS, HttpAgent
 from agentest.config.fields import PathText
 from agentest.sight import Sight
