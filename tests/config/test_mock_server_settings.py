@@ -1,0 +1,91 @@
+"""`mcp_mock`, `rest_mock` and `traces` of an agent, and the addresses that they have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from agentest.config.agent_types import sight_of
+from agentest.config.config import Config
+from agentest.sight import Sight
+
+SERVER = {"command": "python agent.py --mcp {{mcp_url}}", "ready": "tcp://127.0.0.1:1"}
+HTTP = {
+    "type": "http",
+    "endpoint": "http://127.0.0.1:1/chat",
+    "reply": "reply",
+    "params": {"q": "{{message}}"},
+}
+
+
+def agent(**keys: Any) -> Any:
+    return Config.model_validate({"agent": {**HTTP, **keys}}).agent
+
+
+def test_true_is_a_server_with_all_by_default() -> None:
+    """`true` and an empty section are the same, `false` is none; either spelling of a key goes."""
+    known = agent(mcpMock=True, rest_mock={"openapi": "api.yaml"}, traces=False, server=SERVER)
+    assert known.mcp_mock == agent(mcp_mock={}, server=SERVER).mcp_mock
+    assert known.traces is None
+    assert list(known.beside) == ["mcp_mock", "rest_mock"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "sight"),
+    [
+        ({}, Sight.UNSEEN),
+        ({"mcp_mock": {"port": 1}}, Sight.REPORTED),
+        ({"traces": {"port": 1}}, Sight.REPORTED),
+        ({"traces": {"port": 1}, "tool_visibility": "unseen"}, Sight.UNSEEN),
+        (
+            {"mcp_mock": {"port": 1}, **PLAIN},
+            Sight.RETURNED,
+        ),
+    ],
+    ids=["nothing", "mocks", "traces", "as it says", "by its type"],
+)
+def test_how_calls_are_seen(keys: dict[str, Any], sight: Sight) -> None:
+    """A server beside an unseen agent makes it reported, unless the configuration itself says otherwise."""
+    known = {key: value for key, value in {**HTTP, **keys}.items() if value is not None}
+    assert sight_of(Config.model_validate({"agent": known}).agent) is sight
+
+
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "nobody is told": (
+        {"mcp_mock": True},
+        "without a port is at a free one, of which nobody tells",
+    ),
+    "no such server": ({"body": {"url": "{{mcp_url}}"}}, "needs `mcp_mock`: write `mcp_mock: true`"),
+    "in the server": ({"server": SERVER}, "`server.command` has the placeholder {{mcp_url}}, which needs"),
+    "in the environment": (
+        {"traces": True, "server": {**SERVER, "command": "x", "env": {"A": "{{rest_url}}"}}},
+        "`server.env` has the placeholder {{rest_url}}, which needs `rest_mock`",
+    ),
+    "misspelt": (
+        {"mcp_mock": True, "server": {**SERVER, "command": "x {{mcp_ulr}}"}},
+        "{{mcp_ulr}}, which stands for nothing",
+    ),
+    "one port": ({"mcp_mock": {"port": 7}, "traces": {"port": 7}}, "have the same port, 7"),
+    "no port": ({"mcp_mock": {"port": 70000}}, "agent.http.mcp_mock.port"),
+    "no section": ({"mcp_mock": "yes"}, "write true, or keys of: port, tools, upstream"),
+    "no document": ({"rest_mock": True, "server": SERVER}, "rest_mock.openapi"),
+    "no address": ({"mcp_mock": {"port": 1, "upstream": "ftp://x"}}, "must start with http://"),
+    "no command": ({"mcp_mock": {"port": 1, "upstream": []}}, "is empty"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong(name: str) -> None:
+    """Each is refused when the configuration is read, with what to write instead."""
+    keys, message = WRONG[name]
+    with pytest.raises(ValidationError) as raised:
+        agent(**keys)
+    assert message in str(raised.value)
+
+
+def test_placeholders_of_other_programs() -> None:
+    """A command may have what docker fills in."""
+    known = agent(server={**SERVER, "command": "docker ps --format {{.Names}}"})
+    assert "{{.Names}}" in known.server.command

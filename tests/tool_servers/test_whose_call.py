@@ -1,0 +1,170 @@
+"""Whose call is it: calls that come to a mock server, with many conversations under way at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import anyio
+import pytest
+from tool_agents import call_tool, names_by, tool_agent
+
+from agentest import scenario
+from agentest.agents.port import AgentReply
+from agentest.conversation.loop import TurnLoop
+from agentest.conversation.serving import Served
+from agentest.conversation.users import Said
+from agentest.evaluate.evaluation import OngoingEvaluation, ScenarioEvaluator
+from agentest.events import Noted
+from agentest.mocks.resolver import MockResolver
+from agentest.results import ConversationResult, RunResult, Status
+from agentest.scenarios.definition import Scenario
+from agentest.sight import SeenBy
+from agentest.support.trace_context import new_key
+from agentest.testing import arun_scenarios
+from agentest.tool_servers.port import Identity, ServedCall
+from agentest.transcript import Ending, Turn
+from agentest.verdict import run_status
+
+NAMED = ("path", "header", "session", "_meta", "_meta trace", "baggage", "traceparent", "_meta first")
+
+
+def run(scenarios: list[Scenario], handler: Any, notes: list[str] | None = None, **keys: Any) -> RunResult:
+    def hear(event: object) -> None:
+        if isinstance(event, Noted) and notes is not None:
+            notes.append(event.text)
+
+    agent = {"type": "custom", "handler": handler, "mcp_mock": True, **keys}
+
+    async def go() -> RunResult:
+        with anyio.fail_after(60):
+            return await arun_scenarios(scenarios, agent=agent, on_event=hear, max_concurrency=50)
+
+    return anyio.run(go)
+
+
+def shops(count: int, **keys: Any) -> list[Scenario]:
+    """Scenarios that each have answers of their own; those whose number ends in 7 break their ban."""
+
+    def shop(number: int) -> Scenario:
+        def stock(args: dict[str, Any]) -> dict[str, Any]:
+            return {"item": args["item"], "of": number}
+
+        last = "cancel x" if number % 10 == 7 else "stock b"
+        first = {"user_message": f"stock a{number}; stock tea", "expect": {"contains": f'"of": {number}}}'}}
+        return scenario(
+            f"s{number}",
+            turns=[first, last],
+            tools={"stock": stock, "cancel": {"ok": True}},
+            trajectory={"match_mode": "contains", "expected": ["stock"], "forbidden": ["cancel"]},
+            **keys,
+        )
+
+    return [shop(number) for number in range(count)]
+
+
+@pytest.mark.parametrize("how", NAMED)
+def test_each_call_is_its_conversations(how: str) -> None:
+    """By each of the names, 20 conversations at once get their own answers, and each broken ban is caught."""
+    result = run(shops(20), tool_agent(how))
+    failed = {s.name for s in result.scenarios if s.verdict.status is Status.FAILED}
+    assert failed == {"s7", "s17"}
+    assert len(result.with_status(Status.PASSED)) == 18
+    calls = [c for s in result.scenarios for r in s.conversations for c in r.conversation.tool_calls]
+    assert len(calls) == 60
+    assert {c.seen_by for c in calls} == {SeenBy.MOCK_SERVER}
+    assert all(c.mocked for c in calls)
+
+
+def test_calls_without_a_name() -> None:
+    """They are those of the only conversation: the agent's are held one at a time, and a note says why."""
+    notes: list[str] = []
+    result = run(shops(20), tool_agent("nothing"), notes)
+    assert {s.name for s in result.scenarios if s.verdict.status is Status.FAILED} == {"s7", "s17"}
+    assert not result.unclaimed
+    assert [note for note in notes if "one at a time" in note] == [notes[0]]
+
+
+def test_a_call_of_nobody() -> None:
+    """It is refused with words for the agent, answered by no mock, and the run is errored."""
+    told: list[dict[str, Any]] = []
+
+    async def stranger(messages: list[dict[str, Any]], ctx: Any) -> str:
+        url = f"{ctx.mcp_url.rpartition('/')[0]}/ffffffffffffffffffffffff"
+        told.append(await call_tool(url, "stock", {"item": "tea"}))
+        return "done"
+
+    result = run([scenario("a", turns=["go"], tools={"stock": 3})], stranger)
+    assert told[0]["isError"]
+    assert "no conversation of this run" in told[0]["content"][0]["text"]
+    assert [s.verdict.status for s in result.scenarios] == [Status.PASSED]
+    assert run_status(result) is Status.ERRORED
+    assert "1 call of tool 'stock'" in result.unclaimed[0].message
+    assert not result.scenarios[0].conversations[0].conversation.tool_calls
+
+
+def test_a_call_that_comes_after_the_end() -> None:
+    """It belongs to nobody any more, though it names its conversation: it goes to no other one."""
+    late: list[dict[str, Any]] = []
+
+    async def handler(messages: list[dict[str, Any]], ctx: Any) -> str:
+        if late:
+            told = await call_tool(name="stock", args={}, **late[0])
+            return str(told["content"][0]["text"])
+        late.append(names_by("header", ctx))
+        return "done"
+
+    names = ("a", "b")
+    result = run([scenario(name, turns=["go"], tools={"stock": 3}) for name in names], handler)
+    assert [len(s.conversations[0].conversation.tool_calls) for s in result.scenarios] == [0, 0]
+    assert "it is of conversation a-1 of agent 'agent', which has ended" in result.unclaimed[0].message
+
+
+class LateUser:
+    """Says one thing; before it falls silent, the agent's call of that turn comes."""
+
+    ending = Ending.SCRIPT_FINISHED
+
+    def __init__(self, served: Served) -> None:
+        self._served = served
+
+    async def next_message(self, turns: Sequence[Turn]) -> Said | None:
+        if not turns:
+            return Said("go")
+        await self._served.answer(ServedCall(tool="cancel", arguments={}))
+        return None
+
+
+class Done:
+    name = "agent"
+
+    async def reply(self, messages: Any, ctx: Any) -> AgentReply:
+        return AgentReply("done")
+
+
+def test_a_call_after_the_reply() -> None:
+    """It belongs to the turn that has just closed: it breaks the bans of turn and scenario."""
+    banned = {"match_mode": "contains", "expected": [], "forbidden": ["cancel"]}
+    ban = scenario("a", turns=[{"user_message": "go", "trajectory": banned}], trajectory=banned)
+    mocks = MockResolver({"cancel": 1}, scenario="a", conversation_id="a-1")
+    who = Identity(key=new_key(), session_id=None, conversation_id="a-1", scenario="a", agent="agent")
+    evaluation = OngoingEvaluation(ScenarioEvaluator(ban, "a"), 1)
+    closed: list[tuple[Turn, ...]] = []
+
+    async def go() -> ConversationResult:
+        served = Served(who, mocks)
+        loop = TurnLoop(
+            "a-1", "a", Done(), LateUser(served), mocks, max_turns=3, served=served, on_turn=closed.append
+        )
+        conversation = await loop.run()
+        await evaluation.add_turn(closed[0])
+        await evaluation.add_conversation(conversation)
+        return evaluation.result(conversation)
+
+    result = anyio.run(go)
+    assert closed[0][0].tool_calls == ()
+    assert [call.name for call in result.conversation.turns[0].tool_calls] == ["cancel"]
+    assert result.trajectory
+    assert not result.trajectory.matched
+    assert result.turns[0].trajectory
+    assert not result.turns[0].trajectory.matched
