@@ -148,7 +148,7 @@ import asyncio, threading
 from pathlib import Path
 async def handler(messages, ctx):
     if messages[-1]["content"] == "block":
-        while '"number"' not in Path(".agentest/journal.jsonl").read_text():
+        while '"type": "scenario"' not in Path(".agentest/journal.jsonl").read_text():
             await asyncio.sleep(0.01)
         Path("here").touch()
         while True:

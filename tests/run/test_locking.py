@@ -81,8 +81,7 @@ def running(project: Project, *arguments: str, **config: Any) -> Iterator[Any]:
         process = project.start(*arguments)
         try:
             assert stuck.wait(DEADLINE_S)
-            journal = project.root / ".agentest" / "journal.jsonl"
-            wait_until(lambda: '"number"' in journal.read_text())
+            wait_until(lambda: project.finished == ["quick"])
             yield process
         finally:
             over.set()

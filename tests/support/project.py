@@ -106,6 +106,16 @@ class Project:
         found: dict[str, Any] = json.loads(text)
         return found
 
+    @property
+    def finished(self) -> list[str]:
+        """The scenarios of which the journal tells that they have finished, while the run goes on."""
+        try:
+            text = (self.root / ".agentest" / "journal.jsonl").read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return []
+        whole = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+        return [line["scenario"]["name"] for line in whole if line["type"] == "scenario"]
+
     def scenario_result(self, name: str) -> dict[str, Any]:
         return next(s for s in self.results["scenarios"] if s["name"] == name)
 
