@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -138,9 +139,29 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port at which nobody listens, and that no other test of this machine is given meanwhile.
+
+    One that the system chose could become, before it is used, the port of any connection or server: this one
+    lies below those it chooses from.
+    """
+    for port in random.sample(_PORTS, len(_PORTS)):
+        claim = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        try:
+            claim.bind(("127.0.0.1", port))
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", port))
+        except OSError:
+            claim.close()
+            continue
+        _claims.append(claim)
+        return port
+    raise AssertionError(f"no port of {_PORTS} is free")
+
+
+_PORTS = range(20_000, 30_000)
+_claims: list[socket.socket] = []
+"""UDP sockets with the numbers of the ports that were given away: no TCP server minds them, and the next test
+cannot take the same number. They last as long as this process."""
 
 
 def answers(port: int) -> bool:

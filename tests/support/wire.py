@@ -11,6 +11,8 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from project import free_port
+
 from agentest.agents.probing import USER_AGENT
 
 Connection = asyncio.StreamWriter
@@ -112,6 +114,4 @@ async def hang(_: Connection) -> None:
 
 def closed_port() -> int:
     """A port at which nobody listens."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
+    return free_port()
