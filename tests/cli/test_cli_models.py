@@ -279,7 +279,7 @@ def test_a_model_that_dies_ends_a_run_after_one_deadline(project: Project, worke
     assert outage.asked < 60 + 100
     assert all(len(scenario["conversations"]) == 50 for scenario in project.results["scenarios"])
     assert re.search(
-        r"agentest: model m does not answer \(.* 503: down .*waiting for it, at most 1 s", done.stderr
+        r"agentest: model m does not answer \(.* 503: down .*waiting for it, at most [01] s", done.stderr
     )
 
 

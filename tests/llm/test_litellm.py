@@ -300,7 +300,7 @@ def test_a_model_that_hangs(wire: dict[str, Any]) -> None:
     (answer,) = case["told"]
     assert "no answer within 0.4 s (tried 2 times)" in answer["error"]
     assert len(case["received"]) == 2
-    assert case["took_s"] < 5
+    assert case["took_s"] < 30
 
 
 @pytest.mark.parametrize("case", ["claude refuses", "gemini blocks"])

@@ -420,10 +420,10 @@ def test_big_run_is_quick(tmp_path: Path) -> None:
     held = conversation(turns=[turn(i, agent=reply) for i in range(8)], failure=failure())
     result = conversation_result(held=held)
     path = tmp_path / "summary.md"
-    start = time.perf_counter()
+    start = time.process_time()  # a busy machine takes longer
     run = run_result(*(scenario_result(f"s{i}", [result] * 20) for i in range(200)))
     append_summary(let_go(run), transcripts(run), path)
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
     content = path.read_text(encoding="utf-8")
     assert SUMMARY_LIMIT * 0.8 < path.stat().st_size <= SUMMARY_LIMIT
     assert len(re.findall(r"^\| ❌", content, re.M)) == 200

@@ -78,7 +78,7 @@ async def asked(
 
 def hanging(_: Received) -> Answer:
     """No answer for longer than anybody waits."""
-    threading.Event().wait(5)
+    threading.Event().wait(60)
     return Answer()
 
 
