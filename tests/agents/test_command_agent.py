@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import shlex
 import sys
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -179,14 +180,13 @@ def test_an_error_in_a_dialogue() -> None:
 def test_a_program_that_does_not_end(tmp_path: Path) -> None:
     """A time-out ends the program and what it has started."""
     started = tmp_path / "pid"
-    code = (
-        "import subprocess, sys, pathlib, time\n"
-        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
-        f"pathlib.Path({str(started)!r}).write_text(str(child.pid))\n"
-        "print('working', file=sys.stderr, flush=True)\ntime.sleep(600)\n"
-    )
+    # A shell, as Python may need the whole time only to start.
+    program = ["sh", "-c", f"sleep 600 & echo $! > {shlex.quote(str(started))}; echo working >&2; sleep 600"]
     result = run_scenarios(
-        [scenario("s", turns=["Hi"])], agent=agent(code), request_timeout_ms=700, unmocked_tools="passthrough"
+        [scenario("s", turns=["Hi"])],
+        agent={"type": "command", "command": program},
+        request_timeout_ms=700,
+        unmocked_tools="passthrough",
     )
     failure = result.scenarios[0].conversations[0].conversation.failure
     assert failure is not None

@@ -47,7 +47,7 @@ def streaming(*pieces: str, content_type: str = "text/event-stream", cut: bool =
 
 def failure(handler: Handler, blame: Blame = Blame.AGENT, **agent: Any) -> str:
     """What is said of an agent that answers so."""
-    conversation = talked({"POST /chat": handler}, {**BODY, **agent}, "Hi", timeout_s=0.3)
+    conversation = talked({"POST /chat": handler}, {**BODY, **agent}, "Hi")
     assert conversation.failure is not None
     assert conversation.failure.blame is blame
     return conversation.failure.message

@@ -192,17 +192,23 @@ def test_an_endless_health_page(folder: Folder) -> None:
     body = (
         "Handler.do_GET = lambda self: (self.send_response(200), self.end_headers(), time.sleep(60))\nserve()"
     )
-    folder.run(folder.server(body, timeout_s=4))
+    folder.run(folder.server(body))
 
 
 def test_never_ready(folder: Folder) -> None:
     """A server that never gets ready is an error that says what was asked, and shows what it printed last."""
-    found = folder.refused(
-        folder.server(
-            "print('starting up')\nprint('waiting for hunter2', end='')\nserve()", 503, timeout_s=0.8
-        )
-    )
-    assert "server.py" in found
+    command = "echo $$ > pid; echo starting up; printf 'waiting for hunter2'; exec sleep 60"
+
+    async def go() -> None:
+        async with wire(http(b"no", "503 Service Unavailable")) as opened:
+            folder.port = opened.port
+            async with folder.running(folder.server(command=command, timeout_s=0.8)):
+                raise AssertionError("unreachable")
+
+    with pytest.raises(ServerError) as caught:
+        anyio.run(go)
+    found = str(caught.value)
+    assert "exec sleep 60" in found
     assert "was not ready within 0.8 s" in found
     assert f"http://127.0.0.1:{folder.port}/health: answers 503" in found
     assert found.endswith("Its last output:\nstarting up\nwaiting for ***")
@@ -211,8 +217,7 @@ def test_never_ready(folder: Folder) -> None:
 
 def test_silence(folder: Folder) -> None:
     """A server that neither listens nor prints is an error that says so."""
-    body = "pathlib.Path('pid').write_text(str(os.getpid()))\ntime.sleep(60)"
-    found = folder.refused(folder.server(body, timeout_s=0.5))
+    found = folder.refused(folder.server(command="echo $$ > pid; exec sleep 60", timeout_s=0.5))
     assert "connection refused" in found
     assert found.endswith("; it printed nothing")
     gone(folder.pid())
@@ -408,7 +413,7 @@ def test_a_server_that_ignores_sigterm(folder: Folder) -> None:
 
 def test_a_child_that_left(folder: Folder) -> None:
     """A child that left the group and holds the output open keeps no run from ending."""
-    code = WRITES_PID + "os.setsid(); time.sleep(60)"
+    code = "import os; os.setsid(); " + WRITES_PID + "time.sleep(60)"
 
     async def inside() -> None:
         await until((folder.path / "pid-child").exists)
@@ -446,11 +451,11 @@ def test_cancelled_while_starting(folder: Folder) -> None:
                         raise AssertionError("unreachable")
 
                 tasks.start_soon(start)
-                await until((folder.path / "pid").exists)
+                pid = folder.path / "pid"
+                await until(lambda: pid.exists() and bool(pid.read_text()))
                 scope.cancel()
 
     anyio.run(go)
-    wait_for(lambda: bool((folder.path / "pid").read_text()), "the pid")
     gone(folder.pid())
 
 

@@ -291,7 +291,7 @@ async def endless(socket: Socket, request: web.Request) -> None:
             "closed by the server (code 1011, internal error) before",
         ),
         (leaving, {}, "/", "the connection was lost before the turn was done; it sent no message"),
-        (silent, {"reply": "reply"}, "/", "no message for which there is a `reply` within 0.4 s"),
+        (silent, {"reply": "reply"}, "/", "no message for which there is a `reply` within 1 s"),
         (silent, {"done": "end", "reply": "x"}, "/", "found text at `status` in its last message"),
         (
             failing,
@@ -322,7 +322,7 @@ async def endless(socket: Socket, request: web.Request) -> None:
 )
 def test_what_goes_wrong(dialect: Dialect, settings: dict[str, Any], path: str, said: str) -> None:
     """Whatever the agent does wrong is its error, which says what was expected and shows what came."""
-    assert said in problem(dialect, settings, "Hi", path=path, timeout=400 if dialect is silent else 5000)
+    assert said in problem(dialect, settings, "Hi", path=path, timeout=1000 if dialect is silent else 5000)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -141,16 +140,13 @@ def test_chat(project: Project, agent: ScriptedAgent) -> None:
     assert "\n       ##\\[stop-commands]quiet" in harmless(done)
 
 
-@pytest.mark.parametrize("ending", ["sys.exit(3)", "while True: pass"])
+@pytest.mark.parametrize("ending", ["exit 3", "exec sleep 60"])
 def test_the_last_output_of_a_server(project: Project, ending: str) -> None:
     """Nor does the last output of a server that dies or never gets ready; its colours are left out."""
     project.scenario('scenario("s", turns=["x"])')
-    project.write(
-        "server.py",
-        f"import sys\nprint('\\x1b[32mINFO\\x1b[0m started')\nprint({HOSTILE!r}, flush=True)\n{ending}\n",
-    )
+    project.write("output.txt", f"\x1b[32mINFO\x1b[0m started\n{HOSTILE}\n")
     port = free_port()
-    server = {"command": f"{sys.executable} server.py", "ready": f"tcp://127.0.0.1:{port}", "timeout_s": 2}
+    server = {"command": f"cat output.txt; {ending}", "ready": f"tcp://127.0.0.1:{port}", "timeout_s": 1}
     project.config("x", agent={"endpoint": f"http://127.0.0.1:{port}/", "server": server})
     done = project.run(env=GITHUB)
     assert done.returncode == 2

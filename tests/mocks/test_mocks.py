@@ -782,12 +782,12 @@ def test_a_mock_that_blocks_holds_up_nobody_else() -> None:
     def block() -> str:
         for _ in range(9):
             assert answered.acquire(timeout=60)
-        enough.wait(0.5)  # and then for longer than the agent's time-out
+        enough.wait(1.2)  # and then for longer than the agent's time-out
         return "ok"
 
     made = [scenario(name, turns=[name], tools={"block": block}) for name in ("slow", *"abcdefghi")]
     with ScriptedAgent(agent) as server:
-        result = run_scenarios(made, agent=server, concurrency=10, request_timeout_ms=400)
+        result = run_scenarios(made, agent=server, concurrency=10, request_timeout_ms=1000)
     assert [found.verdict.status for found in result.scenarios] == ["passed"] * 10
 
 
