@@ -32,6 +32,13 @@ def environment(folder: Path, packages: list[str]) -> None:
     run("uv", "pip", "install", "-q", "--python", folder / "bin" / "python", *newest, *packages)
 
 
+def with_tracing(packages: list[str]) -> list[str]:
+    """The packages, with those of `tracing` in the place of "+tracing"."""
+    return [
+        one for name in packages for one in (WANTED["tracing"] if name == "+tracing" else [name])
+    ]
+
+
 def npm(folder: Path, programs: Path) -> None:
     """The packages of node/package-lock.json, and nothing else."""
     folder.mkdir()
@@ -63,7 +70,8 @@ def content(part: str, *names: str) -> str:
 
 def main(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    for name, packages in WANTED["python"].items():
+    for name, wanted in WANTED["python"].items():
+        packages = with_tracing(wanted)
         make(folder / name, str([WANTED["newest"], packages]), partial(environment, folder / name, packages))
     npm_folder, services_folder = folder / "npm", folder / "services"
     make(npm_folder, content("node", *PACKAGES), partial(npm, npm_folder, folder / "node" / "bin"))

@@ -1,7 +1,7 @@
-// What the servers in Node share: options, JSON bodies, and routes {path: async (body, response) => …}.
+// What the servers in Node share: options, JSON bodies, and routes {path: async (body, response, request) => …}.
 import http from "node:http";
 
-export const option = (name) => process.argv[process.argv.indexOf(`--${name}`) + 1];
+export const option = (name) => (process.argv.includes(`--${name}`) ? process.argv[process.argv.indexOf(`--${name}`) + 1] : undefined);
 
 async function bodyOf(request) {
   const chunks = [];
@@ -17,7 +17,7 @@ export function serve(routes) {
     const route = routes[request.url];
     if (request.method !== "POST" || !route) return sendJson(response, 404, { error: "not found" });
     try {
-      await route(await bodyOf(request), response);
+      await route(await bodyOf(request), response, request);
     } catch (error) {
       sendJson(response, 500, { error: error.message });
     }
