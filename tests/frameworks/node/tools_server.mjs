@@ -4,7 +4,7 @@
 //   --tools rest      tools that call REST with fetch; own: tools of its own (noted in SHOP_LOG)
 //   --hook            how it forwards what a request says of its conversation: none, url (in the body) or header
 import { appendFileSync } from "node:fs";
-import { experimental_createMCPClient as createMCPClientBefore, createMCPClient = createMCPClientBefore } from "@ai-sdk/mcp";
+import { createMCPClient } from "@ai-sdk/mcp";
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
 import * as ai from "ai";

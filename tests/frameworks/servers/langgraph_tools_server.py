@@ -15,22 +15,39 @@ import own_tools
 import rest_tools
 from errands import ASKED, add_chat, mcp_url, next_round
 from fastapi import FastAPI
-from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.tools import BaseTool, StructuredTool, tool
 from langchain_mcp_adapters.client import MultiServerMCPClient
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 from serving import options, serve
+from shop import Call
+
+
+class ScriptedModel(BaseChatModel):
+    """Says what the script says."""
+
+    @property
+    def _llm_type(self) -> str:
+        return "scripted"
+
+    def _generate(self, messages: list[BaseMessage], *args: Any, **more: Any) -> ChatResult:
+        text = next(m.text for m in reversed(messages) if isinstance(m, HumanMessage))
+        step = next_round(text, [m.text for m in messages if isinstance(m, ToolMessage)])
+        return ChatResult(generations=[ChatGeneration(message=message_of(step))])
+
+
+def message_of(step: list[Call] | str) -> AIMessage:
+    if isinstance(step, str):
+        return AIMessage(step)
+    calls = [{"name": call.name, "args": call.args, "id": f"call_{uuid.uuid4().hex}"} for call in step]
+    return AIMessage("", tool_calls=calls)
 
 
 async def model(state: MessagesState) -> dict[str, Any]:
-    messages = state["messages"]
-    text = next(m.text for m in reversed(messages) if isinstance(m, HumanMessage))
-    step = next_round(text, [m.text for m in messages if isinstance(m, ToolMessage)])
-    if isinstance(step, str):
-        return {"messages": [AIMessage(step)]}
-    calls = [{"name": call.name, "args": call.args, "id": f"call_{uuid.uuid4().hex}"} for call in step]
-    return {"messages": [AIMessage("", tool_calls=calls)]}
+    return {"messages": [await ScriptedModel().ainvoke(state["messages"])]}
 
 
 def build(tools: list[BaseTool]) -> Any:
