@@ -138,7 +138,7 @@ def test_verdicts_are_the_same_before_and_after(
 
 
 @given(eval_sets())
-@QUICK
+@settings(QUICK, max_examples=30)
 def test_both_spellings_are_the_same_set(eval_set: EvalSet) -> None:
     """A set written in camelCase reads like the one in snake_case, whatever it holds."""
     try:
