@@ -17,7 +17,7 @@ from agentest.errors import ConfigError
 from agentest.llm.adapters.litellm_adapter import check_provider
 from agentest.llm.providers import ModelSpec
 
-PROBE = Path(__file__).parent.parent / "support" / "litellm_probe.py"
+SUPPORT = str(Path(__file__).parent.parent / "support")
 
 
 def run(*arguments: str, cwd: Path | None = None, env: dict[str, str] | None = None) -> str:
@@ -33,10 +33,21 @@ def run(*arguments: str, cwd: Path | None = None, env: dict[str, str] | None = N
     return done.stdout
 
 
+def below_a_dotenv(folder: Path) -> Path:
+    """A folder, with a `.env` in one above it."""
+    (folder / ".env").write_text("STRAY_SECRET=taken\n")
+    deep = folder / "deep" / "down"
+    deep.mkdir(parents=True)
+    return deep
+
+
 @pytest.fixture(scope="module")
-def told() -> dict[str, Any]:
-    """What came of every case of the probe."""
-    found: dict[str, Any] = json.loads(run(str(PROBE)).splitlines()[-1])
+def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What came of every case of the probe. Where its main module is no file, what litellm uses looks for a
+    `.env` from the working folder upwards."""
+    program = f"import sys; sys.path.insert(0, {SUPPORT!r}); import litellm_probe; litellm_probe.main()"
+    out = run("-c", program, cwd=below_a_dotenv(tmp_path_factory.mktemp("probe")))
+    found: dict[str, Any] = json.loads(out.splitlines()[-1])
     return found
 
 
@@ -133,18 +144,19 @@ def test_nobody_else_is_asked(told: dict[str, Any]) -> None:
     assert told["abroad"] == []
 
 
-@pytest.mark.parametrize("mode", [{}, {"LITELLM_MODE": "DEV"}], ids=["no mode", "DEV"])
-def test_no_dotenv_is_read(tmp_path: Path, mode: dict[str, str]) -> None:
+def test_no_dotenv_is_read(told: dict[str, Any]) -> None:
     """Importing litellm takes nothing from a `.env` of a folder above, and leaves its mode as it was."""
-    (tmp_path / ".env").write_text("STRAY_SECRET=taken\n")
-    (tmp_path / "deep" / "down").mkdir(parents=True)
-    # Without a file as its main module, what litellm uses looks from the working folder upwards.
+    assert told["environment"] == [None, None]
+
+
+def test_no_dotenv_is_read_for_developers_of_litellm(tmp_path: Path) -> None:
+    """Nor where its mode says that it should."""
     program = (
         "import os, anyio; from agentest.llm.adapters import litellm_adapter as ours; anyio.run(ours.load);"
         "print([os.environ.get(name) for name in ('STRAY_SECRET', 'LITELLM_MODE')])"
     )
-    told = run("-c", program, cwd=tmp_path / "deep" / "down", env=mode)
-    assert told.splitlines()[-1] == str([None, mode.get("LITELLM_MODE")])
+    found = run("-c", program, cwd=below_a_dotenv(tmp_path), env={"LITELLM_MODE": "DEV"})
+    assert found.splitlines()[-1] == str([None, "DEV"])
 
 
 def knowing(*providers: str) -> SimpleNamespace:

@@ -7,6 +7,7 @@ loopback.
 from __future__ import annotations
 
 import json
+import os
 import socket
 import sys
 import warnings
@@ -208,13 +209,10 @@ def main() -> None:
     told["wire"] = litellm_wire_probe.facts()
     told["handler answers"] = handler_answers()
     told["abroad"] = list(ABROAD)
+    told["environment"] = [os.environ.get(name) for name in ("STRAY_SECRET", "LITELLM_MODE")]
     try:
         socket.create_connection(("192.0.2.1", 443), timeout=1)
         told["guard"] = "open"
     except OSError as error:
         told["guard"] = str(error)
     print(json.dumps(told))
-
-
-if __name__ == "__main__":
-    main()
