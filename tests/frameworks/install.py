@@ -34,9 +34,7 @@ def environment(folder: Path, packages: list[str]) -> None:
 
 def with_tracing(packages: list[str]) -> list[str]:
     """The packages, with those of `tracing` in the place of "+tracing"."""
-    return [
-        one for name in packages for one in (WANTED["tracing"] if name == "+tracing" else [name])
-    ]
+    return [one for name in packages for one in (WANTED["tracing"] if name == "+tracing" else [name])]
 
 
 def npm(folder: Path, programs: Path) -> None:

@@ -1,8 +1,8 @@
 """What agents do whose tools are elsewhere: the script in the place of their model, and their door.
 
-The user's words: `stock ITEM`, `reserve ITEM N` (looks at the stock first), `search WORDS`, `both A B` (two calls in
-one round), `cancel ITEM`, which no agent should do. Every reply repeats what the tools have answered, so that an
-answer of another conversation shows.
+The user's words: `stock ITEM`, `reserve ITEM N` (looks at the stock first), `search WORDS`, `both A B` (two
+calls in one round), `cancel ITEM`, which no agent should do. Every reply repeats what the tools have
+answered, so that an answer of another conversation shows.
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ class Asked:
         return {"agentest/conversation": self.conversation} if self.conversation else {}
 
 
-ASKED = ContextVar("ASKED", default=Asked())
+NOTHING = Asked()
+ASKED = ContextVar("ASKED", default=NOTHING)
 
 
 def mcp_url() -> str:

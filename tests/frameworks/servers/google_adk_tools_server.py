@@ -1,7 +1,7 @@
 """A google-adk agent behind FastAPI whose tools come from an MCP server, by McpToolset.
 
-`--tools rest`: tools that call REST with requests; `--tools own`: tools of its own. `--hook` says how it forwards
-what a request says of its conversation: not at all, by the `url` in its body, or by a `header`.
+`--tools rest`: tools that call REST with requests; `--tools own`: tools of its own. `--hook` says how it
+forwards what a request says of its conversation: not at all, by the `url` in its body, or by a `header`.
 The same agent for `adk api_server`: adk_apps.
 """
 

@@ -1,7 +1,7 @@
 """A LangGraph agent behind FastAPI whose tools come from an MCP server, by langchain-mcp-adapters.
 
-`--tools rest`: tools that call REST with httpx; `--tools own`: tools of its own. `--hook` says how it forwards
-what a request says of its conversation: not at all, by the `url` in its body, or by a `header`.
+`--tools rest`: tools that call REST with httpx; `--tools own`: tools of its own. `--hook` says how it
+forwards what a request says of its conversation: not at all, by the `url` in its body, or by a `header`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """An agent without a framework behind FastAPI: a loop over the MCP project's own client, or over requests.
 
-`--hook` says how it forwards what a request says of its conversation: not at all, or by the `url` in its body.
+`--hook` says how it forwards what a request says of its conversation: not at all, or by the `url` in it.
 `--session long`: one session for all; otherwise one for each message.
 """
 

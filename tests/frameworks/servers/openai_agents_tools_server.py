@@ -1,7 +1,7 @@
 """An agent of the OpenAI Agents SDK behind FastAPI whose tools come from an MCP server, in one long session.
 
-`--tools rest`: tools that call REST with requests; `--tools own`: tools of its own. `--hook` says how it forwards
-what a request says of its conversation: not at all, by the `url` in its body, or by `meta` of each call.
+`--tools rest`: tools that call REST with requests; `--tools own`: tools of its own. `--hook` says how it
+forwards what a request says of its conversation: not at all, by the `url` in its body, or by `meta` of calls.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The shop's tools in the agent's own process. Every call that has really run is noted in the file SHOP_LOG."""
+"""The shop's tools in the agent's own process. Calls that have really run are noted in the file SHOP_LOG."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A pydantic-ai agent whose tools come from an MCP server, behind FastAPI (/chat) and AG-UI (/ag-ui).
 
-`--tools rest`: tools that call REST with requests; `--tools own`: tools of its own. `--hook` says how it forwards
-what a request says of its conversation: not at all, by the `url` in its body, or by `meta` of each call.
+`--tools rest`: tools that call REST with requests; `--tools own`: tools of its own. `--hook` says how it
+forwards what a request says of its conversation: not at all, by the `url` in its body, or by `meta` of calls.
 `--instrument`: it sends spans of its tools.
 """
 
@@ -60,9 +60,7 @@ async def stream_of(messages: list[ModelMessage], info: AgentInfo) -> AsyncItera
     if isinstance(step, str):
         yield step
         return
-    yield {
-        at: DeltaToolCall(name=call.name, json_args=json.dumps(call.args)) for at, call in enumerate(step)
-    }
+    yield {at: DeltaToolCall(name=call.name, json_args=json.dumps(call.args)) for at, call in enumerate(step)}
 
 
 async def with_meta(_: Any, call_tool: Any, name: str, args: dict[str, Any]) -> Any:

@@ -1,12 +1,10 @@
-"""The real shop, whose tools are behind MCP (/mcp) and REST: it notes every call that it has really run (SHOP_LOG).
+"""The real shop, whose tools are behind MCP (/mcp) and REST (described at /openapi.json).
 
-`--openapi` prints the description of its REST interface, and nothing is served.
+It notes every call that it has really run in the file SHOP_LOG.
 """
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -60,7 +58,4 @@ def cancel_order(item: str) -> dict[str, Any]:
 app.mount("/", mcp_app)
 
 if __name__ == "__main__":
-    if "--openapi" in sys.argv:
-        print(json.dumps(app.openapi(), indent=2))
-    else:
-        serve(app, options().port)
+    serve(app, options().port)

@@ -1,0 +1,144 @@
+"""Agents of real frameworks whose tools are behind MCP or REST: mock servers answer 50 conversations at once.
+
+What names a call: what instrumented programs pass on by themselves (no code), an id or an address that the
+agent forwards (a hook), or nothing, and then one conversation is held at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from framework_lab import MARKS
+from project import Project
+from tools_lab import BANNED, Agent, Shop, calls_of, open_shop, output, run_agent
+
+pytestmark = MARKS
+
+CROWD = 50
+SOME = 12
+FEW = 6
+ONE_AT_A_TIME = "its conversations were held one at a time"
+
+HTTP = {"type": "http", "body": {"message": "{{message}}"}, "reply": "reply"}
+MCP = {**HTTP, "mcp_mock": True}
+REST = {**HTTP, "rest_mock": {"openapi": "openapi.json"}}
+BY_HEADER = {"headers": {"x-agentest-conversation": "{{session_id}}"}}
+BY_MCP_URL = {"body": {"message": "{{message}}", "mcp_url": "{{mcp_url}}"}}
+BY_REST_URL = {"body": {"message": "{{message}}", "rest_url": "{{rest_url}}"}}
+
+FASTAPI = {
+    "FASTAPI_OTEL_AUTO_CONFIGURE": "true",
+    "OTEL_TRACES_EXPORTER": "otlp",
+    "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9",
+}
+NO_EXPORT = {"OTEL_TRACES_EXPORTER": "none", "OTEL_METRICS_EXPORTER": "none", "OTEL_LOGS_EXPORTER": "none"}
+MODULES = ("--import", "@opentelemetry/auto-instrumentations-node/register")
+LOADER = "--experimental-loader=@opentelemetry/instrumentation/hook.mjs"
+
+
+def python(
+    environment: str, *words: str, keys: dict[str, Any], instrumented: bool = False, **env: str
+) -> Agent:
+    """A server of this folder, as it is or under `opentelemetry-instrument`."""
+    start = f"{environment}/bin/python"
+    program = (
+        (f"{environment}/bin/opentelemetry-instrument", f"{{folder}}/{start}") if instrumented else (start,)
+    )
+    command = (*program, f"{environment}_tools_server.py", "--port", "{port}", *words)
+    return Agent(command=command, keys=keys, env={**NO_EXPORT, **env})
+
+
+def node(*words: str, keys: dict[str, Any], instrumented: bool = False) -> Agent:
+    start = ("node/bin/node", *((*MODULES, LOADER) if instrumented else ()))
+    command = (*start, "tools_server.mjs", "--port", "{port}", *words)
+    return Agent(command=command, keys=keys, env=NO_EXPORT, cwd="node")
+
+
+NO_CODE = {
+    "langgraph": python("langgraph", keys=MCP, instrumented=True),
+    "openai-agents": python("openai_agents", keys=MCP, **FASTAPI),
+    "pydantic-ai": python("pydantic_ai", keys=MCP, **FASTAPI),
+    "google-adk": python("google_adk", keys=MCP, instrumented=True),
+    "ai-sdk": node("--agent", "ai-sdk", keys=MCP, instrumented=True),
+    "mcp-sdk-python": python("mcp", keys=MCP, **FASTAPI),
+    "mcp-sdk-python-long-session": python("mcp", "--session", "long", keys=MCP, **FASTAPI),
+    "mcp-sdk-typescript": node("--agent", "sdk", keys=MCP, instrumented=True),
+    "rest-langgraph-httpx": python("langgraph", "--tools", "rest", keys=REST, instrumented=True),
+    "rest-openai-agents-requests": python("openai_agents", "--tools", "rest", keys=REST, instrumented=True),
+    "rest-ai-sdk-fetch": node("--agent", "ai-sdk", "--tools", "rest", keys=REST, instrumented=True),
+}
+HOOKED = {
+    "langgraph-header": python("langgraph", "--hook", "header", keys={**MCP, **BY_HEADER}),
+    "langgraph-url": python("langgraph", "--hook", "url", keys={**MCP, **BY_MCP_URL}),
+    "openai-agents-meta": python("openai_agents", "--hook", "meta", keys={**MCP, **BY_HEADER}),
+    "openai-agents-url": python("openai_agents", "--hook", "url", keys={**MCP, **BY_MCP_URL}),
+    "pydantic-ai-meta": python("pydantic_ai", "--hook", "meta", keys={**MCP, **BY_HEADER}),
+    "google-adk-header": python("google_adk", "--hook", "header", keys={**MCP, **BY_HEADER}),
+    "ai-sdk-header": node("--agent", "ai-sdk", "--hook", "header", keys={**MCP, **BY_HEADER}),
+    "mcp-sdk-typescript-url": node("--agent", "sdk", "--hook", "url", keys={**MCP, **BY_MCP_URL}),
+    "rest-mcp-header": python("mcp", "--tools", "rest", keys={**REST, **BY_HEADER}),
+    "rest-ai-sdk-url": node("--agent", "ai-sdk", "--tools", "rest", keys={**REST, **BY_REST_URL}),
+}
+NAMELESS = {
+    "langgraph": python("langgraph", keys=MCP),
+    "ai-sdk": node("--agent", "ai-sdk", keys=MCP),
+    "rest-google-adk": python("google_adk", "--tools", "rest", keys=REST),
+}
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+    with open_shop(tmp_path_factory.mktemp("shop")) as opened:
+        yield opened
+
+
+def assert_each_has_its_own(project: Project, shops: int) -> None:
+    """Every conversation has its answers and its calls, and no other's; what is banned is caught."""
+    found = {one["name"]: one for one in project.results["scenarios"]}
+    assert len(found) == shops
+    for number in range(shops):
+        banned = number % 5 == 0
+        scenario = found[f"shop {number}"]
+        assert scenario["status"] == ("failed" if banned else "passed"), output(project)
+        calls = calls_of(scenario)
+        assert len(calls) == 4 + banned, calls
+        assert {(call["seenBy"], call["mocked"]) for call in calls} == {("mock-server", True)}
+        assert {_number(call) for call in calls} == {number}
+        trajectory = scenario["conversations"][0]["trajectory"]
+        assert trajectory["forbiddenCalls"] == ([BANNED] if banned else []), trajectory
+
+
+def _number(call: dict[str, Any]) -> int:
+    return int(call["args"]["item"].removeprefix("item").removeprefix("other"))
+
+
+@pytest.mark.parametrize("stack", NO_CODE)
+def test_calls_name_their_conversation_without_any_code(stack: str, shop: Shop, tmp_path: Path) -> None:
+    """Instrumented programs pass on what names the conversation: 50 at once, and no real tool runs."""
+    project = run_agent(NO_CODE[stack], shop, tmp_path, "tools_elsewhere", SHOPS=str(CROWD))
+    assert_each_has_its_own(project, CROWD)
+    assert ONE_AT_A_TIME not in output(project)
+    assert shop.calls() == []
+
+
+@pytest.mark.parametrize("stack", HOOKED)
+def test_an_agent_forwards_what_names_its_conversation(stack: str, shop: Shop, tmp_path: Path) -> None:
+    """The framework's own hook forwards the session's id, or the request brings the address of the tools."""
+    project = run_agent(HOOKED[stack], shop, tmp_path, "tools_elsewhere", SHOPS=str(SOME))
+    assert_each_has_its_own(project, SOME)
+    assert ONE_AT_A_TIME not in output(project)
+    assert shop.calls() == []
+
+
+@pytest.mark.parametrize("stack", NAMELESS)
+def test_calls_without_a_name_are_answered_one_conversation_at_a_time(
+    stack: str, shop: Shop, tmp_path: Path
+) -> None:
+    """What names nothing is told apart by holding one conversation at a time, and that is said."""
+    project = run_agent(NAMELESS[stack], shop, tmp_path, "tools_elsewhere", SHOPS=str(FEW))
+    assert_each_has_its_own(project, FEW)
+    assert ONE_AT_A_TIME in output(project)
+    assert shop.calls() == []

@@ -1,0 +1,129 @@
+"""Agents of real frameworks whose tools are elsewhere, run by Agentest beside the shop that has them.
+
+`framework_lab` says where the programs come from. The shop notes every call that it runs: the truth.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+from framework_lab import (
+    FOLDER,
+    FRAMEWORKS,
+    REQUEST_LIMIT_MS,
+    RUN_LIMIT_S,
+    START_LIMIT_S,
+    environment,
+    installed,
+)
+from project import Project, answers, clean_environment, free_port, wait_until
+
+BANNED = "cancel_order"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shop:
+    """The real tools, in a process of their own."""
+
+    port: int
+    log: Path
+
+    @property
+    def env(self) -> dict[str, str]:
+        """What an agent is told that calls the real tools, or has them itself."""
+        base = f"http://127.0.0.1:{self.port}"
+        return {"SHOP_MCP_URL": f"{base}/mcp", "SHOP_REST_URL": base, "SHOP_LOG": str(self.log)}
+
+    @property
+    def openapi(self) -> str:
+        with urlopen(f"http://127.0.0.1:{self.port}/openapi.json") as answer:
+            return str(answer.read().decode())
+
+    def calls(self) -> list[tuple[str, dict[str, Any]]]:
+        """What has really run."""
+        lines = self.log.read_text(encoding="utf-8").splitlines() if self.log.exists() else []
+        return [(call["name"], call["args"]) for call in map(json.loads, lines)]
+
+
+@contextmanager
+def open_shop(folder: Path) -> Iterator[Shop]:
+    """The shop, until the block ends."""
+    shop = Shop(port=free_port(), log=folder / "shop.log")
+    command = [installed("mcp/bin/python"), "tool_shop_server.py", "--port", str(shop.port)]
+    env = clean_environment({"SHOP_LOG": str(shop.log)})
+    with subprocess.Popen(command, cwd=FRAMEWORKS / "servers", env=env) as process:
+        try:
+            wait_until(lambda: process.poll() is not None or answers(shop.port))
+            assert process.poll() is None, "the shop has ended"
+            yield shop
+        finally:
+            process.kill()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agent:
+    """An agent's program, and what is configured for it."""
+
+    command: tuple[str, ...]
+    """A program of the folder and its words; {port} and {folder} are filled in."""
+    keys: Mapping[str, Any]
+    """Of the agent, beside its address and its server."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    cwd: str = "servers"
+    endpoint: str = "/chat"
+
+
+def run_agent(agent: Agent, shop: Shop, folder: Path, scenarios: str, **settings: str) -> Project:
+    """`agentest run`; its results are there, whatever they are. `settings`: environment of the scenarios."""
+    project = Project(folder)
+    for name in ("servers", "node"):
+        shutil.copytree(FRAMEWORKS / name, folder / name)
+    (folder / "node" / "node_modules").symlink_to(installed("npm/node_modules"))
+    shutil.copy(FRAMEWORKS / "scenarios" / f"{scenarios}.py", folder / f"{scenarios}.sim.py")
+    project.write("openapi.json", shop.openapi)
+    project.write("agentest.config.yaml", json.dumps(_configuration(agent, shop, folder)))
+    with project.start(env={**environment(), **settings}) as process:
+        out, err = process.communicate(timeout=RUN_LIMIT_S)
+    project.write("output", out + err)
+    assert (folder / ".agentest" / "results.json").exists(), out + err
+    return project
+
+
+def _configuration(agent: Agent, shop: Shop, folder: Path) -> dict[str, Any]:
+    port = free_port()
+    program, *words = (word.format(port=port, folder=FOLDER) for word in agent.command)
+    server = {
+        "command": [installed(program), *words],
+        "ready": f"tcp://127.0.0.1:{port}",
+        "timeout_s": START_LIMIT_S,
+        "cwd": str(folder / agent.cwd),
+        "env": {**shop.env, **agent.env},
+        "reuse": False,
+    }
+    keys = {"endpoint": f"http://127.0.0.1:{port}{agent.endpoint}", "server": server, **agent.keys}
+    run_keys = {"reporters": ["console", "json"], "request_timeout_ms": REQUEST_LIMIT_MS, "concurrency": 50}
+    return {"agent": keys, **run_keys}
+
+
+def calls_of(scenario: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """All calls of a scenario's conversations."""
+    turns = [turn for one in scenario["conversations"] for turn in one["turns"]]
+    return [call for turn in turns for call in turn["toolCalls"]]
+
+
+def counted(calls: list[tuple[str, dict[str, Any]]]) -> Counter[str]:
+    """Calls whatever their order."""
+    return Counter(json.dumps([name, args], sort_keys=True) for name, args in calls)
+
+
+def output(project: Project) -> str:
+    return (project.root / "output").read_text(encoding="utf-8")
