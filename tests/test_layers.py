@@ -73,7 +73,7 @@ FLOORS: list[dict[str, str]] = [
     },
     # Who uses runs.
     {
-        "scale": "run llm store errors events results totals transcript support http",
+        "scale": "run tool_servers llm store errors events results totals transcript support http",
         "testing": "run config llm scenarios errors events metrics results sight transcript",
         "evalset": "run conversation evaluate llm scenarios config mocks store report errors events "
         "messages metrics results sight transcript verdict support",

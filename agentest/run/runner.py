@@ -9,7 +9,8 @@ so do all scenarios with an agent that is `exclusive`: they stand in a line and 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from time import perf_counter
 from typing import Protocol
@@ -64,6 +65,26 @@ class PacedUnits:
         if unit is not None:
             await self._pace.wait()
         return unit
+
+
+class _Waiting:
+    """A conversation that has its place but may not begin yet leaves the place to others."""
+
+    def __init__(self, places: anyio.Semaphore) -> None:
+        self._places = places
+        self.seconds = 0.0
+        """How long it waited."""
+
+    @asynccontextmanager
+    async def outside(self) -> AsyncIterator[None]:
+        """A block in which the conversation waits: without its place, and not in its own time."""
+        began = perf_counter()
+        self._places.release()
+        try:
+            yield
+        finally:
+            await self._places.acquire()
+            self.seconds += perf_counter() - began
 
 
 async def run_units(
@@ -197,17 +218,21 @@ class _Runner:
             self._report(TurnFinished(unit.scenario.name, unit.agent, conversation_id, turns[-1].turn_index))
             judging.start_soon(evaluation.add_turn, turns)
 
-        start = perf_counter()
+        start, waiting = perf_counter(), _Waiting(self._places)
         async with anyio.create_task_group() as judging:
             try:
-                conversation = await self._source.converse(unit, number, conversation_id, on_turn)
+                conversation = await self._source.converse(
+                    unit, number, conversation_id, on_turn, waiting.outside
+                )
             finally:
                 on_held()
             end_of_conversation = perf_counter()
             await evaluation.add_conversation(conversation)
         now = perf_counter()
         judges_ms = (now - end_of_conversation) * 1000 if self._evaluation.asks_judge else 0.0
-        time = replace(conversation.time, total_ms=(now - start) * 1000, judges_ms=judges_ms)
+        time = replace(
+            conversation.time, total_ms=(now - start - waiting.seconds) * 1000, judges_ms=judges_ms
+        )
         return replace(evaluation.result(conversation), time=time)
 
     def _kept(self, unit: Unit, result: ConversationResult) -> ConversationResult:

@@ -6,7 +6,7 @@ A new origin is one implementation of `SourceFactory` and one of `ConversationSo
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -27,7 +27,7 @@ from agentest.run.prepare import Prepared
 from agentest.run.session import Session
 from agentest.support.redact import Redactor
 from agentest.support.trace_context import new_key
-from agentest.tool_servers.port import Conversations, Identity
+from agentest.tool_servers.port import Conversations, Identity, Outside
 from agentest.transcript import Conversation
 
 if TYPE_CHECKING:  # imported where an agent has servers beside it
@@ -41,8 +41,18 @@ _MIN_MOCK_TIMEOUT_S = 30.0
 class ConversationSource(Protocol):
     """Gives the conversations of a unit."""
 
-    async def converse(self, unit: Unit, number: int, conversation_id: str, on_turn: OnTurn) -> Conversation:
-        """The conversation of this number (from 1). `on_turn` receives the closed turns when one closes."""
+    async def converse(
+        self,
+        unit: Unit,
+        number: int,
+        conversation_id: str,
+        on_turn: OnTurn,
+        outside: Outside = nullcontext,
+    ) -> Conversation:
+        """The conversation of this number (from 1). `on_turn` receives the closed turns when one closes.
+
+        `outside` opens the block in which it waits where others must end before.
+        """
         ...
 
 
@@ -114,7 +124,14 @@ class LiveConversations:
     under_way: Conversations | None = None
     """Those to which servers beside the agents give calls; None: no agent has any."""
 
-    async def converse(self, unit: Unit, number: int, conversation_id: str, on_turn: OnTurn) -> Conversation:
+    async def converse(
+        self,
+        unit: Unit,
+        number: int,
+        conversation_id: str,
+        on_turn: OnTurn,
+        outside: Outside = nullcontext,
+    ) -> Conversation:
         mocks = self._mocks(unit, conversation_id)
         if self.under_way is None or not unit.about.served:
             return await self._loop(unit, number, conversation_id, on_turn, mocks).run()
@@ -128,7 +145,7 @@ class LiveConversations:
             agent=unit.agent,
         )
         served = Served(who, mocks)
-        async with self.under_way.under_way(who, served) as stay:
+        async with self.under_way.under_way(who, served, outside) as stay:
             served.addresses = stay.addresses
             loop = self._loop(unit, number, conversation_id, on_turn, mocks, served, session_id)
             conversation = await loop.run()
@@ -209,8 +226,15 @@ class FinishedConversations:
     conversations: Mapping[str, Sequence[Conversation]]
     """Scope of a unit → its conversations."""
 
-    async def converse(self, unit: Unit, number: int, conversation_id: str, on_turn: OnTurn) -> Conversation:
-        del conversation_id  # it has one
+    async def converse(
+        self,
+        unit: Unit,
+        number: int,
+        conversation_id: str,
+        on_turn: OnTurn,
+        outside: Outside = nullcontext,
+    ) -> Conversation:
+        del conversation_id, outside  # it has an id, and waits for nobody
         conversation = self.conversations[unit.scope][number - 1]
         # One without its end cannot be judged: a check might hold, or fail, for that alone.
         closed_turns = 0 if conversation.shortened else len(conversation.turns)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from agentest.results import Status
+from agentest.tool_servers.port import Addresses, Identity, ServedAnswer, ServedCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,3 +88,67 @@ class Failed:
     """From a worker: it cannot go on, and why."""
 
     problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class Enter:
+    """From a worker: a conversation would begin whose agent calls tools at our servers."""
+
+    who: Identity
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """To a worker: the conversation with this key may not begin yet."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """To a worker: the conversation with this key may begin, and finds the servers here."""
+
+    key: str
+    addresses: Addresses
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """From a worker: the conversation with this key has ended, or will not begin."""
+
+    key: str
+    failed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RealResult:
+    """What the real tool answered to a call that was left to it."""
+
+    call: int
+    result: Any
+    failed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """To a worker: a call of its conversation with this key, or what the real tool answered to one."""
+
+    number: int
+    """New for every question to any worker."""
+    key: str
+    about: ServedCall | RealResult
+
+
+@dataclass(frozen=True, slots=True)
+class Withdrawn:
+    """To a worker: nobody waits for the answer to this question any longer."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """From a worker: the answer to a question; None: it has been heard."""
+
+    number: int
+    answer: ServedAnswer | None

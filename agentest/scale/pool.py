@@ -19,9 +19,10 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cached_property, partial
 from multiprocessing.context import ForkProcess
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
+from anyio.abc import TaskGroup
 
 from agentest.errors import ConfigError, UsageError
 from agentest.events import ConversationFinished, Noted, ScenarioFinished, ScenarioStarted, TurnFinished
@@ -48,10 +49,13 @@ from agentest.scale.messages import (
     Close,
     Closed,
     ConversationDone,
+    Enter,
     Failed,
     Idle,
+    Leave,
     Note,
     Ready,
+    Reply,
     Secrets,
     StopRun,
     UnitAssignment,
@@ -62,6 +66,10 @@ from agentest.scale.spending import SharedCells, SharedSpending
 from agentest.scale.waiting import WaitingUnits
 from agentest.scale.worker import PARENT_SIGNALS, work
 from agentest.totals import totals_of
+
+if TYPE_CHECKING:  # imported where an agent has servers beside it
+    from agentest.scale.guests import Guests
+    from agentest.tool_servers.registry import Registry
 
 _GRACE_S = 10.0
 """How long a worker may take to end."""
@@ -137,6 +145,8 @@ class _PoolWorker:
     link: Link = field(init=False)
     stage: _Stage = _Stage.STARTING
     begun: set[tuple[str, str]] = field(default_factory=set)
+    guests: Guests | None = None
+    """Its conversations whose agents have servers beside them."""
     ended: bool = False
     """Whether it has sent its last message: then its disconnecting is no surprise."""
 
@@ -159,11 +169,12 @@ class WorkerPool:
     async def open(self, session: Session, origin: Origin) -> AsyncIterator[RunUnits]:
         """Wait until every worker has opened what it needs; afterwards, have all of them close it.
 
+        Each worker has its own connections; of the origin, only the servers beside the agents are shared.
+
         Raises UsageError for what the user has to change.
         """
-        del origin  # each worker has its own connections
         check_recordings(recordings_of(session.prepared), session.prepared.plan)
-        run = _Run(self._workers, session)
+        run = _Run(self._workers, session, origin.registry)
         for worker in self._workers:
             on_message, on_disconnect = partial(run.receive, worker), partial(run.on_disconnect, worker)
             worker.link = await Link.over(worker.end, on_message, on_disconnect)
@@ -180,7 +191,8 @@ class WorkerPool:
 class _Run:
     """Assigns units to workers, receives what they send, and passes it on."""
 
-    def __init__(self, workers: Sequence[_PoolWorker], session: Session) -> None:
+    def __init__(self, workers: Sequence[_PoolWorker], session: Session, registry: Registry | None) -> None:
+        self._registry = registry
         self._units = {(unit.scenario.name, unit.agent): unit for unit in session.prepared.plan.units}
         self._workers = workers
         self._settings = session.settings
@@ -204,6 +216,7 @@ class _Run:
     async def run(self) -> Mapping[str, ScenarioResult]:
         """Run all units; their results by scope."""
         async with anyio.create_task_group() as tasks:
+            self._admit_guests(tasks)
             tasks.start_soon(self._assign_units)
             await self._until_idle()
             tasks.cancel_scope.cancel()
@@ -212,6 +225,13 @@ class _Run:
                 worker.process.kill()
                 self._give_up(worker, "did not end when it was told to")
         return self._results
+
+    def _admit_guests(self, tasks: TaskGroup) -> None:
+        if self._registry:
+            from agentest.scale.guests import Guests
+
+            for worker in self._workers:
+                worker.guests = Guests(self._registry, worker.link.send, tasks)
 
     async def close(self) -> None:
         """Have all workers close what they have opened, and wait for their end."""
@@ -257,6 +277,8 @@ class _Run:
                 self._emit(message)
             case Secrets():
                 self._on_secrets(message.texts)
+            case Enter() | Leave() | Reply() if worker.guests:
+                worker.guests.receive(message)
             case _:
                 self._receive_state(worker, message)
 
@@ -282,6 +304,8 @@ class _Run:
 
     def on_disconnect(self, worker: _PoolWorker) -> None:
         """Handle the end of a worker."""
+        if worker.guests:
+            worker.guests.close()
         if not worker.ended:
             self._give_up(worker, worker.death())
         self._reach(worker, _Stage.DISCONNECTED)

@@ -33,8 +33,10 @@ from agentest.run.session import Session
 from agentest.run.settings import settings_of
 from agentest.run.sources import live_conversations
 from agentest.run.stop import Stop
+from agentest.scale.hosts import HostedConversations
 from agentest.scale.links import Link, packed
 from agentest.scale.messages import (
+    Begin,
     CannotStart,
     Close,
     Closed,
@@ -42,11 +44,14 @@ from agentest.scale.messages import (
     Failed,
     Idle,
     Note,
+    Question,
     Ready,
     Secrets,
     StopRun,
     UnitAssignment,
     UnitRequest,
+    Wait,
+    Withdrawn,
 )
 from agentest.store.conversations import conversation_json
 from agentest.support.json_text import encoded
@@ -119,6 +124,7 @@ class _Worker:
         self._closing = anyio.Event()
         self._stop = Stop(lambda s: self._link.send(StopRun(str(s.reason), s.status, s.interrupted)))
         self._link: Link
+        self._hosted = HostedConversations(lambda message: self._link.send(message))
 
     async def run(self, end: socket) -> None:
         self._link = await Link.over(end, self._receive, lambda: os._exit(ExitCode.ERRORED))
@@ -137,6 +143,7 @@ class _Worker:
             connections = await self._open(session, stack)
             self._link.send(Ready())
             custom = self._prepared.plan.custom
+            await stack.enter_async_context(self._hosted.answering())
             await run_units(self, custom, session.settings, connections, session.emit, session.stop)
             self._link.send(Idle())
             await self._closing.wait()
@@ -157,7 +164,7 @@ class _Worker:
         agents = await connected_agents(self._prepared, client, stack, session.on_note, self._send_secrets)
         models, ledger = await open_models(session, open_recordings(session), stack, self._spending)
         return Connections(
-            source=live_conversations(self._prepared, agents, models),
+            source=live_conversations(self._prepared, agents, models, under_way=self._hosted),
             models=models,
             ledger=ledger,
             redact=self._prepared.loaded.redact,
@@ -169,8 +176,12 @@ class _Worker:
         self._link.send(UnitRequest())
         return await self._assigned.get()
 
-    def _receive(self, message: UnitAssignment | StopRun | Close) -> None:
+    def _receive(
+        self, message: UnitAssignment | StopRun | Close | Wait | Begin | Question | Withdrawn
+    ) -> None:
         match message:
+            case Wait() | Begin() | Question() | Withdrawn():
+                self._hosted.receive(message)
             case UnitAssignment():
                 self._assigned.put_nowait(self._units[message.scope] if message.scope else None)
             case StopRun():

@@ -8,8 +8,11 @@ time is under way. Where they do not, it stays like that for the whole run.
 from __future__ import annotations
 
 from collections import deque
+from contextlib import nullcontext
 
 import anyio
+
+from agentest.tool_servers.port import Outside
 
 _PROOFS = 2
 """Conversations that must have been named. One is not enough: an MCP session that was opened in the first
@@ -30,15 +33,16 @@ class Admission:
         self._silent = 0
         self._waiting: deque[anyio.Event] = deque()
 
-    async def enter(self) -> None:
-        """Wait until a conversation may begin."""
+    async def enter(self, outside: Outside = nullcontext) -> None:
+        """Wait, in the block that `outside` opens, until a conversation may begin."""
         if self._may_begin() and not self._waiting:
             self._under_way += 1
             return
         begin = anyio.Event()
         self._waiting.append(begin)
         try:
-            await begin.wait()
+            async with outside():
+                await begin.wait()
         except BaseException:
             if begin.is_set():
                 self._under_way -= 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Protocol
@@ -133,9 +133,16 @@ class Stay:
     """Whether it has ended with an error: then the agent may go on with it for a while."""
 
 
+Outside = Callable[[], AbstractAsyncContextManager[None]]
+"""Opens a block in which a conversation waits until it may begin: its place in the run is free for others
+meanwhile, and the time is not its own."""
+
+
 class Conversations(Protocol):
     """The conversations under way, to which servers give calls."""
 
-    def under_way(self, who: Identity, serving: Serving) -> AbstractAsyncContextManager[Stay]:
+    def under_way(
+        self, who: Identity, serving: Serving, outside: Outside = nullcontext
+    ) -> AbstractAsyncContextManager[Stay]:
         """Wait until the conversation may begin; its calls are answered until the block ends."""
         ...

@@ -6,7 +6,7 @@ A call that belongs to none of them is never given to another: it is refused, an
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 
 from agentest.errors import AgentestError
@@ -17,6 +17,7 @@ from agentest.tool_servers.port import (
     CallReal,
     How,
     Identity,
+    Outside,
     ServedAnswer,
     ServedCall,
     Serving,
@@ -80,24 +81,34 @@ class Registry:
         return next((group for group in self.groups if agent in group.agents), None)
 
     @asynccontextmanager
-    async def under_way(self, who: Identity, serving: Serving) -> AsyncIterator[Stay]:
+    async def under_way(
+        self, who: Identity, serving: Serving, outside: Outside = nullcontext
+    ) -> AsyncIterator[Stay]:
         """Wait until the conversation may begin, and have its calls answered until the block ends."""
-        group = self.group_of(who.agent)
-        if group is None:
-            yield Stay(Addresses())
-            return
-        await group.admission.enter()
-        one = _UnderWay(who, group, serving)
-        names = [name for name in (who.key, who.session_id) if name]
-        self._under_way |= dict.fromkeys(names, one)
-        stay = Stay(group.addresses.of(who.key))
+        stay = await self.enter(who, serving, outside)
         try:
             yield stay
         finally:
-            for name in names:
-                del self._under_way[name]
-                self._ended[name] = _Ended(who, stay.failed)
-            group.admission.leave(called=one.called)
+            self.leave(who, failed=stay.failed)
+
+    async def enter(self, who: Identity, serving: Serving, outside: Outside = nullcontext) -> Stay:
+        """Wait until the conversation may begin; from then on its calls are answered, until `leave`."""
+        group = self.group_of(who.agent)
+        if group is None:
+            return Stay(Addresses())
+        await group.admission.enter(outside)
+        self._under_way |= dict.fromkeys(_names(who), _UnderWay(who, group, serving))
+        return Stay(group.addresses.of(who.key))
+
+    def leave(self, who: Identity, *, failed: bool) -> None:
+        """The conversation has ended; from now on its calls are refused."""
+        one = self._under_way.get(who.key)
+        if one is None:  # its agent has no servers
+            return
+        for name in _names(who):
+            del self._under_way[name]
+            self._ended[name] = _Ended(who, failed)
+        one.group.admission.leave(called=one.called)
 
     async def answer(
         self, group: Group, names: Names, call: ServedCall, real: CallReal | None = None
@@ -115,6 +126,10 @@ class Registry:
             return self._too_late(group, call, found)
         found.called = True
         answer = await found.serving.answer(call)
+        if answer.how is How.REFUSED:  # it has ended just now
+            return self._too_late(
+                group, call, self._ended.get(found.who.key) or _Ended(found.who, failed=True)
+            )
         return answer if answer.how is not How.REAL else await _real(found.serving, answer, real)
 
     def _whose(self, group: Group, names: Names) -> _UnderWay | _Ended | str:
@@ -159,6 +174,10 @@ class Registry:
         return ServedAnswer(
             how=How.REFUSED, message=_refusal(call, f"{why}; {_WAYS}, or write exclusive: true")
         )
+
+
+def _names(who: Identity) -> list[str]:
+    return [name for name in (who.key, who.session_id) if name]
 
 
 def _refusal(call: ServedCall, why: str) -> str:
