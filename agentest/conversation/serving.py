@@ -65,7 +65,8 @@ class Served:
 
     async def answered(self, number: int, result: object, *, failed: bool) -> None:
         """Note what the real tool answered to a call that was left to it."""
-        self._mocks.note_real(self._real[number], result, failed=failed)
+        if 0 <= number < len(self._real):  # it may come from outside
+            self._mocks.note_real(self._real[number], result, failed=failed)
 
 
 def _called_past_mocks(call: ToolCall) -> bool:

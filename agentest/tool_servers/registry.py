@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from agentest.errors import AgentestError
 from agentest.tool_servers.admission import Admission
@@ -111,13 +112,20 @@ class Registry:
         one.group.admission.leave(called=one.called)
 
     async def answer(
-        self, group: Group, names: Names, call: ServedCall, real: CallReal | None = None
+        self,
+        group: Group,
+        names: Names,
+        call: ServedCall,
+        real: CallReal | None = None,
+        *,
+        caller_runs: bool = False,
     ) -> ServedAnswer:
         """Answer a call that came to a server of the group.
 
         Args:
             real: calls the real tool, where nobody mocks it and it may run; None: it cannot be reached, and
                 the answer is null.
+            caller_runs: whether the caller runs the real tool itself; `answered` is told of it then.
         """
         found = self._whose(group, names)
         if isinstance(found, str):
@@ -130,7 +138,15 @@ class Registry:
             return self._too_late(
                 group, call, self._ended.get(found.who.key) or _Ended(found.who, failed=True)
             )
-        return answer if answer.how is not How.REAL else await _real(found.serving, answer, real)
+        if answer.how is not How.REAL or caller_runs:
+            return answer
+        return await _real(found.serving, answer, real)
+
+    async def answered(self, group: Group, names: Names, number: int, result: Any, *, failed: bool) -> None:
+        """Note what the real tool answered to a call that was left to its caller (`How.REAL`)."""
+        found = self._whose(group, names)
+        if isinstance(found, _UnderWay):
+            await found.serving.answered(number, result, failed=failed)
 
     def _whose(self, group: Group, names: Names) -> _UnderWay | _Ended | str:
         """The conversation that a call belongs to, or why it belongs to none."""

@@ -9,7 +9,8 @@ from aiohttp import web
 
 from agentest.config.agents.mock_servers import McpMock
 from agentest.support.json_text import json_text
-from agentest.tool_servers.names import names_of
+from agentest.tool_servers.mcp.callers import ANSWERED, call_id_of, meta_of, runs_tools, told
+from agentest.tool_servers.names import Names, names_of
 from agentest.tool_servers.opening import Opening
 from agentest.tool_servers.port import How, ServedAnswer, ServedCall
 from agentest.tool_servers.web import MAX_BODY_BYTES, listen
@@ -37,6 +38,7 @@ class _Server:
     async def post(self, request: web.Request) -> web.Response:
         message = json.loads(await request.read())
         if "id" not in message:
+            await self._note(request, message.get("method"), message.get("params") or {})
             return web.Response(status=202)
         answer = await self._answer(request, message.get("method"), message.get("params") or {})
         return web.json_response({"jsonrpc": "2.0", "id": message["id"], **answer})
@@ -65,10 +67,26 @@ class _Server:
         ]
 
     async def _call(self, request: web.Request, params: dict[str, Any]) -> dict[str, Any]:
-        headers = {name.lower(): value for name, value in request.headers.items()}
-        names = names_of(headers, request.match_info.get("conversation"), params.get("_meta"))
-        call = ServedCall(tool=params["name"], arguments=params.get("arguments") or {})
-        return _written(await self._opening.registry.answer(self._opening.group, names, call))
+        meta = meta_of(params)
+        call = ServedCall(
+            tool=params["name"], arguments=params.get("arguments") or {}, call_id=call_id_of(meta)
+        )
+        names, runs = _names(request, params), runs_tools(meta)
+        answer = await self._opening.registry.answer(self._opening.group, names, call, caller_runs=runs)
+        return _written(answer) | (told(answer) if runs else {})
+
+    async def _note(self, request: web.Request, method: Any, params: dict[str, Any]) -> None:
+        """Take what a caller tells of the real tool that it has run (`mcp.callers`)."""
+        if method == ANSWERED and isinstance(number := params.get("number"), int):
+            names, failed = _names(request, params), params.get("failed") is True
+            await self._opening.registry.answered(
+                self._opening.group, names, number, params.get("result"), failed=failed
+            )
+
+
+def _names(request: web.Request, params: dict[str, Any]) -> Names:
+    headers = {name.lower(): value for name, value in request.headers.items()}
+    return names_of(headers, request.match_info.get("conversation"), meta_of(params))
 
 
 def _written(answer: ServedAnswer) -> dict[str, Any]:
