@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from agentest.config.config import Config as Config
     from agentest.errors import AgentestError as AgentestError
     from agentest.errors import ConfigError as ConfigError
+    from agentest.errors import MockError as MockError
     from agentest.errors import ModelError as ModelError
     from agentest.errors import ScenarioError as ScenarioError
     from agentest.errors import UsageError as UsageError
@@ -83,6 +84,7 @@ _HOME = {
     "MetricModel": "agentest.evaluate.custom",
     "MockContext": "agentest.mocks.resolver",
     "MockSequence": "agentest.mocks.binding",
+    "MockError": "agentest.errors",
     "ModelError": "agentest.errors",
     "ModelUsage": "agentest.results",
     "QualitativeMetric": "agentest.evaluate.custom",

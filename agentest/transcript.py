@@ -56,6 +56,8 @@ class ToolCall:
     """Who told of the same call besides."""
 
 
+UNANSWERED = "cancelled before it answered"
+"""The `error` of a call that has been made, and of which no answer came yet."""
 ARGUMENTS_UNTOLD = "the agent does not tell its arguments"
 """The `invalid_arguments` of a call of which the agent's protocol told the name and the result alone."""
 

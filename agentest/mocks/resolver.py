@@ -20,11 +20,10 @@ from agentest.support.calling import ends_the_run, in_thread, words_of
 from agentest.support.deadlines import TimeLimit
 from agentest.support.json_text import NotJson, copied, json_text, safe_repr, well_formed, well_formed_value
 from agentest.support.text import shortened
-from agentest.transcript import ToolCall
+from agentest.transcript import UNANSWERED, ToolCall
 
 _SHOWN_ARGS_CHARS = 80
 _MAX_NAME_CHARS = 256
-_UNANSWERED = "cancelled before it answered"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +73,11 @@ class MockResolver:
         """The calls of a turn, in the order in which they were made; one that ended the conversation too."""
         return self._record.of_turn(turn_index)
 
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        """All calls so far, in their order."""
+        return self._record.calls
+
     def observe(self, calls: Sequence[ToolCall], *, retold: bool = False) -> None:
         """Record calls that were answered elsewhere, whoever tells of them (`calls.CallRecord.observe`).
 
@@ -93,7 +97,7 @@ class MockResolver:
         name, args = well_formed(name), well_formed_value(_as_json(args))
         if name in self._tools or not self._passthrough or self._recorded_for(name, args):
             return None
-        call = ToolCall(name, args, None, False, turn_index, error=_UNANSWERED, seen_by=SeenBy.AGENT)
+        call = ToolCall(name, args, None, False, turn_index, error=UNANSWERED, seen_by=SeenBy.AGENT)
         return RealCall(self, self._record.begin(call))
 
     async def resolve_json(
@@ -190,9 +194,7 @@ class MockResolver:
         args = dict(args) if isinstance(args, Mapping) else args
         mocked = name in self._tools or bool(self._recorded_for(name, args))
         call = self._record.begin(
-            ToolCall(
-                name, args, None, mocked, turn_index, error=_UNANSWERED, seen_by=seen_by, call_id=call_id
-            )
+            ToolCall(name, args, None, mocked, turn_index, error=UNANSWERED, seen_by=seen_by, call_id=call_id)
         )
         if not mocked and not self._passthrough:
             self._finish(call, None, error="no mock")

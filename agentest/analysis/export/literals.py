@@ -82,6 +82,16 @@ def opened(brackets: Brackets) -> str:
     return "\n".join(_open(brackets, 0, "", ""))
 
 
+def rows(item: Item, indent: int = 0, tail: str = "") -> Iterator[str]:
+    """The source of an item at this indentation, with what stands after it."""
+    return _lines(item, indent, tail)
+
+
+def fits(row: str) -> bool:
+    """Whether a row of source is no wider than formatters make it."""
+    return _columns(row) <= _WIDTH
+
+
 def literal(text: str) -> str:
     """A string literal in one line, in the quotes that need fewer escapes."""
     quote = "'" if text.count('"') > text.count("'") else '"'
@@ -102,10 +112,10 @@ def _number(value: float) -> str:
 def _lines(item: Item, indent: int, tail: str) -> Iterator[str]:
     """The item at this indentation, with what stands after it."""
     flat = _flat(item.node)
-    fits = indent + _columns(item.lead + flat + tail) <= _WIDTH
-    if isinstance(item.node, Brackets) and not fits:
+    short = indent + _columns(item.lead + flat + tail) <= _WIDTH
+    if isinstance(item.node, Brackets) and not short:
         yield from _open(item.node, indent, item.lead, tail)
-    elif isinstance(item.node, Text) and not fits:
+    elif isinstance(item.node, Text) and not short:
         yield from _text(item.node.value, indent, item.lead, tail)
     else:
         yield " " * indent + item.lead + flat + tail

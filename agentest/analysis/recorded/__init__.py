@@ -1,0 +1,1 @@
+"""What real tools answered, written as mocks that a person keeps: `agentest record-tools`."""
