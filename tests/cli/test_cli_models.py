@@ -237,10 +237,13 @@ class Outage:
         self.good, self.bad, self.fault = good, bad, fault
         self.asked = 0
         self.begun = threading.Event()
+        self._lock = threading.Lock()
 
     def __call__(self, received: Received) -> Answer:
-        self.asked += 1
-        if self.good < self.asked <= self.good + self.bad:
+        with self._lock:
+            self.asked += 1
+            number = self.asked
+        if self.good < number <= self.good + self.bad:
             self.begun.set()
             return self.fault
         return best(received)
