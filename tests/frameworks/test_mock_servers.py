@@ -40,15 +40,19 @@ LOADER = "--experimental-loader=@opentelemetry/instrumentation/hook.mjs"
 
 
 def python(
-    environment: str, *words: str, keys: dict[str, Any], instrumented: bool = False, **env: str
+    environment: str,
+    *words: str,
+    keys: dict[str, Any],
+    instrumented: bool = False,
+    endpoint: str = "/chat",
+    **env: str,
 ) -> Agent:
     """A server of this folder, as it is or under `opentelemetry-instrument`."""
     start = f"{environment}/bin/python"
-    program = (
-        (f"{environment}/bin/opentelemetry-instrument", f"{{folder}}/{start}") if instrumented else (start,)
-    )
-    command = (*program, f"{environment}_tools_server.py", "--port", "{port}", *words)
-    return Agent(command=command, keys=keys, env={**NO_EXPORT, **env})
+    wrapper = (f"{environment}/bin/opentelemetry-instrument", f"{{folder}}/{start}")
+    server = f"{environment.removesuffix('_mcp_1')}_tools_server.py"
+    command = (*(wrapper if instrumented else (start,)), server, "--port", "{port}", *words)
+    return Agent(command=command, keys=keys, env={**NO_EXPORT, **env}, endpoint=endpoint)
 
 
 def node(*words: str, keys: dict[str, Any], instrumented: bool = False) -> Agent:

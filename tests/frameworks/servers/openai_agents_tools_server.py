@@ -1,11 +1,13 @@
 """An agent of the OpenAI Agents SDK behind FastAPI whose tools come from an MCP server, in one long session.
 
+`--session lazy`: it is opened by the first request, and not before.
 `--tools rest`: tools that call REST with requests; `--tools own`: tools of its own. `--hook` says how it
 forwards what a request says of its conversation: not at all, by the `url` in its body, or by `meta` of calls.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import uuid
 from collections.abc import AsyncIterator
@@ -77,22 +79,32 @@ def make_agent(**more: Any) -> Agent[None]:
     return Agent(name="shop", model=ScriptedModel(), **more)
 
 
-def make_app(kind: str, hook: str) -> FastAPI:
+def make_app(kind: str, hook: str, session: str) -> FastAPI:
     agents: list[Agent[None]] = []
+    opening = asyncio.Lock()
 
     @asynccontextmanager
     async def opened(_: FastAPI) -> AsyncIterator[None]:
         if kind != "mcp":
             agents.append(make_agent(tools=[function_tool(function) for function in TOOLS[kind]]))
             yield
-        elif hook == "url":
+        elif hook == "url" or session == "lazy":
             yield
         else:
             async with shop_server(mcp_url(), hook) as server:
                 agents.append(make_agent(mcp_servers=[server]))
                 yield
 
+    async def open_late() -> None:
+        async with opening:
+            if not agents:
+                server = shop_server(mcp_url(), hook)
+                await server.connect()
+                agents.append(make_agent(mcp_servers=[server]))
+
     async def answer(message: str) -> str:
+        if session == "lazy":
+            await open_late()
         if agents:
             return await run(agents[0], message)
         async with shop_server(ASKED.get().mcp_url, hook) as server:
@@ -108,5 +120,5 @@ async def run(agent: Agent[None], message: str) -> str:
 
 
 if __name__ == "__main__":
-    chosen = options(tools="mcp", hook="none")
-    serve(make_app(chosen.tools, chosen.hook), chosen.port)
+    chosen = options(tools="mcp", hook="none", session="long")
+    serve(make_app(chosen.tools, chosen.hook, chosen.session), chosen.port)
