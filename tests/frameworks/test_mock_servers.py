@@ -25,6 +25,12 @@ ONE_AT_A_TIME = "its conversations were held one at a time"
 HTTP = {"type": "http", "body": {"message": "{{message}}"}, "reply": "reply"}
 MCP = {**HTTP, "mcp_mock": True}
 REST = {**HTTP, "rest_mock": {"openapi": "openapi.json"}}
+AG_UI = {"type": "ag_ui", "client_tools": [], "mcp_mock": True}
+ADK = {"type": "adk", "app_name": "clerk", "mcp_mock": True}
+ADK_SERVER = (
+    *("google_adk/bin/adk", "api_server", "--port", "{port}"),
+    *("--session_service_uri", "memory://", "adk_apps"),
+)
 BY_HEADER = {"headers": {"x-agentest-conversation": "{{session_id}}"}}
 BY_MCP_URL = {"body": {"message": "{{message}}", "mcp_url": "{{mcp_url}}"}}
 BY_REST_URL = {"body": {"message": "{{message}}", "rest_url": "{{rest_url}}"}}
@@ -67,6 +73,8 @@ NO_CODE = {
     "pydantic-ai": python("pydantic_ai", keys=MCP, **FASTAPI),
     "google-adk": python("google_adk", keys=MCP, instrumented=True),
     "ai-sdk": node("--agent", "ai-sdk", keys=MCP, instrumented=True),
+    "pydantic-ai-ag-ui": python("pydantic_ai", keys=AG_UI, endpoint="/ag-ui", **FASTAPI),
+    "adk-api-server": Agent(command=ADK_SERVER, keys=ADK, env=NO_EXPORT, endpoint=""),
     "mcp-sdk-python": python("mcp", keys=MCP, **FASTAPI),
     "mcp-sdk-python-long-session": python("mcp", "--session", "long", keys=MCP, **FASTAPI),
     "mcp-sdk-typescript": node("--agent", "sdk", keys=MCP, instrumented=True),
@@ -91,6 +99,9 @@ NAMELESS = {
     "ai-sdk": node("--agent", "ai-sdk", keys=MCP),
     "rest-google-adk": python("google_adk", "--tools", "rest", keys=REST),
 }
+
+
+ONE_NAME_FOR_ALL = ("openai_agents_mcp_1", "--session", "lazy")
 
 
 @pytest.fixture(scope="module")
@@ -145,4 +156,27 @@ def test_calls_without_a_name_are_answered_one_conversation_at_a_time(
     project = run_agent(NAMELESS[stack], shop, tmp_path, "tools_elsewhere", SHOPS=str(FEW))
     assert_each_has_its_own(project, FEW)
     assert ONE_AT_A_TIME in output(project)
+    assert shop.calls() == []
+
+
+def test_a_session_that_names_its_first_conversation_for_ever_is_given_nothing(
+    shop: Shop, tmp_path: Path
+) -> None:
+    """With mcp 1, a session that the first request has opened names that one in the calls of all others.
+
+    They are refused and the run is errored: no conversation is given a call of another.
+    """
+    agent = python(*ONE_NAME_FOR_ALL, keys=MCP, instrumented=True)
+    project = run_agent(agent, shop, tmp_path, "tools_elsewhere", SHOPS=str(FEW))
+    calls = {one["name"]: len(calls_of(one)) for one in project.results["scenarios"]}
+    assert calls == {"shop 0": 5, **{f"shop {number}": 0 for number in range(1, FEW)}}
+    assert "this run is errored" in output(project)
+    assert shop.calls() == []
+
+
+def test_such_a_session_does_where_conversations_are_held_one_at_a_time(shop: Shop, tmp_path: Path) -> None:
+    """With `exclusive: true` a trace of a conversation that has ended names nothing."""
+    agent = python(*ONE_NAME_FOR_ALL, keys={**MCP, "exclusive": True}, instrumented=True)
+    project = run_agent(agent, shop, tmp_path, "tools_elsewhere", SHOPS=str(FEW))
+    assert_each_has_its_own(project, FEW)
     assert shop.calls() == []
