@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from agentest.agents.own_tools import named_tools
 from agentest.agents.port import MockBypassed
-from agentest.errors import AgentestError
+from agentest.errors import AgentestError, MockError
 from agentest.mocks.calls import RecordedCall
 from agentest.mocks.resolver import MockResolver
 from agentest.sight import SeenBy
@@ -61,7 +61,19 @@ class Served:
             return ServedAnswer(how=How.REAL, number=len(self._real) - 1)
         if known.error is not None:
             return ServedAnswer(how=How.FAILED, message=result["error"])
+        if call.check and (problem := call.check(result)):
+            return self._wrongly_mocked(call, problem)
         return ServedAnswer(how=How.ANSWERED, result=result)
+
+    def _wrongly_mocked(self, call: ServedCall, problem: str) -> ServedAnswer:
+        """End the conversation: what an agent makes of an answer that cannot be says nothing of it."""
+        error = MockError(
+            f"the mock of tool {call.tool!r} answered what the real tool cannot answer: {problem}. Correct "
+            "the mock (a tool that fails is a mock that raises); or, where the tool has changed, what was "
+            "recorded of it"
+        )
+        self._ended.append(error)
+        return ServedAnswer(how=How.UNMOCKED, message=str(error))
 
     async def answered(self, number: int, result: object, *, failed: bool) -> None:
         """Note what the real tool answered to a call that was left to it."""

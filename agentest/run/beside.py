@@ -54,7 +54,7 @@ async def _opened(agent: AgentConfig, opening: Opening) -> Addresses:
     if agent.mcp_mock:
         from agentest.tool_servers.mcp.server import open_mcp_server
 
-        mcp = await open_mcp_server(agent.mcp_mock, opening)
+        mcp = await open_mcp_server(agent.mcp_mock, opening, alone=agent.rest_mock is None)
     return Addresses(mcp=mcp, rest=rest, otlp=otlp)
 
 

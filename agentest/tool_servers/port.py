@@ -64,6 +64,8 @@ class ServedCall:
     call_id: str | None = None
     problem: str | None = None
     """Why the arguments do not fit, where the server knows: then no mock is asked."""
+    check: Callable[[Any], str | None] | None = None
+    """Says why a mock's answer is none of the real tool's, where the server knows; None: it is one."""
 
 
 class How(StrEnum):

@@ -13,14 +13,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentest.analysis.recorded.calls import Declared, Gathered, call_key, gather
+from agentest.analysis.recorded.calls import Declared, Gathered, gather
 from agentest.analysis.recorded.module import Module, module_of
-from agentest.errors import MockError
 from agentest.mocks.resolver import MockResolver
 from agentest.scenarios.tools import parse_tools
 from agentest.sight import SeenBy
 from agentest.support.redact import Redactor
-from agentest.transcript import UNANSWERED, ToolCall
+from agentest.transcript import ToolCall
 
 RUFF = [sys.executable, "-m", "ruff"]
 QUICK = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
@@ -30,7 +29,9 @@ texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20) | st.samp
 )
 scalars = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from([0.5, 1.0, -2.0, 1e300]) | texts
 json_values = st.recursive(
-    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3), max_leaves=6
+    scalars,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=6,
 )
 parameters = st.sampled_from(["service", "date", "n", "class", "args", "ctx", "_x", "tool", "match", "a b"])
 arguments = st.dictionaries(parameters, scalars | json_values, max_size=3)

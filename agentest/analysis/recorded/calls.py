@@ -156,8 +156,7 @@ def _notes(
         )
     if tool.hidden:
         yield (
-            f"{tool.name}: the secret in {', '.join(sorted(tool.hidden))} is not written; any value will "
-            "do"
+            f"{tool.name}: the secret in {', '.join(sorted(tool.hidden))} is not written; any value will do"
         )
     if any(_answer(call, redact).form != _answer(call, str).form for call in calls):
         yield f"{tool.name}: {HIDDEN} stands where its answers hold secrets"

@@ -216,10 +216,11 @@ class AnyAgent(ServedAgent):
 
     @property
     def secrets(self) -> list[str]:
-        """Values that must never be shown: credentials in the server's address and environment."""
+        """Values that must never be shown: credentials of the server, and of a real tool server."""
+        beside = self.mcp_mock.secrets if self.mcp_mock else []
         if self.server is None:
-            return []
-        return [*url_secrets(self.server.ready), *secret_values(self.server.env)]
+            return beside
+        return [*beside, *url_secrets(self.server.ready), *secret_values(self.server.env)]
 
     def check_can_be_sent(self) -> None:
         """Raise ValueError for a `body` that is not JSON."""

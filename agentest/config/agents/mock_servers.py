@@ -7,7 +7,8 @@ from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from agentest.config.fields import Section, check_url, no_bool
+from agentest.config.fields import Section, check_headers, check_url, no_bool
+from agentest.support.redact import header_secrets, url_secrets
 from agentest.support.templates import Template, check_names
 
 Port = Annotated[int, BeforeValidator(no_bool), Field(ge=1, le=65535)]
@@ -40,6 +41,8 @@ class McpMock(_Beside):
     """The file with what the real server's `tools/list` says, relative to the configuration."""
     upstream: str | list[str] | None = None
     """The real server: its URL, or the command that starts one on standard input and output."""
+    upstream_headers: dict[str, str] = Field(default_factory=dict)
+    """What is sent to the real server's URL besides, like credentials."""
 
     @field_validator("upstream")
     @classmethod
@@ -49,6 +52,28 @@ class McpMock(_Beside):
         if not value or (isinstance(value, str) and not value.strip()):
             raise ValueError("is empty; write the URL of the real server, or the command that starts it")
         return check_url(value) if isinstance(value, str) and "://" in value.split()[0] else value
+
+    @field_validator("upstream_headers")
+    @classmethod
+    def _valid_headers(cls, value: dict[str, str]) -> dict[str, str]:
+        return check_headers(value)
+
+    @model_validator(mode="after")
+    def _headers_go_somewhere(self) -> Self:
+        if self.upstream_headers and not self.upstream_url:
+            raise ValueError("`upstream_headers` go with an `upstream` that is a URL")
+        return self
+
+    @property
+    def upstream_url(self) -> str | None:
+        """The real server's address; None: it is a command, or there is none."""
+        upstream = self.upstream
+        return upstream if isinstance(upstream, str) and "://" in upstream.split()[0] else None
+
+    @property
+    def secrets(self) -> list[str]:
+        """What must never be shown: the real server's credentials."""
+        return [*url_secrets(self.upstream_url or ""), *header_secrets(self.upstream_headers)]
 
 
 class RestMock(_Beside):

@@ -1,96 +1,120 @@
-"""An MCP server (streamable HTTP, without sessions) whose tools are answered by mocks."""
+"""The MCP server over HTTP: streamable HTTP without sessions, and the older form with a stream of events.
+
+Which conversation a call is of is never a matter of the connection: sessions are shared, opened for each
+call, or gone, as clients like.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 from aiohttp import web
 
 from agentest.config.agents.mock_servers import McpMock
-from agentest.support.json_text import json_text
-from agentest.tool_servers.mcp.callers import ANSWERED, call_id_of, meta_of, runs_tools, told
-from agentest.tool_servers.names import Names, names_of
+from agentest.tool_servers.mcp.jsonrpc import INVALID_REQUEST, PARSE_ERROR, TOO_LARGE, RpcError
+from agentest.tool_servers.mcp.methods import UNSUPPORTED_VERSION, Methods, Sender
+from agentest.tool_servers.mcp.opening import opened_methods
+from agentest.tool_servers.mcp.streams import Streams
 from agentest.tool_servers.opening import Opening
-from agentest.tool_servers.port import How, ServedAnswer, ServedCall
-from agentest.tool_servers.web import MAX_BODY_BYTES, listen
-from agentest.version import __version__
+from agentest.tool_servers.web import listen
 
-_PATH = "/mcp"
-_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
-_NO_SUCH_METHOD = -32601
+PATH = "/mcp"
+READ_BYTES = 64_000_000
+"""What is read of a body: more than is taken, so that the answer can name the request that was too large."""
+_LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
+_REFUSED = frozenset({PARSE_ERROR, INVALID_REQUEST, UNSUPPORTED_VERSION})
+"""Errors that are told with status 400, too."""
 
 
-async def open_mcp_server(settings: McpMock, opening: Opening) -> str:
-    """Serve the tools until the run ends. Returns the server's URL. Raises ConfigError."""
-    server = _Server(opening)
-    app = web.Application(client_max_size=MAX_BODY_BYTES)
-    app.router.add_post(_PATH, server.post)
-    app.router.add_post(_PATH + "/{conversation}", server.post)
+async def open_mcp_server(settings: McpMock, opening: Opening, *, alone: bool = True) -> str:
+    """Serve the tools until the run ends. Returns the server's URL. Raises ConfigError.
+
+    Args:
+        alone: whether no other mock server stands beside the agent.
+    """
+    server = _Server(await opened_methods(settings, opening, alone=alone))
+    app = web.Application(client_max_size=READ_BYTES, middlewares=[_from_here])
+    for place in (PATH, f"{PATH}/", f"{PATH}/{{conversation}}"):
+        app.router.add_post(place, server.post)
+        app.router.add_delete(place, _no_session)
+    for place in ("/sse", "/sse/{conversation}", f"{PATH}/sse", f"{PATH}/{{conversation}}/sse"):
+        app.router.add_get(place, server.streams.open)
+    app.router.add_post("/messages/{stream}", server.post_to_stream)
+    app.on_shutdown.append(server.streams.close)
     origin = await listen(app, settings.port, opening.place("mcp_mock"), opening.stack)
-    return origin + _PATH
+    return origin + PATH
+
+
+@web.middleware
+async def _from_here(request: web.Request, handler: Any) -> web.StreamResponse:
+    """Refuse what a page of a browser sends from elsewhere: such a page may have a name that leads here."""
+    origin = request.headers.get("origin")
+    if origin and urlsplit(origin).hostname not in _LOCAL:
+        return _refusal(RpcError(INVALID_REQUEST, f"requests of pages from {origin!r} are refused"), 403)
+    response: web.StreamResponse = await handler(request)
+    return response
+
+
+async def _no_session(request: web.Request) -> web.Response:
+    del request  # clients end their session by it, and there is none
+    return web.Response()
 
 
 class _Server:
-    def __init__(self, opening: Opening) -> None:
-        self._opening = opening
+    def __init__(self, methods: Methods) -> None:
+        self._methods = methods
+        self.streams = Streams()
 
     async def post(self, request: web.Request) -> web.Response:
-        message = json.loads(await request.read())
-        if "id" not in message:
-            await self._note(request, message.get("method"), message.get("params") or {})
+        """Streamable HTTP: the answer is that of the request."""
+        named = request.match_info.get("conversation")
+        try:
+            answer = await self._answer(request, None if named == "sse" else named)
+        except RpcError as error:
+            return _refusal(error, 413 if error.code == TOO_LARGE else 400)
+        if answer is None:
             return web.Response(status=202)
-        answer = await self._answer(request, message.get("method"), message.get("params") or {})
-        return web.json_response({"jsonrpc": "2.0", "id": message["id"], **answer})
+        return _json(answer, 400 if _code_of(answer) in _REFUSED else 200)
 
-    async def _answer(self, request: web.Request, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        match method:
-            case "initialize":
-                wanted = params.get("protocolVersion")
-                version = wanted if wanted in _VERSIONS else _VERSIONS[-1]
-                info = {"name": "agentest", "version": __version__}
-                capabilities = {"tools": {"listChanged": False}}
-                told = {"protocolVersion": version, "capabilities": capabilities, "serverInfo": info}
-                return {"result": told}
-            case "ping":
-                return {"result": {}}
-            case "tools/list":
-                return {"result": {"tools": self._tools()}}
-            case "tools/call":
-                return {"result": await self._call(request, params)}
-        return {"error": {"code": _NO_SUCH_METHOD, "message": f"there is no method {method!r}"}}
+    async def post_to_stream(self, request: web.Request) -> web.Response:
+        """The older form: the answer is an event of the stream."""
+        stream = self.streams.get(request.match_info["stream"])
+        if stream is None:
+            return web.Response(status=404, text="this stream of events has ended; open another one")
+        try:
+            answer = await self._answer(request, stream.conversation)
+        except RpcError as error:
+            answer = error.body(None)
+        if answer is not None:
+            stream.send(answer)
+        return web.Response(status=202, text="Accepted")
 
-    def _tools(self) -> list[dict[str, Any]]:
-        return [
-            {"name": tool.name, "description": tool.description, "inputSchema": dict(tool.parameters)}
-            for tool in self._opening.tools
-        ]
-
-    async def _call(self, request: web.Request, params: dict[str, Any]) -> dict[str, Any]:
-        meta = meta_of(params)
-        call = ServedCall(
-            tool=params["name"], arguments=params.get("arguments") or {}, call_id=call_id_of(meta)
+    async def _answer(self, request: web.Request, conversation: str | None) -> Any:
+        """Raises RpcError for what is no JSON-RPC."""
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        return await self._methods.answers(
+            await _body(request), Sender(headers=headers, conversation=conversation)
         )
-        names, runs = _names(request, params), runs_tools(meta)
-        answer = await self._opening.registry.answer(self._opening.group, names, call, caller_runs=runs)
-        return _written(answer) | (told(answer) if runs else {})
-
-    async def _note(self, request: web.Request, method: Any, params: dict[str, Any]) -> None:
-        """Take what a caller tells of the real tool that it has run (`mcp.callers`)."""
-        if method == ANSWERED and isinstance(number := params.get("number"), int):
-            names, failed = _names(request, params), params.get("failed") is True
-            await self._opening.registry.answered(
-                self._opening.group, names, number, params.get("result"), failed=failed
-            )
 
 
-def _names(request: web.Request, params: dict[str, Any]) -> Names:
-    headers = {name.lower(): value for name, value in request.headers.items()}
-    return names_of(headers, request.match_info.get("conversation"), meta_of(params))
+async def _body(request: web.Request) -> bytes:
+    try:
+        return await request.read()
+    except web.HTTPRequestEntityTooLarge:
+        raise RpcError(TOO_LARGE, f"the body has more than {READ_BYTES // 10**6} MB") from None
 
 
-def _written(answer: ServedAnswer) -> dict[str, Any]:
-    answered = answer.how is How.ANSWERED
-    result = answer.result
-    text = (result if isinstance(result, str) else json_text(result)) if answered else answer.message
-    return {"content": [{"type": "text", "text": text}], "isError": not answered}
+def _code_of(answer: Any) -> int | None:
+    error = answer.get("error") if isinstance(answer, Mapping) else None
+    return error["code"] if error else None
+
+
+def _refusal(error: RpcError, status: int) -> web.Response:
+    return _json(error.body(None), status)
+
+
+def _json(content: Any, status: int = 200) -> web.Response:
+    return web.Response(text=json.dumps(content), status=status, content_type="application/json")

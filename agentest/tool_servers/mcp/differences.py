@@ -1,0 +1,104 @@
+"""What has changed between the tools that were recorded and those that the real server has now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+Tool = Mapping[str, Any]
+
+_SCHEMA_WORDS = frozenset({"properties", "required"})
+_KNOWN = frozenset({"name", "inputSchema", "outputSchema"})
+
+
+def differences(recorded: Sequence[Tool], real: Sequence[Tool]) -> list[str]:
+    """Each difference in words that go on after "the real server's"; by tool, in the order of names."""
+    old, new = ({tool["name"]: tool for tool in tools} for tools in (recorded, real))
+    return [line for name in sorted(old.keys() | new.keys()) for line in _of_tool(name, old, new)]
+
+
+def _of_tool(name: str, old: Mapping[str, Tool], new: Mapping[str, Tool]) -> Iterator[str]:
+    if name not in new:
+        yield f"`{name}` is gone"
+    elif name not in old:
+        yield f"`{name}` is new"
+    else:
+        yield from (f"`{name}` {change}" for change in _changes(old[name], new[name]))
+
+
+def _changes(old: Tool, new: Tool) -> Iterator[str]:
+    yield from _of_arguments(old["inputSchema"], new["inputSchema"])
+    yield from _of_key("outputSchema", old, new)
+    for key in sorted((old.keys() | new.keys()) - _KNOWN):
+        yield from _of_key(key, old, new)
+
+
+def _of_key(key: str, old: Tool, new: Tool) -> Iterator[str]:
+    if key not in new and key in old:
+        yield f"has no `{key}` any more"
+    elif key not in old and key in new:
+        yield f"has a new `{key}`"
+    elif old.get(key) != new.get(key):
+        yield f"has another `{key}`"
+
+
+def _of_arguments(old: Tool, new: Tool) -> Iterator[str]:
+    before, now = _properties(old), _properties(new)
+    for name in [*before, *(name for name in now if name not in before)]:
+        yield from _of_argument(name, before, now, _required(old), _required(new))
+    if changed := [key for key in _changed(old, new) if key not in _SCHEMA_WORDS]:
+        yield f"has another `inputSchema` ({', '.join(changed)})"
+
+
+def _of_argument(
+    name: str, before: Tool, now: Tool, was_required: frozenset[str], is_required: frozenset[str]
+) -> Iterator[str]:
+    required = name in is_required
+    if name not in before:
+        yield f"has a new {'required' if required else 'optional'} argument `{name}`"
+    elif name not in now:
+        yield f"has no argument `{name}` any more"
+    else:
+        if required != (name in was_required):
+            yield f"has the argument `{name}`, which is now {'required' if required else 'optional'}"
+        yield from _of_types(name, before[name], now[name])
+
+
+def _of_types(name: str, before: Any, now: Any) -> Iterator[str]:
+    if before == now:
+        return
+    types = _type(before), _type(now)
+    if types[0] != types[1]:
+        yield f"has the argument `{name}` as {types[1]}, no longer as {types[0]}"
+        return
+    changed = ", ".join(f"`{key}`" for key in _changed(before, now))
+    yield f"has the argument `{name}` with another {changed}"
+
+
+def _changed(before: Tool, now: Tool) -> list[str]:
+    """The keys whose values differ."""
+    return sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
+
+
+def _type(schema: Any) -> str:
+    if not isinstance(schema, Mapping):
+        return str(schema).lower()
+    found = schema.get("type")
+    if isinstance(found, str):
+        return found
+    if isinstance(found, list):
+        return " or ".join(map(str, found))
+    options = schema.get("anyOf") or schema.get("oneOf")
+    if isinstance(options, list):
+        return " or ".join(_type(option) for option in options)
+    return str(schema.get("$ref", "anything")).rpartition("/")[2]
+
+
+def _properties(schema: Tool) -> Tool:
+    found = schema.get("properties")
+    return found if isinstance(found, Mapping) else {}
+
+
+def _required(schema: Tool) -> frozenset[str]:
+    found = schema.get("required")
+    return frozenset(map(str, found)) if isinstance(found, list) else frozenset()

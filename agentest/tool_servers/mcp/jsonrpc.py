@@ -1,0 +1,103 @@
+"""JSON-RPC 2.0: what comes in the body of a request, and the answers to it, in no transport's form."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+PARSE_ERROR = -32700
+INVALID_REQUEST = -32600
+METHOD_NOT_FOUND = -32601
+INVALID_PARAMS = -32602
+TOO_LARGE = -32001
+
+RequestId = str | int | float | None
+
+
+class RpcError(Exception):
+    """What a request is answered with in place of a result.
+
+    Args:
+        code: one of JSON-RPC's or MCP's.
+        message: for people.
+        data: what programs read of it.
+    """
+
+    def __init__(self, code: int, message: str, data: Any = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.data = data
+
+    def body(self, request_id: RequestId) -> dict[str, Any]:
+        """The answer that it is."""
+        error: dict[str, Any] = {"code": self.code, "message": str(self)}
+        if self.data is not None:
+            error["data"] = self.data
+        return {"jsonrpc": "2.0", "id": request_id, "error": error}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RpcRequest:
+    """A request that waits for an answer."""
+
+    id: RequestId
+    method: str
+    params: Mapping[str, Any]
+
+
+def parsed(body: bytes) -> Any:
+    """A body as JSON. Raises RpcError."""
+    try:
+        return json.loads(body, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise RpcError(PARSE_ERROR, f"the body is not JSON: {error}") from None
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def request_in(message: Any) -> RpcRequest | None:
+    """The request that a message is; None: nobody waits for an answer to it.
+
+    Raises RpcError for what is no message.
+    """
+    if not isinstance(message, dict):
+        raise RpcError(INVALID_REQUEST, f"expected a JSON-RPC message, an object, found {_kind(message)}")
+    if "method" not in message:
+        if message.keys() & {"result", "error"}:  # an answer, and we have asked nothing
+            return None
+        raise RpcError(INVALID_REQUEST, "the message has no `method`")
+    if not isinstance(message["method"], str):
+        raise RpcError(INVALID_REQUEST, f"`method` is {_kind(message['method'])}, and must be a text")
+    if "id" not in message:
+        return None
+    return RpcRequest(id=_checked_id(message["id"]), method=message["method"], params=_params(message))
+
+
+def id_of(message: Any) -> RequestId:
+    """The id of a message that may be wrong otherwise; None where it has none."""
+    found = message.get("id") if isinstance(message, dict) else None
+    return found if isinstance(found, str | int | float) and not isinstance(found, bool) else None
+
+
+def _checked_id(value: Any) -> RequestId:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise RpcError(INVALID_REQUEST, f"`id` is {_kind(value)}, and must be a text or a number")
+    return value
+
+
+def _params(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    params = message.get("params")
+    if params is None:
+        return {}
+    if not isinstance(params, dict):
+        raise RpcError(INVALID_PARAMS, f"`params` is {_kind(params)}, and must be an object")
+    return params
+
+
+def _kind(value: Any) -> str:
+    names = {dict: "an object", list: "a list", str: "a text", bool: "true or false", type(None): "null"}
+    return names.get(type(value), "a number")

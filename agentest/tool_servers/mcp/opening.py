@@ -1,0 +1,61 @@
+"""What an MCP server is made of, according to the configuration: recorded tools, mocks, the real server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from agentest.config.agents.mock_servers import McpMock
+from agentest.errors import ConfigError
+from agentest.messages import ToolSpec
+from agentest.support.spelling import nearest
+from agentest.tool_servers.mcp.catalog import Catalog, Entry, catalog
+from agentest.tool_servers.mcp.methods import Methods
+from agentest.tool_servers.mcp.real import RECORD, open_upstream, recorded_tools
+from agentest.tool_servers.opening import Opening
+
+
+async def opened_methods(settings: McpMock, opening: Opening, *, alone: bool) -> Methods:
+    """The server's methods, with all that they need. Raises ConfigError.
+
+    Args:
+        alone: whether no other mock server stands beside the agent.
+    """
+    place = opening.place("mcp_mock")
+    upstream = open_upstream(settings, opening.client, opening.root, place)
+    if upstream:
+        opening.stack.push_async_callback(upstream.close)
+    recorded = await recorded_tools(settings, upstream, opening.root, place, opening.on_note)
+    mocks = opening.tools
+    if recorded is not None and not (opening.only_way and alone):
+        mocks = ()  # the real server does not have the others: they are for the agent's other tools
+    for note in _unknown(recorded or (), mocks if recorded is not None else (), opening):
+        opening.on_note(note)
+    return Methods(
+        registry=opening.registry,
+        group=opening.group,
+        catalog=_catalog(recorded or (), mocks, opening),
+        upstream=upstream if opening.passthrough else None,
+    )
+
+
+def _catalog(recorded: Sequence[Entry], mocks: Sequence[ToolSpec], opening: Opening) -> Catalog:
+    try:
+        return catalog(recorded, mocks, opening.on_note)
+    except ValueError as error:
+        raise ConfigError(
+            f"{opening.place('mcp_mock')}: {error}; correct it, or leave it out of the file `tools`"
+        ) from None
+
+
+def _unknown(recorded: Sequence[Entry], mocks: Sequence[ToolSpec], opening: Opening) -> Iterator[str]:
+    """What to say of mocks that the real server does not have."""
+    names = [entry["name"] for entry in recorded]
+    for mock in mocks:
+        if mock.name in names:
+            continue
+        near = nearest(mock.name, names)
+        guess = f"did you mean `{near}`? Else " if near else ""
+        yield (
+            f"tool {mock.name!r} has a mock, and is not among the recorded tools of the real server "
+            f"({opening.place('mcp_mock')}); it was served beside them. {guess}record them again: `{RECORD}`"
+        )
