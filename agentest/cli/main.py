@@ -15,6 +15,7 @@ from agentest.cli.ending import ended as _ended
 from agentest.cli.ending import hear_interrupts as _hear_interrupts
 from agentest.cli.ending import run_to_exit
 from agentest.cli.eval_set import eval_set
+from agentest.cli.mcp import mcp_stdio
 from agentest.cli.options import (
     EVAL_FILES,
     camel_case_option,
@@ -287,6 +288,25 @@ def coverage(cwd: Path | None, fail_under: float | None, form: Any, **options: A
     return _ended(go)
 
 
+@cli.command("mcp-tools")
+@where
+@click.option("--agent", metavar="NAME", help="Only the real server of this agent of the configuration.")
+@click.option("--check", is_flag=True, help="Compare with the file, and write nothing.")
+def mcp_tools(cwd: Path | None, check: bool, **options: Any) -> int:
+    """Keep the tools of the real MCP server (mcp_mock.upstream) in the file mcp_mock.tools, for mocks.
+
+    Exit status: 0; with --check 1 where the server has other tools than the file, 2 when it cannot be asked.
+    """
+
+    def go() -> int:
+        from agentest.cli.mcp_tools import mcp_tools
+
+        return mcp_tools(_request(_place(cwd, options["config"]), **options), check=check)
+
+    return _ended(go)
+
+
+cli.add_command(mcp_stdio)
 cli.add_command(eval_set)
 
 

@@ -20,11 +20,10 @@ async def opened_methods(settings: McpMock, opening: Opening, *, alone: bool) ->
     Args:
         alone: whether no other mock server stands beside the agent.
     """
-    place = opening.place("mcp_mock")
-    upstream = open_upstream(settings, opening.client, opening.root, place)
+    upstream = open_upstream(settings, opening.client, opening.root, opening.place)
     if upstream:
         opening.stack.push_async_callback(upstream.close)
-    recorded = await recorded_tools(settings, upstream, opening.root, place, opening.on_note)
+    recorded = await recorded_tools(settings, upstream, opening.root, opening.place, opening.on_note)
     mocks = opening.tools
     if recorded is not None and not (opening.only_way and alone):
         mocks = ()  # the real server does not have the others: they are for the agent's other tools
@@ -43,7 +42,7 @@ def _catalog(recorded: Sequence[Entry], mocks: Sequence[ToolSpec], opening: Open
         return catalog(recorded, mocks, opening.on_note)
     except ValueError as error:
         raise ConfigError(
-            f"{opening.place('mcp_mock')}: {error}; correct it, or leave it out of the file `tools`"
+            f"{opening.place('mcp_mock.tools')}: {error}; correct it, or leave that tool out"
         ) from None
 
 
@@ -57,5 +56,5 @@ def _unknown(recorded: Sequence[Entry], mocks: Sequence[ToolSpec], opening: Open
         guess = f"did you mean `{near}`? Else " if near else ""
         yield (
             f"tool {mock.name!r} has a mock, and is not among the recorded tools of the real server "
-            f"({opening.place('mcp_mock')}); it was served beside them. {guess}record them again: `{RECORD}`"
+            f"({opening.place('mcp_mock.tools')}); it was served beside them. {guess}record them again: `{RECORD}`"
         )

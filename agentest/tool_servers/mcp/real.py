@@ -17,12 +17,15 @@ from agentest.tool_servers.mcp.upstream import Upstream, UpstreamError
 RECORD = "agentest mcp-tools"
 """The command that keeps the real server's tools in the file."""
 
+Place = Callable[[str], str]
+"""Where a key of the configuration stands: `mcp_mock.tools of agent 'shop'`."""
 
-def open_upstream(settings: McpMock, client: Client, root: Path, place: str) -> Upstream | None:
+
+def open_upstream(settings: McpMock, client: Client, root: Path, place: Place) -> Upstream | None:
     """The real server, which is not talked to yet; None: the configuration names none.
 
     Args:
-        place: where the settings stand, for errors.
+        place: says where a key stands, for errors.
 
     Raises ConfigError.
     """
@@ -34,29 +37,31 @@ def open_upstream(settings: McpMock, client: Client, root: Path, place: str) -> 
     try:
         return Upstream(StdioTransport(upstream, root))
     except ValueError as error:
-        raise ConfigError(f"{place}: upstream {upstream!r} is no command: {error}") from None
+        raise ConfigError(f"{place('mcp_mock.upstream')}: {upstream!r} is no command: {error}") from None
 
 
-async def tools_of(upstream: Upstream, place: str) -> Tools:
+async def tools_of(upstream: Upstream, place: Place) -> Tools:
     """The tools that the real server has now. Raises ConfigError."""
     try:
         return checked_tools(await upstream.list_tools())
     except UpstreamError as error:
         raise ConfigError(
-            f"{place}.upstream: {error}. Start it, or correct the key; with its tools in a file (`tools`, "
-            f"written by `{RECORD}`) it is not needed"
+            f"{place('mcp_mock.upstream')}: {error}. Start it, or correct the key; where its tools are in a "
+            f"file (`mcp_mock.tools`, which `{RECORD}` writes), no run needs it"
         ) from None
     except ValueError as error:
-        raise ConfigError(f"{place}.upstream: what {upstream.shown} lists {error}") from None
+        raise ConfigError(f"{place('mcp_mock.upstream')}: what {upstream.shown} lists {error}") from None
 
 
-def kept_tools(settings: McpMock, root: Path, place: str) -> Tools:
+def kept_tools(settings: McpMock, root: Path, place: Place) -> Tools:
     """The tools in the file. Raises ConfigError."""
     path = tools_path(settings, root)
     try:
         return read_tools(path)
     except ValueError as error:
-        raise ConfigError(f"{place}.tools: {shown_path(path, root)} {error}; {_way(settings)}") from None
+        raise ConfigError(
+            f"{place('mcp_mock.tools')}: {shown_path(path, root)} {error}; {_way(settings)}"
+        ) from None
 
 
 def tools_path(settings: McpMock, root: Path) -> Path:
@@ -70,19 +75,21 @@ def _way(settings: McpMock) -> str:
     return f"write there what the real server answers to `tools/list`, or add `upstream` and run `{RECORD}`"
 
 
-def keep_tools(settings: McpMock, root: Path, place: str, tools: Tools) -> str:
+def keep_tools(settings: McpMock, root: Path, place: Place, tools: Tools) -> str:
     """Write tools to the file. Returns its path, for people. Raises ConfigError."""
     path = tools_path(settings, root)
     shown = shown_path(path, root)
     try:
         write_tools(path, tools)
     except OSError as error:
-        raise ConfigError(f"{place}.tools: {shown} cannot be written: {error.strerror or error}") from None
+        raise ConfigError(
+            f"{place('mcp_mock.tools')}: {shown} cannot be written: {error.strerror or error}"
+        ) from None
     return shown
 
 
 async def recorded_tools(
-    settings: McpMock, upstream: Upstream | None, root: Path, place: str, on_note: Callable[[str], None]
+    settings: McpMock, upstream: Upstream | None, root: Path, place: Place, on_note: Callable[[str], None]
 ) -> Tools | None:
     """The real server's tools: of the file, else what it lists now, which is kept in the file.
 
