@@ -168,6 +168,8 @@ class Methods:
     def _written(self, name: str, answer: ServedAnswer) -> dict[str, Any]:
         if answer.real is not None:
             return dict(answer.real)
+        if answer.how is How.INVALID:
+            return failed(f"invalid arguments: {answer.message}")
         if answer.how is not How.ANSWERED:
             return failed(answer.message)
         tool = self.catalog.get(name)

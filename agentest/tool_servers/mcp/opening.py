@@ -53,8 +53,9 @@ def _unknown(recorded: Sequence[Entry], mocks: Sequence[ToolSpec], opening: Open
         if mock.name in names:
             continue
         near = nearest(mock.name, names)
-        guess = f"did you mean `{near}`? Else " if near else ""
+        guess = f"did you mean `{near}`? Else record" if near else "Record"
         yield (
             f"tool {mock.name!r} has a mock, and is not among the recorded tools of the real server "
-            f"({opening.place('mcp_mock.tools')}); it was served beside them. {guess}record them again: `{RECORD}`"
+            f"({opening.place('mcp_mock.tools')}); it was served beside them. "
+            f"{guess} them again: `{RECORD}`"
         )
