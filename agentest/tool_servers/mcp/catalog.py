@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from agentest.messages import ToolSpec
-from agentest.tool_servers.mcp.content import Misfit, is_ready, wraps_its_value
+from agentest.tool_servers.mcp.answers import Promised
 from agentest.tool_servers.mcp.schemas import Schema
 
 Entry = Mapping[str, Any]
@@ -21,25 +22,8 @@ class ServedTool:
     entry: Entry
     arguments: Schema | None = None
     """None: nobody has recorded what they must be, and the mock itself checks them."""
-    answer: Schema | None = None
+    answer: Promised | None = None
     """What a client expects in `structuredContent`; None: nothing."""
-
-    def structured(self, result: Any) -> Any:
-        """The `structuredContent` of an answer; None: it has none to have.
-
-        Raises Misfit where the real tool cannot answer that.
-        """
-        if self.answer is None or (is_ready(result) and result.get("isError")):
-            return None
-        if is_ready(result):
-            value = result.get("structuredContent")
-        elif self.answer.misfit(result) and wraps_its_value(self.answer.text):
-            value = {"result": result}
-        else:
-            value = result
-        if problem := self.answer.misfit(value):
-            raise Misfit(problem)
-        return value
 
 
 class Catalog:
@@ -49,28 +33,15 @@ class Catalog:
         self._tools = {tool.entry["name"]: tool for tool in tools}
         self.listing = tuple(dict(tool.entry) for tool in self._tools.values())
 
-    def get(self, name: str) -> ServedTool | None:
-        return self._tools.get(name)
-
     def argument_problem(self, name: str, arguments: Any) -> str | None:
         """Why arguments do not fit what was recorded of the tool; None: they do, or nothing was."""
         tool = self._tools.get(name)
         return tool.arguments.misfit(arguments) if tool and tool.arguments else None
 
-    def answer_problem(self, name: str) -> Callable[[Any], str | None] | None:
-        """What tells why a mock's answer is none of the tool's; None: anything is one."""
+    def promised(self, name: str) -> Promised | None:
+        """What the tool has promised to answer; None: nothing."""
         tool = self._tools.get(name)
-        if tool is None or tool.answer is None:
-            return None
-
-        def problem(result: Any) -> str | None:
-            try:
-                tool.structured(result)
-            except Misfit as error:
-                return str(error)
-            return None
-
-        return problem
+        return tool.answer if tool else None
 
 
 def catalog(recorded: Sequence[Entry], mocks: Sequence[ToolSpec], on_note: Callable[[str], None]) -> Catalog:
@@ -86,12 +57,11 @@ def catalog(recorded: Sequence[Entry], mocks: Sequence[ToolSpec], on_note: Calla
 
 
 def _recorded(entry: Entry, on_note: Callable[[str], None]) -> ServedTool:
-    answer = entry.get("outputSchema")
-    return ServedTool(
-        entry=entry,
-        arguments=_schema(entry, "inputSchema", on_note),
-        answer=None if answer is None else _schema(entry, "outputSchema", on_note),
-    )
+    arguments = _schema(entry, "inputSchema", on_note)
+    if "outputSchema" not in entry:
+        return ServedTool(entry=entry, arguments=arguments)
+    answer = _schema(entry, "outputSchema", on_note)
+    return ServedTool(entry=entry, arguments=arguments, answer=Promised(json.dumps(answer.text)))
 
 
 def _schema(entry: Entry, key: str, on_note: Callable[[str], None]) -> Schema:

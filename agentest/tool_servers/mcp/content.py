@@ -12,10 +12,6 @@ _READY_KEYS = frozenset({"content", "structuredContent", "isError", "_meta"})
 _PARTS = frozenset({"text", "image", "audio", "resource", "resource_link"})
 
 
-class Misfit(Exception):
-    """An answer is not what the tool's `outputSchema` says; the message says how."""
-
-
 def is_ready(result: Any) -> bool:
     """Whether a mock has answered with MCP's own form: a list `content` of typed parts."""
     if not isinstance(result, Mapping) or not result.keys() <= _READY_KEYS:
@@ -44,12 +40,6 @@ def answered(result: Any, structured: Any = None) -> dict[str, Any]:
 def failed(message: str) -> dict[str, Any]:
     """The result of a call that failed: the model reads it, as it reads the error of any tool."""
     return {"content": [{"type": "text", "text": message}], "isError": True}
-
-
-def wraps_its_value(schema: Mapping[str, Any]) -> bool:
-    """Whether an `outputSchema` is that of a value that is no object, which Python servers put into one."""
-    properties = schema.get("properties")
-    return isinstance(properties, Mapping) and properties.keys() == {"result"}
 
 
 def value_of(result: Mapping[str, Any]) -> Any:

@@ -8,8 +8,10 @@ from typing import Any
 
 import anyio
 
+from agentest.tool_servers.mcp.answers import Misfit
+from agentest.tool_servers.mcp.callers import ANSWERED, call_id_of, meta_of, runs_tools, told
 from agentest.tool_servers.mcp.catalog import Catalog
-from agentest.tool_servers.mcp.content import Misfit, answered, failed
+from agentest.tool_servers.mcp.content import answered, failed
 from agentest.tool_servers.mcp.jsonrpc import (
     INVALID_PARAMS,
     INVALID_REQUEST,
@@ -54,8 +56,9 @@ class Sender:
     conversation: str | None = None
     """What the path names."""
 
-    def names(self, meta: Any) -> Names:
-        return names_of(self.headers, self.conversation, meta if isinstance(meta, Mapping) else None)
+    def names(self, params: Mapping[str, Any]) -> Names:
+        """What may name the conversation of a message with these `params`."""
+        return names_of(self.headers, self.conversation, meta_of(params))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +99,7 @@ class Methods:
         try:
             request = request_in(message)
             if request is None:
+                await self._hear(message, sender)
                 return None
             result = await self._result(request, sender, size)
         except RpcError as error:
@@ -103,8 +107,7 @@ class Methods:
         return {"jsonrpc": "2.0", "id": request.id, "result": result}
 
     async def _result(self, request: RpcRequest, sender: Sender, size: int) -> dict[str, Any]:
-        meta = request.params.get("_meta")
-        version = meta.get(_VERSION) if isinstance(meta, Mapping) else None
+        version = meta_of(request.params).get(_VERSION)
         if version is not None and version not in STATELESS_VERSIONS:
             raise _unsupported(version)
         if request.method == "tools/call":
@@ -138,21 +141,33 @@ class Methods:
         if not isinstance(name, str):
             raise RpcError(INVALID_PARAMS, "`params.name`, the tool, is missing or no text")
         arguments = params.get("arguments")
-        call = self._served_call(name, {} if arguments is None else arguments, size)
-        real = self._real(name, call.arguments)
-        names = sender.names(params.get("_meta"))
-        answer = await self.registry.answer(self.group, names, call, real)
-        return self._written(name, answer)
+        meta = meta_of(params)
+        call = self._served_call(name, {} if arguments is None else arguments, call_id_of(meta), size)
+        runs, real, names = runs_tools(meta), self._real(name, call.arguments), sender.names(params)
+        answer = await self.registry.answer(self.group, names, call, real, caller_runs=runs)
+        return self._written(name, answer) | (told(answer) if runs else {})
 
-    def _served_call(self, name: str, arguments: Any, size: int) -> ServedCall:
+    async def _hear(self, message: Mapping[str, Any], sender: Sender) -> None:
+        """Take what a caller tells of the real tool that it has run (`callers`)."""
+        params = message.get("params")
+        if message.get("method") != ANSWERED or not isinstance(params, Mapping):
+            return
+        if isinstance(number := params.get("number"), int):
+            names, failed_ = sender.names(params), params.get("failed") is True
+            await self.registry.answered(self.group, names, number, params.get("result"), failed=failed_)
+
+    def _served_call(self, name: str, arguments: Any, call_id: str | None, size: int) -> ServedCall:
         if size > MAX_BODY_BYTES:
             too_large = f"the request has {_mb(size)} MB, more than {_mb(MAX_BODY_BYTES)} MB"
-            return ServedCall(tool=name, arguments=f"(not kept: {too_large})", problem=too_large)
+            return ServedCall(
+                tool=name, arguments=f"(not kept: {too_large})", call_id=call_id, problem=too_large
+            )
         return ServedCall(
             tool=name,
             arguments=arguments,
+            call_id=call_id,
             problem=self.catalog.argument_problem(name, arguments),
-            check=self.catalog.answer_problem(name),
+            check=self.catalog.promised(name),
         )
 
     def _real(self, name: str, arguments: Any) -> CallReal | None:
@@ -172,9 +187,9 @@ class Methods:
             return failed(f"invalid arguments: {answer.message}")
         if answer.how is not How.ANSWERED:
             return failed(answer.message)
-        tool = self.catalog.get(name)
+        promised = self.catalog.promised(name)
         try:
-            return answered(answer.result, tool and tool.structured(answer.result))
+            return answered(answer.result, promised and promised.structured(answer.result))
         except Misfit as error:  # nobody mocks it, nobody really has it
             return failed(f"Agentest answered null, which is not what this tool answers: {error}")
 
