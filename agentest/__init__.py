@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from agentest.evaluate.inputs import ConversationInput as ConversationInput
     from agentest.evaluate.inputs import TurnInput as TurnInput
     from agentest.mocks.binding import MockSequence as MockSequence
+    from agentest.mocks.http_response import HttpResponse as HttpResponse
     from agentest.mocks.resolver import MockContext as MockContext
     from agentest.results import CheckResult as CheckResult
     from agentest.results import ConversationResult as ConversationResult
@@ -79,6 +80,7 @@ _HOME = {
     "ErrorGroup": "agentest.results",
     "ExpectedCall": "agentest.scenarios.expectations",
     "Failure": "agentest.transcript",
+    "HttpResponse": "agentest.mocks.http_response",
     "LabelledFailure": "agentest.results",
     "Metric": "agentest.evaluate.custom",
     "MetricModel": "agentest.evaluate.custom",

@@ -59,6 +59,12 @@ class Served:
         if not known.mocked:
             self._real.append(recorded)
             return ServedAnswer(how=How.REAL, number=len(self._real) - 1)
+        if (http := recorded.http) is not None:
+            how = How.FAILED if http.failed else How.ANSWERED
+            headers = tuple(http.headers.items())
+            return ServedAnswer(
+                how=how, result=result, message=str(http), status=http.status, headers=headers
+            )
         if known.error is not None:
             return ServedAnswer(how=How.FAILED, message=result["error"])
         if call.check and (problem := call.check(result)):

@@ -13,6 +13,7 @@ from collections.abc import Container, Sequence
 from dataclasses import replace
 from typing import Any
 
+from agentest.mocks.http_response import HttpResponse
 from agentest.sight import SeenBy
 from agentest.transcript import ToolCall
 
@@ -25,10 +26,12 @@ _BEST_FIRST = (SeenBy.CALLER, SeenBy.MOCK_SERVER, SeenBy.AGENT, SeenBy.SPANS)
 class RecordedCall:
     """A call in the record. It may be answered, and told of again, after it has been recorded."""
 
-    __slots__ = ("call",)
+    __slots__ = ("call", "http")
 
     def __init__(self, call: ToolCall) -> None:
         self.call = call
+        self.http: HttpResponse | None = None
+        """The status and headers that the mock wishes, for whoever answers over HTTP."""
 
     def is_seen_by(self, source: SeenBy) -> bool:
         return source is self.call.seen_by or source in self.call.also_seen_by

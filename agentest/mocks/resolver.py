@@ -14,6 +14,7 @@ from agentest.errors import AgentError, AgentestError, MockError, UnmockedToolEr
 from agentest.messages import ToolSpec
 from agentest.mocks.binding import BoundFunction, InvalidArguments, Mock, MockSequence, RecordedAnswer
 from agentest.mocks.calls import CallRecord, RecordedCall
+from agentest.mocks.http_response import HttpResponse
 from agentest.mocks.schemas import tool_specs
 from agentest.sight import SeenBy
 from agentest.support.calling import ends_the_run, in_thread, words_of
@@ -127,14 +128,14 @@ class MockResolver:
         """Answer a call that came to a mock server. Raises as `resolve_json`.
 
         Args:
-            problem: why the arguments do not fit; then the mock is not asked.
+            problem: why the arguments do not fit; then the mock is not asked, and none need be there.
 
         Returns:
             The call in the record, and the answer. One that nothing mocks is not answered: where it may be,
             the real tool is asked, and `note_real` told.
         """
         name, args = well_formed(name), well_formed_value(args)
-        call = self._begin(name, args, turn_index, call_id, SeenBy.MOCK_SERVER)
+        call = self._begin(name, args, turn_index, call_id, SeenBy.MOCK_SERVER, misfit=problem is not None)
         if problem is not None:
             return call, self._refuse(call, problem)
         if not call.call.mocked and isinstance(args, Mapping):
@@ -163,7 +164,9 @@ class MockResolver:
             recorded = self._finish(call, self._as_recorded(name, args))
             return recorded, isinstance(recorded, str)
         try:
-            value = await self._answer(name, dict(args), turn_index)
+            value = await self._answer_or_response(name, dict(args), turn_index)
+            if isinstance(value, HttpResponse):
+                call.http, value = value, value.sent
             result = self._as_sent(name, value)
         except InvalidArguments as error:
             answer = {"error": f"invalid arguments: {error}"}
@@ -179,7 +182,9 @@ class MockResolver:
             shown = self._redact(message)
             self._finish(call, {"error": shown}, error=shown)
             return {"error": message}, False
-        return self._finish(call, result), isinstance(value, str)
+        failed = call.http is not None and call.http.failed
+        words = self._redact(shortened(str(call.http))) if failed else None
+        return self._finish(call, result, error=words), isinstance(value, str)
 
     def _begin(
         self,
@@ -188,15 +193,17 @@ class MockResolver:
         turn_index: int,
         call_id: str | None,
         seen_by: SeenBy = SeenBy.CALLER,
+        *,
+        misfit: bool = False,
     ) -> RecordedCall:
-        """Record a call before its answer, which may never come."""
+        """Record a call before its answer, which may never come. One that is a misfit needs no mock."""
         _check_name(name)
         args = dict(args) if isinstance(args, Mapping) else args
         mocked = name in self._tools or bool(self._recorded_for(name, args))
         call = self._record.begin(
             ToolCall(name, args, None, mocked, turn_index, error=UNANSWERED, seen_by=seen_by, call_id=call_id)
         )
-        if not mocked and not self._passthrough:
+        if not mocked and not self._passthrough and not misfit:
             self._finish(call, None, error="no mock")
             raise UnmockedToolError(self._unmocked(name, turn_index))
         return call
@@ -240,6 +247,13 @@ class MockResolver:
             return None
         before = sum(call.name == name and call.args == args for call in self._record.calls) - 1
         return copied(answers[min(before, len(answers) - 1)])
+
+    async def _answer_or_response(self, name: str, args: dict[str, Any], turn_index: int) -> Any:
+        """What the mock answers; a response of HTTP may be raised, too."""
+        try:
+            return await self._answer(name, args, turn_index)
+        except HttpResponse as response:
+            return response
 
     async def _answer(self, name: str, args: dict[str, Any], turn_index: int) -> Any:
         ctx = MockContext(self._calls[name], turn_index, self._conversation_id, self._scenario, self._state)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 
 from agentest.config.agent_types import AgentConfig, sight_of
 from agentest.config.agents.base import Server
@@ -43,6 +44,7 @@ async def open_servers(
             stack=stack,
             on_note=on_note,
             redact=prepared.loaded.redact,
+            mocked_in=_places_of_mocks(plan, group.agents),
         )
         group.addresses = await _opened(agents[0], opening)
     return registry
@@ -55,6 +57,11 @@ async def _opened(agent: AgentConfig, opening: Opening) -> Addresses:
         from agentest.tool_servers.mcp.server import open_mcp_server
 
         mcp = await open_mcp_server(agent.mcp_mock, opening, alone=agent.rest_mock is None)
+    if agent.rest_mock:
+        from agentest.tool_servers.rest.server import open_rest_server
+
+        alone = replace(opening, only_way=opening.only_way and not agent.mcp_mock)
+        rest = await open_rest_server(agent.rest_mock, alone)
     return Addresses(mcp=mcp, rest=rest, otlp=otlp)
 
 
@@ -112,6 +119,17 @@ def _tools_of(plan: Plan, agents: Sequence[str]) -> tuple[ToolSpec, ...]:
                 if spec.name not in tools or tools[spec.name].parameters == ANY_ARGUMENTS:
                     tools[spec.name] = spec
     return tuple(tools.values())
+
+
+def _places_of_mocks(plan: Plan, agents: Sequence[str]) -> dict[str, str]:
+    places: dict[str, str] = {}
+    for unit in plan.units:
+        if unit.agent in agents:
+            for name in unit.scenario.tools:
+                places.setdefault(
+                    name, f" of scenario {unit.scenario.name!r} ({unit.file}:{unit.scenario.line})"
+                )
+    return places
 
 
 def unclaimed_calls(plan: Plan, registry: Registry) -> tuple[RunWarning, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from agentest.mocks.binding import Mock, MockSequence, bind
+from agentest.mocks.http_response import HttpResponse
 from agentest.scenarios.expectations import known_keys
 from agentest.support.json_text import NotJson, json_text
 
@@ -35,12 +36,15 @@ def _mock(mock: Any, key: str) -> Mock:
     """A mock with its functions' signatures read and its plain values known to be JSON."""
     if isinstance(mock, MockSequence):
         return MockSequence(tuple(_step(step, f"{key}, step {i}") for i, step in enumerate(mock.steps)))
-    if _is_exception(mock):
+    if _is_exception(mock) and not isinstance(mock, HttpResponse):
         raise ValueError(f"{key}: is an exception; write sequence({mock!r}) to have it raised")
     return _step(mock, key)
 
 
 def _step(step: Any, key: str) -> Any:
+    if isinstance(step, HttpResponse):
+        _step(step.body, key)
+        return step
     if _is_exception(step):
         return step
     if callable(step):

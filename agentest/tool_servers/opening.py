@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from agentest.http.client import Client
@@ -32,6 +32,8 @@ class Opening:
     on_note: Callable[[str], None]
     """Receives what the user should know at the end."""
     redact: Callable[[str], str]
+    mocked_in: Mapping[str, str] = field(default_factory=dict)
+    """Where a tool's mock stands, to be put behind its name in errors."""
 
     def place(self, key: str) -> str:
         """Where a key stands, for errors."""

@@ -97,6 +97,10 @@ class ServedAnswer:
     number: int = -1
     real: Any = None
     """The real tool's answer as its server gave it."""
+    status: int | None = None
+    """The status that the mock wishes, where the answer goes over HTTP; `result` is then the body, whatever
+    became of the call."""
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -111,6 +111,12 @@ class Registry:
             self._ended[name] = _Ended(who, failed)
         one.group.admission.leave(called=one.called)
 
+    def claims(self, group: Group, names: Names) -> bool:
+        """Whether a request is of a conversation under way, by its names or as there is but one."""
+        named = (self._under_way.get(name.text) for name in names)
+        mine = {one.who.key for one in self._under_way.values() if one.group is group}
+        return len(mine) == 1 or any(one is not None and one.group is group for one in named)
+
     async def answer(
         self,
         group: Group,

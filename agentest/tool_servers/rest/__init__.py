@@ -1,0 +1,1 @@
+"""Mocks behind an HTTP API that an OpenAPI document describes."""

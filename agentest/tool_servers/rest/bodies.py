@@ -1,0 +1,138 @@
+"""The bodies of requests: JSON, forms and texts, as JSON values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from email.message import Message
+from email.parser import BytesParser
+from email.policy import HTTP
+from typing import Any
+from urllib.parse import parse_qsl
+
+from agentest.tool_servers.rest.operations import Content, is_json
+from agentest.tool_servers.rest.parameters import typed_field
+from agentest.tool_servers.rest.schema import Schema
+
+FORM = "application/x-www-form-urlencoded"
+MULTIPART = "multipart/form-data"
+
+
+class BadBody(ValueError):
+    """The body cannot be read. `status` says it to who sent it."""
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def read_body(body: bytes, content_type: str, content: Content) -> tuple[Any, Schema | None]:
+    """What a body says, and the schema that it must fit. Raises BadBody.
+
+    Args:
+        content_type: the request's header; empty: it says none.
+    """
+    kind, charset = _kind_of(content_type)
+    kind = kind or _usual(content)
+    declared = _declared(kind, content)
+    if declared is None:
+        expected = ", ".join(content.kinds)
+        raise BadBody(f"is {kind}, expected {expected}: the header Content-Type says what it is", 415)
+    schema = content.kinds[declared]
+    if is_json(kind):
+        return _json(body, charset), schema
+    if kind == FORM:
+        return _form(_text(body, charset), schema), schema
+    if kind == MULTIPART:
+        return _multipart(body, content_type, schema), schema
+    return _text_or_size(body, charset), schema
+
+
+def _kind_of(content_type: str) -> tuple[str, str | None]:
+    message = Message()
+    message["content-type"] = content_type
+    return (message.get_content_type() if content_type else "", message.get_content_charset())
+
+
+def _usual(content: Content) -> str:
+    """What a body is that says nothing of itself."""
+    kinds = [kind for kind in content.kinds if "*" not in kind]
+    return next((kind for kind in kinds if is_json(kind)), kinds[0] if kinds else "application/json")
+
+
+def _declared(kind: str, content: Content) -> str | None:
+    """The media type of the document that a body is of: itself, else a range like `text/*`."""
+    plain = {each.partition(";")[0].strip(): each for each in content.kinds}
+    for each in (kind, f"{kind.partition('/')[0]}/*", "*/*"):
+        if each in plain:
+            return plain[each]
+    return next((each for each in content.kinds if is_json(each)), None) if is_json(kind) else None
+
+
+def _json(body: bytes, charset: str | None) -> Any:
+    try:
+        text = body.decode(charset) if charset else body.decode(json.detect_encoding(body))
+        return json.loads(text, parse_constant=_no_constant)
+    except RecursionError:
+        raise BadBody("is nested too deeply") from None
+    except (ValueError, LookupError) as error:
+        raise BadBody(f"is not valid JSON: {error}") from None
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _text(body: bytes, charset: str | None) -> str:
+    try:
+        return body.decode(charset or "utf-8")
+    except (ValueError, LookupError) as error:
+        raise BadBody(f"is no text: {error}") from None
+
+
+def _text_or_size(body: bytes, charset: str | None) -> str:
+    try:
+        return body.decode(charset or "utf-8")
+    except (ValueError, LookupError):
+        return f"<{len(body)} bytes>"
+
+
+def _form(text: str, schema: Schema | None) -> dict[str, Any]:
+    fields: dict[str, list[str]] = {}
+    try:
+        for name, value in parse_qsl(text, keep_blank_values=True, max_num_fields=10_000):
+            fields.setdefault(name, []).append(value)
+    except ValueError as error:
+        raise BadBody(f"is no form: {error}") from None
+    return _typed(fields, schema)
+
+
+def _multipart(body: bytes, content_type: str, schema: Schema | None) -> dict[str, Any]:
+    """The fields of a form; a file is its text, or a word on its name and size."""
+    head = f"Content-Type: {content_type}\r\n\r\n".encode("latin-1", "replace")
+    message = BytesParser(policy=HTTP).parsebytes(head + body)
+    fields: dict[str, list[str]] = {}
+    parts = message.iter_parts() if message.is_multipart() else ()
+    for part in parts:
+        name = part.get_param("name", header="content-disposition")
+        if isinstance(name, str):
+            fields.setdefault(name, []).append(_of_part(part))
+    if not fields:
+        raise BadBody("is no form: not one field was found between its boundaries")
+    return _typed(fields, schema)
+
+
+def _of_part(part: Any) -> str:
+    data = part.get_payload(decode=True) or b""
+    try:
+        return str(data.decode(part.get_content_charset() or "utf-8"))
+    except (ValueError, LookupError):
+        name = part.get_filename() or "a file"
+        return f"<{name}, {part.get_content_type()}, {len(data)} bytes>"
+
+
+def _typed(fields: Mapping[str, list[str]], schema: Schema | None) -> dict[str, Any]:
+    try:
+        return {name: typed_field(texts, schema and schema.property(name)) for name, texts in fields.items()}
+    except ValueError as error:
+        raise BadBody(f"is a form in which something {error}") from None

@@ -1,0 +1,187 @@
+"""An HTTP server for the API of an OpenAPI document, whose operations are answered by mocks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from urllib.parse import parse_qsl
+
+from aiohttp import web
+from multidict import CIMultiDict
+
+from agentest.config.agents.mock_servers import RestMock
+from agentest.errors import ConfigError
+from agentest.support.spelling import nearest
+from agentest.support.text import shortened
+from agentest.tool_servers.names import Names, names_of
+from agentest.tool_servers.opening import Opening
+from agentest.tool_servers.port import CallReal, How, ServedAnswer, ServedCall
+from agentest.tool_servers.rest.answers import Answer, in_json, misfit, misfits, written
+from agentest.tool_servers.rest.browsers import allowing, is_preflight, preflight
+from agentest.tool_servers.rest.document import Document
+from agentest.tool_servers.rest.operations import Api, Operation, read_api
+from agentest.tool_servers.rest.reading import Asked, Read, read_request
+from agentest.tool_servers.rest.routing import Found, Routes, allowed
+from agentest.tool_servers.rest.schema import Problem
+from agentest.tool_servers.rest.upstream import Upstream
+from agentest.tool_servers.web import MAX_BODY_BYTES, listen
+
+_SHOWN_OPERATIONS = 40
+_NAME_CHARS = 200
+_OWN_DOCUMENT = "/openapi.json"
+
+
+async def open_rest_server(settings: RestMock, opening: Opening) -> str:
+    """Serve the operations until the run ends. Returns the server's base URL. Raises ConfigError."""
+    document, api = _read(settings, opening)
+    if opening.only_way:
+        _check_mocks(api, opening, document.path.name)
+    upstream = Upstream(url=settings.upstream, client=opening.client) if settings.upstream else None
+    server = _Server(opening, document, api, upstream)
+    app = web.Application(client_max_size=MAX_BODY_BYTES)
+    app.router.add_route("*", "/{path:.*}", server.handle)
+    return await listen(app, settings.port, opening.place("rest_mock"), opening.stack)
+
+
+def _read(settings: RestMock, opening: Opening) -> tuple[Document, Api]:
+    """The document and its operations, by the names that mocks know them by."""
+    try:
+        document = Document(opening.root / Path(settings.openapi).expanduser())
+        return document, read_api(document).named_as(tool.name for tool in opening.tools)
+    except ConfigError as error:
+        raise ConfigError(f"{opening.place('rest_mock.openapi')}: {error}") from None
+
+
+def _check_mocks(api: Api, opening: Opening, file: str) -> None:
+    """Raise ConfigError where a mock is of no operation: it would reach no tool."""
+    known = [operation.tool for operation in api.operations]
+    for tool in opening.tools:
+        if tool.name in known:
+            continue
+        close = nearest(tool.name, known)
+        operation = next((each for each in api.operations if each.tool == close), None)
+        hint = f"the nearest is {close!r} ({operation})" if operation else "none is like it"
+        shown = ", ".join(f"{each.tool} ({each})" for each in api.operations[:_SHOWN_OPERATIONS])
+        more = len(known) - _SHOWN_OPERATIONS
+        where = opening.mocked_in.get(tool.name, "")
+        raise ConfigError(
+            f"the mock {tool.name!r}{where} is no operation of {file}, and the "
+            f"tools of agent {opening.group.agents[0]!r} are reached by rest_mock alone; {hint}. Operations: "
+            f"{shown}{f' and {more} more' if more > 0 else ''}"
+        )
+
+
+class _Server:
+    def __init__(self, opening: Opening, document: Document, api: Api, upstream: Upstream | None) -> None:
+        self._opening = opening
+        self._document = document
+        self._api = api
+        self._routes = Routes(api)
+        self._upstream = upstream
+        self._noted: set[str] = set()
+
+    async def handle(self, request: web.Request) -> web.Response:
+        """Answer a request, whatever it is."""
+        path, _, query = _target(request).partition("?")
+        found = self._routes.find(request.method, path)
+        if is_preflight(request) and found.operation is None:
+            return preflight(request)
+        answer = await self._answered(request, found, query)
+        headers = CIMultiDict([*answer.headers, *allowing(request)])
+        return web.Response(status=answer.status, headers=headers, body=answer.body)
+
+    async def _answered(self, request: web.Request, found: Found, query: str) -> Answer:
+        headers = {name.lower(): ", ".join(request.headers.getall(name)) for name in request.headers}
+        names = names_of(headers, found.conversation)
+        body, problem = await _body_of(request)
+        real = self._real(request.method, found.path + (query and f"?{query}"), headers, body)
+        if found.operation is None:
+            return await self._unknown(request, found, query, names, real)
+        pairs = parse_qsl(query, keep_blank_values=True, errors="replace")
+        asked = Asked(query=pairs, headers=headers, body=body, values=found.values)
+        read = problem or read_request(found.operation, asked, self._api.keys_in_query)
+        return await self._called(found.operation, read, names, real)
+
+    async def _called(self, operation: Operation, read: Read, names: Names, real: CallReal | None) -> Answer:
+        call = ServedCall(tool=operation.tool, arguments=read.arguments, problem=read.problem)
+        answer = await self._opening.registry.answer(self._opening.group, names, call, real)
+        if read.strangers:
+            self._note(
+                f"{', '.join(read.strangers)} in requests of {operation.tool} ({operation}) is unknown to "
+                f"{self._document.path.name}, and was left out of its arguments"
+            )
+        if answer.how is How.INVALID:
+            problems = read.problems or (Problem(at=("arguments",), text=answer.message),)
+            return misfit(operation, problems, read.status)
+        made = written(operation, answer)
+        self._check(operation, made, answer)
+        return made
+
+    def _check(self, operation: Operation, made: Answer, answer: ServedAnswer) -> None:
+        """Note once for each operation that a mock answers what the document does not have."""
+        by_nobody = self._opening.passthrough and answer.result is None
+        if answer.real is not None or by_nobody or (answer.how is not How.ANSWERED and not answer.status):
+            return
+        problem = misfits(operation, made, answer.result)
+        if problem:
+            self._note(
+                f"the mock of {operation.tool} answered what {operation} does not by "
+                f"{self._document.path.name}: {shortened(problem, 300)}",
+                about=f"answers of {operation.tool}",
+            )
+
+    async def _unknown(
+        self, request: web.Request, found: Found, query: str, names: Names, real: CallReal | None
+    ) -> Answer:
+        """A request that is no operation: recorded where it is a conversation's, which goes on."""
+        if request.method == "GET" and found.path == _OWN_DOCUMENT:
+            return self._own_document(request, found)
+        asked = shortened(f"{request.method} {found.path}", _NAME_CHARS)
+        status, headers = (405, [("allow", allowed(found.methods))]) if found.methods else (404, [])
+        there = f"it has {allowed(found.methods)}" if found.methods else self._routes.shown(found.path)
+        text = f"{asked} is no operation of {self._document.path.name}: {there}"
+        registry, group = self._opening.registry, self._opening.group
+        if not registry.claims(group, names):
+            self._note(f"{text}. It came outside of conversations, and was answered with status {status}")
+            return in_json(status, {"error": text}, headers)
+        may_run = real is not None and self._opening.passthrough
+        arguments = dict(parse_qsl(query, keep_blank_values=True, errors="replace"))
+        call = ServedCall(tool=asked, arguments=arguments, problem=None if may_run else text)
+        answer = await registry.answer(group, names, call, real)
+        if answer.how is How.INVALID:
+            return in_json(status, {"error": text}, headers)
+        return written(Operation(tool=asked, method=request.method, path=found.path), answer)
+
+    def _own_document(self, request: web.Request, found: Found) -> Answer:
+        """The document itself, for agents that make their tools of it; its address is ours."""
+        conversation = f"/c/{found.conversation}" if found.conversation else ""
+        servers = [{"url": f"{request.scheme}://{request.host}{conversation}"}]
+        return in_json(200, {**self._document.source, "servers": servers})
+
+    def _real(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> CallReal | None:
+        return partial(self._upstream.call, method, target, headers, body) if self._upstream else None
+
+    def _note(self, text: str, about: str | None = None) -> None:
+        """Tell the user at the end of the run, once."""
+        if (about or text) not in self._noted and len(self._noted) < 100:
+            self._noted.add(about or text)
+            self._opening.on_note(self._opening.redact(text))
+
+
+def _target(request: web.Request) -> str:
+    """Path and query as they were sent: `%2F` is no slash."""
+    raw = request.raw_path
+    return raw if raw.startswith("/") else str(request.rel_url)
+
+
+async def _body_of(request: web.Request) -> tuple[bytes, Read | None]:
+    """The body, unpacked; or what is said where it is too large or packed wrongly."""
+    try:
+        return await request.read(), None
+    except web.HTTPRequestEntityTooLarge:
+        problem = Problem(at=("body",), text=f"is larger than {MAX_BODY_BYTES // 1_000_000} MB")
+        return b"", Read(arguments={}, problems=(problem,), status=413)
+    except web.RequestPayloadError as error:
+        problem = Problem(at=("body",), text=f"cannot be read: {shortened(str(error))}")
+        return b"", Read(arguments={}, problems=(problem,), status=400)

@@ -1,0 +1,89 @@
+"""The real API behind the mocks: a call that nobody mocks is passed on, and its answer back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from agentest.http.bodies import BadBody
+from agentest.http.client import Client
+from agentest.http.guard import RefusedAddress
+from agentest.http.retries import CONNECTION_ERRORS, describe
+from agentest.support.deadlines import TimeLimit
+from agentest.tool_servers.names import HEADER
+from agentest.tool_servers.port import RealAnswer
+from agentest.tool_servers.rest.answers import Answer, in_json
+
+_LIMIT_S = 60.0
+_OF_THE_CONNECTION = frozenset(
+    [
+        "connection",
+        "content-length",
+        "host",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        "expect",
+    ]
+)
+_NOT_PASSED_ON = _OF_THE_CONNECTION | {"accept-encoding", "content-encoding", HEADER}
+"""Of a request; its body is unpacked by then."""
+_FAILING = 400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upstream:
+    """The real API."""
+
+    url: str
+    """Its base URL."""
+    client: Client
+
+    async def call(
+        self, method: str, path_and_query: str, headers: Mapping[str, str], body: bytes
+    ) -> RealAnswer:
+        """Send a request on. Where nothing answers, the answer says so with status 502.
+
+        Args:
+            path_and_query: as it is sent, without conversation and base path.
+        """
+        url = self.url.rstrip("/") + path_and_query
+        kept = [(name, value) for name, value in headers.items() if name not in _NOT_PASSED_ON]
+        try:
+            with TimeLimit(_LIMIT_S):
+                return await self._asked(method, url, kept, body)
+        except (BadBody, RefusedAddress) as error:
+            return _unreached(self.url, str(error))
+        except CONNECTION_ERRORS as error:
+            return _unreached(self.url, describe(error))
+        except TimeoutError:
+            return _unreached(self.url, f"it did not answer within {_LIMIT_S:g} s")
+
+    async def _asked(self, method: str, url: str, headers: list[tuple[str, str]], body: bytes) -> RealAnswer:
+        response = await self.client.send_direct(method, url, headers, body or None)
+        try:
+            told = b"".join([piece async for piece in response.pieces()])
+        finally:
+            await response.aclose()
+        kept = [(n, v) for n, v in response.headers.multi_items() if n.lower() not in _OF_THE_CONNECTION]
+        answer = Answer(status=response.status_code, headers=tuple(kept), body=told)
+        return RealAnswer(result=_value(told), raw=answer, failed=response.status_code >= _FAILING)
+
+
+def _unreached(url: str, problem: str) -> RealAnswer:
+    said = {"error": f"the real API, rest_mock.upstream {url}, could not be asked: {problem}"}
+    return RealAnswer(result=said, raw=in_json(502, said), failed=True)
+
+
+def _value(body: bytes) -> Any:
+    """A body as it is recorded."""
+    try:
+        return json.loads(body) if body else None
+    except (ValueError, RecursionError):
+        return body.decode("utf-8", "replace")
