@@ -150,6 +150,8 @@ class LiveConversations:
             loop = self._loop(unit, number, conversation_id, on_turn, mocks, served, session_id)
             conversation = await loop.run()
             stay.failed = conversation.failure is not None
+            if stay.failed and _waited_in_vain_s(conversation) >= self.request_timeout_s:
+                stay.at_work_s = self.request_timeout_s
             return conversation
 
     def _loop(
@@ -197,6 +199,11 @@ class LiveConversations:
         if plan:
             return PlanUser(model, plan, unit.scope, number)
         return SimulatedUser(model, unit.scenario, unit.scope, number)
+
+
+def _waited_in_vain_s(conversation: Conversation) -> float:
+    """For how long the agent was waited for in the turn that never closed."""
+    return (conversation.time.agent_ms - sum(turn.latency_ms for turn in conversation.turns)) / 1000
 
 
 def live_conversations(

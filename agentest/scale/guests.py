@@ -46,14 +46,14 @@ class Guests:
                 scope = self._waiting[message.who.key] = anyio.CancelScope()
                 self._tasks.start_soon(self._enter, message.who, scope)
             case Leave():
-                self._leave(message.key, failed=message.failed)
+                self._leave(message)
             case Reply():
                 self._questions.answer(message.number, message.answer)
 
     def close(self) -> None:
         """The worker has ended, and so have its conversations. Whoever waits for an answer gets a refusal."""
         for key in [*self._waiting, *self._under_way]:
-            self._leave(key, failed=True)
+            self._leave(Leave(key, failed=True, at_work_s=0.0))
         self._questions.close()
 
     async def _enter(self, who: Identity, scope: anyio.CancelScope) -> None:
@@ -74,10 +74,10 @@ class Guests:
         self._send(Wait(key))
         yield
 
-    def _leave(self, key: str, *, failed: bool) -> None:
-        if who := self._under_way.pop(key, None):
-            self._registry.leave(who, failed=failed)
-        elif scope := self._waiting.pop(key, None):
+    def _leave(self, left: Leave) -> None:
+        if who := self._under_way.pop(left.key, None):
+            self._registry.leave(who, failed=left.failed, at_work_s=left.at_work_s)
+        elif scope := self._waiting.pop(left.key, None):
             scope.cancel()
 
 

@@ -58,7 +58,7 @@ class HostedConversations:
             yield stay
         finally:
             del self._hosted[who.key]
-            self._send(Leave(who.key, stay.failed))
+            self._send(Leave(who.key, stay.failed, stay.at_work_s))
 
     def receive(self, message: Wait | Begin | Question | Withdrawn) -> None:
         """Handle a message of the run's own process."""

@@ -118,6 +118,7 @@ class Leave:
 
     key: str
     failed: bool
+    at_work_s: float
 
 
 @dataclass(frozen=True, slots=True)

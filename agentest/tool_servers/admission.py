@@ -7,6 +7,7 @@ time is under way. Where they do not, it stays like that for the whole run.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from contextlib import nullcontext
 
@@ -25,24 +26,30 @@ class Admission:
     """Lets the conversations of agents that share servers begin."""
 
     def __init__(self, *, exclusive: bool) -> None:
-        """`exclusive`: one conversation at a time, whatever its calls name."""
+        """`exclusive`: the user says that there is one conversation at a time, whatever its calls name."""
+        self.promised = exclusive
         self.exclusive = exclusive
+        """Whether it is so: promised, or found out."""
         self._open = False
         self._under_way = 0
         self._named: set[str] = set()
         self._silent = 0
         self._waiting: deque[anyio.Event] = deque()
+        self._quiet_from = -math.inf
 
     async def enter(self, outside: Outside = nullcontext) -> None:
         """Wait, in the block that `outside` opens, until a conversation may begin."""
-        if self._may_begin() and not self._waiting:
+        if self._may_begin() and not self._waiting and not self.resting:
             self._under_way += 1
             return
         begin = anyio.Event()
         self._waiting.append(begin)
+        self._admit()
         try:
             async with outside():
                 await begin.wait()
+                if self.resting:
+                    await anyio.sleep_until(self._quiet_from)
         except BaseException:
             if begin.is_set():
                 self._under_way -= 1
@@ -51,12 +58,26 @@ class Admission:
             self._admit()
             raise
 
-    def leave(self, *, called: bool) -> None:
-        """A conversation has ended. `called`: whether any call of it came."""
+    def leave(self, *, called: bool, at_work_s: float = 0.0) -> bool:
+        """A conversation has ended; whether the next one waits for its agent to come to rest.
+
+        Args:
+            called: whether any call of it came.
+            at_work_s: for how long its agent may go on with it: then calls without names may be of it.
+        """
         self._under_way -= 1
         if not called:
             self._silent += 1
+        rests = at_work_s > 0 and not self._named
+        if rests:
+            self._quiet_from = anyio.current_time() + at_work_s
         self._admit()
+        return rests
+
+    @property
+    def resting(self) -> bool:
+        """Whether calls without names may be of a conversation that has ended."""
+        return self._quiet_from > -math.inf and anyio.current_time() < self._quiet_from
 
     def note_named(self, key: str) -> None:
         """A call has named the conversation that it was of."""

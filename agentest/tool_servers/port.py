@@ -137,6 +137,8 @@ class Stay:
     addresses: Addresses
     failed: bool = False
     """Whether it has ended with an error: then the agent may go on with it for a while."""
+    at_work_s: float = 0.0
+    """For how long that is likely: its agent was given up before it had answered."""
 
 
 Outside = Callable[[], AbstractAsyncContextManager[None]]

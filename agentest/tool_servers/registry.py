@@ -48,6 +48,8 @@ class Group:
         self.agents = agents
         self.addresses = addresses
         self.admission = Admission(exclusive=exclusive)
+        self.given_up: _Ended | None = None
+        """The last conversation whose agent may go on with it unnoticed."""
 
 
 @dataclass(slots=True)
@@ -90,7 +92,7 @@ class Registry:
         try:
             yield stay
         finally:
-            self.leave(who, failed=stay.failed)
+            self.leave(who, failed=stay.failed, at_work_s=stay.at_work_s)
 
     async def enter(self, who: Identity, serving: Serving, outside: Outside = nullcontext) -> Stay:
         """Wait until the conversation may begin; from then on its calls are answered, until `leave`."""
@@ -101,15 +103,22 @@ class Registry:
         self._under_way |= dict.fromkeys(_names(who), _UnderWay(who, group, serving))
         return Stay(group.addresses.of(who.key))
 
-    def leave(self, who: Identity, *, failed: bool) -> None:
-        """The conversation has ended; from now on its calls are refused."""
+    def leave(self, who: Identity, *, failed: bool, at_work_s: float = 0.0) -> None:
+        """The conversation has ended; from now on its calls are refused. The rest is as in `Stay`."""
         one = self._under_way.get(who.key)
         if one is None:  # its agent has no servers
             return
+        ended = _Ended(who, failed)
         for name in _names(who):
             del self._under_way[name]
-            self._ended[name] = _Ended(who, failed)
-        one.group.admission.leave(called=one.called)
+            self._ended[name] = ended
+        if one.group.admission.leave(called=one.called, at_work_s=at_work_s):
+            one.group.given_up = ended
+            self.on_note(
+                f"{who} was given up before its agent had answered, and nothing showed that calls of this "
+                f"agent name their conversation: the next one waits {at_work_s:g} s, so that late calls are "
+                f"not taken for its own. To need no waiting, {_WAYS}"
+            )
 
     def claims(self, group: Group, names: Names) -> bool:
         """Whether a request is of a conversation under way, by its names or as there is but one."""
@@ -164,29 +173,34 @@ class Registry:
             if one is not None:
                 return f"{name.place} names {one.who}, whose servers are others"
             ended = self._ended.get(name.text)
-            if ended is not None and not (group.admission.exclusive and not name.certain):
+            if ended is not None and not _is_worn(group, name, ended):
                 return ended
             if name.certain:
                 return f"{name.place} names {_shown(name)}, which is no conversation of this run"
         return self._alone(group)
 
-    def _alone(self, group: Group) -> _UnderWay | str:
+    def _alone(self, group: Group) -> _UnderWay | _Ended | str:
         """The only conversation that a call without a name can be of."""
         mine = {one.who.key: one for one in self._under_way.values() if one.group is group}
-        if len(mine) != 1:
-            number = f"{len(mine)} conversations are" if mine else "no conversation is"
-            return f"it names no conversation, and {number} under way"
-        if group.admission.note_unnamed():
+        if not mine and group.given_up and group.admission.resting:
+            return group.given_up
+        if mine and group.admission.note_unnamed():
             self.on_note(
                 f"calls to tools of agent {group.agents[0]!r} come without the name of their conversation: "
                 "its conversations were held one at a time (exclusive: true does so from the start). To hold "
                 f"many at once, {_WAYS}"
             )
+        if len(mine) != 1:
+            number = f"{len(mine)} conversations are" if mine else "no conversation is"
+            return f"it names no conversation, and {number} under way"
         return next(iter(mine.values()))
 
     def _too_late(self, group: Group, call: ServedCall, ended: _Ended) -> ServedAnswer:
         why = f"it is of {ended.who}, which has ended"
-        if ended.failed:  # that has been told, and an agent that was given up may still be at work
+        others = any(one.group is group for one in self._under_way.values())
+        # An error has been told, and an agent that was given up may still be at work. But where one
+        # conversation is held at a time, the call may be of the one under way, whose client has an old name.
+        if ended.failed and not (group.admission.exclusive and others):
             return ServedAnswer(how=How.REFUSED, message=_refusal(call, why))
         return self._refused(group, call, why)
 
@@ -200,6 +214,12 @@ class Registry:
 
 def _names(who: Identity) -> list[str]:
     return [name for name in (who.key, who.session_id) if name]
+
+
+def _is_worn(group: Group, name: Name, ended: _Ended) -> bool:
+    """Whether a name says nothing: a client that was opened in one conversation may carry its trace for ever,
+    which does no harm where the user says that one is held at a time. One that failed may have late calls."""
+    return group.admission.promised and not name.certain and not ended.failed
 
 
 def _refusal(call: ServedCall, why: str) -> str:
