@@ -69,6 +69,10 @@ class AgentError(AgentestError):
     """What the agent did ends the conversation."""
 
 
+REAL_TOOLS_RUN = "let tools without a mock run, the real ones"
+"""What `unmocked_tools: passthrough` does where the agent's own tool can be let through."""
+
+
 class UnmockedToolError(AgentError):
     """The agent called a tool for which the scenario has no mock.
 

@@ -13,6 +13,7 @@ FLOORS: list[dict[str, str]] = [
     {
         "errors": "",
         "version": "",
+        "adk_plugin": "",
     },
     {
         "support": "errors",
@@ -61,8 +62,8 @@ FLOORS: list[dict[str, str]] = [
         "evaluate": "llm scenarios config errors metrics results sight transcript storing support",
     },
     {
-        "run": "conversation evaluate agents tool_servers llm scenarios config mocks errors events messages "
-        "metrics results sight storing totals transcript verdict version support http",
+        "run": "adk_plugin conversation evaluate agents tool_servers llm scenarios config mocks errors "
+        "events messages metrics results sight storing totals transcript verdict version support http",
     },
     # Reporting, a column of its own: it knows values and verdicts, and no run.
     {

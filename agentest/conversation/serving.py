@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from agentest.agents.own_tools import named_tools
 from agentest.agents.port import MockBypassed
-from agentest.errors import AgentestError, MockError
+from agentest.errors import REAL_TOOLS_RUN, AgentestError, MockError, UnmockedToolError
 from agentest.mocks.calls import RecordedCall
 from agentest.mocks.resolver import MockResolver
 from agentest.sight import SeenBy
@@ -51,8 +51,8 @@ class Served:
                 call.tool, call.arguments, self.turn_index, call.call_id, call.problem
             )
         except AgentestError as error:
-            self._ended.append(error)
-            return ServedAnswer(how=How.UNMOCKED, message=str(error))
+            self._ended.append(_ends(error, call))
+            return ServedAnswer(how=How.UNMOCKED, message=str(self._ended[-1]))
         known = recorded.call
         if known.invalid_arguments:
             return ServedAnswer(how=How.INVALID, message=known.invalid_arguments)
@@ -87,6 +87,13 @@ class Served:
             self._mocks.note_real(self._real[number], result, failed=failed)
 
 
+def _ends(error: AgentestError, call: ServedCall) -> AgentestError:
+    """What ends the conversation, with what would happen to the tool otherwise."""
+    if isinstance(error, UnmockedToolError) and call.caller_runs:
+        return UnmockedToolError(error.problem, REAL_TOOLS_RUN)
+    return error
+
+
 def _called_past_mocks(call: ToolCall) -> bool:
     """Whether the agent was seen to call a tool that none of our servers was asked for."""
     return not call.mocked and call.seen_by in (SeenBy.AGENT, SeenBy.SPANS)
@@ -95,6 +102,7 @@ def _called_past_mocks(call: ToolCall) -> bool:
 def _bypassed(agent: str, names: Sequence[str]) -> str:
     return (
         f"agent {agent!r} ran {named_tools(names)} itself: no mock server was asked, and the real tool ran. "
-        "Either give all its tools the address of the mock server ({{mcp_url}}, {{rest_url}}); or, where the "
-        "real tool may run, leave its mock out"
+        "Either give all its tools the address of the mock server ({{mcp_url}}, {{rest_url}}; an agent of "
+        "google-adk needs the plugin alone: --extra_plugins agentest_adk.MockTools); or, where the real tool "
+        "may run, leave its mock out"
     )

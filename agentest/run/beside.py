@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
+from agentest.adk_plugin import FOLDER
 from agentest.config.agent_types import AgentConfig, sight_of
 from agentest.config.agents.base import Server
 from agentest.errors import ConfigError
@@ -74,8 +76,15 @@ def told_addresses(server: Server, addresses: Addresses) -> Server:
 
     command = server.command
     env = {**addresses.by_variable, **{name: told(text) for name, text in server.env.items()}}
+    if addresses.mcp:
+        env["PYTHONPATH"] = _with_adk_plugin(env.get("PYTHONPATH", os.environ.get("PYTHONPATH")))
     changed = {"command": told(command) if isinstance(command, str) else list(map(told, command)), "env": env}
     return server.model_copy(update=changed)
+
+
+def _with_adk_plugin(path: str | None) -> str:
+    """The folders in which Python looks for modules, and last that of the plugin for google-adk."""
+    return os.pathsep.join([*([path] if path else []), str(FOLDER)])
 
 
 def _groups(plan: Plan) -> Iterator[Group]:

@@ -66,6 +66,8 @@ class ServedCall:
     """Why the arguments do not fit, where the server knows: then no mock is asked."""
     check: Callable[[Any], str | None] | None = None
     """Says why a mock's answer is none of the real tool's, where the server knows; None: it is one."""
+    caller_runs: bool = False
+    """Whether the caller itself runs the real tool, where nobody mocks it and it may run."""
 
 
 class How(StrEnum):

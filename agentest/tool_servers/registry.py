@@ -127,20 +127,13 @@ class Registry:
         return len(mine) == 1 or any(one is not None and one.group is group for one in named)
 
     async def answer(
-        self,
-        group: Group,
-        names: Names,
-        call: ServedCall,
-        real: CallReal | None = None,
-        *,
-        caller_runs: bool = False,
+        self, group: Group, names: Names, call: ServedCall, real: CallReal | None = None
     ) -> ServedAnswer:
         """Answer a call that came to a server of the group.
 
         Args:
             real: calls the real tool, where nobody mocks it and it may run; None: it cannot be reached, and
-                the answer is null.
-            caller_runs: whether the caller runs the real tool itself; `answered` is told of it then.
+                the answer is null. A caller that runs it itself tells of it by `answered`.
         """
         found = self._whose(group, names)
         if isinstance(found, str):
@@ -153,7 +146,7 @@ class Registry:
             return self._too_late(
                 group, call, self._ended.get(found.who.key) or _Ended(found.who, failed=True)
             )
-        if answer.how is not How.REAL or caller_runs:
+        if answer.how is not How.REAL or call.caller_runs:
             return answer
         return await _real(found.serving, answer, real)
 

@@ -14,10 +14,8 @@ from threading import Thread
 from typing import Any
 
 from agentest.agents.port import RealCall, TurnContext
-from agentest.errors import AgentError, AgentestError, UnmockedToolError
+from agentest.errors import REAL_TOOLS_RUN, AgentError, AgentestError, UnmockedToolError
 from agentest.support.calling import from_anywhere
-
-_REAL = "let tools without a mock run, the real ones"
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +164,7 @@ class Gate:
         try:
             yield
         except UnmockedToolError as error:
-            self._ended = UnmockedToolError(error.problem, _REAL)
+            self._ended = UnmockedToolError(error.problem, REAL_TOOLS_RUN)
             raise self._ended from None
         except AgentestError as error:
             self._ended = self._ended or error

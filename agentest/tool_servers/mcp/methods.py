@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import anyio
@@ -142,10 +142,14 @@ class Methods:
             raise RpcError(INVALID_PARAMS, "`params.name`, the tool, is missing or no text")
         arguments = params.get("arguments")
         meta = meta_of(params)
-        call = self._served_call(name, {} if arguments is None else arguments, call_id_of(meta), size)
-        runs, real, names = runs_tools(meta), self._real(name, call.arguments), sender.names(params)
-        answer = await self.registry.answer(self.group, names, call, real, caller_runs=runs)
-        return self._written(name, answer) | (told(answer) if runs else {})
+        call = replace(
+            self._served_call(name, {} if arguments is None else arguments, size),
+            call_id=call_id_of(meta),
+            caller_runs=runs_tools(meta),
+        )
+        real = self._real(name, call.arguments)
+        answer = await self.registry.answer(self.group, sender.names(params), call, real)
+        return self._written(name, answer) | (told(answer) if call.caller_runs else {})
 
     async def _hear(self, message: Mapping[str, Any], sender: Sender) -> None:
         """Take what a caller tells of the real tool that it has run (`callers`)."""
@@ -156,16 +160,13 @@ class Methods:
             names, failed_ = sender.names(params), params.get("failed") is True
             await self.registry.answered(self.group, names, number, params.get("result"), failed=failed_)
 
-    def _served_call(self, name: str, arguments: Any, call_id: str | None, size: int) -> ServedCall:
+    def _served_call(self, name: str, arguments: Any, size: int) -> ServedCall:
         if size > MAX_BODY_BYTES:
             too_large = f"the request has {_mb(size)} MB, more than {_mb(MAX_BODY_BYTES)} MB"
-            return ServedCall(
-                tool=name, arguments=f"(not kept: {too_large})", call_id=call_id, problem=too_large
-            )
+            return ServedCall(tool=name, arguments=f"(not kept: {too_large})", problem=too_large)
         return ServedCall(
             tool=name,
             arguments=arguments,
-            call_id=call_id,
             problem=self.catalog.argument_problem(name, arguments),
             check=self.catalog.promised(name),
         )
