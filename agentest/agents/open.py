@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import anyio
 
+from agentest.agents.objects.standing import run_under_way
 from agentest.agents.port import Agent, OpenAgent, Resources
 from agentest.config.agent_types import AgentConfig, type_of
 from agentest.config.agents.over_http import HttpAgent
@@ -50,6 +51,7 @@ async def make_agents(
         on_note=on_note,
         on_secret=on_secret,
     )
+    stack.enter_context(run_under_way())
     apps = await _running_apps(configs, root, stack, on_note)
     return {
         name: await _opened(name, config, _through(apps.get(name), resources))

@@ -30,8 +30,7 @@ class OwnTools:
     def check_before(self, ctx: TurnContext) -> None:
         """Raise CannotSend where a scenario mocks a tool that the agent runs itself: it would run again.
 
-        Where mock servers stand beside the agent, what it runs itself may have been answered by them: the
-        turn loop, which knows, checks that.
+        Where mocks may have answered what it runs itself, the turn loop, which knows, checks that.
         """
         if names := self._mocked(self._names, ctx):
             raise CannotSend(
@@ -55,7 +54,7 @@ class OwnTools:
             raise MockBypassed(self._bypassed(names), observed)
 
     def _mocked(self, names: Iterable[str], ctx: TurnContext) -> list[str]:
-        mocked = {tool.name for tool in ctx.tools} if ctx.servers is None else set()
+        mocked = set() if ctx.mocks_inside else {tool.name for tool in ctx.tools}
         return [name for name in dict.fromkeys(names) if name in mocked]
 
     def _bypassed(self, names: Sequence[str]) -> str:

@@ -160,6 +160,11 @@ class TurnContext:
     real_call: Callable[[str, Any], RealCall | None] = lambda *_: None
     """Begins a call (name, arguments) that the agent's own tool may answer: it has no mock, and
     `unmocked_tools` is `passthrough`. None: it must not, and `resolve_tool` is to be asked."""
+    gate: object | None = None
+    """What stands between the agent and its tools in this turn (`objects.gate.Gate`); None: nothing yet."""
+    mocks_inside: bool = False
+    """Whether mocks may have answered calls that the agent is seen to make itself; then the turn loop, which
+    knows, checks that no real tool ran in place of one."""
     servers: Addresses | None = None
     """Where the servers beside the agent answer the calls of this conversation; None: there are none."""
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any
 
+from agentest.agents.objects.gate import Gate
+from agentest.agents.objects.standing import to_be_asked_for
 from agentest.agents.port import (
     Agent,
     AgentReply,
@@ -21,7 +23,7 @@ from agentest.agents.port import (
 )
 from agentest.conversation.failures import failure_of
 from agentest.conversation.recording import Recording
-from agentest.conversation.serving import Served
+from agentest.conversation.serving import Served, check_no_bypass
 from agentest.conversation.sessions import new_session_id
 from agentest.conversation.users import Said, User
 from agentest.errors import AgentError, AgentestError, CannotSend, MockError
@@ -133,12 +135,14 @@ class TurnLoop:
         session: Session | None = None,
         session_id: str | None = None,
         served: Served | None = None,
+        mocks_inside: bool = False,
         on_turn: OnTurn = lambda _: None,
         redact: Callable[[str], str] = str,
     ) -> None:
         """`session_id` (default: that of `session`, else a new one) is the one that the agent receives.
 
         `served`: the conversation's part of the servers beside the agent, where there are any.
+        `mocks_inside`: whether mocks answer calls within the agent, which it may tell of all the same.
         """
         self._id = conversation_id
         self._scenario = scenario
@@ -153,6 +157,8 @@ class TurnLoop:
         self._session = session and replace(session, state=copied(dict(session.state)))
         self._session_id = session_id or (session and session.session_id) or new_session_id(conversation_id)
         self._served = served
+        self._mocks_inside = mocks_inside or served is not None
+        self._gates: list[Gate] = []
         self._on_turn = on_turn
         self._redact = redact
         self._turns: tuple[Turn, ...] = ()
@@ -166,12 +172,19 @@ class TurnLoop:
         try:
             async with in_conversation(self._agent) as self._partner:
                 ending = await self._talk()
+            self._check_gates()
             return self._finished(ending)
         except Exception as error:  # noqa: BLE001 - the boundary of the stage: every error becomes a record
             failure = failure_of(error, self._redact)
         current = self._current
         unfinished = current.unfinished(self._mocks.calls_of(current.turn_index)) if current else None
         return self._finished(Ending.ERROR, failure, unfinished)
+
+    def _check_gates(self) -> None:
+        """Raise what has ended the conversation by a call within the agent, which it may have swallowed."""
+        for gate in self._gates:
+            if gate.ended is not None:
+                raise gate.ended
 
     def _finished(
         self, ending: Ending, failure: Failure | None = None, unfinished: UnfinishedTurn | None = None
@@ -189,8 +202,8 @@ class TurnLoop:
 
     def _with_late_calls(self) -> tuple[Turn, ...]:
         """The turns, with calls that came, or were told of, when they had closed."""
-        if self._served is None:
-            return self._turns
+        for gate in self._gates:
+            gate.close()
         return tuple(replace(t, tool_calls=self._mocks.calls_of(t.turn_index)) for t in self._turns)
 
     def _time(self) -> TimeSpent:
@@ -272,13 +285,13 @@ class TurnLoop:
         recording = Recording(turn.turn_index, self._mocks)
         try:
             ctx = self._context(turn.turn_index, resolve_tool, recording)
-            with self._waiting_for("agent"), in_turn(self._served.trace if self._served else None):
+            trace = self._served.trace if self._served else None
+            with self._waiting_for("agent"), in_turn(trace), to_be_asked_for(self._gates[-1]):
                 reply = well_formed_reply(await self._partner.reply(self._messages, ctx))
         except NoReply as error:
             turn.count_retries(error.retries)
             self._mocks.observe(error.observed, retold=error.retells)
-            if self._served:
-                self._served.check()
+            self._check_ended(error)
             raise
         except MockBypassed as error:
             self._mocks.observe(error.observed)
@@ -286,13 +299,13 @@ class TurnLoop:
         except RecursionError:
             raise AgentError("the agent's answer is nested too deeply to be read") from None
         except AgentError as error:
-            if self._served:
-                self._served.check()
+            self._check_ended(error)
             if waiting and not ended:  # the handler could not answer, as a mock had not answered it
                 raise MockError(f"the mock of tool {waiting[0]!r} did not answer: {error}") from error
             raise
         finally:
             recording.close()
+        self._check_gates()
         if ended:  # a handler may have caught it, but what ends a conversation ends it
             raise ended[0]
         self._note(turn, reply, recording.usage)
@@ -300,11 +313,21 @@ class TurnLoop:
             self._served.check()
         return reply
 
+    def _check_ended(self, error: AgentError) -> None:
+        """Raise in the place of an agent's error what it comes from: frameworks pack what a tool raises."""
+        if self._served:
+            self._served.check()
+        try:
+            self._check_gates()
+        except AgentestError as known:
+            raise known from error
+
     def _note(self, turn: _Progress, reply: AgentReply, recorded: Usage) -> None:
         """Keep what a reply tells besides its text."""
         self._mocks.observe(reply.observed, retold=reply.retells)
-        if self._served:
-            self._served.check_calls(self._mocks.calls_of(turn.turn_index))
+        if self._mocks_inside:
+            mocked = frozenset(tool.name for tool in self._tools)
+            check_no_bypass(self._agent.name, mocked, self._mocks.calls_of(turn.turn_index))
         turn.note_remarks(reply, self._agent.name)
         turn.note_session(reply, self._redact)
         if self._initial_state is None:
@@ -318,7 +341,7 @@ class TurnLoop:
         turn.count_retries(reply.retries)
 
     def _context(self, turn_index: int, resolve_tool: ResolveTool, recording: Recording) -> TurnContext:
-        return TurnContext(
+        ctx = TurnContext(
             self._id,
             self._scenario,
             turn_index,
@@ -329,8 +352,11 @@ class TurnLoop:
             record_usage=recording.record_usage,
             tools=self._tools,
             real_call=recording.real_call,
+            mocks_inside=self._mocks_inside,
             servers=self._served.addresses if self._served else None,
         )
+        self._gates.append(Gate(ctx))
+        return replace(ctx, gate=self._gates[-1])
 
     async def _answer_tools(self, reply: AgentReply, turn: _Progress) -> None:
         requests = _with_ids(reply.tool_requests, turn)

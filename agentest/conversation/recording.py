@@ -51,8 +51,10 @@ class Recording:
         self._mocks.observe((call,))
 
     def real_call(self, name: str, args: Any) -> RealCall | None:
-        """Begin a call that the agent's own tool may answer; None: mocks must. Raises AgentError."""
-        self._check_open(f"a call of {name!r}")
+        """Begin a call that the agent's own tool may answer; None: mocks must. Raises AgentError.
+
+        It may come when the agent has answered, from work that goes on: it is one of the turn all the same.
+        """
         return self._mocks.real_call(name, args, self._turn_index)
 
     def record_usage(self, *, prompt_tokens: int = 0, completion_tokens: int = 0) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from agentest.agents.own_tools import named_tools
 from agentest.agents.port import MockBypassed
@@ -24,7 +24,6 @@ class Served:
         self.turn_index = 0
         """The turn under way, else the last one: a call that comes after the reply is one of its turn."""
         self._mocks = mocks
-        self._mocked = frozenset(tool.name for tool in mocks.specs())
         self._ended: list[AgentestError] = []
         self._real: list[RecordedCall] = []
 
@@ -37,12 +36,6 @@ class Served:
         """Raise what a call has ended the conversation with: the agent was told, and may have gone on."""
         if self._ended:
             raise self._ended[0]
-
-    def check_calls(self, calls: Sequence[ToolCall]) -> None:
-        """Raise MockBypassed where mocks should have answered calls of a turn, and the real tool has run."""
-        names = [c.name for c in calls if c.name in self._mocked and _called_past_mocks(c)]
-        if names:
-            raise MockBypassed(_bypassed(self.who.agent, list(dict.fromkeys(names))), ())
 
     async def answer(self, call: ServedCall) -> ServedAnswer:
         """Record a call and answer it by the mocks. What it raises ends the conversation (`check`)."""
@@ -87,6 +80,17 @@ class Served:
             self._mocks.note_real(self._real[number], result, failed=failed)
 
 
+def check_no_bypass(agent: str, mocked: Collection[str], calls: Iterable[ToolCall]) -> None:
+    """Raise MockBypassed where mocks should have answered calls of a turn, and the real tool has run.
+
+    Args:
+        mocked: names of tools.
+    """
+    names = [call.name for call in calls if call.name in mocked and _called_past_mocks(call)]
+    if names:
+        raise MockBypassed(_bypassed(agent, list(dict.fromkeys(names))), ())
+
+
 def _ends(error: AgentestError, call: ServedCall) -> AgentestError:
     """What ends the conversation, with what would happen to the tool otherwise."""
     if isinstance(error, UnmockedToolError) and call.caller_runs:
@@ -95,14 +99,14 @@ def _ends(error: AgentestError, call: ServedCall) -> AgentestError:
 
 
 def _called_past_mocks(call: ToolCall) -> bool:
-    """Whether the agent was seen to call a tool that none of our servers was asked for."""
+    """Whether the agent was seen to make a call itself that we were not asked for."""
     return not call.mocked and call.seen_by in (SeenBy.AGENT, SeenBy.SPANS)
 
 
 def _bypassed(agent: str, names: Sequence[str]) -> str:
     return (
-        f"agent {agent!r} ran {named_tools(names)} itself: no mock server was asked, and the real tool ran. "
-        "Either give all its tools the address of the mock server ({{mcp_url}}, {{rest_url}}; an agent of "
-        "google-adk needs the plugin alone: --extra_plugins agentest_adk.MockTools); or, where the real tool "
-        "may run, leave its mock out"
+        f"agent {agent!r} ran {named_tools(names)} itself: no mock was asked, and the real tool ran. Either "
+        "give all its tools the address of the mock server ({{mcp_url}}, {{rest_url}}; google-adk's server "
+        "needs the plugin alone: --extra_plugins agentest_adk.MockTools), in process lead them all to the "
+        "mocks (agentest.mocks); or, where the real tool may run, leave its mock out"
     )

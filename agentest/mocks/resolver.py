@@ -21,6 +21,7 @@ from agentest.support.calling import ends_the_run, in_thread, words_of
 from agentest.support.deadlines import TimeLimit
 from agentest.support.json_text import NotJson, copied, json_text, safe_repr, well_formed, well_formed_value
 from agentest.support.text import shortened
+from agentest.support.whose_code import THE_USERS, code_of
 from agentest.transcript import UNANSWERED, ToolCall
 
 _SHOWN_ARGS_CHARS = 80
@@ -273,7 +274,7 @@ class MockResolver:
     async def _called(self, name: str, mock: BoundFunction, args: dict[str, Any], ctx: MockContext) -> Any:
         limit = TimeLimit(self._timeout_s)
         try:
-            with limit:
+            with limit, code_of(THE_USERS):  # a mock may call the real tool
                 result = mock(args, ctx) if mock.is_async else await in_thread(mock, args, ctx)
                 return await result if inspect.isawaitable(result) else result
         except TimeoutError:

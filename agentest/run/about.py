@@ -27,6 +27,8 @@ class AboutAgent:
     """The line in which its conversations wait, as one alone may be under way; None: they need not."""
     served: bool = False
     """Whether servers of ours stand beside it, for its tools or its traces."""
+    mocks_inside: bool = False
+    """Whether it is said to run in this process with tools that our mocks answer there."""
     tools: str = ""
     """Which tools it has, a line each, for judges; "": that is not known."""
     unstreamed: str = ""
@@ -42,6 +44,7 @@ def about_agent(name: str, agent: AnyAgent) -> AboutAgent:
         told_counts=agent.tool_visibility is None,
         line=_line(name, agent) if agent.exclusive else None,
         served=bool(agent.beside),
+        mocks_inside=agent.in_process and agent.tool_visibility is Sight.RETURNED,
         tools=tools_shown(agent.tools),
         unstreamed=_unstreamed(agent),
     )

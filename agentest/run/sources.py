@@ -174,6 +174,7 @@ class LiveConversations:
             session=unit.scenario.session,
             session_id=session_id,
             served=served,
+            mocks_inside=unit.about.mocks_inside,
             on_turn=on_turn,
             redact=self.redact.error,
         )

@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import os
 import threading
-from collections.abc import Awaitable, Callable, Collection, Generator
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
@@ -247,17 +247,56 @@ async def _place() -> Callable[[], None]:
     return leave
 
 
-def from_anywhere(function: Callable[..., Any]) -> Callable[..., Any]:
-    """An async function that can be awaited in any event loop, and called plainly in a thread without one."""
-    home = asyncio.get_running_loop()
+class FromAnywhere:
+    """A function, async where an event loop runs, that can be called from any other place."""
 
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        self._home = _running_loop()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """To be awaited in any event loop; in a thread without one, the result."""
+        running = _running_loop()
+        if running is self._home or self._home is None:
+            return self._function(*args, **kwargs)
+        call = asyncio.run_coroutine_threadsafe(self._function(*args, **kwargs), self._home)
+        return call.result() if running is None else asyncio.wrap_future(call)
+
+    def plainly(self, *args: Any) -> Any:
+        """The result, for code that is not async, wherever it runs: it waits."""
+        if self._home is not None and _running_loop() is not self._home:
+            return asyncio.run_coroutine_threadsafe(self._function(*args), self._home).result()
+        # The event loop stands still until this returns: the function is called elsewhere.
+        found = self._function(*args)
+        return _in_a_loop_of_its_own(found) if inspect.iscoroutine(found) else found
+
+
+def from_anywhere(function: Callable[..., Any]) -> FromAnywhere:
+    """The function for any place; one that is so already as it is."""
+    return function if isinstance(function, FromAnywhere) else FromAnywhere(function)
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:  # a plain handler in its thread
+        return None
+
+
+def _in_a_loop_of_its_own(call: Coroutine[Any, Any, Any]) -> Any:
+    found: list[Any] = []
+    failed: list[BaseException] = []
+    context = copy_context()
+
+    def work() -> None:
         try:
-            running = asyncio.get_running_loop()
-        except RuntimeError:  # a plain handler in its thread
-            return asyncio.run_coroutine_threadsafe(function(*args, **kwargs), home).result()
-        if running is home:
-            return function(*args, **kwargs)
-        return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(function(*args, **kwargs), home))
+            found.append(context.run(asyncio.run, call))
+        except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
+            failed.append(error)
 
-    return call
+    thread = Thread(target=work, name="agentest mock", daemon=True)
+    thread.start()
+    thread.join()
+    if failed:
+        raise failed[0]
+    return found[0]

@@ -13,7 +13,7 @@ from typing import Any
 from agentest.agents.in_time import answer_in_time
 from agentest.agents.objects.gate import Gate
 from agentest.agents.objects.port import Begin, Prepare, Talk
-from agentest.agents.objects.standing import standing, without_a_gate
+from agentest.agents.objects.standing import standing
 from agentest.agents.port import Agent, AgentReply, Resources, TurnContext
 from agentest.config.objects import Framework
 from agentest.errors import AgentError, CannotSend, ConfigError
@@ -85,7 +85,7 @@ class ObjectConversation:
         return replace(timed.value, latency_ms=timed.latency_ms)
 
     async def _turn(self, messages: Sequence[Message], ctx: TurnContext, steps: Steps) -> AgentReply:
-        gate = Gate(replace(ctx, resolve_tool=without_a_gate(ctx.resolve_tool)))
+        gate = Gate.of(ctx)
         try:
             with standing(gate):
                 talk = self._talk or await self._begun(ctx)

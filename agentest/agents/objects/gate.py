@@ -6,11 +6,10 @@ the agent) comes to the gate of its own conversation (`standing`).
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from threading import Thread
 from typing import Any
 
 from agentest.agents.port import RealCall, TurnContext
@@ -39,7 +38,6 @@ class Gate:
 
     def __init__(self, ctx: TurnContext) -> None:
         self._ctx = ctx
-        self._home = asyncio.get_running_loop()
         self._resolve = from_anywhere(ctx.resolve_tool)
         self._seen: set[str] = set()
         self._ignored: set[str] = set()
@@ -47,6 +45,20 @@ class Gate:
         """Calls without an id, by tool and arguments: made by code of the user's, for the model's request."""
         self._running: dict[str, RealCall] = {}
         self._ended: AgentestError | None = None
+        self._closed = False
+
+    @classmethod
+    def of(cls, ctx: TurnContext) -> Gate:
+        """The gate of a turn; a new one for a context that belongs to no run's."""
+        return ctx.gate if isinstance(ctx.gate, cls) else cls(ctx)
+
+    def end_turn(self, error: AgentestError) -> None:
+        """End the turn: it is not known whether what happened elsewhere was of it. No call is answered."""
+        self._ended = self._ended or error
+
+    def close(self) -> None:
+        """Answer no call any more: the conversation has ended."""
+        self._closed = True
 
     @property
     def ended(self) -> AgentestError | None:
@@ -78,7 +90,7 @@ class Gate:
         with self._ending():
             real = self._begun(name, args, call_id)
             if real is None:
-                return Answer(await self._resolve(name, args), True)
+                return Answer(await self._resolved(name, args), True)
         with _kept(real):
             value = await run()
         real.answered(shown(value))
@@ -96,7 +108,7 @@ class Gate:
         with self._ending():
             real = self._begun(name, args, call_id)
             if real is None:
-                return Answer(self._resolved_plainly(name, args), True)
+                return Answer(self._resolve.plainly(name, args), True)
         with _kept(real):
             value = run()
         real.answered(shown(value))
@@ -107,7 +119,7 @@ class Gate:
         with self._ending():
             real = self._begun(name, args, None)
             if real is None:
-                return Answer(await self._resolve(name, args), True)
+                return Answer(await self._resolved(name, args), True)
         self._running[key] = real
         return None
 
@@ -147,9 +159,15 @@ class Gate:
                 "a tool of the framework's, or leave it out of the agent under test"
             )
 
+    async def _resolved(self, name: str, args: Any) -> Any:
+        found = self._resolve(name, args)
+        return await found if inspect.isawaitable(found) else found
+
     def _begun(self, name: str, args: Any, call_id: str | None) -> RealCall | None:
         if self._ended is not None:
             raise self._ended
+        if self._closed:
+            raise AgentError(f"tool {name!r} was called when its conversation had ended; it was not run")
         self._remember(name, args, call_id)
         return self._ctx.real_call(name, args)
 
@@ -170,16 +188,6 @@ class Gate:
             self._ended = self._ended or error
             raise
 
-    def _resolved_plainly(self, name: str, args: Any) -> Any:
-        try:
-            running = asyncio.get_running_loop()
-        except RuntimeError:
-            running = None
-        if running is not self._home:
-            return asyncio.run_coroutine_threadsafe(self._ctx.resolve_tool(name, args), self._home).result()
-        # Our own event loop stands still until this returns: the mock is called elsewhere.
-        return _in_a_loop_of_its_own(self._ctx.resolve_tool(name, args))
-
 
 @contextmanager
 def _kept(real: RealCall) -> Iterator[None]:
@@ -189,21 +197,3 @@ def _kept(real: RealCall) -> Iterator[None]:
     except Exception as error:
         real.failed(error)
         raise
-
-
-def _in_a_loop_of_its_own(call: Coroutine[Any, Any, Any]) -> Any:
-    found: list[Any] = []
-    failed: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            found.append(asyncio.run(call))
-        except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
-            failed.append(error)
-
-    thread = Thread(target=work, name="agentest mock", daemon=True)
-    thread.start()
-    thread.join()
-    if failed:
-        raise failed[0]
-    return found[0]

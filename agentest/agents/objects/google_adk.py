@@ -11,7 +11,7 @@ from typing import Any
 from agentest.agents.adk_module.client import AdkModuleClient, open_agent
 from agentest.agents.adk_module.finding import load_google_adk
 from agentest.agents.objects.gate import Gate
-from agentest.agents.objects.standing import current, standing, without_a_gate
+from agentest.agents.objects.standing import current, standing
 from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
 from agentest.config.agents.adk import AdkModuleAgent
 from agentest.config.fields import Given
@@ -52,7 +52,7 @@ class MockedAdkAgent:
 
     async def reply(self, messages: Sequence[Message], ctx: TurnContext) -> AgentReply:
         """The agent's answer to the last message of the user. Raises NoReply, and SessionMismatch."""
-        gate = Gate(replace(ctx, resolve_tool=without_a_gate(ctx.resolve_tool)))
+        gate = Gate.of(ctx)
         try:
             with standing(gate):
                 reply = await self._client.reply(messages, ctx)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from agentest.config.agents.base import WAYS_OF_STATE
 from agentest.config.agents.over_http import HttpAgent
@@ -53,15 +53,14 @@ class A2aAgent(HttpAgent):
             f'"{{{{state.customer}}}}"}}}}, {WAYS_OF_STATE}'
         )
 
-    @field_validator("tool_visibility")
-    @classmethod
-    def _runs_its_tools_itself(cls, value: Sight | None) -> Sight | None:
-        if value is Sight.RETURNED:
+    @model_validator(mode="after")
+    def _hands_calls_to_somebody(self) -> Self:
+        if self.tool_visibility is Sight.RETURNED and not self.in_process:
             raise ValueError(
-                "an A2A agent runs its tools itself and hands no call to the caller; write `reported` if its "
-                "answers tell of all calls, or `unseen` (the default)"
+                "tool_visibility: an A2A agent runs its tools itself and hands no call to the caller; write "
+                "`reported` if its answers tell of all calls, or `unseen` (the default)"
             )
-        return value
+        return self
 
     @model_validator(mode="after")
     def _body_leaves_room(self) -> Self:

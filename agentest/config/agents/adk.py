@@ -45,10 +45,11 @@ class AdkAgent(HttpAgent):
             raise ValueError("is the address of the ADK server alone, like http://localhost:8000")
         return value
 
-    @field_validator("tool_visibility")
-    @classmethod
-    def _runs_its_tools_itself(cls, value: Sight | None) -> Sight | None:
-        return check_runs_its_tools(value, "an agent behind ADK's server")
+    @model_validator(mode="after")
+    def _runs_its_tools_itself(self) -> Self:
+        if not self.in_process:
+            check_runs_its_tools(self.tool_visibility, "tool_visibility: an agent behind ADK's server")
+        return self
 
 
 class AdkModuleAgent(AnyAgent):

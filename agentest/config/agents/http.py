@@ -125,15 +125,14 @@ class HttpTemplateAgent(HttpAgent):
     def _one_or_more(cls, value: Any) -> Any:
         return [value] if isinstance(value, Mapping | Request) else value
 
-    @field_validator("tool_visibility")
-    @classmethod
-    def _hands_no_call_over(cls, value: Sight | None) -> Sight | None:
-        if value is Sight.RETURNED:
+    @model_validator(mode="after")
+    def _hands_calls_to_somebody(self) -> Self:
+        if self.tool_visibility is Sight.RETURNED and not self.in_process:
             raise ValueError(
-                "an agent of type http runs its tools itself and hands no call to the caller; name where its "
-                "answers tell of them (`tool_calls`), or write `unseen`"
+                "tool_visibility: an agent of type http runs its tools itself and hands no call to the "
+                "caller; name where its answers tell of them (`tool_calls`), or write `unseen`"
             )
-        return value
+        return self
 
     @model_validator(mode="after")
     def _body_has_its_form(self) -> Self:

@@ -36,6 +36,10 @@ class HttpAgent(AnyAgent):
         return self.endpoint if self.app is None else _app_name(self.app)
 
     @property
+    def in_process(self) -> bool:
+        return self.app is not None
+
+    @property
     def secrets(self) -> list[str]:
         """Values that must never be shown: credentials in its address, headers and server."""
         return [*url_secrets(self.endpoint), *header_secrets(self.headers), *super().secrets]
