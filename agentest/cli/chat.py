@@ -53,7 +53,7 @@ def chat(prepared: Prepared, read_line: ReadLine | None = None, write: Write | N
     if len(units) != 1:
         names = "\n".join(f"  {unit.scenario.name}" for unit in units) or "  (none)"
         raise UsageError(f"chat needs one scenario; choose with --scenario TEXT among\n{names}")
-    return anyio.run(_chat, prepared, units[0], read_line or _typed(), write or _to_stdout)
+    return anyio.run(_chat, prepared, units[0], read_line or typed(), write or _to_stdout)
 
 
 async def _chat(prepared: Prepared, unit: Unit, read_line: ReadLine, write: Write) -> ExitCode:
@@ -62,7 +62,7 @@ async def _chat(prepared: Prepared, unit: Unit, read_line: ReadLine, write: Writ
     redact = prepared.loaded.redact
 
     def note(text: str) -> None:
-        write(_said("! ", redact(text)))
+        write(said_by("! ", redact(text)))
 
     async with anyio.create_task_group() as tasks:
         try:
@@ -102,11 +102,11 @@ def _introduction(unit: Unit) -> str:
 
 
 def _shown(turn: Turn) -> str:
-    calls = "".join(_said("tool   ", f"{call_text(call)} → {call.result!r}") for call in turn.tool_calls)
-    return calls + _said("agent  ", turn.agent_message or NO_TEXT)
+    calls = "".join(said_by("tool   ", f"{call_text(call)} → {call.result!r}") for call in turn.tool_calls)
+    return calls + said_by("agent  ", turn.agent_message or NO_TEXT)
 
 
-def _said(who: str, text: str) -> str:
+def said_by(who: str, text: str) -> str:
     """What somebody said; indented from the second row on, so that it cannot pass for another speaker."""
     return who + f"\n{' ' * len(who)}".join(clean_rows(text).split("\n")) + "\n"
 
@@ -115,7 +115,7 @@ def _to_stdout(text: str) -> None:
     say(text, end="")
 
 
-def _typed() -> ReadLine:
+def typed() -> ReadLine:
     """Lines of the standard input, past Python's buffer: a thread that waits there must not block the exit.
 
     What comes from a file or a pipe is echoed, as a terminal does with what is typed.

@@ -59,21 +59,35 @@ def cli() -> None:
 )
 @click.option("--conversations", type=click.IntRange(min=1), metavar="N", help="Conversations per scenario.")
 @unmocked_option
+@click.option(
+    "--record-tools",
+    is_flag=True,
+    help="Leave the mocks out, let the real tools answer, and write mocks: recorded_tools.py.",
+)
 @limits
 @recording
 @not_run
-def run(cwd: Path | None, watch: bool, list_only: bool, **options: Any) -> int:
+def run(cwd: Path | None, watch: bool, list_only: bool, record_tools: bool, **options: Any) -> int:
     """Run the scenarios (*.sim.py) against the agent.
 
     Exit status: 0 all passed, 1 a scenario failed, 2 something errored or could not be run, 130 interrupted.
     """
     if watch + list_only + options["dry_run"] > 1:
         raise click.UsageError("--watch, --list and --dry-run exclude each other")
+    if record_tools and watch + list_only + options["dry_run"]:
+        raise click.UsageError(
+            "--record-tools runs the real tools once: leave --watch, --list, --dry-run out"
+        )
     options["tape"] = _tape(options)
 
     def go() -> int:
         _hear_interrupts()
-        request = _request(_place(cwd, options["config"]), **options)
+        place = _place(cwd, options["config"])
+        request = _request(place, **options)
+        if record_tools:
+            from agentest.cli.record_tools import record_run
+
+            return record_run(request, place)
         if watch:
             from agentest.cli.watch import run_and_watch
 
@@ -104,6 +118,34 @@ def chat(cwd: Path | None, **options: Any) -> int:
         from agentest.run.prepare import prepare
 
         return chat(prepare(_request(_place(cwd, options["config"]), offline=True, **options)))
+
+    return _ended(go)
+
+
+@cli.command("record-tools")
+@where
+@click.option("--agent", metavar="NAME", help="Talk to this agent of the configuration.")
+@click.option("--say", multiple=True, metavar="TEXT", help="What the user says; several times: turn by turn.")
+@click.option("--serve", is_flag=True, help="Talk to nobody: only put servers before the real tools.")
+@path_option("--output", "output", "Module of mocks to write (default: recorded_tools.py).")
+@path_option("--scenario", "scenario", "Write the conversation as a scenario, too: NAME.sim.py.")
+@click.option("--force", is_flag=True, help="Replace files that are there.")
+def record_tools(cwd: Path | None, config: Path | None, agent: str | None, **wish: Any) -> int:
+    """Talk to the agent while its real tools answer, and write mocks that answer the same.
+
+    Without --say you talk to it yourself. `agentest run --record-tools` records what scenarios make it call.
+
+    Exit status: 0 written, 1 the conversation failed, 2 nothing was recorded, 130 interrupted. What was
+    recorded until then is written.
+    """
+
+    def go() -> int:
+        _hear_interrupts()
+        from agentest.cli.record_tools import Wish, record_tools
+
+        place = _place(cwd, config)
+        request = _request(place, config=config, agent=agent, offline=True)
+        return record_tools(request, Wish(**wish), place)
 
     return _ended(go)
 

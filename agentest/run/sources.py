@@ -34,6 +34,8 @@ if TYPE_CHECKING:  # imported where an agent has servers beside it
     from agentest.tool_servers.registry import Registry
 
 PickUser = Callable[[Unit, int], User]
+OnMocks = Callable[[str, MockResolver], None]
+"""Receives the id of each conversation that begins, and what answers and records its calls."""
 _MIN_MOCK_TIMEOUT_S = 30.0
 """The least time a mock may take, however short the agent's timeout is: the agent does not wait for it."""
 
@@ -82,13 +84,17 @@ class SourceFactory(Protocol):
 class LiveAgents:
     """Conversations with the agents of the plan, now."""
 
+    on_mocks: OnMocks | None = None
+
     async def open(self, session: Session, opened: AsyncExitStack, tasks: TaskGroup) -> Origin:
         prepared, on_note = session.prepared, session.on_note
         started = await start_servers(prepared, opened, tasks, on_note)
 
         async def make(models: Models, stack: AsyncExitStack) -> ConversationSource:
             agents = await connected_agents(prepared, started.client, stack, on_note)
-            return live_conversations(prepared, agents, models, under_way=started.registry)
+            return live_conversations(
+                prepared, agents, models, under_way=started.registry, on_mocks=self.on_mocks
+            )
 
         return Origin(make, started.registry)
 
@@ -123,6 +129,7 @@ class LiveConversations:
     """Chooses who talks to the agent, in place of the scenario's own user."""
     under_way: Conversations | None = None
     """Those to which servers beside the agents give calls; None: no agent has any."""
+    on_mocks: OnMocks | None = None
 
     async def converse(
         self,
@@ -133,6 +140,8 @@ class LiveConversations:
         outside: Outside = nullcontext,
     ) -> Conversation:
         mocks = self._mocks(unit, conversation_id)
+        if self.on_mocks:
+            self.on_mocks(conversation_id, mocks)
         if self.under_way is None or not unit.about.served:
             return await self._loop(unit, number, conversation_id, on_turn, mocks).run()
         session = unit.scenario.session
@@ -213,6 +222,7 @@ def live_conversations(
     models: Models,
     pick_user: PickUser | None = None,
     under_way: Conversations | None = None,
+    on_mocks: OnMocks | None = None,
 ) -> LiveConversations:
     """The source of live conversations with open agents and models, as configured."""
     config = prepared.loaded.config
@@ -224,6 +234,7 @@ def live_conversations(
         redact=prepared.loaded.redact,
         pick_user=pick_user,
         under_way=under_way,
+        on_mocks=on_mocks,
     )
 
 

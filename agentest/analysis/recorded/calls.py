@@ -158,7 +158,7 @@ def _notes(
         yield (
             f"{tool.name}: the secret in {', '.join(sorted(tool.hidden))} is not written; any value will do"
         )
-    if any(_answer(call, redact).form != _answer(call, str).form for call in calls):
+    if any(HIDDEN in _answer(call, redact).form for call in calls):
         yield f"{tool.name}: {HIDDEN} stands where its answers hold secrets"
     untold = sum(call.result is None and not call.error and _only_told(call) for call in calls)
     if untold:

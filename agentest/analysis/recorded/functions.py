@@ -114,9 +114,8 @@ class _Writer:
 
     def _docstring(self) -> Iterator[str]:
         about = shortened(self._tool.description, _DOC_CHARS)
-        told = f"Recorded: {count(self._tool.calls, 'call')}."
-        if self._tool.same is None:
-            told = f"Recorded: {count(self._tool.calls, 'call')}; any other is an error."
+        others = "any call has its answer" if self._tool.same is not None else "any other is an error"
+        told = f"Recorded: {count(self._tool.calls, 'call')}; {others}."
         indent = " " * _BODY
         if not about:
             yield f'{indent}"""{told}"""'
