@@ -75,9 +75,7 @@ def run(cwd: Path | None, watch: bool, list_only: bool, record_tools: bool, **op
     if watch + list_only + options["dry_run"] > 1:
         raise click.UsageError("--watch, --list and --dry-run exclude each other")
     if record_tools and watch + list_only + options["dry_run"]:
-        raise click.UsageError(
-            "--record-tools runs the real tools once: leave --watch, --list, --dry-run out"
-        )
+        raise click.UsageError("--record-tools runs real tools: leave --watch, --list and --dry-run out")
     options["tape"] = _tape(options)
 
     def go() -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import anyio
@@ -14,15 +14,16 @@ from anyio.abc import TaskGroup
 from agentest.analysis.recorded.files import targets
 from agentest.cli.chat import Person, said_by, typed
 from agentest.cli.recorded import Recording, tell_recorded, with_tool_list
+from agentest.cli.run import LiveRun, run_once
 from agentest.conversation.users import ScriptedUser, User
 from agentest.errors import ExitCode, UsageError
 from agentest.llm.open import Models
 from agentest.run.agents import connected_agents, start_servers
 from agentest.run.place import Place
-from agentest.run.prepare import Prepared, Request
-from agentest.run.recording import Recorder, one_conversation
+from agentest.run.prepare import Prepared, Request, prepare
+from agentest.run.recording import Recorder, one_conversation, serving, with_real_tools
 from agentest.run.signals import handled_signals
-from agentest.run.sources import live_conversations
+from agentest.run.sources import LiveAgents, SourceFactory, live_conversations
 from agentest.support.terminal import say, tell
 from agentest.support.text import shortened
 from agentest.transcript import NO_TEXT, Conversation, Turn, call_text
@@ -74,6 +75,31 @@ def record_tools(request: Request, wish: Wish, place: Place) -> ExitCode:
         tell(f"agentest: the conversation ended early: {prepared.loaded.redact(held.failure)}")
         return ExitCode.FAILED
     return ExitCode.PASSED if written else ExitCode.ERRORED
+
+
+def record_run(request: Request, place: Place) -> ExitCode:
+    """Run the scenarios without their mocks, and write what the real tools answered. Raises UsageError."""
+    at = targets(None, None, place.here, place.shown, force=False)
+    if request.options.workers != 1:
+        raise UsageError("--record-tools: the calls are kept in one process; leave --workers out")
+    if request.options.unmocked_tools == "error":
+        raise UsageError("--record-tools has the real tools answer; leave --unmocked-tools error out")
+    prepared, kept = with_tool_list(with_real_tools(prepare(request)), at)
+    recorder = Recorder()
+    status = run_once(prepared, RecordedRun(recorder=recorder))
+    recording = Recording(prepared=prepared, recorder=recorder, at=at, tool_list=kept, shown=place.shown)
+    written = tell_recorded(recording, wanted=status is not ExitCode.INTERRUPTED)
+    return status if written or status is not ExitCode.PASSED else ExitCode.ERRORED
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedRun(LiveRun):
+    """Conversations with the agents, now, whose calls are kept."""
+
+    recorder: Recorder = field(default_factory=Recorder)
+
+    def source(self) -> SourceFactory:
+        return LiveAgents(self.recorder.on_mocks)
 
 
 def _check(wish: Wish) -> None:
@@ -162,8 +188,6 @@ def _shown(turn: Turn, *, typed_in: bool) -> Iterator[str]:
 
 async def _serve(prepared: Prepared, recorder: Recorder, stack: AsyncExitStack) -> None:
     """Let the mock servers stand before the real tools until a signal ends it."""
-    from agentest.run.recording import serving
-
     addresses = await stack.enter_async_context(
         serving(prepared, recorder, stack, lambda text: tell(f"agentest: {text}"))
     )
