@@ -14,6 +14,7 @@ from agentest.analysis.recorded.module import Module, module_of
 from agentest.analysis.recorded.scenario import scenario_of
 from agentest.run.prepare import Prepared
 from agentest.run.recording import Recorder, ways_to_mocks
+from agentest.support.paths import path_from
 from agentest.support.terminal import say, tell
 from agentest.support.text import count
 from agentest.transcript import Turn
@@ -132,7 +133,7 @@ def _written(recording: Recording, gathered: Gathered, module: Module) -> Iterat
     if at.tool_list in recording.tool_list.values() and at.tool_list.exists():
         yield (
             f"{shown(at.tool_list)}: the tools of the MCP server; write `mcp_mock.tools: "
-            f"{at.tool_list.name}`, and tests do not need that server"
+            f"{path_from(recording.prepared.request.root, at.tool_list)}`, and tests do not need that server"
         )
     if at.scenario:
         yield from _scenario(recording, gathered)

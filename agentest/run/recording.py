@@ -143,6 +143,8 @@ def one_conversation(
     if len(under_test) > 1:
         raise ConfigError(f"choose one agent with --agent: {', '.join(under_test)}")
     name = under_test[0]
+    # What comes to its servers is of the one conversation, whether it says so or not.
+    known[name] = known[name].model_copy(update={"exclusive": True})
     plan = _plan(_unit(name, request, turns), known)
     return with_real_tools(prepared_for(request, loaded, plan, (), environ))
 
