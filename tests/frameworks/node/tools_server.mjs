@@ -56,8 +56,7 @@ async function send(base, headers, method, path, body) {
   const response = await fetch(`${base}${path}`, {
     method, headers: { ...headers, ...(body && { "content-type": "application/json" }) }, ...json,
   });
-  if (!response.ok) throw new Error(`the shop answered ${response.status}`);
-  return response.json();
+  return response.ok ? response.json() : { status: response.status, said: await response.text() };
 }
 
 function restTools(base, headers) {

@@ -17,9 +17,12 @@ def request_of(method: str, path: str, **more: Any) -> dict[str, Any]:
 
 
 def send(**request: Any) -> Any:
-    answer = requests.request(**request, timeout=60)
-    answer.raise_for_status()
-    return answer.json()
+    return told(requests.request(**request, timeout=60))
+
+
+def told(answer: Any) -> Any:
+    """What the model is told: the value, or what went wrong."""
+    return answer.json() if answer.status_code < 400 else {"status": answer.status_code, "said": answer.text}
 
 
 def check_stock(item: str) -> Any:
@@ -49,9 +52,7 @@ async def send_async(**request: Any) -> Any:
     import httpx
 
     async with httpx.AsyncClient(timeout=60) as client:
-        answer = await client.request(**request)
-    answer.raise_for_status()
-    return answer.json()
+        return told(await client.request(**request))
 
 
 async def check_stock_async(item: str) -> Any:
