@@ -326,8 +326,8 @@ class TurnLoop:
         """Keep what a reply tells besides its text."""
         self._mocks.observe(reply.observed, retold=reply.retells)
         if self._mocks_inside:
-            mocked = frozenset(tool.name for tool in self._tools)
-            check_no_bypass(self._agent.name, mocked, self._mocks.calls_of(turn.turn_index))
+            own = self._served.own if self._served else frozenset[str]()
+            check_no_bypass(self._agent.name, self._tools, self._mocks.calls_of(turn.turn_index), own)
         turn.note_remarks(reply, self._agent.name)
         turn.note_session(reply, self._redact)
         if self._initial_state is None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Container, Sequence
 
 from agentest.agents.own_tools import named_tools
 from agentest.agents.port import MockBypassed
+from agentest.conversation.not_run import refused_by_framework, refused_by_us
 from agentest.errors import REAL_TOOLS_RUN, AgentestError, MockError, UnmockedToolError
+from agentest.messages import ToolSpec
 from agentest.mocks.calls import RecordedCall
+from agentest.mocks.one_call import tool_called
 from agentest.mocks.resolver import MockResolver
 from agentest.sight import SeenBy
 from agentest.support.trace_context import TraceContext
@@ -18,12 +21,15 @@ from agentest.transcript import ToolCall
 class Served:
     """A conversation's part of the servers: it answers their calls, and knows in which turn it is."""
 
-    def __init__(self, who: Identity, mocks: MockResolver) -> None:
+    def __init__(self, who: Identity, mocks: MockResolver, own: Container[str] = ()) -> None:
+        """`own`: names of tools that the agent is known to have, as its calls have them."""
         self.who = who
         self.addresses = Addresses()
         self.turn_index = 0
         """The turn under way, else the last one: a call that comes after the reply is one of its turn."""
         self._mocks = mocks
+        self.own = own
+        """The names of tools that the agent itself is known to have."""
         self._ended: list[AgentestError] = []
         self._real: list[RecordedCall] = []
 
@@ -80,13 +86,26 @@ class Served:
             self._mocks.note_real(self._real[number], result, failed=failed)
 
 
-def check_no_bypass(agent: str, mocked: Collection[str], calls: Iterable[ToolCall]) -> None:
-    """Raise MockBypassed where mocks should have answered calls of a turn, and the real tool has run.
+def check_no_bypass(
+    agent: str, mocks: Sequence[ToolSpec], calls: Sequence[ToolCall], own: Container[str] = ()
+) -> None:
+    """Raise MockBypassed where mocks should have answered calls of a turn, and did not.
+
+    A call that no tool has run, as the agent's framework refused it, is none of those.
 
     Args:
-        mocked: names of tools.
+        own: names of tools that the agent has, whose calls are of no mock with a name alike.
     """
-    names = [call.name for call in calls if call.name in mocked and _called_past_mocks(call)]
+    mocked = {tool.name: tool.parameters for tool in mocks}
+    names: list[str] = []
+    for call in filter(_called_past_mocks, calls):
+        tool = tool_called(call.name, mocked, own)
+        if tool is None:
+            continue
+        if told := refused_by_us(call):
+            raise MockBypassed(_refused(agent, call.name, told), ())
+        if not refused_by_framework(call, mocked[tool]):
+            names.append(call.name)
     if names:
         raise MockBypassed(_bypassed(agent, list(dict.fromkeys(names))), ())
 
@@ -103,10 +122,18 @@ def _called_past_mocks(call: ToolCall) -> bool:
     return not call.mocked and call.seen_by in (SeenBy.AGENT, SeenBy.SPANS)
 
 
+def _refused(agent: str, name: str, told: str) -> str:
+    return (
+        f"agent {agent!r} called {name!r}, and got no answer of a mock: it was told {told!r}. What it would "
+        "have done with an answer is not known"
+    )
+
+
 def _bypassed(agent: str, names: Sequence[str]) -> str:
     return (
         f"agent {agent!r} ran {named_tools(names)} itself: no mock was asked, and the real tool ran. Either "
         "give all its tools the address of the mock server ({{mcp_url}}, {{rest_url}}; google-adk's server "
         "needs the plugin alone: --extra_plugins agentest_adk.MockTools), in process lead them all to the "
-        "mocks (agentest.mocks); or, where the real tool may run, leave its mock out"
+        "mocks (agentest.mocks); or, where the real tool may run, leave its mock out; or, where that is a "
+        "tool of another name, list it in the agent's `tools`"
     )

@@ -2,18 +2,20 @@
 
 The agent may hand a call to us, its protocol may report the same call, and further sources may have seen it,
 too. What is one call is decided here, once for all sources: by id; else, between different sources alone, by
-order, name and arguments within a turn. Two equal calls that one source tells of are two calls.
+order, name and arguments within a turn. Two equal calls that one source tells of are two calls. A call that a
+mock server was asked for may be told of in other words (`one_call`); it is recorded in the server's.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
 from typing import Any
 
 from agentest.mocks.http_response import HttpResponse
+from agentest.mocks.one_call import alike, is_called, same
 from agentest.sight import SeenBy
 from agentest.transcript import ToolCall
 
@@ -26,15 +28,25 @@ _BEST_FIRST = (SeenBy.CALLER, SeenBy.MOCK_SERVER, SeenBy.AGENT, SeenBy.SPANS)
 class RecordedCall:
     """A call in the record. It may be answered, and told of again, after it has been recorded."""
 
-    __slots__ = ("call", "http")
+    __slots__ = ("_told", "call", "http")
 
     def __init__(self, call: ToolCall) -> None:
         self.call = call
         self.http: HttpResponse | None = None
         """The status and headers that the mock wishes, for whoever answers over HTTP."""
+        self._told = {call.seen_by: call}
 
     def is_seen_by(self, source: SeenBy) -> bool:
-        return source is self.call.seen_by or source in self.call.also_seen_by
+        return source in self._told or source in self.call.also_seen_by
+
+    def as_told_by(self, source: SeenBy) -> ToolCall:
+        """The call in the source's own words, else as it is recorded."""
+        return self._told.get(source, self.call)
+
+    def add(self, told: ToolCall) -> None:
+        """Note what a further source tells of it, or what one tells again."""
+        self.call = _merged(self.call, told)
+        self._told[told.seen_by] = told
 
 
 class CallRecord:
@@ -95,9 +107,9 @@ class CallRecord:
         return recorded
 
     def _merge(self, recorded: RecordedCall, told: ToolCall) -> None:
-        if told.call_id and not recorded.call.call_id:
+        if told.call_id and recorded not in self._by_id[told.call_id]:
             self._by_id[told.call_id].append(recorded)
-        recorded.call = _merged(recorded.call, told)
+        recorded.add(told)
         self._sources[recorded.call.turn_index].add(told.seen_by)
 
     def _known(self, calls: Sequence[ToolCall], retold: bool) -> list[RecordedCall | None]:
@@ -111,19 +123,23 @@ class CallRecord:
             if known[i] is None:
                 known[i] = self._by_its_form(call, taken)
                 taken.add(known[i])
+        self._add_alike(known, calls, taken)
         return known
 
     def _by_its_id(
         self, call: ToolCall, taken: Container[RecordedCall | None], retold: bool
     ) -> RecordedCall | None:
         for recorded in self._by_id.get(call.call_id or "", ()):
-            told = recorded.call
             again = recorded.is_seen_by(call.seen_by)
-            if recorded in taken or told.name != call.name or (again and not retold):
+            if recorded in taken or (again and not retold):
                 continue
-            same_turn = told.turn_index == call.turn_index
-            if (same_turn and not again) or _same_arguments(told.args, call.args):
+            told = recorded.as_told_by(call.seen_by)
+            if again and told.name == call.name and _same_arguments(told.args, call.args):
                 return recorded
+            if not again and _may_be(recorded, call):
+                same_turn = told.turn_index == call.turn_index
+                if same_turn or _same_arguments(told.args, call.args):
+                    return recorded
         return None
 
     def _by_its_form(self, call: ToolCall, taken: Container[RecordedCall | None]) -> RecordedCall | None:
@@ -136,6 +152,46 @@ class CallRecord:
             if not _told_apart(told, call) and _same_arguments(told.args, call.args):
                 return recorded
         return None
+
+    def _add_alike(
+        self,
+        known: list[RecordedCall | None],
+        calls: Sequence[ToolCall],
+        taken: set[RecordedCall | None],
+    ) -> None:
+        """For calls that are not known yet the ones that a mock server was asked for, in other words.
+
+        First those that can be one alone: the others have a choice.
+        """
+        open_ones = {i: self._alike(call, taken) for i, call in enumerate(calls) if known[i] is None}
+        for i, candidates in sorted(open_ones.items(), key=lambda each: len(each[1])):
+            known[i] = next((one for one in candidates if one not in taken), None)
+            taken.add(known[i])
+
+    def _alike(self, call: ToolCall, taken: Container[RecordedCall | None]) -> list[RecordedCall]:
+        """The served calls of the turn that this may be, the likeliest first."""
+        if SeenBy.MOCK_SERVER not in self._sources[call.turn_index]:
+            return []
+        found = [
+            recorded
+            for recorded in self._by_turn[call.turn_index]
+            if recorded not in taken
+            and not recorded.is_seen_by(call.seen_by)
+            and recorded.is_seen_by(SeenBy.MOCK_SERVER)
+            and _may_be(recorded, call)
+            and _alike_arguments(recorded.call.args, call.args)
+        ]
+        return sorted(found, key=lambda one: _distance(one.call, call))
+
+
+def _may_be(recorded: RecordedCall, call: ToolCall) -> bool:
+    """Whether a call may be of the recorded one's tool, which has a longer name in a framework."""
+    name = recorded.call.name
+    return name == call.name or (recorded.is_seen_by(SeenBy.MOCK_SERVER) and is_called(call.name, name))
+
+
+def _distance(recorded: ToolCall, call: ToolCall) -> tuple[bool, bool]:
+    return recorded.name != call.name, not _same_arguments(recorded.args, call.args)
 
 
 def _told_apart(one: ToolCall, other: ToolCall) -> bool:
@@ -168,18 +224,18 @@ def _rank(call: ToolCall) -> tuple[bool, int]:
 
 def _same_arguments(one: Any, other: Any) -> bool:
     """Whether two sources mean the same arguments; one that does not tell them (None) says nothing else."""
+    return _agree(same, one, other)
+
+
+def _alike_arguments(one: Any, other: Any) -> bool:
+    """The same of what frameworks have changed on the way."""
+    return _agree(alike, one, other)
+
+
+def _agree(compare: Callable[[Any, Any], bool], one: Any, other: Any) -> bool:
     if one is None or other is None:
         return True
     try:
-        return _same(one, other)
+        return compare(one, other)
     except RecursionError:
         return False
-
-
-def _same(one: Any, other: Any) -> bool:
-    """Whether two values are the same in JSON: 1 is 1.0, and true is neither."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_same(value, other[key]) for key, value in one.items())
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_same, one, other))
-    return isinstance(one, bool) is isinstance(other, bool) and bool(one == other)

@@ -31,6 +31,8 @@ class AboutAgent:
     """Whether it is said to run in this process with tools that our mocks answer there."""
     tools: str = ""
     """Which tools it has, a line each, for judges; "": that is not known."""
+    tool_names: frozenset[str] = frozenset()
+    """The names of those."""
     unstreamed: str = ""
     """Why the time to the first token of a reply is not known, where it is not."""
 
@@ -46,6 +48,7 @@ def about_agent(name: str, agent: AnyAgent) -> AboutAgent:
         served=bool(agent.beside),
         mocks_inside=agent.in_process and agent.tool_visibility is Sight.RETURNED,
         tools=tools_shown(agent.tools),
+        tool_names=frozenset(tool.name for tool in agent.tools or ()),
         unstreamed=_unstreamed(agent),
     )
 

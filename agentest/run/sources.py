@@ -153,7 +153,7 @@ class LiveConversations:
             scenario=unit.scenario.name,
             agent=unit.agent,
         )
-        served = Served(who, mocks)
+        served = Served(who, mocks, unit.about.tool_names)
         async with self.under_way.under_way(who, served, outside) as stay:
             served.addresses = stay.addresses
             loop = self._loop(unit, number, conversation_id, on_turn, mocks, served, session_id)

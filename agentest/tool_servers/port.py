@@ -70,6 +70,10 @@ class ServedCall:
     """Whether the caller itself runs the real tool, where nobody mocks it and it may run."""
 
 
+REFUSED = "Agentest did not answer this call"
+"""How the message of each call that is refused begins: agents may tell of it."""
+
+
 class How(StrEnum):
     """What became of a call."""
 

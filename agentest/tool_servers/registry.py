@@ -14,6 +14,7 @@ from agentest.errors import AgentestError
 from agentest.tool_servers.admission import Admission
 from agentest.tool_servers.names import Name, Names
 from agentest.tool_servers.port import (
+    REFUSED,
     Addresses,
     CallReal,
     How,
@@ -216,7 +217,7 @@ def _is_worn(group: Group, name: Name, ended: _Ended) -> bool:
 
 
 def _refusal(call: ServedCall, why: str) -> str:
-    return f"Agentest did not answer this call of {call.tool!r}: {why}"
+    return f"{REFUSED} of {call.tool!r}: {why}"
 
 
 def _shown(name: Name) -> str:

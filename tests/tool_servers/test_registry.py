@@ -175,7 +175,7 @@ def test_named_calls_never_reach_another_conversation(steps: list[tuple[str, int
 
 @given(STEPS, st.booleans())
 def test_calls_without_names_go_to_the_one_under_way(steps: list[tuple[str, int]], promised: bool) -> None:
-    """Where no call has a name, one conversation at a time is under way, and calls are answered in it alone."""
+    """Where no call has a name, one conversation at a time is under way, and its calls are its own."""
 
     async def test(agents: Agents) -> None:
         for step, at in steps:

@@ -1,0 +1,184 @@
+"""One call that several sources tell of in their own words is one call, and two calls are two."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentest.mocks.calls import CallRecord
+from agentest.mocks.one_call import alike, is_called, tool_called
+from agentest.sight import SeenBy
+from agentest.transcript import ToolCall
+
+AGENT, SERVER, SPANS = SeenBy.AGENT, SeenBy.MOCK_SERVER, SeenBy.SPANS
+
+
+def told(name: str, args: Any, by: SeenBy = AGENT, id: str | None = None, turn: int = 0) -> ToolCall:
+    return ToolCall(name, args, None, False, turn, seen_by=by, call_id=id)
+
+
+def served(record: CallRecord, name: str, args: Any, turn: int = 0) -> None:
+    """A call that came to a mock server, which answered."""
+    call = ToolCall(name, args, None, True, turn, seen_by=SERVER)
+    record.finish(record.begin(call), result="mocked")
+
+
+ALIKE: list[tuple[Any, Any]] = [
+    ({"item": "tea"}, {"item": "tea", "limit": 10}),
+    ({"item": "tea", "note": None}, {"item": "tea"}),
+    ({"n": "2"}, {"n": 2}),
+    ({"n": "2.0"}, {"n": 2}),
+    ({"all": "True"}, {"all": True}),
+    ({"order": {"item": "tea"}}, {"order": {"item": "tea", "gift": False}}),
+    ({"items": [{"n": "1"}]}, {"items": [{"n": 1, "gift": None}]}),
+    ({}, {"page": 1}),
+]
+NOT_ALIKE: list[tuple[Any, Any]] = [
+    ({"item": "tea"}, {"item": "milk"}),
+    ({"item": "tea", "n": 1}, {"item": "tea", "m": 1}),
+    ({"n": "two"}, {"n": 2}),
+    ({"n": True}, {"n": 1}),
+    ({"n": "1"}, {"n": True}),
+    ({"items": ["tea"]}, {"items": ["tea", "milk"]}),
+    ({"n": "1"}, {"n": "1.0"}),
+    ({"item": "tea"}, ["tea"]),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), ALIKE)
+def test_what_frameworks_change(one: Any, other: Any) -> None:
+    """Defaults that were filled in, nulls that were dropped, numbers as texts: the arguments are alike."""
+    assert alike(one, other)
+    assert alike(other, one)
+
+
+@pytest.mark.parametrize(("one", "other"), NOT_ALIKE)
+def test_what_frameworks_do_not_change(one: Any, other: Any) -> None:
+    """Other values, and keys on both sides that the other lacks, are other arguments."""
+    assert not alike(one, other)
+    assert not alike(other, one)
+
+
+@pytest.mark.parametrize(
+    ("name", "tool"),
+    [
+        ("check_stock", "check_stock"),
+        ("mcp__shop__check_stock", "check_stock"),
+        ("shop_check_stock", "check_stock"),
+        ("shop.check_stock", "check_stock"),
+        ("functions.check_stock", "check_stock"),
+        ("shop-check-stock", "check.stock"),
+        ("recheck_stock", None),
+        ("check_stock_now", None),
+        ("Check_stock", None),
+    ],
+)
+def test_names_of_a_tool(name: str, tool: str | None) -> None:
+    """A framework's name ends in the tool's, after something that separates."""
+    assert tool_called(name, ["stock_of", tool or "check_stock"]) == tool
+    assert is_called(name, tool or "check_stock") is (tool is not None)
+
+
+def test_the_longest_name_is_meant_and_own_tools_are_none() -> None:
+    """Of several names the longest is the tool's; a tool that the agent is known to have is itself."""
+    assert tool_called("shop_check_stock", ["stock", "check_stock"]) == "check_stock"
+    assert tool_called("get_price", ["price"], others=["get_price"]) is None
+    assert tool_called("price", ["price"], others=["price"]) == "price"
+
+
+CASES: dict[str, tuple[list[tuple[str, Any]], list[ToolCall], list[str]]] = {
+    "told by a longer name": (
+        [("stock", {"item": "tea"})],
+        [told("mcp__shop__stock", {"item": "tea"})],
+        ["stock item=tea mock-server+agent"],
+    ),
+    "recorded as the server got it": (
+        [("stock", {"item": "tea", "n": 1})],
+        [told("shop_stock", {"item": "tea", "note": None})],
+        ["stock item=tea,n=1 mock-server+agent"],
+    ),
+    "the exact one first": (
+        [("stock", {"n": 1, "limit": 10}), ("stock", {"n": 1})],
+        [told("stock", {"n": 1}), told("stock", {"n": 1, "note": None})],
+        ["stock n=1,limit=10 mock-server+agent", "stock n=1 mock-server+agent"],
+    ),
+    "who has no choice first": (
+        [("stock", {"n": 1, "limit": 5}), ("stock", {"n": 1, "page": 2})],
+        [told("stock", {"n": 1, "note": None}), told("stock", {"n": "1", "limit": 5})],
+        ["stock n=1,limit=5 mock-server+agent", "stock n=1,page=2 mock-server+agent"],
+    ),
+    "each source once": (
+        [("stock", {"n": 1})],
+        [
+            told("shop_stock", {"n": 1}),
+            told("shop_stock", {"n": 1}),
+            told("stock", {"n": "1"}, SPANS),
+            told("shop_stock", {"n": 1}, SPANS),
+        ],
+        ["stock n=1 mock-server+agent+spans", "shop_stock n=1 agent+spans"],
+    ),
+    "another tool's name is no longer name": (
+        [("stock", {"n": 1})],
+        [told("stock_of", {"n": 1})],
+        ["stock n=1 mock-server", "stock_of n=1 agent"],
+    ),
+    "a call that no server was asked for": (
+        [("stock", {"n": 1})],
+        [told("stock", {"n": 1}), told("stock", {"n": 2})],
+        ["stock n=1 mock-server+agent", "stock n=2 agent"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_one_call_in_two_tellings(name: str) -> None:
+    """What a server was asked for and a framework tells of becomes one call; all else is two."""
+    calls, tellings, expected = CASES[name]
+    record = CallRecord()
+    for tool, args in calls:
+        served(record, tool, args)
+    for source in (AGENT, SPANS):
+        record.observe([call for call in tellings if call.seen_by is source])
+    assert sorted(map(shown, record.calls)) == sorted(expected)
+
+
+def shown(call: ToolCall) -> str:
+    args = ",".join(f"{key}={value}" for key, value in call.args.items())
+    sources = "+".join([call.seen_by.value, *(source.value for source in call.also_seen_by)])
+    return f"{call.name} {args} {sources}"
+
+
+def test_a_history_that_is_told_again() -> None:
+    """A snapshot tells the calls of earlier turns again, in the framework's words: they are known."""
+    record = CallRecord()
+    served(record, "stock", {"item": "tea", "limit": 10})
+    first = told("shop_stock", {"item": "tea"}, id="c1")
+    record.observe([first], retold=True)
+    served(record, "stock", {"item": "milk", "limit": 10}, turn=1)
+    again = [told("shop_stock", {"item": "tea"}, id="c1", turn=1)]
+    record.observe([*again, told("shop_stock", {"item": "milk"}, id="c2", turn=1)], retold=True)
+    assert [shown(call) for call in record.calls] == [
+        "stock item=tea,limit=10 mock-server+agent",
+        "stock item=milk,limit=10 mock-server+agent",
+    ]
+
+
+ITEMS = st.lists(st.sampled_from(["tea", "milk"]), max_size=6)
+
+
+@given(ITEMS, ITEMS, st.sampled_from(["stock", "mcp__shop__stock"]), st.booleans(), st.randoms())
+def test_counts(asked: list[str], tellings: list[str], name: str, filled: bool, chance: Any) -> None:
+    """Of each argument there are as many calls as the one that tells most tells of, in any order."""
+    record = CallRecord()
+    for item in asked:
+        served(record, "stock", {"item": item, "limit": 10} if filled else {"item": item})
+    chance.shuffle(tellings)
+    record.observe([told(name, {"item": item, "note": None}) for item in tellings])
+    for item in ("tea", "milk"):
+        found = [call for call in record.calls if call.args["item"] == item]
+        assert len(found) == max(asked.count(item), tellings.count(item))
+        assert sum(call.mocked for call in found) == asked.count(item)
+        assert all(call.name == "stock" for call in found if call.mocked)
