@@ -22,14 +22,13 @@ class Served:
     """A conversation's part of the servers: it answers their calls, and knows in which turn it is."""
 
     def __init__(self, who: Identity, mocks: MockResolver, own: Container[str] = ()) -> None:
-        """`own`: names of tools that the agent is known to have, as its calls have them."""
         self.who = who
         self.addresses = Addresses()
         self.turn_index = 0
         """The turn under way, else the last one: a call that comes after the reply is one of its turn."""
         self._mocks = mocks
         self.own = own
-        """The names of tools that the agent itself is known to have."""
+        """Names of tools that the agent is known to have, as its calls have them."""
         self._ended: list[AgentestError] = []
         self._real: list[RecordedCall] = []
 
