@@ -1,0 +1,395 @@
+"""Calls that come to the run's own process are answered in the worker that holds their conversation."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.request import Request, urlopen
+
+import anyio
+import pytest
+from anyio.lowlevel import checkpoint
+from project import Project, interrupt, wait_until
+
+from agentest.scale.guests import Guests
+from agentest.scale.hosts import HostedConversations
+from agentest.scale.links import Link
+from agentest.support.trace_context import new_key
+from agentest.tool_servers.names import Names, names_of
+from agentest.tool_servers.port import Addresses, How, Identity, RealAnswer, ServedAnswer, ServedCall, Stay
+from agentest.tool_servers.registry import Group, Registry
+
+
+class Conversation:
+    """A conversation of a worker, and what it was told."""
+
+    def __init__(self, name: str) -> None:
+        self.who = Identity(key=new_key(), session_id=None, conversation_id=name, scenario="s", agent="shop")
+        self.calls: list[Any] = []
+        self.real: list[Any] = []
+        self.hangs = anyio.Event()
+        self.cancelled = anyio.Event()
+        self.outside: list[str] = []
+
+    async def answer(self, call: ServedCall) -> ServedAnswer:
+        self.calls.append(call.problem or call.arguments)
+        match call.tool:
+            case "real":
+                return ServedAnswer(how=How.REAL, number=7)
+            case "hang":
+                await self._hang()
+            case "break":
+                raise LookupError("a mistake of ours")
+            case "deep":
+                return ServedAnswer(how=How.ANSWERED, result=deep())
+        return ServedAnswer(how=How.ANSWERED, result={"of": self.who.conversation_id})
+
+    async def _hang(self) -> None:
+        try:
+            self.hangs.set()
+            await anyio.sleep_forever()
+        finally:
+            self.cancelled.set()
+
+    async def answered(self, number: int, result: Any, *, failed: bool) -> None:
+        self.real.append((number, result, failed))
+
+    @asynccontextmanager
+    async def waiting(self) -> Any:
+        self.outside.append("out")
+        yield
+        self.outside.append("in")
+
+
+def deep() -> Any:
+    value: Any = None
+    for _ in range(100_000):
+        value = [value]
+    return value
+
+
+class Scale:
+    """A run with one worker: both ends of their link, in one process."""
+
+    def __init__(self, *, exclusive: bool = False) -> None:
+        self.notes: list[str] = []
+        self.group = Group(("shop",), Addresses(mcp="http://127.0.0.1:1/mcp"), exclusive=exclusive)
+        self.registry = Registry((self.group,), self.notes.append)
+        self.gone = anyio.Event()
+
+    async def call(
+        self,
+        owner: Conversation,
+        tool: str = "t",
+        arguments: Any = None,
+        *,
+        named: bool = True,
+        real: Any = None,
+    ) -> ServedAnswer:
+        names = names_of({}, owner.who.key) if named else Names()
+        call = ServedCall(tool=tool, arguments={} if arguments is None else arguments)
+        return await self.registry.answer(self.group, names, call, real)
+
+
+@asynccontextmanager
+async def scaled(*, exclusive: bool = False) -> Any:
+    """A run and its worker."""
+    ours, theirs = socket.socketpair()
+    scale = Scale(exclusive=exclusive)
+    async with anyio.create_task_group() as tasks:
+        hosted = HostedConversations(lambda message: there.send(message))
+        there = await Link.over(theirs, hosted.receive, lambda: None)
+        guests: Guests
+
+        def on_disconnect() -> None:
+            guests.close()
+            scale.gone.set()
+
+        here = await Link.over(ours, lambda message: guests.receive(message), on_disconnect)
+        guests = Guests(scale.registry, here.send, tasks)
+        async with hosted.answering():
+            yield scale, hosted, there
+        await there.close()
+        await here.close()
+        tasks.cancel_scope.cancel()
+
+
+def scaling(use: Callable[[Scale, HostedConversations, Link], Awaitable[None]], **settings: Any) -> None:
+    async def go() -> None:
+        async with scaled(**settings) as (scale, hosted, there):
+            await use(scale, hosted, there)
+
+    anyio.run(go)
+
+
+async def settled() -> None:
+    """Wait until messages have gone to and fro."""
+    for _ in range(20):
+        await checkpoint()
+
+
+def test_calls_and_answers() -> None:
+    """A conversation of a worker gets its addresses, its calls, and what real tools answered; after its end
+    its calls are refused."""
+
+    async def use(scale: Scale, hosted: HostedConversations, _: Link) -> None:
+        one = Conversation("c1")
+        async with hosted.under_way(one.who, one, one.waiting) as stay:
+            assert stay.addresses.mcp == f"http://127.0.0.1:1/mcp/{one.who.key}"
+            assert (await scale.call(one, arguments={"a": [1, None, "ü"]})).result == {"of": "c1"}
+            assert one.calls == [{"a": [1, None, "ü"]}]
+
+            async def real() -> RealAnswer:
+                return RealAnswer(result={"n": 1}, raw="as it came")
+
+            answer = await scale.call(one, "real", real=real)
+            assert (answer.how, answer.result, answer.real) == (How.ANSWERED, {"n": 1}, "as it came")
+            assert one.real == [(7, {"n": 1}, False)]
+        assert (await scale.call(one)).how is How.REFUSED
+        assert sum(scale.registry.unclaimed.values()) == 1
+        assert one.outside == []
+
+    scaling(use)
+
+
+def test_what_cannot_be_sent_or_answered() -> None:
+    """Arguments and answers that are nested too deeply, and a mistake of ours, are answers, too."""
+
+    async def use(scale: Scale, hosted: HostedConversations, _: Link) -> None:
+        one = Conversation("c1")
+        async with hosted.under_way(one.who, one):
+            assert (await scale.call(one, arguments={"a": deep()})).result == {"of": "c1"}
+            assert one.calls == ["the arguments are nested too deeply"]
+            for tool, message in (("deep", "nested too deeply"), ("break", "LookupError: a mistake of ours")):
+                answer = await scale.call(one, tool)
+                assert answer.how is How.FAILED
+                assert message in answer.message
+
+    scaling(use)
+
+
+def test_waiting_outside_and_leaving_before_the_beginning() -> None:
+    """Who must wait does so outside of its place; one that is cancelled meanwhile keeps nobody waiting."""
+
+    async def use(scale: Scale, hosted: HostedConversations, _: Link) -> None:
+        first, second, third = (Conversation(f"c{n}") for n in range(3))
+        begun = anyio.Event()
+        given_up = anyio.CancelScope()
+
+        async def hold(one: Conversation, scope: anyio.CancelScope) -> None:
+            with scope:
+                async with hosted.under_way(one.who, one, one.waiting):
+                    assert (await scale.call(one, named=False)).result == {"of": one.who.conversation_id}
+                    begun.set()
+
+        async with anyio.create_task_group() as tasks:
+            async with hosted.under_way(first.who, first):
+                tasks.start_soon(hold, second, given_up)
+                await settled()
+                tasks.start_soon(hold, third, anyio.CancelScope())
+                await settled()
+                assert (second.outside, third.outside) == (["out"], ["out"])
+                given_up.cancel()
+                await settled()
+                assert not begun.is_set()
+            await begun.wait()
+        assert third.outside == ["out", "in"]
+        assert second.calls == []
+
+    scaling(use, exclusive=True)
+
+
+def test_a_caller_that_goes_away() -> None:
+    """A mock whose caller has gone is cancelled in its worker."""
+
+    async def use(scale: Scale, hosted: HostedConversations, _: Link) -> None:
+        one = Conversation("c1")
+        async with hosted.under_way(one.who, one), anyio.create_task_group() as tasks:
+            tasks.start_soon(scale.call, one, "hang")
+            await one.hangs.wait()
+            tasks.cancel_scope.cancel()
+        await one.cancelled.wait()
+
+    scaling(use)
+
+
+def test_a_worker_that_dies() -> None:
+    """Its calls are refused, those under way too, and what waited for its conversations begins."""
+
+    async def use(scale: Scale, hosted: HostedConversations, there: Link) -> None:
+        one, waits = Conversation("c1"), Conversation("c2")
+        answers: list[ServedAnswer] = []
+        begun = anyio.Event()
+
+        async def call() -> None:
+            answers.append(await scale.call(one, "hang"))
+
+        async def begin() -> None:
+            async with scale.registry.under_way(waits.who, waits):
+                begun.set()
+
+        async with hosted.under_way(one.who, one), anyio.create_task_group() as tasks:
+            tasks.start_soon(call)
+            await one.hangs.wait()
+            tasks.start_soon(begin)
+            await settled()
+            assert not begun.is_set()
+            await there.close()
+            await scale.gone.wait()
+            await begun.wait()
+        assert answers[0].how is How.REFUSED
+        assert (await scale.call(one)).how is How.REFUSED
+        assert scale.registry.unclaimed == {}
+
+    scaling(use, exclusive=True)
+
+
+def test_a_call_in_the_moment_of_the_end() -> None:
+    """A call that is on its way when its conversation ends is refused, and told."""
+
+    async def use(scale: Scale, hosted: HostedConversations, _: Link) -> None:
+        one = Conversation("c1")
+        answers: list[ServedAnswer] = []
+
+        async def call() -> None:
+            answers.append(await scale.call(one))
+
+        async with anyio.create_task_group() as tasks, hosted.under_way(one.who, one) as stay:
+            assert isinstance(stay, Stay)
+            tasks.start_soon(call)
+            await checkpoint()
+        assert answers[0].how is How.REFUSED
+        assert [each.why for each in scale.registry.unclaimed] == [
+            "it is of conversation c1 of agent 'shop', which has ended"
+        ]
+
+    scaling(use)
+
+
+class Shop(BaseHTTPRequestHandler):
+    """An agent that calls `stock` for each word it is sent; `hang` never answers."""
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        if body["message"] == "hang":
+            self.server.hanging.append(1)  # type: ignore[attr-defined]
+            self.server.end.wait()  # type: ignore[attr-defined]
+            return
+        said = " ".join(self._stock(body, word) for word in body["message"].split())
+        answer = json.dumps({"reply": said}).encode()
+        self.send_response(200)
+        self.send_header("content-length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def _stock(self, body: dict[str, Any], item: str) -> str:
+        named = {} if body["nameless"] else {"baggage": self.headers["baggage"]}
+        url = body["mcp"].rpartition("/")[0]
+        params = {"name": "stock", "arguments": {"item": item}}
+        message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+        headers = {"content-type": "application/json", **named}
+        with urlopen(Request(url, json.dumps(message).encode(), headers)) as answer:
+            return str(json.load(answer)["result"]["content"][0]["text"])
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def shop() -> Iterator[ThreadingHTTPServer]:
+    """The agent, until the block ends."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Shop)
+    server.daemon_threads = True
+    server.hanging, server.end = [], threading.Event()  # type: ignore[attr-defined]
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    try:
+        yield server
+    finally:
+        server.end.set()  # type: ignore[attr-defined]
+        server.shutdown()
+        server.server_close()
+
+
+def configured(project: Project, server: ThreadingHTTPServer, *, nameless: bool, **keys: Any) -> None:
+    agent = {
+        "type": "http",
+        "body": {"message": "{{message}}", "s": "{{session_id}}", "mcp": "{{mcp_url}}", "nameless": nameless},
+        "endpoint": f"http://127.0.0.1:{server.server_address[1]}/",
+        "reply": "reply",
+        "mcp_mock": True,
+        **keys,
+    }
+    project.config("", agent=agent)
+
+
+SCENARIOS = """
+for n in range(6):
+    scenario(
+        f"s{n}", turns=["tea milk", "coffee" if n else "bread"], conversations_per_scenario=2,
+        tools={"stock": (lambda n: lambda args, ctx: {**args, "n": n, "i": ctx.call_index})(n)},
+        trajectory={"expected": ["stock", call("stock", item="milk"), call("stock", item="coffee")]},
+    )
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Any) -> Project:
+    return Project(tmp_path)
+
+
+def told(project: Project) -> Any:
+    """What each conversation came to."""
+    return [
+        (
+            s["name"],
+            s["status"],
+            [
+                [(c["name"], c["args"], c["result"], c["seenBy"]) for c in t["toolCalls"]]
+                for held in s["conversations"]
+                for t in held["turns"]
+            ],
+        )
+        for s in project.results["scenarios"]
+    ]
+
+
+@pytest.mark.parametrize("nameless", [False, True])
+def test_results_are_those_of_one_process(project: Project, nameless: bool) -> None:
+    """With workers, each call is answered by its own scenario's mocks in order, whether calls name their
+    conversation or one is held at a time over all workers."""
+    project.scenario(SCENARIOS)
+    with shop() as server:
+        configured(project, server, nameless=nameless)
+        alone = project.run()
+        one = told(project)
+        workers = project.run("--workers", "2")
+        assert told(project) == one
+    assert [status for _, status, _ in one] == ["failed", *["passed"] * 5]
+    assert workers.returncode == alone.returncode == 1, workers.stdout
+    assert workers.stderr == alone.stderr
+    assert ("one at a time" in alone.stderr) is nameless
+    calls = one[3][2]
+    assert calls[:2] == [
+        [
+            ("stock", {"item": "tea"}, {"item": "tea", "n": 3, "i": 0}, "mock-server"),
+            ("stock", {"item": "milk"}, {"item": "milk", "n": 3, "i": 1}, "mock-server"),
+        ],
+        [("stock", {"item": "coffee"}, {"item": "coffee", "n": 3, "i": 2}, "mock-server")],
+    ]
+
+
+def test_an_interrupt_while_others_wait(project: Project) -> None:
+    """Ctrl-C ends a run whose conversations wait until one that hangs has ended."""
+    project.scenario("for n in range(4):\n    scenario(f's{n}', turns=['hang'], tools={'stock': 1})")
+    with shop() as server:
+        configured(project, server, nameless=True, exclusive=True)
+        process = project.start("--workers", "2")
+        wait_until(lambda: bool(server.hanging))  # type: ignore[attr-defined]
+        status, out, err = interrupt(process)
+    assert status == 130, out + err
+    assert "Traceback" not in err
