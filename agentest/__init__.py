@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from agentest.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from agentest import mocks as mocks
     from agentest.agents.port import TurnContext as TurnContext
     from agentest.config.config import Config as Config
     from agentest.errors import AgentestError as AgentestError
@@ -126,10 +127,12 @@ __all__ = [*sorted(_HOME), "__version__"]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'agentest' has no attribute {name!r}")
     from importlib import import_module
 
+    if name == "mocks":  # one line for tools of frameworks: agentest.mocks.langchain(tools)
+        return import_module("agentest.mocks")
+    if name not in _HOME:
+        raise AttributeError(f"module 'agentest' has no attribute {name!r}")
     value = getattr(import_module(_HOME[name]), name)
     globals()[name] = value
     return value

@@ -1,1 +1,26 @@
-"""Mocks: how they are bound to a call, and how they answer an agent's calls."""
+"""Mocks: how they are bound to a call, and how they answer an agent's calls.
+
+For users it is the door to one line of a handler or an application, by which mocks answer the tools of a
+framework: `agentest.mocks.langchain(tools, ctx)`, `openai_agents`, `pydantic_ai`, `adk`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from agentest.agents.objects.lines import adk as adk
+    from agentest.agents.objects.lines import langchain as langchain
+    from agentest.agents.objects.lines import openai_agents as openai_agents
+    from agentest.agents.objects.lines import pydantic_ai as pydantic_ai
+
+_LINES = ("adk", "langchain", "openai_agents", "pydantic_ai")
+__all__ = [*_LINES]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LINES:
+        raise AttributeError(f"module 'agentest.mocks' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module("agentest.agents.objects.lines"), name)

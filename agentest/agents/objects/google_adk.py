@@ -11,6 +11,7 @@ from typing import Any
 from agentest.agents.adk_module.client import AdkModuleClient, open_agent
 from agentest.agents.adk_module.finding import load_google_adk
 from agentest.agents.objects.gate import Gate
+from agentest.agents.objects.port import FindGate
 from agentest.agents.objects.standing import current, standing
 from agentest.agents.port import AgentReply, NoReply, Resources, TurnContext
 from agentest.config.agents.adk import AdkModuleAgent
@@ -19,8 +20,6 @@ from agentest.errors import AgentError
 from agentest.messages import Message
 from agentest.transcript import ToolCall
 
-_OF_THE_FRAMEWORK = ("transfer_to_agent", "set_model_response", "exit_loop")
-"""Tools that lead the agents: they run, and are recorded as the agent's own calls."""
 _ASKS = "adk_request_"
 """How google-adk names what waits for somebody: a confirmation, a credential, an input."""
 
@@ -35,7 +34,7 @@ async def open_object(name: str, agent: Any, resources: Resources) -> MockedAdkA
 def _with_mocks(agent: Any) -> Any:
     """An App of the agent's with our plugin before all others; the agent itself is left as it is."""
     app = import_module("google.adk.apps.app").App
-    mocks = _plugin_class()("agentest")
+    mocks = _plugin_class()("agentest", lambda _: current(), keeps_leading=True)
     if isinstance(agent, app):
         return agent.model_copy(update={"plugins": [mocks, *agent.plugins]})
     return app(name=agent.name, root_agent=agent, plugins=[mocks])
@@ -77,16 +76,26 @@ def _note_the_rest(calls: Sequence[ToolCall], gate: Gate) -> None:
             gate.note(call.name, call.args, call.result)
 
 
+def asking_plugin(find: FindGate) -> Any:
+    """A plugin by which all tools ask a gate. What leads agents is for their own record."""
+    return _plugin_class()("agentest", find)
+
+
 @cache
 def _plugin_class() -> type[Any]:
     base: Any = import_module("google.adk.plugins.base_plugin").BasePlugin
+    of_the_framework = import_module("agentest.adk_plugin.on_path.agentest_adk").FRAMEWORK_TOOLS
 
     class Mocks(base):  # type: ignore[misc]
         """Answers tool calls in place of the tools, and keeps what real tools answer."""
 
+        def __init__(self, name: str, find: FindGate, *, keeps_leading: bool = False) -> None:
+            super().__init__(name=name)
+            self._find = find
+            self._keeps_leading = keeps_leading
+
         async def before_tool_callback(self, *, tool: Any, tool_args: Any, tool_context: Any) -> Any:
-            gate = current()
-            if gate is None or tool.name in _OF_THE_FRAMEWORK:
+            if tool.name in of_the_framework or (gate := self._find(tool.name)) is None:
                 return None
             answer = await gate.begin(tool.name, dict(tool_args), tool_context.function_call_id)
             if answer is None:
@@ -96,13 +105,16 @@ def _plugin_class() -> type[Any]:
         async def after_tool_callback(
             self, *, tool: Any, tool_args: Any, tool_context: Any, result: Any
         ) -> None:
-            if gate := current():
-                if tool.name in _OF_THE_FRAMEWORK:
+            if tool.name in of_the_framework:
+                if self._keeps_leading and (gate := self._find(tool.name)):
                     gate.note(tool.name, dict(tool_args), result)
+            elif gate := self._find(tool.name):
                 gate.end(tool_context.function_call_id, result)
 
-        async def on_tool_error_callback(self, *, tool_context: Any, error: Exception, **_: Any) -> None:
-            if gate := current():
+        async def on_tool_error_callback(
+            self, *, tool: Any, tool_context: Any, error: Exception, **_: Any
+        ) -> None:
+            if gate := self._find(tool.name):
                 gate.fail(tool_context.function_call_id, error)
 
     return Mocks

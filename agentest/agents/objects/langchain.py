@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, partial
 from importlib import import_module
 from typing import Any
 
 from agentest.agents.chat_completions.wire import to_wire
 from agentest.agents.handler_answers import read_answer
 from agentest.agents.objects.gate import Gate
-from agentest.agents.objects.port import Begin
+from agentest.agents.objects.port import Begin, FindGate
 from agentest.agents.objects.standing import current, place
 from agentest.agents.objects.texts import output_text, result_text
 from agentest.agents.port import AgentReply
+from agentest.errors import UsageError
 from agentest.messages import Message
+from agentest.support.json_text import safe_repr
 from agentest.transcript import Usage
 
 _HANDOFF = "__handoff_destination"
@@ -123,9 +125,33 @@ def stand_before_tools() -> None:
     place(tool, "arun", _gated_async)
 
 
-def _gated(run: Callable[..., Any]) -> Callable[..., Any]:
+def asking_tools(tools: Iterable[Any], find: FindGate) -> list[Any]:
+    """Tools that ask a gate, and are like the tools otherwise. Raises UsageError for what is no tool."""
+    return [_asking(tool, find) for tool in tools]
+
+
+def _asking(tool: Any, find: FindGate) -> Any:
+    if isinstance(tool, Mapping):
+        return tool  # it runs at the model's provider
+    kinds = import_module("langchain_core.tools")
+    if not isinstance(tool, kinds.BaseTool):
+        if not callable(tool):
+            raise UsageError(f"agentest.mocks.langchain: {safe_repr(tool):.100} is no tool of LangChain's")
+        tool = kinds.tool(tool)
+    asking, kind = tool.model_copy(), type(tool)
+    # Not fields, but what is called before the methods of the class.
+    object.__setattr__(asking, "run", partial(_gated(kind.run, find), tool))
+    object.__setattr__(asking, "arun", partial(_gated_async(kind.arun, find), tool))
+    return asking
+
+
+def _anybodys(_: str) -> Gate | None:
+    return current()
+
+
+def _gated(run: Callable[..., Any], find: FindGate = _anybodys) -> Callable[..., Any]:
     def run_by_the_gate(tool: Any, tool_input: Any, *args: Any, **kwargs: Any) -> Any:
-        gate, call_id = current(), kwargs.get("tool_call_id")
+        gate, call_id = find(tool.name), kwargs.get("tool_call_id")
         if gate is None or _hands_over(tool, gate, call_id):
             return run(tool, tool_input, *args, **kwargs)
         answer = gate.answer_plainly(
@@ -140,9 +166,9 @@ def _gated(run: Callable[..., Any]) -> Callable[..., Any]:
     return run_by_the_gate
 
 
-def _gated_async(arun: Callable[..., Any]) -> Callable[..., Any]:
+def _gated_async(arun: Callable[..., Any], find: FindGate = _anybodys) -> Callable[..., Any]:
     async def arun_by_the_gate(tool: Any, tool_input: Any, *args: Any, **kwargs: Any) -> Any:
-        gate, call_id = current(), kwargs.get("tool_call_id")
+        gate, call_id = find(tool.name), kwargs.get("tool_call_id")
         if gate is None or _hands_over(tool, gate, call_id):
             return await arun(tool, tool_input, *args, **kwargs)
         answer = await gate.answer(

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import import_module
 from typing import Any
 
 from agentest.agents.objects.gate import Gate
-from agentest.agents.objects.port import Begin
+from agentest.agents.objects.port import Begin, FindGate
 from agentest.agents.objects.standing import current, place
 from agentest.agents.objects.texts import output_text, result_text
 from agentest.agents.port import AgentReply
-from agentest.errors import AgentError
+from agentest.errors import AgentError, UsageError
 from agentest.messages import Message, last_said
+from agentest.support.json_text import safe_repr
 from agentest.transcript import Remark, Usage
 
 _LOCAL = ("ComputerTool", "LocalShellTool", "ShellTool", "ApplyPatchTool", "CustomTool")
@@ -50,6 +51,26 @@ def _check_connected(agent: Any) -> None:
             )
 
 
+def asking_tools(tools: Iterable[Any], find: FindGate) -> list[Any]:
+    """Tools that ask a gate, and are like the tools otherwise. Raises UsageError for what cannot ask."""
+    return [_asking(tool, find) for tool in tools]
+
+
+def _asking(tool: Any, find: FindGate) -> Any:
+    kind = type(tool).__name__
+    if kind in _LOCAL or not hasattr(tool, "name"):
+        raise UsageError(
+            f"agentest.mocks.openai_agents: found {safe_repr(tool):.100}, which mocks cannot take the place "
+            "of: it acts on this machine, or is no tool of the SDK (function_tool makes one of a function). "
+            "Leave it out of the line, and of the agent under test"
+        )
+    return _led(tool, find)
+
+
+def _anybodys(_: str) -> Gate | None:
+    return current()
+
+
 def _answered(tool: Any) -> Any:
     """A tool whose calls come to the gate. The agent's own tool is left as it is."""
     kind = type(tool).__name__
@@ -58,16 +79,20 @@ def _answered(tool: Any) -> Any:
             f"the agent has the tool {tool.name!r}, a {kind}: it acts on this machine, and mocks cannot take "
             "its place; leave it out of the agent under test"
         )
+    return _led(tool, _anybodys)
+
+
+def _led(tool: Any, find: FindGate) -> Any:
     if not hasattr(tool, "on_invoke_tool"):
         return tool  # hosted: nothing of it runs here
     gated = copy.copy(tool)
-    gated.on_invoke_tool = _by_the_gate(tool)
+    gated.on_invoke_tool = _by_the_gate(tool, find)
     return gated
 
 
-def _by_the_gate(tool: Any) -> Callable[[Any, str], Any]:
+def _by_the_gate(tool: Any, find: FindGate) -> Callable[[Any, str], Any]:
     async def on_invoke_tool(context: Any, arguments: str) -> Any:
-        gate = current()
+        gate = find(tool.name)
         if gate is None:
             return await tool.on_invoke_tool(context, arguments)
         call_id = getattr(context, "tool_call_id", None)

@@ -12,6 +12,9 @@ from agentest.agents.objects.gate import Gate
 from agentest.agents.port import AgentReply
 from agentest.messages import Message
 
+FindGate = Callable[[str], Gate | None]
+"""Finds the gate that a tool of this name asks; None: the real tool runs. May raise AgentestError."""
+
 
 class Talk(Protocol):
     """One conversation with an agent object, which keeps what the framework needs for the next turn."""

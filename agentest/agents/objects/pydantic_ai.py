@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import cache
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
 from importlib import import_module
 from typing import Any
 
 from agentest.agents.objects.gate import Gate
-from agentest.agents.objects.port import Begin
+from agentest.agents.objects.port import Begin, FindGate
 from agentest.agents.objects.standing import current, place
 from agentest.agents.objects.texts import output_text
 from agentest.agents.port import AgentReply
 from agentest.errors import AgentError
 from agentest.messages import Message, last_said
 from agentest.support.calling import LeavingExecutor, words_of
+from agentest.support.json_text import json_text
 from agentest.transcript import Usage
 
 _NATIVE_CALLS = ("native-tool-call", "builtin-tool-call")
@@ -31,21 +34,31 @@ def prepare(agent: Any) -> Begin:
 def _gated(iterate: Callable[..., Any]) -> Callable[..., Any]:
     def iter_by_the_gate(*args: Any, **kwargs: Any) -> Any:
         if current() is not None:
-            kwargs["capabilities"] = [*(kwargs.get("capabilities") or ()), _capability()()]
+            kwargs["capabilities"] = [*(kwargs.get("capabilities") or ()), _capability()]
         return iterate(*args, **kwargs)
 
     return iter_by_the_gate
 
 
 @cache
-def _capability() -> type[Any]:
+def _capability() -> Any:
+    """What stands before the tools of an agent object."""
+    return _capability_of(lambda _: current())
+
+
+def asking_capability(find: FindGate) -> Any:
+    """A capability by which all tools of an agent, or of a run, ask a gate."""
+    return _capability_of(find)
+
+
+def _capability_of(find: FindGate) -> Any:
     base: Any = import_module("pydantic_ai.capabilities").AbstractCapability
 
     class Mocks(base):  # type: ignore[misc]
         """Answers tool calls in place of the tools."""
 
         async def prepare_output_tools(self, _: Any, tool_defs: list[Any]) -> list[Any]:
-            if gate := current():
+            if tool_defs and (gate := find(tool_defs[0].name)):
                 gate.ignore(tool_def.name for tool_def in tool_defs)
             return tool_defs
 
@@ -53,18 +66,48 @@ def _capability() -> type[Any]:
             try:
                 return await handler(args)
             except Exception as error:
-                if gate := current():
+                if gate := find(call.tool_name):
                     gate.note(call.tool_name, _args(call), {"error": words_of(error)}, call.tool_call_id)
                 raise
 
         async def wrap_tool_execute(self, _: Any, *, call: Any, args: Any, handler: Any, **__: Any) -> Any:
-            gate = current()
-            if gate is None or call.tool_kind in _OF_THE_FRAMEWORK:
+            if call.tool_kind in _OF_THE_FRAMEWORK or (gate := find(call.tool_name)) is None:
                 return await handler(args)
             answer = await gate.answer(call.tool_name, _args(call), lambda: handler(args), call.tool_call_id)
             return answer.value
 
-    return Mocks
+    return Mocks()
+
+
+def asking_toolsets(tools: Iterable[Any], find: FindGate) -> list[Any]:
+    """Toolsets whose tools ask a gate: of functions and tools one, each of the toolsets as it is."""
+    kinds: Any = import_module("pydantic_ai.toolsets")
+    found = list(tools)
+    alone = [tool for tool in found if not isinstance(tool, kinds.AbstractToolset)]
+    sets = [tool for tool in found if isinstance(tool, kinds.AbstractToolset)]
+    asking = _toolset_class()
+    return [asking(each, find) for each in ([kinds.FunctionToolset(alone)] if alone else []) + sets]
+
+
+@cache
+def _toolset_class() -> type[Any]:
+    base: Any = import_module("pydantic_ai.toolsets").WrapperToolset
+
+    @dataclass
+    class AskingToolset(base):  # type: ignore[misc]
+        """Answers tool calls in place of the tools."""
+
+        find: FindGate
+
+        async def call_tool(self, name: str, tool_args: dict[str, Any], ctx: Any, tool: Any) -> Any:
+            gate = self.find(name)
+            if gate is None:
+                return await self.wrapped.call_tool(name, tool_args, ctx, tool)
+            said = json.loads(json_text(tool_args))  # arguments may be models by now
+            run = partial(self.wrapped.call_tool, name, tool_args, ctx, tool)
+            return (await gate.answer(name, said, run, ctx.tool_call_id)).value
+
+    return AskingToolset
 
 
 _OF_THE_FRAMEWORK = ("tool-search", "capability-load")

@@ -1,7 +1,7 @@
 """Where gates stand: in a context variable, which follows the agent's code into tasks and threads.
 
 A gate stands before all tools of an agent object. Handlers and applications have one that is asked for: by
-tools that a line of their code has led to it (`agents.objects.lines`).
+tools that a line of their code has led to it (`objects.lines`).
 """
 
 from __future__ import annotations
@@ -57,16 +57,22 @@ def current() -> Gate | None:
     return None
 
 
-def asked(name: str) -> Gate | None:
+def asked(name: str, given: Gate | None = None) -> Gate | None:
     """The gate that a tool asks for; None: the real one runs, as no run is under way, or a mock calls it.
+
+    Args:
+        name: the tool's, for errors.
+        given: the gate of the conversation, where the code says which that is.
 
     Raises MockError where it is not known whose call it is; conversations that it may be of end with it.
     """
     who = whose_code()
-    if isinstance(who, _ForWhoAsks):
-        return who.gate
     if who is THE_USERS or isinstance(who, Gate):  # which stands before it already
         return None
+    if given is not None:
+        return given
+    if isinstance(who, _ForWhoAsks):
+        return who.gate
     if _runs:
         raise _lost(name)
     if any(environ.get(variable) for variable in _SERVED):
