@@ -8,12 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from framework_lab import MARKS
-from project import Project
-from tools_lab import BANNED, Agent, Shop, calls_of, open_shop, output, run_agent
+from tools_lab import (
+    ADK_SERVER,
+    HTTP,
+    UNSENT,
+    Agent,
+    Shop,
+    assert_each_has_its_own,
+    calls_of,
+    node,
+    open_shop,
+    output,
+    python,
+    run_agent,
+)
 
 pytestmark = MARKS
 
@@ -22,65 +33,40 @@ SOME = 12
 FEW = 6
 ONE_AT_A_TIME = "its conversations were held one at a time"
 
-HTTP = {"type": "http", "body": {"message": "{{message}}"}, "reply": "reply"}
 MCP = {**HTTP, "mcp_mock": True}
 REST = {**HTTP, "rest_mock": {"openapi": "openapi.json"}}
 AG_UI = {"type": "ag_ui", "client_tools": [], "mcp_mock": True}
 ADK = {"type": "adk", "app_name": "clerk", "mcp_mock": True}
-ADK_SERVER = (
-    *("google_adk/bin/adk", "api_server", "--port", "{port}"),
-    *("--session_service_uri", "memory://", "adk_apps"),
-)
 BY_HEADER = {"headers": {"x-agentest-conversation": "{{session_id}}"}}
 BY_MCP_URL = {"body": {"message": "{{message}}", "mcp_url": "{{mcp_url}}"}}
 BY_REST_URL = {"body": {"message": "{{message}}", "rest_url": "{{rest_url}}"}}
 
+# FastAPI instruments itself only where spans can be sent to.
 FASTAPI = {
+    **UNSENT,
     "FASTAPI_OTEL_AUTO_CONFIGURE": "true",
     "OTEL_TRACES_EXPORTER": "otlp",
     "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9",
 }
-NO_EXPORT = {"OTEL_TRACES_EXPORTER": "none", "OTEL_METRICS_EXPORTER": "none", "OTEL_LOGS_EXPORTER": "none"}
-MODULES = ("--import", "@opentelemetry/auto-instrumentations-node/register")
-LOADER = "--experimental-loader=@opentelemetry/instrumentation/hook.mjs"
-
-
-def python(
-    environment: str,
-    *words: str,
-    keys: dict[str, Any],
-    instrumented: bool = False,
-    endpoint: str = "/chat",
-    **env: str,
-) -> Agent:
-    """A server of this folder, as it is or under `opentelemetry-instrument`."""
-    start = f"{environment}/bin/python"
-    wrapper = (f"{environment}/bin/opentelemetry-instrument", f"{{folder}}/{start}")
-    server = f"{environment.removesuffix('_mcp_1')}_tools_server.py"
-    command = (*(wrapper if instrumented else (start,)), server, "--port", "{port}", *words)
-    return Agent(command=command, keys=keys, env={**NO_EXPORT, **env}, endpoint=endpoint)
-
-
-def node(*words: str, keys: dict[str, Any], instrumented: bool = False) -> Agent:
-    start = ("node/bin/node", *((*MODULES, LOADER) if instrumented else ()))
-    command = (*start, "tools_server.mjs", "--port", "{port}", *words)
-    return Agent(command=command, keys=keys, env=NO_EXPORT, cwd="node")
-
 
 NO_CODE = {
     "langgraph": python("langgraph", keys=MCP, instrumented=True),
-    "openai-agents": python("openai_agents", keys=MCP, **FASTAPI),
-    "pydantic-ai": python("pydantic_ai", keys=MCP, **FASTAPI),
+    "openai-agents": python("openai_agents", keys=MCP, env=FASTAPI),
+    "pydantic-ai": python("pydantic_ai", keys=MCP, env=FASTAPI),
     "google-adk": python("google_adk", keys=MCP, instrumented=True),
     "ai-sdk": node("--agent", "ai-sdk", keys=MCP, instrumented=True),
-    "pydantic-ai-ag-ui": python("pydantic_ai", keys=AG_UI, endpoint="/ag-ui", **FASTAPI),
-    "adk-api-server": Agent(command=ADK_SERVER, keys=ADK, env=NO_EXPORT, endpoint=""),
-    "mcp-sdk-python": python("mcp", keys=MCP, **FASTAPI),
-    "mcp-sdk-python-long-session": python("mcp", "--session", "long", keys=MCP, **FASTAPI),
+    "pydantic-ai-ag-ui": python("pydantic_ai", keys=AG_UI, endpoint="/ag-ui", env=FASTAPI),
+    "adk-api-server": Agent(command=ADK_SERVER, keys=ADK, env=UNSENT, endpoint=""),
+    "mcp-sdk-python": python("mcp", keys=MCP, env=FASTAPI),
+    "mcp-sdk-python-long-session": python("mcp", "--session", "long", keys=MCP, env=FASTAPI),
     "mcp-sdk-typescript": node("--agent", "sdk", keys=MCP, instrumented=True),
     "rest-langgraph-httpx": python("langgraph", "--tools", "rest", keys=REST, instrumented=True),
-    "rest-openai-agents-requests": python("openai_agents", "--tools", "rest", keys=REST, instrumented=True),
-    "rest-ai-sdk-fetch": node("--agent", "ai-sdk", "--tools", "rest", keys=REST, instrumented=True),
+    "rest-openai-agents-requests": python(
+        "openai_agents", "--tools", "rest", keys=REST, instrumented=True, env=UNSENT
+    ),
+    "rest-ai-sdk-fetch": node(
+        "--agent", "ai-sdk", "--tools", "rest", keys=REST, instrumented=True, env=UNSENT
+    ),
 }
 HOOKED = {
     "langgraph-header": python("langgraph", "--hook", "header", keys={**MCP, **BY_HEADER}),
@@ -99,8 +85,6 @@ NAMELESS = {
     "ai-sdk": node("--agent", "ai-sdk", keys=MCP),
     "rest-google-adk": python("google_adk", "--tools", "rest", keys=REST),
 }
-
-
 ONE_NAME_FOR_ALL = ("openai_agents_mcp_1", "--session", "lazy")
 
 
@@ -108,26 +92,6 @@ ONE_NAME_FOR_ALL = ("openai_agents_mcp_1", "--session", "lazy")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     with open_shop(tmp_path_factory.mktemp("shop")) as opened:
         yield opened
-
-
-def assert_each_has_its_own(project: Project, shops: int) -> None:
-    """Every conversation has its answers and its calls, and no other's; what is banned is caught."""
-    found = {one["name"]: one for one in project.results["scenarios"]}
-    assert len(found) == shops
-    for number in range(shops):
-        banned = number % 5 == 0
-        scenario = found[f"shop {number}"]
-        assert scenario["status"] == ("failed" if banned else "passed"), output(project)
-        calls = calls_of(scenario)
-        assert len(calls) == 4 + banned, calls
-        assert {(call["seenBy"], call["mocked"]) for call in calls} == {("mock-server", True)}
-        assert {_number(call) for call in calls} == {number}
-        trajectory = scenario["conversations"][0]["trajectory"]
-        assert trajectory["forbiddenCalls"] == ([BANNED] if banned else []), trajectory
-
-
-def _number(call: dict[str, Any]) -> int:
-    return int(call["args"]["item"].removeprefix("item").removeprefix("other"))
 
 
 @pytest.mark.parametrize("stack", NO_CODE)

@@ -28,6 +28,15 @@ from framework_lab import (
 from project import Project, answers, clean_environment, free_port, wait_until
 
 BANNED = "cancel_order"
+HTTP = {"type": "http", "body": {"message": "{{message}}"}, "reply": "reply"}
+ADK_SERVER = (
+    *("google_adk/bin/adk", "api_server", "--port", "{port}"),
+    *("--session_service_uri", "memory://", "adk_apps"),
+)
+UNSENT: Mapping[str, str] = {f"OTEL_{signal}_EXPORTER": "none" for signal in ("TRACES", "METRICS", "LOGS")}
+"""Spans are made, and lead on from request to request, and are sent nowhere."""
+MODULES = ("--import", "@opentelemetry/auto-instrumentations-node/register")
+LOADER = "--experimental-loader=@opentelemetry/instrumentation/hook.mjs"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,3 +136,48 @@ def counted(calls: list[tuple[str, dict[str, Any]]]) -> Counter[str]:
 
 def output(project: Project) -> str:
     return (project.root / "output").read_text(encoding="utf-8")
+
+
+def python(
+    environment: str,
+    *words: str,
+    keys: dict[str, Any],
+    instrumented: bool = False,
+    endpoint: str = "/chat",
+    env: Mapping[str, str] = UNSENT,
+) -> Agent:
+    """A server of this folder, as it is or under `opentelemetry-instrument`."""
+    start = f"{environment}/bin/python"
+    wrapper = (f"{environment}/bin/opentelemetry-instrument", f"{{folder}}/{start}")
+    server = f"{environment.removesuffix('_mcp_1')}_tools_server.py"
+    command = (*(wrapper if instrumented else (start,)), server, "--port", "{port}", *words)
+    return Agent(command=command, keys=keys, env=env, endpoint=endpoint)
+
+
+def node(
+    *words: str, keys: dict[str, Any], instrumented: bool = False, env: Mapping[str, str] = UNSENT
+) -> Agent:
+    """The server of node/, as it is or with Node's auto-instrumentation."""
+    start = ("node/bin/node", *((*MODULES, LOADER) if instrumented else ()))
+    command = (*start, "tools_server.mjs", "--port", "{port}", *words)
+    return Agent(command=command, keys=keys, env=env, cwd="node")
+
+
+def assert_each_has_its_own(project: Project, shops: int) -> None:
+    """Every conversation has its answers and its calls, and no other's; what is banned is caught."""
+    found = {one["name"]: one for one in project.results["scenarios"]}
+    assert len(found) == shops
+    for number in range(shops):
+        banned = number % 5 == 0
+        scenario = found[f"shop {number}"]
+        assert scenario["status"] == ("failed" if banned else "passed"), output(project)
+        calls = calls_of(scenario)
+        assert len(calls) == 4 + banned, calls
+        assert {(call["seenBy"], call["mocked"]) for call in calls} == {("mock-server", True)}
+        assert {_number(call) for call in calls} == {number}
+        trajectory = scenario["conversations"][0]["trajectory"]
+        assert trajectory["forbiddenCalls"] == ([BANNED] if banned else []), trajectory
+
+
+def _number(call: dict[str, Any]) -> int:
+    return int(call["args"]["item"].removeprefix("item").removeprefix("other"))
