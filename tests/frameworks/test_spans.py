@@ -1,4 +1,4 @@
-"""Agents of real frameworks that run their own tools: their spans tell every call of 50 conversations at once.
+"""Agents of real frameworks that run their own tools: spans tell every call of 50 conversations at once.
 
 The truth is the log of what their tools have really run.
 """
