@@ -6,26 +6,29 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from agentest.results import ConversationResult, MetricResult, Score
-from agentest.transcript import Turn, mismatch
+from agentest.sight import SeenBy
+from agentest.transcript import ToolCall, Turn, mismatch
 from agentest.verdict import conversation_passed
 
 
 def warnings_of(conversations: Sequence[ConversationResult]) -> tuple[str, ...]:
     """One text for each tool whose mock does not take the arguments that the agent called it with."""
-    problems: dict[str, list[str]] = {}
+    misfits: dict[str, list[ToolCall]] = {}
     for result in conversations:
         for call in result.conversation.tool_calls:
-            if problem := mismatch(call):
-                problems.setdefault(call.name, []).append(problem)
-    return tuple(_warning(name, mismatches) for name, mismatches in problems.items())
+            if mismatch(call):
+                misfits.setdefault(call.name, []).append(call)
+    return tuple(_warning(name, calls) for name, calls in misfits.items())
 
 
-def _warning(name: str, problems: Sequence[str]) -> str:
-    times = "" if len(problems) == 1 else f" {len(problems)} times"
+def _warning(name: str, calls: Sequence[ToolCall]) -> str:
+    times = "" if len(calls) == 1 else f" {len(calls)} times"
+    at_server = calls[0].seen_by is SeenBy.MOCK_SERVER
+    what = "in a way that does not fit" if at_server else "with arguments that its mock does not take"
+    mend = "its mock, or the description of the tools" if at_server else "the parameters of the mock"
     return (
-        f"{name} was called{times} with arguments that its mock does not take: "
-        f"{problems[0]}. The agent was answered an error; if the call is "
-        "right, mend the parameters of the mock"
+        f"{name} was called{times} {what}: {mismatch(calls[0])}. The agent was answered an error; if the "
+        f"call is right, mend {mend}"
     )
 
 

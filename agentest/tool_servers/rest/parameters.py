@@ -36,7 +36,7 @@ def value_of(parameter: Parameter, pairs: Pairs) -> Any:
     schema, name = parameter.schema, parameter.name
     if parameter.style == "deepObject":
         return _deep(name, schema, pairs)
-    if parameter.explode and parameter.style == "form" and _is(schema, "object"):
+    if _is_spread(parameter):
         return _spread(schema, pairs)
     texts = [value for key, value in pairs if key == name]
     if not texts:
@@ -56,8 +56,13 @@ def value_of(parameter: Parameter, pairs: Pairs) -> Any:
 
 def names_of_query(parameter: Parameter) -> tuple[str, ...]:
     """The names by which a parameter stands in a query; that of a deep object is the beginning of them."""
-    spread = parameter.explode and parameter.style == "form" and _is(parameter.schema, "object")
-    return parameter.schema.properties if spread else (parameter.name,)
+    return parameter.schema.properties if _is_spread(parameter) else (parameter.name,)
+
+
+def _is_spread(parameter: Parameter) -> bool:
+    """Whether it is an object whose properties are parameters of their own."""
+    told = parameter.explode and parameter.style == "form" and not parameter.is_json
+    return told and _is(parameter.schema, "object")
 
 
 def typed(text: str, schema: Schema | None) -> Any:
@@ -65,7 +70,7 @@ def typed(text: str, schema: Schema | None) -> Any:
     types = schema.types if schema else frozenset()
     if not types or "string" in types:
         return text
-    if "integer" in types and _INTEGER.fullmatch(text):
+    if types & {"integer", "number"} and _INTEGER.fullmatch(text):
         return int(text)
     if "number" in types and _NUMBER.fullmatch(text):
         return _number(text)
@@ -143,7 +148,7 @@ def _object(parameter: Parameter, text: str) -> dict[str, Any]:
 
 
 def _spread(schema: Schema, pairs: Pairs) -> Any:
-    """An object whose properties are parameters of their own."""
+    """The properties that the query has."""
     known = {key: [v for k, v in pairs if k == key] for key in schema.properties}
     made = {key: typed_field(texts, schema.property(key)) for key, texts in known.items() if texts}
     return made or MISSING

@@ -39,7 +39,7 @@ class Read:
     status: int | None = None
     """What is answered where something does not fit; None: what the document says."""
     strangers: tuple[str, ...] = field(default=())
-    """Names in the query that the operation does not know, each with the nearest: servers leave them out."""
+    """What the operation does not know, in words: names in the query, a body. Servers leave it out."""
 
     @property
     def problem(self) -> str | None:
@@ -133,6 +133,8 @@ def _strangers(operation: Operation, asked: Asked, keys_in_query: frozenset[str]
     mine = [each for each in operation.parameters if each.where == "query"]
     known = {name for each in mine for name in names_of_query(each)} | keys_in_query
     deep = tuple(f"{each.name}[" for each in mine if each.style == "deepObject")
+    if asked.body and operation.body is None:
+        yield f"a body of {len(asked.body)} bytes"
     for name in dict.fromkeys(name for name, _ in asked.query):
         if name not in known and not (deep and name.startswith(deep)):
             yield f"`{name}` ({did_you_mean(name, known)})" if known else f"`{name}`"

@@ -84,6 +84,6 @@ def _unreached(url: str, problem: str) -> RealAnswer:
 def _value(body: bytes) -> Any:
     """A body as it is recorded."""
     try:
-        return json.loads(body) if body else None
+        return json.loads(body) if body else ""  # no null: that is the answer of nobody
     except (ValueError, RecursionError):
         return body.decode("utf-8", "replace")
