@@ -12,6 +12,20 @@ from agentest.errors import ConfigError
 HOST = "127.0.0.1"
 MAX_BODY_BYTES = 10_000_000
 _GRACE_S = 1.0
+_MOST_DRAINED_BYTES = 10 * MAX_BODY_BYTES
+
+
+async def drain(request: web.Request) -> None:
+    """Read what is left of a body that is too large, and forget it.
+
+    Clients look for an answer when they have written all: one that comes earlier, they see as a broken
+    connection. Those that write on and on are left alone.
+    """
+    left = _MOST_DRAINED_BYTES
+    async for piece in request.content.iter_any():
+        left -= len(piece)
+        if left < 0:
+            return
 
 
 async def listen(app: web.Application, port: int | None, key: str, stack: AsyncExitStack) -> str:

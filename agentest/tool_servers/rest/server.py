@@ -25,7 +25,7 @@ from agentest.tool_servers.rest.reading import Asked, Read, read_request
 from agentest.tool_servers.rest.routing import Found, Routes, allowed
 from agentest.tool_servers.rest.schema import Problem
 from agentest.tool_servers.rest.upstream import Upstream
-from agentest.tool_servers.web import MAX_BODY_BYTES, listen
+from agentest.tool_servers.web import MAX_BODY_BYTES, drain, listen
 
 _SHOWN_OPERATIONS = 40
 _NAME_CHARS = 200
@@ -180,6 +180,7 @@ async def _body_of(request: web.Request) -> tuple[bytes, Read | None]:
     try:
         return await request.read(), None
     except web.HTTPRequestEntityTooLarge:
+        await drain(request)
         problem = Problem(at=("body",), text=f"is larger than {MAX_BODY_BYTES // 1_000_000} MB")
         return b"", Read(arguments={}, problems=(problem,), status=413)
     except web.RequestPayloadError as error:
