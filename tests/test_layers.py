@@ -49,7 +49,7 @@ FLOORS: list[dict[str, str]] = [
     },
     # Whom a run talks to, and what stands beside them.
     {
-        "tool_servers": "config errors messages support http version",
+        "tool_servers": "config errors messages sight transcript support http version",
     },
     {
         "agents": "tool_servers config scenarios mocks errors messages transcript sight support http",

@@ -27,7 +27,7 @@ from agentest.http.retries import CONNECTION_ERRORS, describe, pause_before_retr
 from agentest.http.unpacking import CODINGS
 from agentest.support.deadlines import TimeLimit
 from agentest.support.templates import NO_VALUES, Template, Values, as_text
-from agentest.support.trace_context import turn_of_requests
+from agentest.support.trace_context import note_request, turn_of_requests
 
 MAX_REDIRECTS = 5
 _RETRIED = {429, 502, 503, 504}
@@ -252,7 +252,9 @@ class HttpSender:
 
     async def _request(self, request: Outgoing, headers: Headers, limit: TimeLimit) -> DirectResponse:
         try:
-            return await self._client.send_direct(request.method, request.url, headers, request.content)
+            response = await self._client.send_direct(request.method, request.url, headers, request.content)
+            note_request()
+            return response
         except CONNECTION_ERRORS as error:
             problem = f"{request.url}: {describe(error)}"
             if was_refused(error):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -98,8 +98,8 @@ class RecordedRun(LiveRun):
 
     recorder: Recorder = field(default_factory=Recorder)
 
-    def source(self) -> SourceFactory:
-        return LiveAgents(self.recorder.on_mocks)
+    def source(self, keep_span: Callable[[bytes], object] | None) -> SourceFactory:
+        return LiveAgents(on_mocks=self.recorder.on_mocks, keep_span=keep_span)
 
 
 def _check(wish: Wish) -> None:

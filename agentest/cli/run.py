@@ -46,11 +46,18 @@ class RunKind(Protocol):
         """The file that keeps finished conversations, in `output_dir`."""
         ...
 
+    @property
+    def spans(self) -> str | None:
+        """The file that keeps spans of agents, in `output_dir`; None: there are none."""
+        ...
+
     def processes(self, prepared: Prepared) -> int:
         """Over how many processes the run is spread."""
         ...
 
-    def source(self) -> SourceFactory: ...
+    def source(self, keep_span: Callable[[bytes], object] | None) -> SourceFactory:
+        """Where conversations come from; `keep_span` receives the spans of live agents, each a line."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +66,7 @@ class LiveRun:
 
     results: str = "results.json"
     journal: str = "journal.jsonl"
+    spans: str | None = "spans.jsonl"
 
     def processes(self, prepared: Prepared) -> int:
         wanted = prepared.request.options.workers
@@ -68,10 +76,10 @@ class LiveRun:
 
         return worker_count(prepared, wanted)
 
-    def source(self) -> SourceFactory:
+    def source(self, keep_span: Callable[[bytes], object] | None) -> SourceFactory:
         from agentest.run.sources import LiveAgents
 
-        return LiveAgents()
+        return LiveAgents(keep_span=keep_span)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +90,16 @@ class JudgedRun:
     """By scope of the unit."""
     results: str = "judged.json"
     journal: str = "judged.jsonl"
+    spans: str | None = None
 
     def processes(self, prepared: Prepared) -> int:
         del prepared  # the models do the work
         return 1
 
-    def source(self) -> SourceFactory:
+    def source(self, keep_span: Callable[[bytes], object] | None) -> SourceFactory:
         from agentest.run.sources import EarlierRun
 
+        del keep_span  # nobody sends any
         return EarlierRun(self.conversations)
 
 
@@ -103,11 +113,17 @@ def run_once(
     results = output_dir(prepared) / kind.results
     with ExitStack() as stack:
         journal = _open_journal(prepared, results, kind.journal, stack)
-        return _run(prepared, kind, environ, results, journal)
+        spans = _open_spans(prepared, results, kind.spans, stack) if journal else None
+        return _run(prepared, kind, environ, results, journal, spans)
 
 
 def _run(
-    prepared: Prepared, kind: RunKind, environ: Mapping[str, str], results: Path, journal: Journal | None
+    prepared: Prepared,
+    kind: RunKind,
+    environ: Mapping[str, str],
+    results: Path,
+    journal: Journal | None,
+    keep_span: Callable[[bytes], object] | None,
 ) -> ExitCode:
     from agentest.report.notes import NotesReporter
     from agentest.report.registry import Broadcast, make_reporters
@@ -130,7 +146,7 @@ def _run(
     for text in prepared.notes:
         note(text)
     last_words = partial(_last_words, prepared, journal)
-    outcome = _executed(prepared, broadcast, kind.source(), processes, last_words)
+    outcome = _executed(prepared, broadcast, kind.source(keep_span), processes, last_words)
     broadcast.finish()
     for text in (
         *outcome.notes,
@@ -232,6 +248,21 @@ def _open_journal(prepared: Prepared, results: Path, name: str, stack: ExitStack
         raise ConfigError(problem)
     _note(prepared, f"{problem}: finished conversations are not kept")
     return None
+
+
+def _open_spans(
+    prepared: Prepared, results: Path, name: str | None, stack: ExitStack
+) -> Callable[[bytes], object] | None:
+    """What adds a line to the file of spans beside the results, which is new where any are received."""
+    if name is None:
+        return None
+    path = results.with_name(name)
+    path.unlink(missing_ok=True)  # the last run's, which must not pass for this one's
+    if not any(agent.traces for agent in prepared.plan.agents.values()):
+        return None
+    from agentest.store.late_file import LateFile
+
+    return stack.enter_context(closing(LateFile(path, partial(_note, prepared)))).add
 
 
 def _make_way_for(results: Path, stack: ExitStack) -> str | None:

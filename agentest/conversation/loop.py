@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
@@ -22,6 +22,7 @@ from agentest.agents.port import (
     well_formed_reply,
 )
 from agentest.conversation.failures import failure_of
+from agentest.conversation.progress import TurnProgress
 from agentest.conversation.recording import Recording
 from agentest.conversation.serving import Served, check_no_bypass
 from agentest.conversation.sessions import new_session_id
@@ -38,9 +39,7 @@ from agentest.transcript import (
     Conversation,
     Ending,
     Failure,
-    Remark,
     TimeSpent,
-    ToolCall,
     Turn,
     UnfinishedTurn,
     Usage,
@@ -51,73 +50,6 @@ MAX_TOOL_ROUNDS = 50
 
 OnTurn = Callable[[tuple[Turn, ...]], None]
 """Receives every closed turn, with those before it."""
-
-
-@dataclass(slots=True)
-class _Progress:
-    """What the current turn has come to, kept where an error cannot lose it."""
-
-    turn_index: int
-    user_message: str
-    attachments: tuple[Attached, ...] = ()
-    latency_ms: float = 0.0
-    usage: Usage = field(default_factory=Usage)
-    model_calls: int | None = None
-    retries: int = 0
-    requests: int = 0
-    remarks: list[Remark] = field(default_factory=list)
-    author: str | None = None
-    state: Mapping[str, Any] | None = None
-    state_error: str | None = None
-    first_token_ms: float | None = None
-    tells_calls: bool = False
-    calls_hidden: str | None = None
-
-    def count_retries(self, retries: int) -> None:
-        self.retries += retries
-        self.requests += retries
-
-    def note_times(self, reply: AgentReply) -> None:
-        """Add the time of a reply, and keep when the first text of the turn came."""
-        if self.first_token_ms is None and reply.first_token_ms is not None:
-            self.first_token_ms = self.latency_ms + reply.first_token_ms
-        self.latency_ms += reply.latency_ms
-
-    def note_session(self, reply: AgentReply, redact: Callable[[str], str]) -> None:
-        """Keep who speaks, and the last that is told of the session's state."""
-        self.author = reply.author
-        if reply.state is not None or reply.state_error is not None:
-            self.state, self.state_error = reply.state, reply.state_error and redact(reply.state_error)
-
-    def note_remarks(self, reply: AgentReply, author: str) -> None:
-        """Keep what was said on the way; text beside tool requests is no reply yet."""
-        self.remarks += reply.remarks
-        if reply.tool_requests and reply.text and reply.text.strip():
-            self.remarks.append(Remark(author, reply.text))
-
-    def closed(self, text: str, calls: tuple[ToolCall, ...]) -> Turn:
-        return Turn(
-            self.turn_index,
-            self.user_message,
-            text,
-            calls,
-            self.latency_ms,
-            self.usage,
-            self.retries,
-            self.requests,
-            tuple(self.remarks),
-            self.author,
-            self.state,
-            self.state_error,
-            self.attachments,
-            self.model_calls,
-            self.first_token_ms,
-            self.tells_calls,
-            self.calls_hidden,
-        )
-
-    def unfinished(self, calls: tuple[ToolCall, ...]) -> UnfinishedTurn:
-        return UnfinishedTurn(self.turn_index, self.user_message, calls, self.retries, self.requests)
 
 
 class TurnLoop:
@@ -164,7 +96,9 @@ class TurnLoop:
         self._turns: tuple[Turn, ...] = ()
         self._initial_state: Mapping[str, Any] | None = None
         self._messages: list[Message] = []
-        self._current: _Progress | None = None
+        self._current: TurnProgress | None = None
+        self._mended: Mapping[int, str] = {}
+        """Turn → why its calls were hidden when it closed; they are known by now."""
         self._waited: dict[str, float] = {"agent": 0.0, "user": 0.0, "tools": 0.0}
 
     async def run(self) -> Conversation:
@@ -172,11 +106,14 @@ class TurnLoop:
         try:
             async with in_conversation(self._agent) as self._partner:
                 ending = await self._talk()
+            await self._see_late_spans()
             self._check_gates()
             return self._finished(ending)
         except Exception as error:  # noqa: BLE001 - the boundary of the stage: every error becomes a record
             failure = failure_of(error, self._redact)
         current = self._current
+        with suppress(AgentestError):  # it has ended with another error already
+            await (self._see_spans(current) if current else self._see_late_spans())
         unfinished = current.unfinished(self._mocks.calls_of(current.turn_index)) if current else None
         return self._finished(Ending.ERROR, failure, unfinished)
 
@@ -204,7 +141,38 @@ class TurnLoop:
         """The turns, with calls that came, or were told of, when they had closed."""
         for gate in self._gates:
             gate.close()
-        return tuple(replace(t, tool_calls=self._mocks.calls_of(t.turn_index)) for t in self._turns)
+        return tuple(
+            replace(
+                turn,
+                tool_calls=self._mocks.calls_of(turn.turn_index),
+                calls_hidden=None
+                if turn.calls_hidden == self._mended.get(turn.turn_index)
+                else turn.calls_hidden,
+            )
+            for turn in self._turns
+        )
+
+    async def _see_spans(self, turn: TurnProgress) -> None:
+        """Wait for the spans of a turn that was answered, and note what they tell."""
+        if self._served is None or self._served.traced is None:
+            return
+        with self._waiting_for("agent"):
+            turn.note_traces(await self._served.traced.see(turn.asked(self._served.who.key)))
+        self._check_no_bypass(turn.turn_index)
+
+    async def _see_late_spans(self) -> None:
+        """Note what came when its turn had closed; what stays open to the end ends a span by now."""
+        if self._served is None or self._served.traced is None:
+            return
+        with self._waiting_for("agent"):
+            self._mended = await self._served.traced.see_late()
+        for turn in self._turns:
+            self._check_no_bypass(turn.turn_index)
+
+    def _check_no_bypass(self, turn_index: int) -> None:
+        """Raise MockBypassed where the agent was seen to run a tool that a mock should have answered."""
+        own = self._served.own if self._served else frozenset[str]()
+        check_no_bypass(self._agent.name, self._tools, self._mocks.calls_of(turn_index), own)
 
     def _time(self) -> TimeSpent:
         waited = {f"{who}_ms": seconds * 1000 for who, seconds in self._waited.items()}
@@ -231,7 +199,7 @@ class TurnLoop:
 
     async def _take_turn(self, said: Said) -> None:
         text, attached = well_formed(said.text), tuple(map(_attached, said.attachments))
-        self._current = _Progress(len(self._turns), with_mentions(text, attached), attached)
+        self._current = TurnProgress(len(self._turns), with_mentions(text, attached), attached)
         if self._served:
             self._served.turn_index = self._current.turn_index
         if said.attachments and not takes_attachments(self._agent):
@@ -247,7 +215,7 @@ class TurnLoop:
         self._current = None
         self._on_turn(self._turns)
 
-    async def _text_reply(self, turn: _Progress) -> str:
+    async def _text_reply(self, turn: TurnProgress) -> str:
         """Ask the agent, answer its tool calls, and ask again, until it asks for no more of them.
 
         Without text, the reply is empty where the agent called a tool in this turn: it has handed over.
@@ -255,6 +223,7 @@ class TurnLoop:
         for answered in range(MAX_TOOL_ROUNDS + 1):
             reply = await self._ask(turn)
             if not reply.tool_requests:
+                await self._see_spans(turn)
                 if reply.text and reply.text.strip():
                     return reply.text
                 if self._mocks.calls_of(turn.turn_index):
@@ -267,7 +236,7 @@ class TurnLoop:
             "without replying to the user"
         )
 
-    async def _ask(self, turn: _Progress) -> AgentReply:
+    async def _ask(self, turn: TurnProgress) -> AgentReply:
         ended: list[AgentestError] = []
         waiting: list[str] = []
 
@@ -285,9 +254,9 @@ class TurnLoop:
         recording = Recording(turn.turn_index, self._mocks)
         try:
             ctx = self._context(turn.turn_index, resolve_tool, recording)
-            trace = self._served.trace if self._served else None
-            with self._waiting_for("agent"), in_turn(trace), to_be_asked_for(self._gates[-1]):
+            with self._waiting_for("agent"), self._naming(turn), to_be_asked_for(self._gates[-1]):
                 reply = well_formed_reply(await self._partner.reply(self._messages, ctx))
+            turn.asks += 1
         except NoReply as error:
             turn.count_retries(error.retries)
             self._mocks.observe(error.observed, retold=error.retells)
@@ -322,12 +291,20 @@ class TurnLoop:
         except AgentestError as known:
             raise known from error
 
-    def _note(self, turn: _Progress, reply: AgentReply, recorded: Usage) -> None:
+    @contextmanager
+    def _naming(self, turn: TurnProgress) -> Iterator[None]:
+        """Have requests name the turn, and count those that were answered."""
+        with in_turn(self._served.trace if self._served else None) as sent:
+            try:
+                yield
+            finally:
+                turn.named += sent.requests
+
+    def _note(self, turn: TurnProgress, reply: AgentReply, recorded: Usage) -> None:
         """Keep what a reply tells besides its text."""
         self._mocks.observe(reply.observed, retold=reply.retells)
         if self._mocks_inside:
-            own = self._served.own if self._served else frozenset[str]()
-            check_no_bypass(self._agent.name, self._tools, self._mocks.calls_of(turn.turn_index), own)
+            self._check_no_bypass(turn.turn_index)
         turn.note_remarks(reply, self._agent.name)
         turn.note_session(reply, self._redact)
         if self._initial_state is None:
@@ -358,7 +335,7 @@ class TurnLoop:
         self._gates.append(Gate(ctx))
         return replace(ctx, gate=self._gates[-1])
 
-    async def _answer_tools(self, reply: AgentReply, turn: _Progress) -> None:
+    async def _answer_tools(self, reply: AgentReply, turn: TurnProgress) -> None:
         requests = _with_ids(reply.tool_requests, turn)
         results: list[ToolResult] = []
         for request in requests:
@@ -375,7 +352,7 @@ def _attached(file: Attachment) -> Attached:
     return Attached(file.mime_type, file.name, file.size, shortened(file.uri))
 
 
-def _with_ids(requests: Sequence[ToolRequest], turn: _Progress) -> tuple[ToolRequest, ...]:
+def _with_ids(requests: Sequence[ToolRequest], turn: TurnProgress) -> tuple[ToolRequest, ...]:
     """The requests, each with an id: results are told apart by it."""
     return tuple(
         request if request.id else replace(request, id=f"call_{turn.turn_index}_{turn.requests}_{i}")

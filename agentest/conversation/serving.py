@@ -7,6 +7,7 @@ from collections.abc import Container, Sequence
 from agentest.agents.own_tools import named_tools
 from agentest.agents.port import MockBypassed
 from agentest.conversation.not_run import refused_by_framework, refused_by_us
+from agentest.conversation.traced import Traced
 from agentest.errors import REAL_TOOLS_RUN, AgentestError, MockError, UnmockedToolError
 from agentest.messages import ToolSpec
 from agentest.mocks.calls import RecordedCall
@@ -26,6 +27,8 @@ class Served:
         self.addresses = Addresses()
         self.turn_index = 0
         """The turn under way, else the last one: a call that comes after the reply is one of its turn."""
+        self.traced: Traced | None = None
+        """What its agent's spans tell; None: nobody receives any."""
         self._mocks = mocks
         self.own = own
         """Names of tools that the agent is known to have, as its calls have them."""

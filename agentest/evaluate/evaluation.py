@@ -295,7 +295,8 @@ class OngoingEvaluation:
         self._turns: dict[int, TurnEvaluation] = {}
         self._metrics: Mapping[str, MetricResult] = {}
         self._grades: Mapping[str, Graded] = {}
-        self._calls: dict[int, tuple[ToolCall, ...]] = {}
+        self._calls: dict[int, tuple[tuple[ToolCall, ...], str | None]] = {}
+        """What was known of the calls of each turn when it closed."""
         self._late: dict[int, TrajectoryResult | None] = {}
         """The trajectories of turns of which calls came when they had closed."""
         self._trajectory: TrajectoryResult | None = None
@@ -304,7 +305,7 @@ class OngoingEvaluation:
 
     async def add_turn(self, turns: tuple[Turn, ...]) -> None:
         """Evaluate the last of the turns."""
-        self._calls[turns[-1].turn_index] = turns[-1].tool_calls
+        self._calls[turns[-1].turn_index] = _known_calls(turns[-1])
         try:
             self._turns[turns[-1].turn_index] = await self._evaluator.evaluate_turn(turns, self._number)
         except Exception as error:  # noqa: BLE001 - the boundary of the stage: it becomes part of the result
@@ -314,7 +315,7 @@ class OngoingEvaluation:
         """Evaluate the conversation as a whole."""
         try:
             for turn in conversation.turns:
-                if turn.tool_calls != self._calls.get(turn.turn_index, turn.tool_calls):
+                if _known_calls(turn) != self._calls.get(turn.turn_index, _known_calls(turn)):
                     self._late[turn.turn_index] = await self._evaluator.turn_trajectory(turn)
             self._trajectory = await self._evaluator.trajectory(conversation)
             self._final_state = await self._evaluator.final_state(conversation)
@@ -340,6 +341,10 @@ class OngoingEvaluation:
     def _note(self, error: Exception) -> None:
         text = f"the conversation could not be evaluated: {type(error).__name__}: {error}"
         self._problem = self._problem or self._evaluator.redact(text)
+
+
+def _known_calls(turn: Turn) -> tuple[tuple[ToolCall, ...], str | None]:
+    return turn.tool_calls, turn.calls_hidden
 
 
 def labelled_failures(conversation_id: str, turns: Sequence[TurnEvaluation]) -> tuple[LabelledFailure, ...]:

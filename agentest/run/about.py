@@ -29,6 +29,8 @@ class AboutAgent:
     """Whether servers of ours stand beside it, for its tools or its traces."""
     mocks_inside: bool = False
     """Whether it is said to run in this process with tools that our mocks answer there."""
+    seen_by_spans_alone: bool = False
+    """Whether nothing but its traces tells of its calls."""
     tools: str = ""
     """Which tools it has, a line each, for judges; "": that is not known."""
     tool_names: frozenset[str] = frozenset()
@@ -47,10 +49,15 @@ def about_agent(name: str, agent: AnyAgent) -> AboutAgent:
         line=_line(name, agent) if agent.exclusive else None,
         served=bool(agent.beside),
         mocks_inside=agent.in_process and agent.tool_visibility is Sight.RETURNED,
+        seen_by_spans_alone=_seen_by_spans_alone(agent),
         tools=tools_shown(agent.tools),
         tool_names=frozenset(tool.name for tool in agent.tools or ()),
         unstreamed=_unstreamed(agent),
     )
+
+
+def _seen_by_spans_alone(agent: AnyAgent) -> bool:
+    return bool(agent.traces and not agent.mock_servers and agent.natural_sight is Sight.UNSEEN)
 
 
 def _line(name: str, agent: AnyAgent) -> str:

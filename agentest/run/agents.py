@@ -32,11 +32,17 @@ class Started:
 
 
 async def start_servers(
-    prepared: Prepared, stack: AsyncExitStack, tasks: TaskGroup, on_note: Callable[[str], None]
+    prepared: Prepared,
+    stack: AsyncExitStack,
+    tasks: TaskGroup,
+    on_note: Callable[[str], None],
+    keep_span: Callable[[bytes], object] | None = None,
 ) -> Started:
     """Open the servers beside the plan's agents, start the agents' own, and check that all can be reached.
 
-    The stack ends them. Raises UsageError, also where mocks would not reach an agent's tools.
+    The stack ends them. `keep_span` receives the spans of agents, each a line of JSON.
+
+    Raises UsageError, also where mocks would not reach an agent's tools.
     """
     check_mocks(prepared.plan)
     client = await stack.enter_async_context(open_client(AddressGuard()))
@@ -44,7 +50,7 @@ async def start_servers(
     if any(agent.beside for agent in prepared.plan.agents.values()):
         from agentest.run.beside import open_servers
 
-        registry = await open_servers(prepared, client, stack, on_note)
+        registry = await open_servers(prepared, client, stack, on_note, keep_span)
     for server in _own_servers(prepared, registry):
         redact = prepared.loaded.redact
         running = running_server(server, prepared.request.root, client, tasks, redact, on_note)

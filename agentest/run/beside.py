@@ -23,12 +23,20 @@ from agentest.support.text import count
 from agentest.tool_servers.opening import Opening
 from agentest.tool_servers.port import Addresses
 from agentest.tool_servers.registry import Group, Registry, Unclaimed
+from agentest.tool_servers.telemetry import with_own
 
 
 async def open_servers(
-    prepared: Prepared, client: Client, stack: AsyncExitStack, on_note: Callable[[str], None]
+    prepared: Prepared,
+    client: Client,
+    stack: AsyncExitStack,
+    on_note: Callable[[str], None],
+    keep_span: Callable[[bytes], object] | None = None,
 ) -> Registry:
-    """Open the servers of all agents of the plan; the stack closes them. Raises ConfigError."""
+    """Open the servers of all agents of the plan; the stack closes them. Raises ConfigError.
+
+    `keep_span` receives the spans of agents, each a line of JSON.
+    """
     plan = prepared.plan
     registry = Registry(tuple(_groups(plan)), on_note)
     _check_ports(plan, registry.groups)
@@ -47,6 +55,7 @@ async def open_servers(
             on_note=on_note,
             redact=prepared.loaded.redact,
             mocked_in=_places_of_mocks(plan, group.agents),
+            keep_span=keep_span,
         )
         group.addresses = await _opened(agents[0], opening)
     return registry
@@ -64,6 +73,10 @@ async def _opened(agent: AgentConfig, opening: Opening) -> Addresses:
 
         alone = replace(opening, only_way=opening.only_way and not agent.mcp_mock)
         rest = await open_rest_server(agent.rest_mock, alone)
+    if agent.traces:
+        from agentest.tool_servers.traces.server import open_traces_server
+
+        otlp = await open_traces_server(agent.traces, opening)
     return Addresses(mcp=mcp, rest=rest, otlp=otlp)
 
 
@@ -75,7 +88,7 @@ def told_addresses(server: Server, addresses: Addresses) -> Server:
         return filled_where_known(text, values)
 
     command = server.command
-    env = {**addresses.by_variable, **{name: told(text) for name, text in server.env.items()}}
+    env = with_own(addresses.by_variable, {name: told(text) for name, text in server.env.items()})
     if addresses.mcp:
         env["PYTHONPATH"] = _with_adk_plugin(env.get("PYTHONPATH", os.environ.get("PYTHONPATH")))
     changed = {"command": told(command) if isinstance(command, str) else list(map(told, command)), "env": env}
@@ -101,7 +114,8 @@ def _groups(plan: Plan) -> Iterator[Group]:
             names.append(name)
     for _, names in known:
         exclusive = any(plan.agents[name].exclusive for name in names)
-        yield Group(tuple(names), Addresses(), exclusive=exclusive)
+        called = bool(plan.agents[names[0]].mock_servers)
+        yield Group(tuple(names), Addresses(), exclusive=exclusive, called=called)
 
 
 def _check_ports(plan: Plan, groups: Sequence[Group]) -> None:

@@ -17,6 +17,7 @@ from agentest.conversation.loop import OnTurn, TurnLoop
 from agentest.conversation.plan_user import PlanUser
 from agentest.conversation.serving import Served
 from agentest.conversation.sessions import new_session_id
+from agentest.conversation.traced import Traced
 from agentest.conversation.users import OfflineUser, ScriptedUser, SimulatedUser, User
 from agentest.llm.open import Models
 from agentest.messages import UserText
@@ -85,10 +86,12 @@ class LiveAgents:
     """Conversations with the agents of the plan, now."""
 
     on_mocks: OnMocks | None = None
+    keep_span: Callable[[bytes], object] | None = None
+    """Receives the spans of agents that send traces, each a line of JSON."""
 
     async def open(self, session: Session, opened: AsyncExitStack, tasks: TaskGroup) -> Origin:
         prepared, on_note = session.prepared, session.on_note
-        started = await start_servers(prepared, opened, tasks, on_note)
+        started = await start_servers(prepared, opened, tasks, on_note, self.keep_span)
 
         async def make(models: Models, stack: AsyncExitStack) -> ConversationSource:
             agents = await connected_agents(prepared, started.client, stack, on_note)
@@ -156,6 +159,8 @@ class LiveConversations:
         served = Served(who, mocks, unit.about.tool_names)
         async with self.under_way.under_way(who, served, outside) as stay:
             served.addresses = stay.addresses
+            if stay.traces:
+                served.traced = Traced(mocks, stay.traces, alone=unit.about.seen_by_spans_alone)
             loop = self._loop(unit, number, conversation_id, on_turn, mocks, served, session_id)
             conversation = await loop.run()
             stay.failed = conversation.failure is not None

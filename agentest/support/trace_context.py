@@ -60,23 +60,39 @@ class TraceContext:
         return {"traceparent": own.get("traceparent", self.traceparent), "baggage": baggage}
 
 
-_CURRENT: ContextVar[TraceContext | None] = ContextVar("agentest_turn", default=None)
+@dataclass(slots=True)
+class Sent:
+    """What was sent for a turn."""
+
+    requests: int = 0
+    """Those that named the turn and were answered: each begins one span in an agent that is instrumented."""
+
+
+_CURRENT: ContextVar[tuple[TraceContext, Sent] | None] = ContextVar("agentest_turn", default=None)
 """The turn for which requests are sent. Every request of a turn names it, whichever client sends it."""
 
 
 @contextmanager
-def in_turn(turn: TraceContext | None) -> Iterator[None]:
-    """Have requests that are sent meanwhile name a turn; None: nothing is named."""
-    token = _CURRENT.set(turn)
+def in_turn(turn: TraceContext | None) -> Iterator[Sent]:
+    """Have requests that are sent meanwhile name a turn, and count them; None: nothing is named."""
+    sent = Sent()
+    token = _CURRENT.set((turn, sent) if turn else None)
     try:
-        yield
+        yield sent
     finally:
         _CURRENT.reset(token)
 
 
 def turn_of_requests() -> TraceContext | None:
     """The turn that requests are to name; None: none."""
-    return _CURRENT.get()
+    current = _CURRENT.get()
+    return current[0] if current else None
+
+
+def note_request() -> None:
+    """Count a request that named the turn, once it is answered; a program that was started with its name."""
+    if current := _CURRENT.get():
+        current[1].requests += 1
 
 
 def trace_of(traceparent: str | None) -> tuple[str, str] | None:

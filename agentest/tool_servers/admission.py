@@ -25,12 +25,17 @@ _SILENT = 3
 class Admission:
     """Lets the conversations of agents that share servers begin."""
 
-    def __init__(self, *, exclusive: bool) -> None:
-        """`exclusive`: the user says that there is one conversation at a time, whatever its calls name."""
+    def __init__(self, *, exclusive: bool, open_at_once: bool = False) -> None:
+        """What is known from the start.
+
+        Args:
+            exclusive: the user says that there is one conversation at a time, whatever its calls name.
+            open_at_once: else any number of them, without proof.
+        """
         self.promised = exclusive
         self.exclusive = exclusive
         """Whether it is so: promised, or found out."""
-        self._open = False
+        self._open = open_at_once
         self._under_way = 0
         self._named: set[str] = set()
         self._silent = 0

@@ -8,6 +8,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Protocol
 
+from agentest.tool_servers.telemetry import variables
+from agentest.transcript import ToolCall, Usage
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Addresses:
@@ -33,9 +36,10 @@ class Addresses:
 
     @property
     def by_variable(self) -> dict[str, str]:
-        """The environment of a program that is to find mock servers."""
+        """The environment of a program that is to find mock servers, and to send its traces here."""
         known = {"AGENTEST_MCP_URL": self.mcp, "AGENTEST_REST_URL": self.rest}
-        return {name: url for name, url in known.items() if url}
+        told = {name: url for name, url in known.items() if url}
+        return {**told, **(variables(self.otlp) if self.otlp else {})}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +140,59 @@ class Serving(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedTurn:
+    """A turn whose spans are asked for. It can be sent to another process."""
+
+    key: str
+    """Of the conversation."""
+    turn_index: int
+    began_ns: int
+    """When the agent was first asked, since 1970."""
+    asks: int
+    """How often it was asked and has answered."""
+    requests: int
+    """How many requests that named the turn were answered; 0: what was open already was used."""
+    wait: bool = True
+    """Whether to wait for spans that are missing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpanCall:
+    """A tool call that spans tell of."""
+
+    spans: frozenset[str]
+    """Their ids: what is told again has one of them."""
+    call: ToolCall
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnTraces:
+    """What is known of a turn by its spans. It can be sent to another process."""
+
+    calls: tuple[SpanCall, ...] = ()
+    usage: Usage = Usage()  # noqa: RUF009 - it holds nothing that could change
+    model_calls: int | None = None
+    missing: str | None = None
+    """Why there may be more than these; None: the turn is complete."""
+
+
+class TellsSpans(Protocol):
+    """Whom a conversation asks what spans tell of it."""
+
+    async def spans_of(self, asked: AskedTurn) -> TurnTraces:
+        """What the spans of a turn tell, once they are complete or no more are waited for. Never raises."""
+        ...
+
+
+class ReceivesSpans(TellsSpans, Protocol):
+    """Who receives the traces of agents, and knows which conversations are under way."""
+
+    def begin(self, who: Identity) -> None: ...
+
+    def end(self, key: str) -> None: ...
+
+
 @dataclass(slots=True)
 class Stay:
     """A conversation's time among those under way."""
@@ -145,6 +202,8 @@ class Stay:
     """Whether it has ended with an error: then the agent may go on with it for a while."""
     at_work_s: float = 0.0
     """For how long that is likely: its agent was given up before it had answered."""
+    traces: TellsSpans | None = None
+    """Who knows its spans; None: nobody receives any."""
 
 
 Outside = Callable[[], AbstractAsyncContextManager[None]]

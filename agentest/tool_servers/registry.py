@@ -20,6 +20,7 @@ from agentest.tool_servers.port import (
     How,
     Identity,
     Outside,
+    ReceivesSpans,
     ServedAnswer,
     ServedCall,
     Serving,
@@ -45,10 +46,14 @@ class Unclaimed:
 class Group:
     """Agents that share servers: what is said of a call without a name is said of all of them."""
 
-    def __init__(self, agents: tuple[str, ...], addresses: Addresses, *, exclusive: bool) -> None:
+    def __init__(
+        self, agents: tuple[str, ...], addresses: Addresses, *, exclusive: bool, called: bool = True
+    ) -> None:
+        """`called`: whether calls of tools can come; where traces alone do, nothing is to be waited for."""
         self.agents = agents
         self.addresses = addresses
-        self.admission = Admission(exclusive=exclusive)
+        self.admission = Admission(exclusive=exclusive, open_at_once=not called)
+        self.traces: ReceivesSpans | None = None
         self.given_up: _Ended | None = None
         """The last conversation whose agent may go on with it unnoticed."""
 
@@ -102,7 +107,9 @@ class Registry:
             return Stay(Addresses())
         await group.admission.enter(outside)
         self._under_way |= dict.fromkeys(_names(who), _UnderWay(who, group, serving))
-        return Stay(group.addresses.of(who.key))
+        if group.traces:
+            group.traces.begin(who)
+        return Stay(group.addresses.of(who.key), traces=group.traces)
 
     def leave(self, who: Identity, *, failed: bool, at_work_s: float = 0.0) -> None:
         """The conversation has ended; from now on its calls are refused. The rest is as in `Stay`."""
@@ -113,6 +120,8 @@ class Registry:
         for name in _names(who):
             del self._under_way[name]
             self._ended[name] = ended
+        if one.group.traces:
+            one.group.traces.end(who.key)
         if one.group.admission.leave(called=one.called, at_work_s=at_work_s):
             one.group.given_up = ended
             self.on_note(

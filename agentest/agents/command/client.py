@@ -25,6 +25,8 @@ from agentest.http.bodies import MAX_BODY_BYTES
 from agentest.messages import Message
 from agentest.support.deadlines import TimeLimit
 from agentest.support.templates import Template, as_text
+from agentest.support.trace_context import note_request
+from agentest.tool_servers.telemetry import with_own
 
 _OUTPUT = "what the agent's command wrote"
 _BODIES = {"json": {"messages": "{{messages}}"}, "jsonl": {"message": "{{message}}"}}
@@ -94,8 +96,10 @@ class CommandClient:
         if self._as_argument:
             words.append(last_message(messages))
         env: Mapping[str, Any] = self._env.filled(values)
-        env = {**values.environment, **{name: as_text(value) for name, value in env.items()}}
-        return await Program.start(Invocation(words=words, env=env, cwd=self._cwd), self._reaper)
+        env = with_own(values.environment, {name: as_text(value) for name, value in env.items()})
+        program = await Program.start(Invocation(words=words, env=env, cwd=self._cwd), self._reaper)
+        note_request()
+        return program
 
     def line(self, values: TurnValues) -> bytes:
         """The body as a line of JSON."""

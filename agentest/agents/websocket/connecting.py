@@ -18,7 +18,7 @@ from agentest.http.guard import RefusedAddress
 from agentest.http.retries import CONNECTION_ERRORS, describe, pause_before_retry, was_refused
 from agentest.http.websockets import RedirectRefused, WebSocket
 from agentest.support.deadlines import TimeLimit
-from agentest.support.trace_context import turn_of_requests
+from agentest.support.trace_context import note_request, turn_of_requests
 
 _PLACE = "is the path that of the WebSocket?"
 _AGAIN = (429, 502, 503, 504)
@@ -46,6 +46,7 @@ class Connector:
             try:
                 socket = await self._client.open_websocket(request.url, headers, self._config.subprotocols)
                 self._advisor.has_answered = True
+                note_request()
                 return socket, attempt
             except RefusedAddress as error:
                 raise AgentError(str(error)) from None

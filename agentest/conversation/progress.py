@@ -1,0 +1,100 @@
+"""What the turn under way has come to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from time import time_ns
+from typing import Any
+
+from agentest.agents.port import AgentReply
+from agentest.tool_servers.port import AskedTurn, TurnTraces
+from agentest.transcript import Attached, Remark, ToolCall, Turn, UnfinishedTurn, Usage
+
+
+@dataclass(slots=True)
+class TurnProgress:
+    """What the current turn has come to, kept where an error cannot lose it."""
+
+    turn_index: int
+    user_message: str
+    attachments: tuple[Attached, ...] = ()
+    latency_ms: float = 0.0
+    usage: Usage = field(default_factory=Usage)
+    model_calls: int | None = None
+    retries: int = 0
+    requests: int = 0
+    remarks: list[Remark] = field(default_factory=list)
+    author: str | None = None
+    state: Mapping[str, Any] | None = None
+    state_error: str | None = None
+    first_token_ms: float | None = None
+    tells_calls: bool = False
+    calls_hidden: str | None = None
+    began_ns: int = field(default_factory=time_ns)
+    asks: int = 0
+    """How often the agent has answered."""
+    named: int = 0
+    """How many requests that named the turn were answered."""
+
+    def count_retries(self, retries: int) -> None:
+        self.retries += retries
+        self.requests += retries
+
+    def note_times(self, reply: AgentReply) -> None:
+        """Add the time of a reply, and keep when the first text of the turn came."""
+        if self.first_token_ms is None and reply.first_token_ms is not None:
+            self.first_token_ms = self.latency_ms + reply.first_token_ms
+        self.latency_ms += reply.latency_ms
+
+    def note_session(self, reply: AgentReply, redact: Callable[[str], str]) -> None:
+        """Keep who speaks, and the last that is told of the session's state."""
+        self.author = reply.author
+        if reply.state is not None or reply.state_error is not None:
+            self.state, self.state_error = reply.state, reply.state_error and redact(reply.state_error)
+
+    def note_remarks(self, reply: AgentReply, author: str) -> None:
+        """Keep what was said on the way; text beside tool requests is no reply yet."""
+        self.remarks += reply.remarks
+        if reply.tool_requests and reply.text and reply.text.strip():
+            self.remarks.append(Remark(author, reply.text))
+
+    def asked(self, key: str) -> AskedTurn:
+        """The turn as it is asked for among the spans of the conversation with this key."""
+        return AskedTurn(
+            key=key,
+            turn_index=self.turn_index,
+            began_ns=self.began_ns,
+            asks=self.asks,
+            requests=self.named,
+        )
+
+    def note_traces(self, told: TurnTraces) -> None:
+        """Keep what the spans of the turn tell, where its agent's own protocol says nothing of it."""
+        self.calls_hidden = self.calls_hidden or told.missing
+        self.usage = self.usage if self.usage.total_tokens else told.usage
+        self.model_calls = told.model_calls if self.model_calls is None else self.model_calls
+
+    def closed(self, text: str, calls: tuple[ToolCall, ...]) -> Turn:
+        return Turn(
+            self.turn_index,
+            self.user_message,
+            text,
+            calls,
+            self.latency_ms,
+            self.usage,
+            self.retries,
+            self.requests,
+            tuple(self.remarks),
+            self.author,
+            self.state,
+            self.state_error,
+            self.attachments,
+            self.model_calls,
+            self.first_token_ms,
+            self.tells_calls,
+            self.calls_hidden,
+        )
+
+    def unfinished(self, calls: tuple[ToolCall, ...]) -> UnfinishedTurn:
+        return UnfinishedTurn(self.turn_index, self.user_message, calls, self.retries, self.requests)

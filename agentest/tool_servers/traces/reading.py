@@ -1,0 +1,215 @@
+"""Tool calls and the use of models in the spans of a turn: each once, however many spans tell of it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+from typing import Any
+
+from agentest.sight import SeenBy
+from agentest.tool_servers.port import SpanCall
+from agentest.tool_servers.traces.conventions import AskedCall, ModelSeen, ToolSeen
+from agentest.transcript import ARGUMENTS_UNTOLD, ToolCall, Usage
+
+_SEPARATORS = ("__", "_", ".", "/", ":", "-")
+_NO_OBJECT = "the arguments are not a JSON object"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpanSeen:
+    """What is kept of a span."""
+
+    trace_id: str
+    span_id: str
+    parent_id: str | None
+    start_ns: int
+    scope: str = ""
+    agentic: bool = False
+    tool: ToolSeen | None = None
+    model: ModelSeen | None = None
+
+
+@dataclass(slots=True)
+class _Call:
+    """Spans that tell of one call, the outermost first."""
+
+    spans: list[SpanSeen]
+
+    @property
+    def seen(self) -> list[ToolSeen]:
+        return [span.tool for span in self.spans if span.tool]
+
+    @property
+    def name(self) -> str:
+        return self.seen[0].name
+
+    @property
+    def call_id(self) -> str | None:
+        return next((seen.call_id for seen in self.seen if seen.call_id), None)
+
+    @property
+    def arguments(self) -> Any:
+        """The object where a span tells it, else what one tells in its place; None: none does."""
+        told = [seen.arguments for seen in self.seen if seen.told]
+        return next((each for each in told if isinstance(each, Mapping)), told[0] if told else None)
+
+    @property
+    def bare(self) -> Any:
+        return next((seen.arguments for seen in self.seen if seen.bare), None)
+
+
+def calls_of(spans: Sequence[SpanSeen], turn_index: int) -> tuple[SpanCall, ...]:
+    """The tool calls that the spans of a turn tell of, in the order in which they began."""
+    calls = list(_calls(spans))
+    asked = _Asked(_models(spans), calls)
+    return tuple(_span_call(call, asked, turn_index) for call in calls)
+
+
+def usage_of(spans: Sequence[SpanSeen]) -> tuple[Usage, int | None]:
+    """The tokens that models took, and how often they were called; None: no span tells of that."""
+    chains = _models(spans)
+    return reduce(add, (_innermost(chain).usage for chain in chains), Usage()), len(chains) or None
+
+
+def _span_call(call: _Call, asked: _Asked, turn_index: int) -> SpanCall:
+    arguments = call.arguments
+    problem = None
+    if arguments is None:
+        arguments = asked.arguments_of(call)
+        problem = ARGUMENTS_UNTOLD if arguments is None else None
+    elif not isinstance(arguments, Mapping):
+        problem = _NO_OBJECT
+    made = ToolCall(
+        name=call.name,
+        args=dict(arguments) if isinstance(arguments, Mapping) else arguments,
+        result=next((seen.result for seen in call.seen if seen.result is not None), None),
+        mocked=False,
+        turn_index=turn_index,
+        invalid_arguments=problem,
+        error=next((seen.error for seen in call.seen if seen.error), None),
+        seen_by=SeenBy.SPANS,
+        call_id=call.call_id,
+    )
+    return SpanCall(spans=frozenset(span.span_id for span in call.spans), call=made)
+
+
+def _calls(spans: Sequence[SpanSeen]) -> Iterator[_Call]:
+    """Spans that tell of one call together: those below one of the same name, and those of other
+    instrumentations with the same id. Two that one instrumentation tells of side by side are two."""
+    by_id = {span.span_id: span for span in spans}
+    tools = sorted((span for span in spans if span.tool), key=lambda span: span.start_ns)
+    outer = {span.span_id: _outermost(span, by_id) for span in tools}
+    calls: dict[str, _Call] = {}
+    for span in tools:
+        if outer[span.span_id] is span:
+            same = next((call for call in calls.values() if _beside(call, span)), None)
+            if same:
+                same.spans.append(span)
+                calls[span.span_id] = same
+            else:
+                calls[span.span_id] = _Call([span])
+    for span in tools:
+        first = outer[span.span_id]
+        if first is not span:
+            calls[first.span_id].spans.append(span)
+    return iter({id(call): call for call in calls.values()}.values())
+
+
+def _outermost(span: SpanSeen, by_id: Mapping[str, SpanSeen]) -> SpanSeen:
+    """The first of the spans around a span that tells of the same call."""
+    found = span
+    for above in _above(span, by_id):
+        if _is_same(above, found):
+            found = above
+    return found
+
+
+def _above(span: SpanSeen, by_id: Mapping[str, SpanSeen]) -> Iterator[SpanSeen]:
+    """The spans around a span, the nearest first; a circle of them ends where it began."""
+    known = {span.span_id}
+    above = by_id.get(span.parent_id or "")
+    while above and above.span_id not in known:
+        known.add(above.span_id)
+        yield above
+        above = by_id.get(above.parent_id or "")
+
+
+def _is_same(outer: SpanSeen, inner: SpanSeen) -> bool:
+    one, other = outer.tool, inner.tool
+    if not one or not other or not same_tool(one.name, other.name):
+        return False
+    of_one_source = outer.scope == inner.scope
+    return not (of_one_source and one.call_id and other.call_id and one.call_id != other.call_id)
+
+
+def _beside(call: _Call, span: SpanSeen) -> bool:
+    told = span.tool and span.tool.call_id
+    return (
+        bool(told)
+        and call.call_id == told
+        and call.name == (span.tool and span.tool.name)
+        and all(span.scope != each.scope for each in call.spans)
+    )
+
+
+def same_tool(one: str, other: str) -> bool:
+    """Whether two names are of one tool: clients of MCP often write the server's name before it."""
+    longer, shorter = (one, other) if len(one) >= len(other) else (other, one)
+    return longer == shorter or any(longer.endswith(f"{between}{shorter}") for between in _SEPARATORS)
+
+
+def _models(spans: Sequence[SpanSeen]) -> list[list[ModelSeen]]:
+    """The model calls in their order; of each what the spans tell that are around one another, the innermost
+    first. A span around several of them adds them up, and is left out."""
+    by_id = {span.span_id: span for span in spans}
+    models = sorted((span for span in spans if span.model), key=lambda span: span.start_ns)
+    around = {span.span_id: [each for each in _above(span, by_id) if each.model] for span in models}
+    outer = {each.span_id for above in around.values() for each in above}
+    inner = [span for span in models if span.span_id not in outer]
+    within = Counter(each.span_id for span in inner for each in around[span.span_id])
+    chains = ([span, *(e for e in around[span.span_id] if within[e.span_id] == 1)] for span in inner)
+    return [[span.model for span in chain if span.model] for chain in chains]
+
+
+def _innermost(chain: Sequence[ModelSeen]) -> ModelSeen:
+    """The innermost that tells of tokens."""
+    return next((seen for seen in chain if seen.usage.total_tokens), chain[0])
+
+
+class _Asked:
+    """The calls that models asked for: each stands for one call whose arguments no tool span tells."""
+
+    def __init__(self, chains: Sequence[Sequence[ModelSeen]], made: Sequence[_Call]) -> None:
+        self._made = Counter(call.name for call in made)
+        self._calls = [call for chain in chains for call in max((each.asked for each in chain), key=len)]
+
+    def arguments_of(self, call: _Call) -> Mapping[str, Any] | None:
+        """The arguments that a model asked for; None where it is not certain that it was for this call."""
+        found = self._by_id(call) if call.call_id else None
+        found = found or self._by_value(call)
+        if found is None:
+            return None
+        self._calls.remove(found)
+        return found.arguments
+
+    def _by_id(self, call: _Call) -> AskedCall | None:
+        named = (each for each in self._calls if each.call_id == call.call_id and each.name == call.name)
+        return next(named, None)
+
+    def _by_value(self, call: _Call) -> AskedCall | None:
+        mine = [each for each in self._calls if each.name == call.name]
+        if call.bare is None:
+            return mine[0] if len(mine) == self._made[call.name] == 1 and not call.call_id else None
+        return next((each for each in mine if _is_bare_value(call.bare, each.arguments)), None)
+
+
+def _is_bare_value(value: Any, arguments: Mapping[str, Any]) -> bool:
+    """Whether arguments are one value alone, and that is it."""
+    values = list(arguments.values())
+    if len(values) != 1:
+        return False
+    return bool(value == values[0] or str(value) in (str(values[0]), json.dumps(values[0])))
