@@ -67,6 +67,7 @@ class TurnProgress:
             began_ns=self.began_ns,
             asks=self.asks,
             requests=self.named,
+            wait=bool(self.asks or self.named),  # nobody sends spans of what never reached the agent
         )
 
     def note_traces(self, told: TurnTraces) -> None:

@@ -90,7 +90,7 @@ class Held:
             return None
         opened = self._opened(asked)
         if not self.spans:
-            return f"traces incomplete: no span of this conversation has come; {CHECK}"
+            return "traces incomplete: no span of this conversation has come"
         return (
             f"traces incomplete: {PATIENCE_S:g} s after the reply the spans of {self._ended(opened)} of "
             f"{count(opened.requests or opened.asks, 'request')} in turn {opened.turn_index} had ended"
