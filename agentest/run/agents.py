@@ -13,6 +13,7 @@ from agentest.agents.open import check_reachable, make_agents
 from agentest.agents.port import Agent
 from agentest.agents.server.process import running_server
 from agentest.config.agents.base import Server
+from agentest.errors import ConfigError
 from agentest.http.client import Client, open_client
 from agentest.http.guard import AddressGuard
 from agentest.run.prepare import Prepared
@@ -51,27 +52,41 @@ async def start_servers(
         from agentest.run.beside import open_servers
 
         registry = await open_servers(prepared, client, stack, on_note, keep_span)
-    for server in _own_servers(prepared, registry):
+    for server, untold in _own_servers(prepared, registry):
         redact = prepared.loaded.redact
-        running = running_server(server, prepared.request.root, client, tasks, redact, on_note)
+        running = running_server(server, prepared.request.root, client, tasks, redact, on_note, untold=untold)
         await stack.enter_async_context(running)
     for name, agent in prepared.plan.agents.items():
         await check_reachable(name, agent, client)
     return Started(client, registry)
 
 
-def _own_servers(prepared: Prepared, registry: Registry | None) -> list[Server]:
-    """What is to be started: agents that differ only in what they are sent live on one server."""
-    servers: list[Server] = []
+def _own_servers(prepared: Prepared, registry: Registry | None) -> list[tuple[Server, str | None]]:
+    """What is to be started, and what only this run can tell it.
+
+    Agents that differ only in what they are sent live on one server. Raises ConfigError where one would have
+    to be told different addresses.
+    """
+    servers: list[tuple[Server, str | None]] = []
+    owners: dict[str, tuple[str, Server]] = {}
     for name, agent in prepared.plan.agents.items():
         group = registry.group_of(name) if registry else None
-        server = agent.server
-        if server and group:
-            from agentest.run.beside import told_addresses
+        if agent.server is None:
+            continue
+        server, untold = agent.server, None
+        if group:
+            from agentest.run.beside import told_addresses, untold_address
 
-            server = told_addresses(server, group.addresses)
-        if server and server not in servers:
-            servers.append(server)
+            server, untold = told_addresses(server, group.addresses), untold_address(name, agent)
+        other, first = owners.setdefault(agent.server.ready, (name, server))
+        if first != server and agent.server == prepared.plan.agents[other].server:
+            raise ConfigError(
+                f"agents {other!r} and {name!r} have the same `server`, which can be told the address of one "
+                "mock server alone: give both the same `mcp_mock`, `rest_mock` and `traces`, or each a "
+                "`server` of its own"
+            )
+        if all(server != known for known, _ in servers):
+            servers.append((server, untold))
     return servers
 
 

@@ -100,6 +100,12 @@ def _with_adk_plugin(path: str | None) -> str:
     return os.pathsep.join([*([path] if path else []), str(FOLDER)])
 
 
+def untold_address(name: str, agent: AgentConfig) -> str | None:
+    """The addresses that are new in every run, in words; None: all servers of ours have fixed ports."""
+    free = [f"`{key}`" for key, server in agent.beside.items() if server.port is None]
+    return f"the address of {' and '.join(free)} of agent {name!r}, at a free port" if free else None
+
+
 def _groups(plan: Plan) -> Iterator[Group]:
     """The agents that have servers; those that are told the same addresses share them."""
     known: list[tuple[object, list[str]]] = []

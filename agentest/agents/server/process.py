@@ -41,8 +41,11 @@ async def running_server(
     redact: Callable[[str], str],
     on_note: Callable[[str], None],
     grace_s: float = 5.0,
+    untold: str | None = None,
 ) -> AsyncIterator[None]:
     """Have the server running meanwhile. One that is ready already is used as it is (`reuse`).
+
+    `untold` is what only a server that we start can know: then one that is ready already is of no use.
 
     Its output is read by a task of `tasks`, which ends with the server. After `grace_s` seconds a server that
     does not end when it is asked to is killed.
@@ -51,13 +54,18 @@ async def running_server(
     called when it was running before, and when it dies while the run goes on.
     """
     if await _problem(config.ready, client) is None:
+        if config.reuse and untold:
+            raise ServerError(
+                f"something answers at {config.ready} already, and it cannot know {untold}. Stop it, so that "
+                "this run starts it and tells it; or write a fixed `port`, and start it with that address"
+            )
         if config.reuse:
             on_note(f"what answers at {config.ready} was running already: used as it is, not started")
             yield
             return
         raise ServerError(
             f"something answers at {config.ready} already, and reuse is off: "
-            "stop it, or set server.reuse to true"
+            f"stop it{'' if untold else ', or set server.reuse to true'}"
         )
     reaper = Reaper()
     try:
