@@ -83,4 +83,4 @@ def judge_again(prepared: Prepared, path: Path) -> ExitCode:
         of_sets = any(entry.scenario.adk for entry in entries(earlier))
         hint = "; it has cases of evaluation sets, which `agentest eval` holds and grades" if of_sets else ""
         raise UsageError(f"{path} holds no conversation of the selected scenarios{hint}")
-    return run_once(replace(prepared, plan=plan), JudgedRun(finished))
+    return run_once(replace(prepared, plan=plan), JudgedRun(finished, earlier.head.summary.unclaimed_calls))

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from agentest.errors import ConfigError, ExitCode
-from agentest.results import RunResult, Status
+from agentest.results import RunResult, RunWarning, Status
 from agentest.run.outputs import output_dir
 from agentest.run.prepare import Prepared
 from agentest.support.files import readable
@@ -88,6 +88,8 @@ class JudgedRun:
 
     conversations: Mapping[str, Sequence[Conversation]]
     """By scope of the unit."""
+    unclaimed: tuple[RunWarning, ...] = ()
+    """Of its calls that belonged to no conversation."""
     results: str = "judged.json"
     journal: str = "judged.jsonl"
     spans: str | None = None
@@ -100,7 +102,7 @@ class JudgedRun:
         from agentest.run.sources import EarlierRun
 
         del keep_span  # nobody sends any
-        return EarlierRun(self.conversations)
+        return EarlierRun(self.conversations, self.unclaimed)
 
 
 LIVE = LiveRun()
@@ -178,7 +180,7 @@ def _in_a_line(
         written = "json" in prepared.reporters and "json" not in broadcast.failed
         where = f"; {_shown(results, prepared)}" if written else ""
         yield f"{'interrupted' if result.interrupted else run_status(result)}: {summary}{where}"
-        yield from (warning.message for warning in result.unanswered)
+        yield from (warning.message for warning in (*result.unclaimed, *result.unanswered))
 
 
 def _not_kept(journal: Journal | None) -> Iterator[str]:

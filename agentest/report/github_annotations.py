@@ -55,6 +55,9 @@ def annotation_lines(result: RunResult, locate: Callable[[str], str]) -> Iterato
     for scenario in sorted(undone, key=select.badness):
         title = f"{named(scenario)} {scenario.verdict.status}"
         yield annotation("error", locate(scenario.file), scenario.line, title, _reasons(scenario))
+    for stray in result.unclaimed:
+        title = "tool calls belonged to no conversation"
+        yield annotation("error", locate(stray.file), stray.line, title, stray.message)
     for scenario, group in select.errors(result):
         title = f"{group.severity.label} error: {group.label}"
         message = f"{named(scenario)}: {group.explanation} ({', '.join(group.occurrences)})"

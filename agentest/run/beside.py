@@ -161,9 +161,10 @@ def _places_of_mocks(plan: Plan, agents: Sequence[str]) -> dict[str, str]:
     return places
 
 
-def unclaimed_calls(plan: Plan, registry: Registry) -> tuple[RunWarning, ...]:
+def unclaimed_calls(plan: Plan, registry: Registry, redact: Callable[[str], str]) -> tuple[RunWarning, ...]:
     """A warning for each kind of call that was refused, as it belonged to no conversation."""
-    return tuple(_warning(plan, one, number) for one, number in registry.unclaimed.items())
+    warnings = (_warning(plan, one, number) for one, number in registry.unclaimed.items())
+    return tuple(replace(warning, message=redact(warning.message)) for warning in warnings)
 
 
 def _warning(plan: Plan, one: Unclaimed, number: int) -> RunWarning:

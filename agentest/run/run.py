@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import anyio
 from anyio.abc import TaskGroup
@@ -23,6 +24,9 @@ from agentest.run.settings import settings_of
 from agentest.run.signals import handled_signals
 from agentest.run.sources import LiveAgents, Origin, SourceFactory
 from agentest.run.stop import Stop
+
+if TYPE_CHECKING:  # imported where an agent has servers beside it
+    from agentest.tool_servers.registry import Registry
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,13 +105,15 @@ async def run_steps(
         if converse_evaluate_and_decide:
             frame.report_start()
             results = await converse_evaluate_and_decide()
-            outcome.result = frame.report_end(results, _unclaimed(prepared, origin))
+            strays = origin.unclaimed if origin else ()
+            strays += unclaimed(prepared, origin.registry if origin else None)
+            outcome.result = frame.report_end(results, strays)
 
 
-def _unclaimed(prepared: Prepared, origin: Origin | None) -> tuple[RunWarning, ...]:
+def unclaimed(prepared: Prepared, registry: Registry | None) -> tuple[RunWarning, ...]:
     """What to say of calls that belonged to no conversation."""
-    if origin is None or origin.registry is None:
+    if registry is None:
         return ()
     from agentest.run.beside import unclaimed_calls
 
-    return unclaimed_calls(prepared.plan, origin.registry)
+    return unclaimed_calls(prepared.plan, registry, prepared.loaded.redact)

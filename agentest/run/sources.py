@@ -22,6 +22,7 @@ from agentest.conversation.users import OfflineUser, ScriptedUser, SimulatedUser
 from agentest.llm.open import Models
 from agentest.messages import UserText
 from agentest.mocks.resolver import MockResolver
+from agentest.results import RunWarning
 from agentest.run.agents import connected_agents, start_servers
 from agentest.run.plan import Unit, UnmockedTools, wished_unmocked_tools
 from agentest.run.prepare import Prepared
@@ -71,6 +72,8 @@ class Origin:
     make: MakeSource
     registry: Registry | None = None
     """The conversations under way, where agents have servers beside them."""
+    unclaimed: tuple[RunWarning, ...] = ()
+    """Of an earlier run's calls that belonged to no conversation."""
 
 
 class SourceFactory(Protocol):
@@ -108,10 +111,12 @@ class EarlierRun:
 
     conversations: Mapping[str, Sequence[Conversation]]
     """Scope of a unit → its conversations."""
+    unclaimed: tuple[RunWarning, ...] = ()
+    """Of its calls that belonged to no conversation: what they would have broken is as unknown as it was."""
 
     async def open(self, session: Session, opened: AsyncExitStack, tasks: TaskGroup) -> Origin:
         del session, opened, tasks  # there is nothing to open
-        return Origin(self._make)
+        return Origin(self._make, unclaimed=self.unclaimed)
 
     async def _make(self, models: Models, stack: AsyncExitStack) -> ConversationSource:
         del models, stack

@@ -66,6 +66,7 @@ def run_of(run: StoredRun | StoredComparison) -> RunResult:
         models=head.models,
         interrupted=head.interrupted,
         stopped=head.stopped,
+        unclaimed=head.summary.unclaimed_calls,
         sights={name: agent.tool_calls for name, agent in head.agents.items() if agent.tool_calls},
     )
 
@@ -93,6 +94,7 @@ def summary(result: RunResult) -> Summary:
         time=stored_time(result.time),
         slowest_turns=_slowest(result),
         warnings=tuple(warning.message for warning in result.warnings),
+        unclaimed_calls=result.unclaimed,
         per_agent=per_agent if result.comparison else None,
     )
 

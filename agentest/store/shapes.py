@@ -19,6 +19,7 @@ from agentest.results import (
     MetricResult,
     ModelUsage,
     RunResult,
+    RunWarning,
     Score,
     Skipped,
     Status,
@@ -239,6 +240,8 @@ class Summary:
     time: StoredTime
     slowest_turns: tuple[StoredSlowTurn, ...]
     warnings: tuple[str, ...] = ()
+    unclaimed_calls: tuple[RunWarning, ...] = ()
+    """Of mock servers' calls that belonged to no conversation; their messages are among the warnings."""
     per_agent: Mapping[str, Counts] | None = None
 
 
@@ -325,7 +328,7 @@ CODECS = Codecs(
         StoredAgent: Layout(only_if_set=("no_call_seen",)),
         StoredSlowTurn: Layout(only_if_set=("first_token_ms",)),
         RunUsage: Layout(flat=("tokens",), digits={"cost": 6}),
-        Summary: Layout(flat=("counts",), only_if_set=("per_agent",)),
+        Summary: Layout(flat=("counts",), only_if_set=("unclaimed_calls", "per_agent")),
         RunHead: Layout(older={"agents": _agents}),
         StoredRun: Layout(flat=("head",)),
         StoredComparison: Layout(flat=("head",)),
@@ -338,7 +341,7 @@ NOT_STORED: Mapping[type, tuple[str, ...]] = {
     Score: ("rubrics",),
     TurnEvaluation: ("reference",),
     Verdict: ("reasons",),
-    RunResult: ("silent", "unanswered", "unclaimed"),
+    RunResult: ("silent", "unanswered"),
     # Their `reason`, which is stored, is made of these.
     TrajectoryResult: ("mode", "expected", "forbidden", "actual"),
     CheckResult: ("reply",),
@@ -347,5 +350,5 @@ NOT_STORED: Mapping[type, tuple[str, ...]] = {
 
 Time is stored once, with the result of the conversation; rubrics and references are in ADK's part of a case;
 of reasons the messages are stored (`StoredScenario.failures`), of silent agents the names and the warnings
-(`RunHead`), and of unanswered and of unclaimed calls the warnings.
+(`RunHead`), and of unanswered calls the warnings.
 """

@@ -33,6 +33,11 @@ _WAYS = (
 )
 
 
+_SHOWN_TOOL_CHARS = 100
+_MOST_KINDS = 20
+"""Of refused calls that are told one by one."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unclaimed:
     """Calls to a tool that were refused, as they belonged to no conversation under way."""
@@ -208,7 +213,9 @@ class Registry:
         return self._refused(group, call, why)
 
     def _refused(self, group: Group, call: ServedCall, why: str) -> ServedAnswer:
-        one = Unclaimed(agent=group.agents[0], tool=call.tool, why=why)
+        one = Unclaimed(agent=group.agents[0], tool=call.tool[:_SHOWN_TOOL_CHARS], why=why)
+        if one not in self.unclaimed and len(self.unclaimed) >= _MOST_KINDS:
+            one = replace(one, tool="(others)", why="they are like those that came before")
         self.unclaimed[one] = self.unclaimed.get(one, 0) + 1
         return ServedAnswer(
             how=How.REFUSED, message=_refusal(call, f"{why}; {_WAYS}, or write exclusive: true")
@@ -226,7 +233,7 @@ def _is_worn(group: Group, name: Name, ended: _Ended) -> bool:
 
 
 def _refusal(call: ServedCall, why: str) -> str:
-    return f"{REFUSED} of {call.tool!r}: {why}"
+    return f"{REFUSED} of {call.tool[:_SHOWN_TOOL_CHARS]!r}: {why}"
 
 
 def _shown(name: Name) -> str:

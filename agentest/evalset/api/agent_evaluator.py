@@ -233,8 +233,10 @@ async def _evaluated(prepared: Prepared) -> None:
     result = await run_result(prepared, broadcast)
     warn(broadcast.problems)
     short = [scenario for scenario in result.scenarios if not scenario.verdict.passed]
-    if short:
-        raise EvaluationFailed(_failure_text(short, len(result.scenarios)), result)
+    if short or result.unclaimed:
+        told = [_failure_text(short, len(result.scenarios))] if short else []
+        unclaimed = [in_log(warning.message) for warning in result.unclaimed]
+        raise EvaluationFailed("\n".join([*unclaimed, *told]), result)
 
 
 def _failure_text(short: Sequence[ScenarioResult], of: int) -> str:

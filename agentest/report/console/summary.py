@@ -183,7 +183,9 @@ def _tokens(usage: Usage) -> Iterator[str]:
 
 
 def _warnings(result: RunResult) -> Iterator[Line]:
-    for warning in result.warnings:
+    for error in result.unclaimed:
+        yield line(0, (error.message, "red"), lead=(("Error: ", "bold red"),))
+    for warning in result.warnings[len(result.unclaimed) :]:
         yield line(0, (warning.message, "yellow"), lead=(("Warning: ", "bold yellow"),))
     if result.warnings:
         yield BLANK
