@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import socket
-import threading
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
-from urllib.request import Request, urlopen
 
 import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 from project import Project, interrupt, wait_until
+from stock_agent import StockAgent
 
 from agentest.scale.guests import Guests
 from agentest.scale.hosts import HostedConversations
@@ -271,62 +268,6 @@ def test_a_call_in_the_moment_of_the_end() -> None:
     scaling(use)
 
 
-class Shop(BaseHTTPRequestHandler):
-    """An agent that calls `stock` for each word it is sent; `hang` never answers."""
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        if body["message"] == "hang":
-            self.server.hanging.append(1)  # type: ignore[attr-defined]
-            self.server.end.wait()  # type: ignore[attr-defined]
-            return
-        said = " ".join(self._stock(body, word) for word in body["message"].split())
-        answer = json.dumps({"reply": said}).encode()
-        self.send_response(200)
-        self.send_header("content-length", str(len(answer)))
-        self.end_headers()
-        self.wfile.write(answer)
-
-    def _stock(self, body: dict[str, Any], item: str) -> str:
-        named = {} if body["nameless"] else {"baggage": self.headers["baggage"]}
-        url = body["mcp"].rpartition("/")[0]
-        params = {"name": "stock", "arguments": {"item": item}}
-        message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
-        headers = {"content-type": "application/json", **named}
-        with urlopen(Request(url, json.dumps(message).encode(), headers)) as answer:
-            return str(json.load(answer)["result"]["content"][0]["text"])
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@contextmanager
-def shop() -> Iterator[ThreadingHTTPServer]:
-    """The agent, until the block ends."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Shop)
-    server.daemon_threads = True
-    server.hanging, server.end = [], threading.Event()  # type: ignore[attr-defined]
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-    try:
-        yield server
-    finally:
-        server.end.set()  # type: ignore[attr-defined]
-        server.shutdown()
-        server.server_close()
-
-
-def configured(project: Project, server: ThreadingHTTPServer, *, nameless: bool, **keys: Any) -> None:
-    agent = {
-        "type": "http",
-        "body": {"message": "{{message}}", "s": "{{session_id}}", "mcp": "{{mcp_url}}", "nameless": nameless},
-        "endpoint": f"http://127.0.0.1:{server.server_address[1]}/",
-        "reply": "reply",
-        "mcp_mock": True,
-        **keys,
-    }
-    project.config("", agent=agent)
-
-
 SCENARIOS = """
 for n in range(6):
     scenario(
@@ -363,8 +304,8 @@ def test_results_are_those_of_one_process(project: Project, nameless: bool) -> N
     """With workers, each call is answered by its own scenario's mocks in order, whether calls name their
     conversation or one is held at a time over all workers."""
     project.scenario(SCENARIOS)
-    with shop() as server:
-        configured(project, server, nameless=nameless)
+    with StockAgent() as agent:
+        agent.configure(project, nameless=nameless)
         alone = project.run()
         one = told(project)
         workers = project.run("--workers", "2")
@@ -386,10 +327,10 @@ def test_results_are_those_of_one_process(project: Project, nameless: bool) -> N
 def test_an_interrupt_while_others_wait(project: Project) -> None:
     """Ctrl-C ends a run whose conversations wait until one that hangs has ended."""
     project.scenario("for n in range(4):\n    scenario(f's{n}', turns=['hang'], tools={'stock': 1})")
-    with shop() as server:
-        configured(project, server, nameless=True, exclusive=True)
+    with StockAgent() as agent:
+        agent.configure(project, nameless=True, exclusive=True)
         process = project.start("--workers", "2")
-        wait_until(lambda: bool(server.hanging))  # type: ignore[attr-defined]
+        wait_until(lambda: agent.hangs)
         status, out, err = interrupt(process)
     assert status == 130, out + err
     assert "Traceback" not in err
