@@ -1,0 +1,132 @@
+"""Mock servers beside agents of a run from Python: who waits keeps nobody from beginning."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+from urllib.request import Request, urlopen
+
+import anyio
+import pytest
+from anyio.to_thread import run_sync
+
+from agentest import scenario
+from agentest.config.config import Config
+from agentest.errors import ConfigError
+from agentest.results import RunResult, Status
+from agentest.run.about import about_agent
+from agentest.run.plan import Plan, Unit
+from agentest.run.seeing import check_mocks
+from agentest.testing import arun_scenarios
+from agentest.verdict import run_status
+
+
+def asked(url: str) -> Any:
+    """What the tool `stock` answers at a server."""
+    params = {"name": "stock", "arguments": {"item": "tea"}}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+    with urlopen(Request(url, json.dumps(message).encode(), headers)) as answer:
+        return json.load(answer)["result"]["content"][0]["text"]
+
+
+def run(handlers: dict[str, Callable[..., Awaitable[str]]], count: int, **keys: Any) -> RunResult:
+    """Scenarios with agents that are handlers beside a server."""
+    made = [scenario(f"s{n}", turns=["go"], tools={"stock": {"n": n}}) for n in range(count)]
+    (first, handler), *others = handlers.items()
+    served = {"type": "custom", "mcp_mock": True}
+    compare = [{"name": name, "type": "custom", "handler": other} for name, other in others]
+
+    async def go() -> RunResult:
+        config = {"agent": {**served, "name": first, "handler": handler}, "compare": compare, **keys}
+        with anyio.fail_after(30):
+            return await arun_scenarios(made, config=config)
+
+    return anyio.run(go)
+
+
+def test_who_waits_keeps_no_other_agent_waiting() -> None:
+    """With two places, one agent's conversations are held one at a time; those that wait leave the second
+    place to the other agent, on whose last conversation the first one waits."""
+    others, all_held = 0, anyio.Event()
+
+    async def other(messages: Any, ctx: Any) -> str:
+        nonlocal others
+        others += 1
+        if others == 5:
+            all_held.set()
+        return "ok"
+
+    async def served(messages: Any, ctx: Any) -> str:
+        await all_held.wait()
+        shared = ctx.mcp_url.rpartition("/")[0]
+        return str(await run_sync(asked, shared))
+
+    result = run({"served": served, "other": other}, 5, concurrency=2)
+    assert [s.verdict.status for s in result.scenarios] == [Status.PASSED] * 10
+    replies = [s.conversations[0].conversation.turns[0].agent_message for s in result.scenarios]
+    assert [reply for reply in replies if reply != "ok"] == [json.dumps({"n": n}) for n in range(5)]
+
+
+def test_many_at_once_when_the_address_names_them() -> None:
+    """Handlers that take the address of their conversation are held together after two of them."""
+    here, all_here = 0, anyio.Event()
+
+    async def served(messages: Any, ctx: Any) -> str:
+        nonlocal here
+        told = str(await run_sync(asked, ctx.mcp_url))
+        here += 1
+        if here == 7:
+            all_here.set()
+        if here > 2:
+            await all_here.wait()
+        return told
+
+    result = run({"served": served}, 7, concurrency=5)
+    replies = [s.conversations[0].conversation.turns[0].agent_message for s in result.scenarios]
+    assert replies == [json.dumps({"n": n}) for n in range(7)]
+    assert run_status(result) is Status.PASSED
+
+
+def test_a_stray_call_errs_the_run() -> None:
+    """A call to an address of nobody is refused; the run's status says so, from Python too."""
+
+    async def served(messages: Any, ctx: Any) -> str:
+        return str(await run_sync(asked, ctx.mcp_url[:-1]))
+
+    result = run({"served": served}, 1)
+    assert run_status(result) is Status.ERRORED
+    assert [each.agent for each in result.unclaimed] == ["served"]
+    assert "which is no conversation of this run" in result.unclaimed[0].message
+
+
+HTTP = {
+    "type": "http",
+    "endpoint": "http://127.0.0.1:9/",
+    "body": {"m": "{{message}}", "s": "{{session_id}}"},
+}
+REACHED: dict[str, dict[str, Any]] = {
+    "unseen by hand": {**HTTP, "reply": "r", "tool_visibility": "unseen", "mcp_mock": {"port": 1}},
+    "reported by hand": {**HTTP, "reply": "r", "tool_visibility": "reported", "mcp_mock": {"port": 1}},
+    "a program": {"type": "command", "command": ["cat", "{{mcp_url}}"], "mcp_mock": True},
+}
+UNREACHED: dict[str, dict[str, Any]] = {
+    "no server": {**HTTP, "reply": "r"},
+    "traces alone": {**HTTP, "reply": "r", "traces": {"port": 1}},
+    "a program without a server": {"type": "command", "command": ["cat"]},
+}
+
+
+@pytest.mark.parametrize("name", [*REACHED, *UNREACHED])
+def test_whether_mocks_reach_an_agent(name: str) -> None:
+    """Mocks for an agent that runs its tools itself need a mock server; the error names the ways."""
+    agent = Config.model_validate({"agent": {**(REACHED | UNREACHED)[name], "name": "a"}}).agent
+    made = scenario("s", turns=["x"], tools={"stock": 1})
+    unit = Unit(made, "a", "a.sim.py", "s", "s", 1, 1, (), {}, about=about_agent("a", agent))
+    plan = Plan((unit,), {"a": agent}, False, units=(unit,))
+    if name in REACHED:
+        check_mocks(plan)
+    else:
+        with pytest.raises(ConfigError, match="mcp_mock: true"):
+            check_mocks(plan)
