@@ -26,7 +26,9 @@ def langchain(tools: Iterable[Any], ctx: TurnContext | None = None) -> list[Any]
         tools: tools, or functions that become tools. Tools that a model's provider runs (mappings) stay.
         ctx: the handler's; default: the conversation that is under way where a tool is called.
     """
-    return _runner("langchain", "langchain_core", "LangChain").asking_tools(tools, _gates(ctx))  # type: ignore[no-any-return]
+    gates = _gates(ctx)
+    found: list[Any] = _runner("langchain", "langchain_core", "LangChain").asking_tools(tools, gates)
+    return found
 
 
 def openai_agents(tools: Iterable[Any], ctx: TurnContext | None = None) -> list[Any]:
@@ -34,7 +36,10 @@ def openai_agents(tools: Iterable[Any], ctx: TurnContext | None = None) -> list[
 
     Tools that the provider runs stay. Raises UsageError for one that acts on this machine.
     """
-    return _runner("openai_agents", "agents", "the OpenAI Agents SDK").asking_tools(tools, _gates(ctx))  # type: ignore[no-any-return]
+    gates = _gates(ctx)
+    runner = _runner("openai_agents", "agents", "the OpenAI Agents SDK")
+    found: list[Any] = runner.asking_tools(tools, gates)
+    return found
 
 
 @overload
@@ -48,8 +53,8 @@ def pydantic_ai(tools: Iterable[Any] | None = None, ctx: TurnContext | None = No
         tools: functions, tools and toolsets; then the result is for `toolsets`, and the mocks answer these.
         ctx: as in `langchain`.
     """
-    runner = _runner("pydantic_ai", "pydantic_ai", "pydantic-ai")
     gates = _gates(ctx)
+    runner = _runner("pydantic_ai", "pydantic_ai", "pydantic-ai")
     return runner.asking_capability(gates) if tools is None else runner.asking_toolsets(tools, gates)
 
 
@@ -58,7 +63,8 @@ def adk(ctx: TurnContext | None = None) -> Any:
 
     `ctx` as in `langchain`.
     """
-    return _runner("google_adk", "google.adk", "google-adk").asking_plugin(_gates(ctx))
+    gates = _gates(ctx)
+    return _runner("google_adk", "google.adk", "google-adk").asking_plugin(gates)
 
 
 def _runner(name: str, package: str, title: str) -> Any:
