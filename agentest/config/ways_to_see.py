@@ -20,6 +20,10 @@ _IN_PROCESS = (
     "google-adk (handler: pkg.module:agent, type: custom)"
 )
 """For agents in Python: no code is needed, calls are seen and mocks answer."""
+_ONE_LINE = (
+    "lead the tools of its framework to the mocks by one line in the application (agentest.mocks.langchain, "
+    "openai_agents, pydantic_ai, adk), and set tool_visibility: returned"
+)
 _SERVED = (
     "where its tools are behind MCP or HTTP, let them be answered by a server of ours (mcp_mock: true, or "
     "rest_mock: {openapi: FILE})"
@@ -44,6 +48,8 @@ def ways_to_mock(agent: AnyAgent) -> list[str]:
     ways.append(_SERVED)
     ways.append(_IN_PROCESS)
     ways.append(f"{own} its calls by ctx.resolve_tool")
+    if agent.in_process:
+        ways.append(_ONE_LINE)
     if others := _others(_HANDING, agent):
         ways.append(f"reach it by a protocol that hands calls to the caller (type: {others})")
     return ways

@@ -30,6 +30,13 @@ class AdkAgent(HttpAgent):
     def state_refusal(self) -> str | None:
         return None
 
+    @property
+    def ways_to_mock(self) -> tuple[str, ...]:
+        return (
+            "have ADK's server ask the mocks: mcp_mock: true, and in its command --extra_plugins "
+            "agentest_adk.MockTools",
+        )
+
     @field_validator("app_name", "user_id")
     @classmethod
     def _part_of_an_address(cls, value: str | None) -> str | None:
