@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
 from agentest.config.agent_types import AgentConfig, sight_of
-from agentest.config.ways_to_see import ways_to_mock, ways_to_see
+from agentest.config.ways_to_see import ways_to_mock
 from agentest.conversation.serving import Served
 from agentest.errors import ConfigError
 from agentest.http.client import open_client
@@ -18,7 +18,7 @@ from agentest.run.beside import open_servers
 from agentest.run.plan import Plan, Unit, agents_under_test, placed
 from agentest.run.prepare import Prepared, Request, configure, prepared_for
 from agentest.scenarios.definition import Scenario, ScriptedTurn
-from agentest.sight import Sight
+from agentest.sight import Sight, cannot_be_seen
 from agentest.support.trace_context import new_key
 from agentest.tool_servers.port import Addresses, Identity
 from agentest.transcript import ToolCall
@@ -27,6 +27,10 @@ _NAME = "recorded conversation"
 _HANDS_ALL_OVER = ("chat_completions", "asgi", "anthropic_messages")
 """Types whose agents call no tool themselves."""
 _MOST_TURNS = 1000
+_OTHER_WAYS = (
+    "have it send its traces here (traces: true); or name the agent object itself, where it is one of a "
+    "framework in Python (type: custom)"
+)
 _UPSTREAM = {
     "mcp_mock": "the URL of the real MCP server, or the command that starts it",
     "rest_mock": "the base URL of the real API",
@@ -115,7 +119,12 @@ def check_recordable(name: str, agent: AgentConfig) -> None:
     if agent.mock_servers:
         return
     if sight_of(agent) is Sight.UNSEEN:
-        raise ConfigError(f"nothing can be recorded: {ways_to_see(name, agent)}")
+        raise ConfigError(
+            f"nothing can be recorded: {cannot_be_seen(name)}. Where its tools are behind MCP or HTTP, name "
+            "those servers, and give the agent the addresses of ours in their place (mcp_mock.upstream and "
+            "{{mcp_url}}, rest_mock.upstream and {{rest_url}}). Else "
+            f"{'; or '.join([*agent.ways_to_see, _OTHER_WAYS])}"
+        )
     if agent.type in _HANDS_ALL_OVER:
         raise ConfigError(
             f"agent {name!r} (type: {agent.type}) hands its tool calls to Agentest, which has no real tools "

@@ -22,7 +22,7 @@ from agentest.support.redact import Redactor
 from agentest.transcript import ToolCall
 
 RUFF = [sys.executable, "-m", "ruff"]
-QUICK = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+QUICK = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20) | st.sampled_from(
     ["haircut", "2026-11-24", "it's", 'a "b"', "x" * 120, "word " * 30, "日本語", "\n", '"""', "\\"]
@@ -97,7 +97,7 @@ def test_the_same_calls_have_the_same_answers(
     assert not any(each.invalid_arguments for each in told), made.source
 
 
-@settings(QUICK, max_examples=8)
+@settings(QUICK, max_examples=4)
 @given(histories)
 def test_the_module_is_formatted_and_linted(history: list[tuple[str, Any, Any]]) -> None:
     """A project that checks its format with ruff finds nothing to change."""
@@ -105,3 +105,148 @@ def test_the_module_is_formatted_and_linted(history: list[tuple[str, Any, Any]])
     for command in (["format", "--check", "--diff", "-"], ["check", "--isolated", "--ignore", "E501", "-"]):
         done = subprocess.run([*RUFF, *command], input=source, capture_output=True, text=True, cwd="/")
         assert done.returncode == 0, f"{done.stdout}{done.stderr}\n{source}"
+
+
+def property_schema(**types: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": types, "required": list(types)[:1]}
+
+
+SCHEMAS = st.sampled_from(
+    [
+        property_schema(service={"type": "string"}, n={"type": ["integer", "null"]}),
+        property_schema(date={"type": "string", "format": "date"}, service={"enum": ["haircut", "shave"]}),
+        property_schema(n={"anyOf": [{"type": "number"}, {"$ref": "#/x"}]}, service={}, tool={"default": 3}),
+        property_schema(service={"type": "array", "items": {"type": "string"}}, n={"type": "boolean"}),
+        {"properties": "nonsense", "required": None},
+    ]
+)
+
+
+@QUICK
+@given(histories, SCHEMAS)
+def test_declared_tools_answer_the_same(
+    tmp_path_factory: pytest.TempPathFactory, history: list[tuple[str, Any, Any]], schema: dict[str, Any]
+) -> None:
+    """Whatever a tool declares, its mock takes the calls that were made, even where they do not fit."""
+    declared = {name: Declared(description='Says """it""" \\', parameters=schema) for name, _, _ in history}
+    made = written(recorded([call(*each) for each in history], declared))
+    told = answers(made, tmp_path_factory.mktemp("m"), [(name, args) for name, args, _ in history])
+    assert [outcome(each) for each in told] == [outcome(call(*each)) for each in history], made.source
+    assert not any(each.invalid_arguments for each in told), made.source
+
+
+BOOKING = Declared(
+    description="Books a slot.\nLong story.",
+    parameters={
+        "type": "object",
+        "properties": {
+            "service": {"type": "string", "enum": ["haircut", "shave"]},
+            "people": {"type": "integer", "default": 1},
+            "note": {"type": "string"},
+        },
+        "required": ["service"],
+    },
+)
+
+
+def test_a_mock_is_typed_as_the_real_tool_declares_it(tmp_path: Path) -> None:
+    """Names, types, choices and defaults are the real tool's; what does not fit is told to the agent."""
+    made = written(recorded([call("book", {"service": "shave"}, {"id": 1})], {"book": BOOKING}))
+    assert 'service: Literal["haircut", "shave"],' in made.source
+    assert "people: int = 1," in made.source
+    assert "note: str | None = None," in made.source
+    assert '"""Books a slot. Long story.' in made.source
+    told = answers(
+        made, tmp_path, [("book", {"service": "haircut", "people": 2}), ("book", {"service": "x"})]
+    )
+    assert told[0].result == {"id": 1}
+    assert "service" in str(told[1].invalid_arguments)
+
+
+def test_what_was_not_recorded_ends_the_conversation(tmp_path: Path) -> None:
+    """No answer is made up: another call is an error that names it and the file."""
+    made = written(recorded([call("day", {"d": "mon"}, 1), call("day", {"d": "tue"}, 2)]))
+    with pytest.raises(MockError, match=r"no answer was recorded for day\(d='sun'\); add it to .*recorded_"):
+        answers(made, tmp_path, [("day", {"d": "sun"})])
+
+
+def test_each_conversation_begins_with_the_first_answer(tmp_path: Path) -> None:
+    """The same call with several answers gives them in turn, whatever was asked in between."""
+    calls = [("day", {"d": "mon"}, 1), ("day", {"d": "tue"}, 5), ("day", {"d": "mon"}, 2)]
+    made = written(recorded([call(*each) for each in calls]))
+    asked = [("day", {"d": "tue"}), *[("day", {"d": "mon"})] * 3]
+    for _ in range(2):
+        assert [each.result for each in answers(made, tmp_path, asked)] == [5, 1, 2, 2]
+
+
+def test_conversations_are_put_together(tmp_path: Path) -> None:
+    """One that went further continues another; where they disagree, the first counts, and that is told."""
+    first = [call("n", {}, 1), call("id", {}, "A"), call("only", {}, True)]
+    second = [call("n", {}, 1), call("n", {}, 2), call("id", {}, "B")]
+    gathered = gather([first, second], Redactor())
+    told = answers(written(gathered), tmp_path, [("n", {}), ("n", {}), ("id", {}), ("only", {})])
+    assert [each.result for each in told] == [1, 2, "A", True]
+    assert gathered.notes == (
+        "id: 1 call had other answers in another conversation; those of the first conversation are written",
+    )
+
+
+def test_secrets_are_not_written(tmp_path: Path) -> None:
+    """Neither in arguments nor in answers nor in errors; the mock answers whatever the secret is."""
+    calls = [
+        call("login", {"user": "ann", "password": "hunter22"}, {"token": "t0ps3cret", "next_token": "page2"}),
+        call("login", {"user": "bob", "password": "hunter22"}, RuntimeError("no key sk-abcdefghijklmnop")),
+        call("raw", {"headers": {"Authorization": "Bearer abcdefghijkl"}, "q": "a"}, 1),
+        call("raw", {"headers": {"Authorization": "Bearer abcdefghijkl"}, "q": "b"}, "sk-abcdefghijklmnop"),
+    ]
+    gathered = recorded(calls)
+    made = written(gathered)
+    for secret in ("hunter22", "t0ps3cret", "abcdefghijkl"):
+        assert secret not in made.source
+    asked = [("login", {"user": "bob", "password": "else"}), ("login", {"user": "ann", "password": "x"})]
+    bob, ann = answers(made, tmp_path, asked)
+    assert bob.error == "no key [redacted]"
+    assert ann.result == {"token": "[redacted]", "next_token": "page2"}
+    (told,) = answers(made, tmp_path, [("raw", {"headers": {}, "q": "a"})])
+    assert told.result == 1
+    assert any("the secret in password is not written" in note for note in gathered.notes)
+
+
+def test_long_answers_are_files(tmp_path: Path) -> None:
+    """An answer of 5 MB is whole, in a file beside the module; the same one is there once."""
+    long = {"rows": ["größe" * 10] * 100_000}
+    made = written(recorded([call("dump", {"n": 1}, long), call("dump", {"n": 2}, {"rows": []})]))
+    assert list(made.files) == ["recorded_tools_answers/dump_1.json"]
+    assert len(made.source) < 3000
+    one, two = answers(made, tmp_path, [("dump", {"n": 1}), ("dump", {"n": 2})])
+    assert (one.result, two.result) == (long, {"rows": []})
+
+
+@pytest.mark.parametrize(
+    ("left_out", "why"),
+    [
+        (call("t", {}, None, seen_by=SeenBy.CALLER), "handed it to Agentest, which has no real tool"),
+        (call("t", "{broken", 1), "its arguments are no JSON object"),
+        (ToolCall("t", {}, None, False, 0, error=UNANSWERED, seen_by=SeenBy.AGENT), "had no answer yet"),
+        (ToolCall("t", {}, 1, True, 0, seen_by=SeenBy.MOCK_SERVER), "a mock answered"),
+        (call(" ", {}, 1), "it has no name"),
+        (
+            ToolCall("t", {}, {}, False, 0, invalid_arguments="x", seen_by=SeenBy.MOCK_SERVER),
+            "the real tool was not asked",
+        ),
+    ],
+    ids=["handed-over", "no-object", "unfinished", "mocked", "nameless", "misfit"],
+)
+def test_what_tells_nothing_of_a_real_tool_is_left_out(left_out: ToolCall, why: str) -> None:
+    """Each such call is told of, with the reason."""
+    gathered = recorded([left_out])
+    assert not gathered.tools
+    assert why in gathered.notes[0]
+    assert "left out 1 call" in gathered.notes[0]
+
+
+def test_an_answer_that_nobody_told_is_null() -> None:
+    """It may be the real one: the user is told to look at it."""
+    gathered = recorded([call("t", {}, None)])
+    assert "no answer was told, or null" in gathered.notes[0]
+    assert '"t": None,' in written(gathered).source
