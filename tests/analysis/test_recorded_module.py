@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 
 from agentest.analysis.recorded.calls import Declared, Gathered, gather
 from agentest.analysis.recorded.module import Module, module_of
+from agentest.errors import MockError
 from agentest.mocks.resolver import MockResolver
 from agentest.scenarios.tools import parse_tools
 from agentest.sight import SeenBy
 from agentest.support.redact import Redactor
-from agentest.transcript import ToolCall
+from agentest.transcript import UNANSWERED, ToolCall
 
 RUFF = [sys.executable, "-m", "ruff"]
 QUICK = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))

@@ -21,13 +21,10 @@ class Answer:
     """What a tool answered once."""
 
     value: Any
+    form: str
+    """As text, for which 1, 1.0 and True are not the same."""
     error: str | None = None
     """What it failed with; then `value` is no answer."""
-
-    @property
-    def form(self) -> str:
-        """As text, for which 1, 1.0 and True are not the same."""
-        return json.dumps([self.value, self.error])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +130,8 @@ def _tool(
     clean = [_without_secrets(call.args, redact) for call in every if call.args is not None]
     hidden = frozenset(key for args, hid in clean for key in hid)
     told = len(clean) == len(every)
-    cases, disputed = _cases(calls, redact, hidden, told=told)
+    answered = [[(call, _answer(call, redact)) for call in each] for each in calls]
+    cases, disputed = _cases(answered, redact, hidden, told=told)
     tool = Tool(
         name=name,
         calls=len(every),
@@ -143,12 +141,10 @@ def _tool(
         description=redact(declared.description),
         parameters=declared.parameters,
     )
-    return tool, tuple(_notes(tool, disputed, every, redact))
+    return tool, tuple(_notes(tool, disputed, every))
 
 
-def _notes(
-    tool: Tool, disputed: int, calls: Sequence[ToolCall], redact: Callable[[str], str]
-) -> Iterator[str]:
+def _notes(tool: Tool, disputed: int, calls: Sequence[ToolCall]) -> Iterator[str]:
     if disputed:
         yield (
             f"{tool.name}: {count(disputed, 'call')} had other answers in another conversation; those of the "
@@ -158,7 +154,7 @@ def _notes(
         yield (
             f"{tool.name}: the secret in {', '.join(sorted(tool.hidden))} is not written; any value will do"
         )
-    if any(HIDDEN in _answer(call, redact).form for call in calls):
+    if any(HIDDEN in answer.form for case in tool.cases for answer in case.answers):
         yield f"{tool.name}: {HIDDEN} stands where its answers hold secrets"
     untold = sum(call.result is None and not call.error and _only_told(call) for call in calls)
     if untold:
@@ -173,7 +169,7 @@ def _only_told(call: ToolCall) -> bool:
 
 
 def _cases(
-    held: Sequence[Sequence[ToolCall]],
+    held: Sequence[Sequence[tuple[ToolCall, Answer]]],
     redact: Callable[[str], str],
     hidden: frozenset[str],
     *,
@@ -183,14 +179,14 @@ def _cases(
     known: dict[str, tuple[Mapping[str, Any] | None, list[list[Answer]]]] = {}
     for calls in held:
         mine: dict[str, list[Answer]] = {}
-        for call in calls:
+        for call, answer in calls:
             args = _compared(call.args, redact, hidden) if told else None
             key = call_key(args)
             answers = known.setdefault(key, (args, []))[1]
             if key not in mine:
                 mine[key] = []
                 answers.append(mine[key])
-            mine[key].append(_answer(call, redact))
+            mine[key].append(answer)
     merged = [(args, *_merged(answers)) for args, answers in known.values()]
     return (
         tuple(Case(args=args, answers=answers) for args, answers, _ in merged),
@@ -230,10 +226,12 @@ def _begins(longest: Sequence[Answer], answers: Sequence[Answer]) -> bool:
 
 def _answer(call: ToolCall, redact: Callable[[str], str]) -> Answer:
     if call.error is None:
-        return Answer(value=hidden_in(call.result, redact))
+        value = hidden_in(call.result, redact)
+        return Answer(value=value, form=json.dumps([value]))
     result = call.result
     told = result.get("error") if isinstance(result, Mapping) and len(result) == 1 else result
-    return Answer(value=None, error=redact(told if isinstance(told, str) and told else call.error))
+    error = redact(told if isinstance(told, str) and told else call.error)
+    return Answer(value=None, form=json.dumps([None, error]), error=error)
 
 
 def call_key(args: Mapping[str, Any] | None) -> str:
@@ -259,13 +257,39 @@ def _without_secrets(
 
 def hidden_in(value: Any, redact: Callable[[str], str]) -> Any:
     """A JSON value without secrets: known ones, those of their form, and what stands under a name of one."""
+    texts, names = "\n".join(_texts(value)), set(_secret_names(value))
+    # Of a long value, mostly without any, each text by itself would take many times as long.
+    return value if not names and redact(texts) == texts else _hidden_in(value, redact)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    for item in _items(value):
+        yield from _texts(item)
+
+
+def _secret_names(value: Any) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        yield from (key for key, item in value.items() if isinstance(item, str) and _is_secret(key, item))
+    for item in _items(value):
+        yield from _secret_names(item)
+
+
+def _items(value: Any) -> Iterable[Any]:
+    if isinstance(value, Mapping):
+        return value.values()
+    return value if isinstance(value, list) else ()
+
+
+def _hidden_in(value: Any, redact: Callable[[str], str]) -> Any:
     if isinstance(value, str):
         return redact(value)
     if isinstance(value, Mapping):
         return {
-            key: HIDDEN if _is_secret(key, item) else hidden_in(item, redact) for key, item in value.items()
+            key: HIDDEN if _is_secret(key, item) else _hidden_in(item, redact) for key, item in value.items()
         }
-    return [hidden_in(item, redact) for item in value] if isinstance(value, list) else value
+    return [_hidden_in(item, redact) for item in value] if isinstance(value, list) else value
 
 
 def _is_secret(key: str, value: Any) -> bool:
