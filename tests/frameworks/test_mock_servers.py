@@ -57,8 +57,7 @@ NO_CODE = {
     "ai-sdk": node("--agent", "ai-sdk", keys=MCP, instrumented=True),
     "pydantic-ai-ag-ui": python("pydantic_ai", keys=AG_UI, endpoint="/ag-ui", env=FASTAPI),
     "adk-api-server": Agent(command=ADK_SERVER, keys=ADK, env=UNSENT, endpoint=""),
-    "mcp-sdk-python": python("mcp", keys=MCP, env=FASTAPI),
-    "mcp-sdk-python-long-session": python("mcp", "--session", "long", keys=MCP, env=FASTAPI),
+    "mcp-sdk-python": python("mcp", "--session", "long", keys=MCP, env=FASTAPI),
     "mcp-sdk-typescript": node("--agent", "sdk", keys=MCP, instrumented=True),
     "rest-langgraph-httpx": python("langgraph", "--tools", "rest", keys=REST, instrumented=True),
     "rest-openai-agents-requests": python(
@@ -72,7 +71,6 @@ HOOKED = {
     "langgraph-header": python("langgraph", "--hook", "header", keys={**MCP, **BY_HEADER}),
     "langgraph-url": python("langgraph", "--hook", "url", keys={**MCP, **BY_MCP_URL}),
     "openai-agents-meta": python("openai_agents", "--hook", "meta", keys={**MCP, **BY_HEADER}),
-    "openai-agents-url": python("openai_agents", "--hook", "url", keys={**MCP, **BY_MCP_URL}),
     "pydantic-ai-meta": python("pydantic_ai", "--hook", "meta", keys={**MCP, **BY_HEADER}),
     "google-adk-header": python("google_adk", "--hook", "header", keys={**MCP, **BY_HEADER}),
     "ai-sdk-header": node("--agent", "ai-sdk", "--hook", "header", keys={**MCP, **BY_HEADER}),

@@ -15,8 +15,10 @@ import pytest
 from framework_lab import MARKS
 from project import Project
 from tools_lab import (
+    ADK_SERVER,
     BANNED,
     HTTP,
+    Agent,
     Shop,
     assert_each_has_its_own,
     calls_of,
@@ -44,7 +46,11 @@ OWN = {
     "google-adk": python("google_adk", "--tools", "own", keys=SPANS, instrumented=True, env={}),
     "ai-sdk": node(*TELEMETRY, "--tools", "own", keys=SPANS, instrumented=True, env={}),
 }
+ADK = {"type": "adk", "app_name": "clerk", "traces": True, "mcp_mock": True}
+AG_UI = {"type": "ag_ui", "client_tools": [], "traces": True, "mcp_mock": True}
 BOTH = {
+    "adk-api-server": Agent(command=ADK_SERVER, keys=ADK, endpoint=""),
+    "pydantic-ai-ag-ui": python("pydantic_ai", "--instrument", keys=AG_UI, endpoint="/ag-ui", env=FASTAPI),
     "langgraph": python("langgraph", keys=MCP_AND_SPANS, instrumented=True, env={}),
     "openai-agents": python("openai_agents", keys=MCP_AND_SPANS, instrumented=True, env={}),
     "pydantic-ai": python("pydantic_ai", "--instrument", keys=MCP_AND_SPANS, env=FASTAPI),
@@ -84,7 +90,7 @@ def assert_banned_is_caught(scenario: dict[str, Any], number: int, project: Proj
 
 @pytest.mark.parametrize("stack", BOTH)
 def test_a_call_that_a_mock_server_and_spans_tell_is_one(stack: str, shop: Shop, tmp_path: Path) -> None:
-    """A call that the mock server has answered is not counted again when its spans come."""
+    """A call that the mock server has answered is not counted again when spans or the protocol tell it."""
     project = run_agent(BOTH[stack], shop, tmp_path, "tools_elsewhere", SHOPS=str(SOME))
     assert_each_has_its_own(project, SOME)
     assert shop.calls() == []
