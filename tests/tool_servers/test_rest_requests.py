@@ -223,6 +223,10 @@ def kind(told: str) -> dict[str, str]:
 
 ANY_JSON = {"application/json": {}}
 ITEM = {"type": "object", "properties": {"n": {"type": "integer"}, "tags": {"type": "array"}}}
+NESTED = {
+    "type": "object",
+    "properties": {"items": {"type": "array", "items": ITEM}, "meta": {"type": "object"}},
+}
 BODIES: dict[str, tuple[Any, bytes, dict[str, str], Any]] = {
     "object": (ANY_JSON, b'{"a": 1}', {}, {"a": 1}),
     "list": (ANY_JSON, b"[1]", {}, {"body": [1]}),
@@ -252,6 +256,12 @@ BODIES: dict[str, tuple[Any, bytes, dict[str, str], Any]] = {
         b"n=3&tags=a&tags=b&x=",
         FORM,
         {"n": 3, "tags": ["a", "b"], "x": ""},
+    ),
+    "form with paths": (
+        {FORM["content-type"]: {"schema": NESTED}},
+        b"items[0][n]=3&items[1][n]=4&items[1][tags][]=a&items[1][tags][]=b&meta[k]=v&other[x]=y",
+        FORM,
+        {"items": [{"n": 3}, {"n": 4, "tags": ["a", "b"]}], "meta": {"k": "v"}, "other[x]": "y"},
     ),
     "form that says nothing": ({FORM["content-type"]: {"schema": ITEM}}, b"n=3", {}, {"n": 3}),
     "parts": (
@@ -289,6 +299,13 @@ BAD_BODIES: dict[str, tuple[Any, bytes, dict[str, str], str, int | None]] = {
     ),
     "no form": ({"multipart/form-data": {}}, b"n=3", MULTIPART, "not one field was found", None),
     "no boundary": ({"multipart/form-data": {}}, b"n=3", kind("multipart/form-data"), "not one field", None),
+    "names in a list": (
+        {FORM["content-type"]: {"schema": NESTED}},
+        b"items[a]=3",
+        FORM,
+        "is a list, and has names in it: a",
+        None,
+    ),
     "a field twice": (
         {FORM["content-type"]: {"schema": {"properties": {"n": {"type": "object"}}}}},
         b"n=3&n=4",

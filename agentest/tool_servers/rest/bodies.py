@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from agentest.tool_servers.rest.operations import Content, is_json
-from agentest.tool_servers.rest.parameters import typed_field
+from agentest.tool_servers.rest.parameters import deep, typed_field
 from agentest.tool_servers.rest.schema import Schema
 
 FORM = "application/x-www-form-urlencoded"
@@ -132,7 +132,21 @@ def _of_part(part: Any) -> str:
 
 
 def _typed(fields: Mapping[str, list[str]], schema: Schema | None) -> dict[str, Any]:
+    """The fields by their schemas. Names like `items[0][price]` are paths into a property that is known."""
+    made: dict[str, Any] = {}
     try:
-        return {name: typed_field(texts, schema and schema.property(name)) for name, texts in fields.items()}
+        for name in dict.fromkeys(map(_property_of, fields)):
+            inside = schema and schema.property(name)
+            if name in fields or inside is None:
+                mine = {key: texts for key, texts in fields.items() if _property_of(key) == name}
+                made |= {key: typed_field(texts, inside) for key, texts in mine.items()}
+            else:
+                pairs = [(key, text) for key, texts in fields.items() for text in texts]
+                made[name] = deep(name, inside, pairs)
     except ValueError as error:
         raise BadBody(f"is a form in which something {error}") from None
+    return made
+
+
+def _property_of(name: str) -> str:
+    return name.partition("[")[0]

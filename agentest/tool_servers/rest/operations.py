@@ -99,7 +99,7 @@ def read_api(document: Document) -> Api:
 class _Reader:
     def __init__(self, document: Document) -> None:
         self._document = document
-        self._checked: set[str] = set()
+        self._checked: set[int] = set()
         self._ids: dict[str, str] = {}
 
     def api(self) -> Api:

@@ -35,7 +35,7 @@ def value_of(parameter: Parameter, pairs: Pairs) -> Any:
     """
     schema, name = parameter.schema, parameter.name
     if parameter.style == "deepObject":
-        return _deep(name, schema, pairs)
+        return deep(name, schema, pairs)
     if _is_spread(parameter):
         return _spread(schema, pairs)
     texts = [value for key, value in pairs if key == name]
@@ -154,8 +154,11 @@ def _spread(schema: Schema, pairs: Pairs) -> Any:
     return made or MISSING
 
 
-def _deep(name: str, schema: Schema, pairs: Pairs) -> Any:
-    """`name[key]=value`, `name[key][inner]=value`."""
+def deep(name: str, schema: Schema | None, pairs: Pairs) -> Any:
+    """What `name[key]=value`, `name[key][inner]=value` and `name[]=value` say; MISSING: nothing.
+
+    Raises ValueError.
+    """
     texts: dict[str, Any] = {}
     for key, value in pairs:
         if key.startswith(f"{name}["):
@@ -176,10 +179,18 @@ def _put(into: dict[str, Any], keys: list[str], value: str) -> None:
     told.append(value)
 
 
-def _typed_deep(texts: Mapping[str, Any], schema: Schema | None) -> dict[str, Any]:
-    return {
-        key: _typed_deep(value, schema and schema.property(key))
-        if isinstance(value, dict)
-        else typed_field(value, schema and schema.property(key))
-        for key, value in texts.items()
-    }
+def _typed_deep(texts: Any, schema: Schema | None) -> Any:
+    if isinstance(texts, list):
+        return typed_field(texts, schema)
+    if schema and _is(schema, "array"):
+        return _listed(texts, schema)
+    return {key: _typed_deep(value, schema and schema.property(key)) for key, value in texts.items()}
+
+
+def _listed(texts: Mapping[str, Any], schema: Schema) -> list[Any]:
+    """`[]` has all texts of a list, `[0]` and `[1]` one each."""
+    if texts.keys() == {""} and isinstance(texts[""], list):
+        return _typed_all(texts[""], schema)
+    if not all(key.isdecimal() for key in texts):
+        raise ValueError(f"is a list, and has names in it: {', '.join(texts)}")
+    return [_typed_deep(texts[key], schema.items) for key in sorted(texts, key=int)]

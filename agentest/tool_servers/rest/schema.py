@@ -199,19 +199,22 @@ def _is_time(value: Any) -> bool:
     return True
 
 
-def check_schema(document: Document, node: Node, seen: set[str]) -> None:
-    """Raise ConfigError where a schema, or one that it leads to, is none."""
-    node = document.follow(node)
-    if node.uri in seen:
-        return
-    seen.add(node.uri)
-    if isinstance(node.value, bool):
-        return
-    if not isinstance(node.value, Mapping):
-        raise node.error(f"expected a schema, found {type(node.value).__name__}")
-    _check_words(node)
-    for each in _inside(document, node):
-        check_schema(document, each, seen)
+def check_schema(document: Document, node: Node, seen: set[int]) -> None:
+    """Raise ConfigError where a schema, or one that it leads to, is none.
+
+    Args:
+        seen: identities of those that have been looked at, to which others are added.
+    """
+    waiting = [node]
+    while waiting:
+        each = document.follow(waiting.pop())
+        if id(each.value) in seen or isinstance(each.value, bool):
+            continue
+        seen.add(id(each.value))
+        if not isinstance(each.value, Mapping):
+            raise each.error(f"expected a schema, found {type(each.value).__name__}")
+        _check_words(each)
+        waiting += _inside(document, each)
 
 
 def _check_words(node: Node) -> None:

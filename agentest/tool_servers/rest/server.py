@@ -55,14 +55,17 @@ def _read(settings: RestMock, opening: Opening) -> tuple[Document, Api]:
 
 def _check_mocks(api: Api, opening: Opening, file: str) -> None:
     """Raise ConfigError where a mock is of no operation: it would reach no tool."""
-    known = [operation.tool for operation in api.operations]
+    names = {operation.tool for operation in api.operations}
+    # An id that FastAPI made is shown by the name of its function, as mocks may call it.
+    shown_api = api.named_as(each.short_name for each in api.operations if each.short_name)
+    known = [operation.tool for operation in shown_api.operations]
     for tool in opening.tools:
-        if tool.name in known:
+        if tool.name in names:
             continue
         close = nearest(tool.name, known)
-        operation = next((each for each in api.operations if each.tool == close), None)
+        operation = next((each for each in shown_api.operations if each.tool == close), None)
         hint = f"the nearest is {close!r} ({operation})" if operation else "none is like it"
-        shown = ", ".join(f"{each.tool} ({each})" for each in api.operations[:_SHOWN_OPERATIONS])
+        shown = ", ".join(f"{each.tool} ({each})" for each in shown_api.operations[:_SHOWN_OPERATIONS])
         more = len(known) - _SHOWN_OPERATIONS
         where = opening.mocked_in.get(tool.name, "")
         raise ConfigError(
