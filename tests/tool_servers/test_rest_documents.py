@@ -9,6 +9,7 @@ import pytest
 from openapi_documents import ORDER, SHOP, answers, api_of, document, operation, parameter, written
 
 from agentest.errors import ConfigError
+from agentest.tool_servers.rest.answers import Answer, misfits
 from agentest.tool_servers.rest.operations import Operation
 from agentest.tool_servers.rest.reading import Asked, read_request
 from agentest.tool_servers.rest.routing import Routes
@@ -91,6 +92,20 @@ def test_nullable_references_of_3_0(tmp_path: Path) -> None:
     buy = one(tmp_path, told)
     problems = [body_problems(buy, f'{{"order": {order}}}') for order in ("null", '{"item": "tea"}', "{}")]
     assert [bool(problem) for problem in problems] == [False, False, True]
+
+
+def test_properties_of_one_direction(tmp_path: Path) -> None:
+    """What is `readOnly` need not be in a request, and what is `writeOnly` not in an answer."""
+    user = {
+        "required": ["id", "name", "password"],
+        "properties": {"id": {"readOnly": True}, "name": {}, "password": {"writeOnly": True}},
+    }
+    told = operation("add", body=user, **answers("201", user))
+    add = one(tmp_path, document({"/": {"post": told}}))
+    assert body_problems(add, '{"name": "Ann"}') == "body: lacks `password`"
+    answer = Answer(status=201)
+    assert misfits(add, answer, {"id": 1, "name": "Ann"}) is None
+    assert misfits(add, answer, {"name": "Ann"}) == "body: lacks `id`"
 
 
 SWAGGER = {

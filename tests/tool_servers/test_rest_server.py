@@ -221,18 +221,19 @@ def test_what_does_not_fit_is_told(tmp_path: Path) -> None:
             {"data": BytesIO(b'{"item": "%s"}' % (b"x" * 11_000_000)), "headers": JSON},
         ),
         ("POST /orders", {"data": gzip.compress(b" " * 11_000_000), "headers": PACKED}),
+        ("POST /orders", {"data": b'{"quantity": "%s"}' % (b"x" * 200_000), "headers": JSON}),
         (
             "POST /orders",
             {"data": gzip.compress(b'{"item": "tea"}'), "headers": PACKED},
         ),
     )
-    assert [t.status for t in one.told] == [400, 400, 400, 415, 400, 413, 413, 201]
+    assert [t.status for t in one.told] == [400, 400, 400, 415, 400, 413, 413, 400, 201]
     assert one.told[0].body == {
         "error": 'path `id`: is "abc", expected integer',
         "detail": [{"loc": ["path", "id"], "msg": 'is "abc", expected integer', "type": "value_error"}],
     }
     assert one.told[1].body["error"].startswith("body: lacks `item`; body `quantity`: 0 is less than")
-    assert [bool(c.invalid_arguments) for c in one.calls] == [True] * 7 + [False]
+    assert [bool(c.invalid_arguments) for c in one.calls] == [True] * 8 + [False]
     assert one.calls[-1].args == {"item": "tea"}
     assert "mend its mock, or the description of the tools" in one.result.scenarios[0].warnings[0]
 
@@ -370,7 +371,7 @@ def named(how: str, ctx: TurnContext) -> tuple[str, dict[str, str]]:
 
 @pytest.mark.parametrize("how", WAYS)
 def test_each_call_is_its_conversations(how: str, tmp_path: Path) -> None:
-    """By each of the names, 50 conversations at once get their own answers, and each broken ban is caught."""
+    """By each of the names, many conversations at once get their own answers; each broken ban is caught."""
 
     async def handler(messages: list[dict[str, Any]], ctx: TurnContext) -> str:
         base, headers = named(how, ctx)
@@ -386,10 +387,11 @@ def test_each_call_is_its_conversations(how: str, tmp_path: Path) -> None:
             trajectory={"match_mode": "contains", "expected": ["get_order"], "forbidden": ["cancel_order"]},
         )
 
-    one = run(tmp_path, {}, handler, scenarios=[shop(number) for number in range(50)])
+    count = 50 if how == "baggage" else 10
+    one = run(tmp_path, {}, handler, scenarios=[shop(number) for number in range(count)])
     failed = {s.name for s in one.result.scenarios if s.verdict.status is Status.FAILED}
-    assert failed == {f"s{number}" for number in (7, 17, 27, 37, 47)}
-    assert len(one.result.with_status(Status.PASSED)) == 45
+    assert failed == {f"s{number}" for number in range(7, count, 10)}
+    assert len(one.result.with_status(Status.PASSED)) == count * 9 // 10
     assert not one.result.unclaimed
 
 

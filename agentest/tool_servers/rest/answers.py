@@ -99,7 +99,7 @@ def misfits(operation: Operation, answer: Answer, result: Any) -> str | None:
         return None if result is None else f"an answer with status {answer.status} has no body"
     kind = next((kind for kind in content.kinds if is_json(kind)), None)
     schema = content.kinds[kind] if kind else None
-    problems = schema.problems(result, "body") if schema else []
+    problems = schema.problems(result, "body", answered=True) if schema else []
     return "; ".join(map(str, problems)) or None
 
 

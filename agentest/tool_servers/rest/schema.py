@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import islice
 from typing import Any
 
@@ -63,10 +63,16 @@ class Schema:
         found = self._found(self._node, "properties")
         return tuple(dict.fromkeys(name for node in found for name, _ in self._document.children(node)))
 
-    def problems(self, value: Any, *where: str | int) -> list[Problem]:
-        """What of a value does not fit, the first few."""
+    def problems(self, value: Any, *where: str | int, answered: bool = False) -> list[Problem]:
+        """What of a value does not fit, the first few.
+
+        Args:
+            answered: whether the value is an answer's, which need not have what is `writeOnly`; else it is a
+                request's, which need not have what is `readOnly`.
+        """
+        validator = self._of_answers if answered else self._of_requests
         try:
-            errors = islice(self._validator.iter_errors(value), _SHOWN_PROBLEMS)
+            errors = islice(validator.iter_errors(value), _SHOWN_PROBLEMS)
             return [
                 Problem(at=(*where, *error.absolute_path), text=_worded(error))
                 for error in map(_best, errors)
@@ -75,8 +81,12 @@ class Schema:
             return [Problem(at=where, text="is nested too deeply")]
 
     @cached_property
-    def _validator(self) -> Any:
-        return self._document.validator(self._node, kind=_kind(), format_checker=_formats())
+    def _of_requests(self) -> Any:
+        return self._document.validator(self._node, kind=_kind("readOnly"), format_checker=_formats())
+
+    @cached_property
+    def _of_answers(self) -> Any:
+        return self._document.validator(self._node, kind=_kind("writeOnly"), format_checker=_formats())
 
     def _of(self, node: Node) -> Schema:
         return Schema(self._document, node)
@@ -148,9 +158,6 @@ def _worded(error: Any) -> str:
             return f"is {value}, expected {kinds}"
         case "enum":
             return f"is {value}, expected one of {shortened(_shown(expected), 200)}"
-        case "required":
-            missing = [name for name in expected if name not in error.instance]
-            return f"lacks {', '.join(f'`{name}`' for name in missing)}"
         case "format":
             return f"is {value}, which is no {expected}"
         case "pattern":
@@ -164,8 +171,13 @@ def _shown(value: Any) -> str:
     return json_text(value)
 
 
-def _kind() -> Any:
-    """Validators whose patterns take no time without end."""
+@cache
+def _kind(not_needed: str) -> Any:
+    """Validators whose patterns take no time without end, and which know whose properties these are.
+
+    Args:
+        not_needed: the mark of properties that need not be there.
+    """
     from jsonschema import Draft202012Validator, ValidationError
     from jsonschema.validators import extend
 
@@ -173,8 +185,18 @@ def _kind() -> Any:
         if isinstance(value, str) and len(value) <= _MATCHED_CHARS and not _matches(expected, value):
             yield ValidationError(f"{value!r} does not match {expected!r}")
 
+    def required(_: Any, names: list[str], value: Any, schema: Any) -> Iterator[ValidationError]:
+        known = schema.get("properties", {})
+        if isinstance(value, Mapping):
+            missing = [name for name in names if name not in value and not marked(known.get(name))]
+            if missing:
+                yield ValidationError(f"lacks {', '.join(f'`{name}`' for name in missing)}")
+
+    def marked(schema: Any) -> bool:
+        return isinstance(schema, Mapping) and schema.get(not_needed) is True
+
     make: Any = extend
-    return make(Draft202012Validator, {"pattern": pattern})
+    return make(Draft202012Validator, {"pattern": pattern, "required": required})
 
 
 def _matches(pattern: str, text: str) -> bool:

@@ -12,6 +12,7 @@ from multidict import CIMultiDict
 
 from agentest.config.agents.mock_servers import RestMock
 from agentest.errors import ConfigError
+from agentest.support.calling import in_thread
 from agentest.support.spelling import nearest
 from agentest.support.text import shortened
 from agentest.tool_servers.names import Names, names_of
@@ -29,6 +30,7 @@ from agentest.tool_servers.web import MAX_BODY_BYTES, drain, listen
 
 _SHOWN_OPERATIONS = 40
 _NAME_CHARS = 200
+_LARGE_BYTES = 100_000
 _OWN_DOCUMENT = "/openapi.json"
 
 
@@ -103,8 +105,15 @@ class _Server:
             return await self._unknown(request, found, query, names, real)
         pairs = parse_qsl(query, keep_blank_values=True, errors="replace")
         asked = Asked(query=pairs, headers=headers, body=body, values=found.values)
-        read = problem or read_request(found.operation, asked, self._api.keys_in_query)
+        read = problem or await self._read(found.operation, asked)
         return await self._called(found.operation, read, names, real)
+
+    async def _read(self, operation: Operation, asked: Asked) -> Read:
+        """Read a request; a large one holds up no other conversation."""
+        if len(asked.body) > _LARGE_BYTES:
+            read: Read = await in_thread(read_request, operation, asked, self._api.keys_in_query)
+            return read
+        return read_request(operation, asked, self._api.keys_in_query)
 
     async def _called(self, operation: Operation, read: Read, names: Names, real: CallReal | None) -> Answer:
         call = ServedCall(tool=operation.tool, arguments=read.arguments, problem=read.problem)

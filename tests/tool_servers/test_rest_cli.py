@@ -1,0 +1,98 @@
+"""The command line, with an agent whose tools are requests of an HTTP API."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from openapi_documents import SHOP, document, operation, written
+from project import Project, free_port
+
+AGENT = """
+import json, os, sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+class Agent(BaseHTTPRequestHandler):
+    def log_message(self, *parts): pass
+    def do_POST(self):
+        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        told = []
+        for each in asked["message"].split(";"):
+            method, path = each.split()
+            base, headers = os.environ["AGENTEST_REST_URL"], {"baggage": self.headers["baggage"]}
+            try:
+                with urlopen(Request(base + path, method=method, headers=headers)) as answer:
+                    told.append(answer.read().decode())
+            except HTTPError as error:
+                told.append(f"{error.code} {error.read().decode()}")
+        body = json.dumps({"reply": " ".join(told) or "done"}).encode()
+        self.send_response(200)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Agent).serve_forever()
+"""
+
+
+@pytest.fixture
+def shop(project: Project) -> Project:
+    """A project whose agent is a program that is started, and told where the API is."""
+    port = free_port()
+    project.write("agent.py", AGENT)
+    written(project.root, SHOP)
+    command = f"exec {sys.executable} agent.py {port}"
+    project.config(
+        f"http://127.0.0.1:{port}/",
+        agent={
+            "type": "http",
+            "endpoint": f"http://127.0.0.1:{port}/chat",
+            "body": {"message": "{{message}}"},
+            "reply": "reply",
+            "restMock": {"openapi": "shop.json"},
+            "server": {"command": command, "ready": f"tcp://127.0.0.1:{port}"},
+        },
+    )
+    return project
+
+
+def test_a_program_that_asks_an_api(shop: Project) -> None:
+    """It finds the mocks by its environment; a forbidden request fails the scenario, another one passes."""
+    shop.scenario(
+        """
+from agentest import HttpResponse
+ban = {"match_mode": "contains", "expected": ["get_order"], "forbidden": ["cancel_order"]}
+tools = {"get_order": sequence({"total": 3}, HttpResponse(404, "gone")), "cancel_order": None}
+for name, end in {"good": "GET /orders/2", "bad": "DELETE /orders/2"}.items():
+    scenario(name, turns=["GET /orders/1; " + end], tools=tools, trajectory=ban)
+"""
+    )
+    ran = shop.run("--verbose")
+    assert ran.returncode == 1, ran.stdout + ran.stderr
+    assert "1 failed, 1 passed" in ran.stdout
+    assert '404 {"error": "gone"}' in ran.stdout
+    calls = {
+        each["name"]: [c["name"] for c in each["conversations"][0]["turns"][0]["toolCalls"]]
+        for each in shop.results["scenarios"]
+    }
+    assert calls == {"good": ["get_order", "get_order"], "bad": ["get_order", "cancel_order"]}
+
+
+def test_what_is_wrong_is_said_before_the_first_conversation(shop: Project) -> None:
+    """A mock of no operation and a document with errors: exit status 2, and one message."""
+    shop.scenario('scenario("a", turns=["GET /orders/1"], tools={"get_ordr": 1})\n')
+    ran = shop.run()
+    assert ran.returncode == 2
+    assert "the mock 'get_ordr' of scenario 'a' (a.sim.py:2) is no operation of shop.json" in ran.stderr
+    assert "the nearest is 'get_order' (GET /orders/{id})" in ran.stderr
+    written(shop.root, document({"/a": {"get": operation("a", {"$ref": "other.yaml#/A"})}}))
+    ran = shop.run()
+    assert ran.returncode == 2
+    assert "rest_mock.openapi of agent 'agent': " in ran.stderr
+    assert "shop.json:" in ran.stderr
+    assert "`$ref` 'other.yaml#/A'" in ran.stderr
+    assert not (Path(shop.root) / ".agentest" / "results.json").exists()
