@@ -53,7 +53,7 @@ def _unknown(recorded: Sequence[Entry], mocks: Sequence[ToolSpec], opening: Open
         if mock.name in names:
             continue
         near = nearest(mock.name, names)
-        guess = f"did you mean `{near}`? Else record" if near else "Record"
+        guess = f"Did you mean `{near}`? Else record" if near else "Record"
         yield (
             f"tool {mock.name!r} has a mock, and is not among the recorded tools of the real server "
             f"({opening.place('mcp_mock.tools')}); it was served beside them. "

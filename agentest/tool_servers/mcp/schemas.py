@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from agentest.support.json_schema import check_references, draft_of, schema_validator
@@ -20,20 +20,16 @@ class Schema:
         """Raises ValueError for what is no JSON Schema, or refers to another document.
 
         Args:
-            on_unread: receives each pattern that Python cannot read; it is taken to match.
+            on_unread: receives each `pattern` that Python cannot read, as those of JavaScript may be; it is
+                taken to match.
         """
-        _check(schema)
-        patterns = {pattern: _compiled(pattern) for pattern in sorted(set(_patterns(schema)))}
-        for pattern, compiled in patterns.items():
-            if compiled is None:
-                on_unread(pattern)
-
-        def search(pattern: str, text: str) -> bool:
-            compiled = patterns.get(pattern)
-            return compiled is None or compiled.search(text) is not None
-
+        try:
+            readable = _readable(schema, on_unread)
+            _check(readable)
+        except RecursionError:
+            raise ValueError("is nested too deeply") from None
         self.text = schema
-        self._validator = schema_validator(schema, search)
+        self._validator = schema_validator(readable, _found)
 
     def misfit(self, value: Any) -> str | None:
         """What is wrong with a value, in words; None where it fits."""
@@ -67,21 +63,27 @@ def _in_words(error: Any) -> str:
     return f"`{at}`: {message}" if at else message
 
 
-def _patterns(schema: Any) -> Iterator[str]:
-    """Whatever may be a regular expression, at any depth."""
-    waiting = [schema]
-    while waiting:
-        found = waiting.pop()
-        if isinstance(found, Mapping):
-            if isinstance(pattern := found.get("pattern"), str):
-                yield pattern
-            waiting += found.values()
-        elif isinstance(found, list):
-            waiting += found
+def _readable(schema: Any, on_unread: Callable[[str], None]) -> Any:
+    """The schema without the patterns that Python cannot read."""
+    if isinstance(schema, list):
+        return [_readable(each, on_unread) for each in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    kept = {key: _readable(value, on_unread) for key, value in schema.items()}
+    pattern = kept.get("pattern")
+    if isinstance(pattern, str) and not _compiles(pattern):
+        on_unread(pattern)
+        del kept["pattern"]
+    return kept
 
 
-def _compiled(pattern: str) -> re.Pattern[str] | None:
+def _compiles(pattern: str) -> bool:
     try:
-        return re.compile(pattern)
+        re.compile(pattern)
     except (re.error, RecursionError, OverflowError):
-        return None
+        return False
+    return True
+
+
+def _found(pattern: str, text: str) -> bool:
+    return re.search(pattern, text) is not None
