@@ -1,0 +1,198 @@
+"""`agentest mcp-tools` and `mcp-stdio`: the tools of a real MCP server, and the mocks as a program."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from mcp_answers import BOOKING, SLOTS
+from mcp_mock import KEY, McpServer, mcp_server
+from project import Project
+from real_mcp import program
+
+from agentest.cli.mcp_stdio import serve
+
+CHANGED = {
+    **BOOKING,
+    "inputSchema": {
+        "type": "object",
+        "properties": {"date": {"type": "string"}, "party_size": {"type": "integer"}},
+        "required": ["date", "party_size"],
+    },
+}
+
+
+def configured(tmp_path: Path, *tools: Any, **settings: Any) -> Project:
+    project = Project(tmp_path)
+    mock = {"upstream": program([tools]), "tools": "tools.json", **settings}
+    server = {"command": "true", "ready": "tcp://127.0.0.1:9"}
+    agent = {"endpoint": "http://127.0.0.1:9/v1", "server": server, "mcpMock": mock}
+    project.config("http://127.0.0.1:9/v1", agent=agent)
+    return project
+
+
+def test_tools_are_kept_and_compared(tmp_path: Path) -> None:
+    """The command writes the file, leaves it as it is while nothing changes, and tells what has changed: with
+    --check by its exit status, without touching the file."""
+    project = configured(tmp_path, SLOTS, BOOKING)
+    file = tmp_path / "tools.json"
+    first = project.agentest("mcp-tools", "--check")
+    assert (first.returncode, file.exists()) == (2, False)
+    assert "mcp_mock.tools of agent 'agent': tools.json does not exist; write it with" in first.stderr
+    written = project.agentest("mcp-tools")
+    assert written.returncode == 0, written.stderr
+    assert "tools.json: 2 tools of the real MCP server (command " in written.stdout
+    assert json.loads(file.read_text()) == {"tools": [BOOKING, SLOTS]}
+    same = project.agentest("mcp-tools", "--check", "--agent", "agent")
+    assert (same.returncode, same.stdout.strip().rpartition(", ")[2]) == (0, "as recorded")
+
+    project = configured(tmp_path, CHANGED)
+    before = file.read_text()
+    changed = project.agentest("mcp-tools", "--check")
+    assert (changed.returncode, file.read_text()) == (1, before)
+    assert changed.stdout.splitlines()[1:] == [
+        "  the real server's `create_booking` has a new required argument `party_size`",
+        "  the real server's `slots` is gone",
+        "agentest mcp-tools writes the file anew",
+    ]
+    assert project.agentest("mcp-tools").returncode == 0
+    assert json.loads(file.read_text()) == {"tools": [CHANGED]}
+
+
+@pytest.mark.parametrize(
+    ("settings", "words", "problem"),
+    [
+        ({"upstream": None}, (), "no agent has a real MCP server in its settings: write mcp_mock: {upstream"),
+        ({"tools": None}, (), "mcp_mock of agent 'agent' does not say where its tools are kept"),
+        ({}, ("--agent", "shop"), "there is no agent 'shop'"),
+        ({"upstream": "http://127.0.0.1:9/mcp"}, (), "cannot be reached: connection refused"),
+        ({"upstreamHeaders": {"a": "b"}}, (), "`upstream_headers` go with an `upstream` that is a URL"),
+        ({"upstrem": "x"}, (), "did you mean `upstream`?"),
+    ],
+    ids=["no server", "no file", "no agent", "nobody", "headers", "unknown key"],
+)
+def test_what_cannot_be_asked(settings: Any, words: Any, problem: str, tmp_path: Path) -> None:
+    """One message that names the key and the next step, and exit status 2."""
+    ended = configured(tmp_path, SLOTS, **settings).agentest("mcp-tools", *words)
+    assert ended.returncode == 2
+    assert problem in ended.stderr
+
+
+def test_a_program_without_an_address_says_so(tmp_path: Path) -> None:
+    """An agent that does not pass the address on gets a program that says what is missing, and ends."""
+    project = Project(tmp_path)
+    ended = project.agentest("mcp-stdio")
+    assert ended.returncode == 2
+    assert "AGENTEST_MCP_URL is not set" in ended.stderr
+    wrong = project.agentest("mcp-stdio", "localhost:80")
+    assert (wrong.returncode, "is not the URL of a mock server" in wrong.stderr) == (2, True)
+
+
+def lines(*messages: Any) -> io.BytesIO:
+    return io.BytesIO(b"".join(json.dumps(message).encode() + b"\n" for message in messages))
+
+
+def request(number: int, method: str, **params: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+
+
+def answers(out: io.BytesIO) -> dict[Any, Any]:
+    found = [json.loads(line) for line in out.getvalue().splitlines()]
+    return {answer["id"]: answer for answer in found}
+
+
+def test_lines_are_passed_on_with_their_conversation() -> None:
+    """Each message is posted and its answer a line; the trace in the environment says whose the calls are."""
+    out = io.BytesIO()
+
+    async def talk() -> McpServer:
+        async with mcp_server({"slots": ["09:00"]}) as server:
+            told = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+            call = request(2, "tools/call", name="slots")
+            said = lines(request(1, "initialize", protocolVersion="2025-06-18"), told, call)
+            environ = {"BAGGAGE": f"agentest.conversation={KEY}", "TRACEPARENT": "none"}
+            await anyio.to_thread.run_sync(serve, server.url, environ, said, out)
+            return server
+
+    server = anyio.run(talk)
+    found = answers(out)
+    assert found.keys() == {1, 2}
+    assert found[2]["result"]["content"][0]["text"] == '["09:00"]'
+    assert (server.calls, server.notes) == ([("slots", {}, ["09:00"])], [])
+
+
+def test_who_waits_is_told_that_nobody_answers(capsys: pytest.CaptureFixture[str]) -> None:
+    """Where the mock server has gone, requests are answered with an error, and what is only told is not."""
+    out = io.BytesIO()
+    told = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+    serve("http://127.0.0.1:9/mcp", {}, lines(request(1, "ping"), told), out)
+    assert answers(out)[1]["error"]["message"].startswith(
+        "the mock server at http://127.0.0.1:9/mcp cannot be"
+    )
+    assert "cannot be reached" in capsys.readouterr().err
+
+
+class _Agent(BaseHTTPRequestHandler):
+    """Calls tools at the address that it is sent: `slots; pay` calls two."""
+
+    def do_POST(self) -> None:
+        import urllib.request
+
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        said = []
+        for name in body["message"].split("; "):
+            message = json.dumps(request(1, "tools/call", name=name, arguments={})).encode()
+            with urllib.request.urlopen(body["mcp"], message) as answer:
+                said.append(json.load(answer)["result"]["content"][0]["text"])
+        content = json.dumps({"reply": ", ".join(said)}).encode()
+        self.send_response(200)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing: the tests' own output is read."""
+
+
+def test_a_run_with_recorded_tools(tmp_path: Path) -> None:
+    """Conversations with recorded tools: what fits passes, a banned call fails, a wrong mock is errored, and
+    a mock of no tool is told at the end."""
+    promise = {"type": "object", "properties": {"free": {"type": "array"}}, "required": ["free"]}
+    recorded = [{**SLOTS, "outputSchema": promise}, {"name": "pay", "inputSchema": {"type": "object"}}]
+    (tmp_path / "tools.json").write_text(json.dumps(recorded))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Agent)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    project = Project(tmp_path)
+    endpoint = f"http://127.0.0.1:{server.server_port}/chat"
+    body = {"message": "{{message}}", "mcp": "{{mcp_url}}"}
+    agent = {"type": "http", "endpoint": endpoint, "body": body, "reply": "reply"}
+    project.config(endpoint, agent={**agent, "mcp_mock": {"tools": "tools.json"}})
+    project.scenario(
+        """
+for n, free in enumerate([["9"], ["9"], "nine"]):
+    scenario(f"s{n}", turns=["slots; pay" if n == 1 else "slots"],
+             tools={"slots": {"free": free}, "pay": {"ok": True}, "slotz": 1},
+             trajectory={"forbidden": ["pay"]})
+"""
+    )
+    try:
+        ended = project.run()
+    finally:
+        server.shutdown()
+        server.server_close()
+    statuses = {name: project.scenario_result(name)["status"] for name in ("s0", "s1", "s2")}
+    assert statuses == {"s0": "passed", "s1": "failed", "s2": "errored"}, ended.stdout
+    assert "`free`: 'nine' is not of type 'array'" in ended.stdout
+    assert "tool 'slotz' has a mock, and is not among the recorded tools" in ended.stderr
+    calls = project.scenario_result("s1")["conversations"][0]["turns"][0]["toolCalls"]
+    assert [(call["name"], call["seenBy"], call["mocked"]) for call in calls] == [
+        ("slots", "mock-server", True),
+        ("pay", "mock-server", True),
+    ]
