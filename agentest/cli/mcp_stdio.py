@@ -20,6 +20,7 @@ _CONTEXT = {"TRACEPARENT": "traceparent", "BAGGAGE": "baggage", "TRACESTATE": "t
 """Variable in which a program is told the trace that it is part of → header."""
 _GRACE_S = 10.0
 _UNREACHABLE = -32000
+_SHOWN_BYTES = 100
 
 Send = Callable[[bytes], bytes]
 """Posts a message. Returns the answer, empty where there is none. Raises OSError, HTTPException."""
@@ -74,11 +75,15 @@ def sender(url: str, environ: Mapping[str, str]) -> Send:
 
 def _answer(send: Send, line: bytes, url: str) -> bytes:
     try:
-        return send(line)
+        answer = send(line)
     except (OSError, HTTPException) as error:
         problem = f"the mock server at {url} cannot be reached: {error}"
-        sys.stderr.write(f"agentest: {problem}\n")
-        return _refusal(line, problem)
+    else:
+        if answer.lstrip()[:1] in (b"", b"{", b"["):
+            return answer
+        problem = f"at {url} is no mock server: it answered {answer[:_SHOWN_BYTES]!r}"
+    sys.stderr.write(f"agentest: {problem}\n")
+    return _refusal(line, problem)
 
 
 def _refusal(line: bytes, problem: str) -> bytes:

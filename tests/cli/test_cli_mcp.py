@@ -138,6 +138,18 @@ def test_who_waits_is_told_that_nobody_answers(capsys: pytest.CaptureFixture[str
     assert "cannot be reached" in capsys.readouterr().err
 
 
+def test_what_is_no_mock_server_is_told() -> None:
+    """A wrong address, like that of a page, gives the client an error and no broken line."""
+    out = io.BytesIO()
+
+    async def talk() -> None:
+        async with mcp_server() as server:
+            await anyio.to_thread.run_sync(serve, server.origin, {}, lines(request(1, "ping")), out)
+
+    anyio.run(talk)
+    assert "is no mock server: it answered b'404: Not Found'" in answers(out)[1]["error"]["message"]
+
+
 class _Agent(BaseHTTPRequestHandler):
     """Calls tools at the address that it is sent: `slots; pay` calls two."""
 

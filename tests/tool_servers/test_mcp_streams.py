@@ -68,6 +68,28 @@ def test_wrong_messages_and_batches_are_events_too() -> None:
     anyio.run(talk)
 
 
+def test_an_address_may_name_tools() -> None:
+    """An agent with several servers is told, at the address of each, of that one's tools alone."""
+
+    async def listed(server: McpServer, path: str) -> Any:
+        return (await server.post({**CALL, "method": "tools/list", "params": {}}, path)).json()
+
+    async def talk() -> None:
+        async with mcp_server({"slots": [], "book": {}, "pay": {}}) as server:
+            some = await listed(server, f"/mcp/{KEY}?tools=pay,slots")
+            assert [tool["name"] for tool in some["result"]["tools"]] == ["slots", "pay"]
+            assert len((await listed(server, "/mcp?tools="))["result"]["tools"]) == 3
+            wrong = (await listed(server, "/mcp?tools=slot"))["error"]
+            assert "the address names the tool 'slot', which is not served; did you mean `slots`?" in str(
+                wrong
+            )
+            async with stream(server, "/sse?tools=book") as (place, coming):
+                await server.post({**CALL, "method": "tools/list", "params": {}}, place)
+                assert [tool["name"] for tool in (await answer(coming))["result"]["tools"]] == ["book"]
+
+    anyio.run(talk)
+
+
 def test_a_stream_that_has_ended_takes_nothing() -> None:
     """Whoever posts to a stream that nobody reads is told to open another one; the server ends open ones."""
 

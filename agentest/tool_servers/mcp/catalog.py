@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentest.messages import ToolSpec
+from agentest.support.spelling import did_you_mean
 from agentest.tool_servers.mcp.answers import Promised
+from agentest.tool_servers.mcp.jsonrpc import INVALID_PARAMS, RpcError
 from agentest.tool_servers.mcp.schemas import Schema
 
 Entry = Mapping[str, Any]
@@ -31,7 +33,19 @@ class Catalog:
 
     def __init__(self, tools: Iterable[ServedTool]) -> None:
         self._tools = {tool.entry["name"]: tool for tool in tools}
-        self.listing = tuple(dict(tool.entry) for tool in self._tools.values())
+
+    def listing(self, names: frozenset[str] | None = None) -> list[Entry]:
+        """What `tools/list` tells. Raises RpcError for a name of no tool.
+
+        Args:
+            names: of those alone; None: of all.
+        """
+        for name in sorted((names or frozenset()) - self._tools.keys()):
+            near = did_you_mean(name, self._tools)
+            raise RpcError(
+                INVALID_PARAMS, f"the address names the tool {name!r}, which is not served; {near}"
+            )
+        return [tool.entry for name, tool in self._tools.items() if names is None or name in names]
 
     def argument_problem(self, name: str, arguments: Any) -> str | None:
         """Why arguments do not fit what was recorded of the tool; None: they do, or nothing was."""

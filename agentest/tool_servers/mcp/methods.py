@@ -55,6 +55,8 @@ class Sender:
     """By lower-case name."""
     conversation: str | None = None
     """What the path names."""
+    tools: frozenset[str] | None = None
+    """The tools of the server in whose place we stand, where the address names them; None: all."""
 
     def names(self, params: Mapping[str, Any]) -> Names:
         """What may name the conversation of a message with these `params`."""
@@ -113,12 +115,12 @@ class Methods:
         if request.method == "tools/call":
             result, is_list = await self._call(request.params, sender, size), False
         else:
-            result, is_list = self._told(request), request.method.endswith(("/list", "/discover"))
+            result, is_list = self._told(request, sender), request.method.endswith(("/list", "/discover"))
         if version is not None or request.method == "server/discover":
             result = {"resultType": "complete", **result, **(_UNCACHED if is_list else {})}
         return result
 
-    def _told(self, request: RpcRequest) -> dict[str, Any]:
+    def _told(self, request: RpcRequest, sender: Sender) -> dict[str, Any]:
         """What the server tells of itself."""
         match request.method:
             case "initialize":
@@ -131,7 +133,7 @@ class Methods:
                 return {}
             case "tools/list":
                 _check_first_page(request.params)
-                return {"tools": list(self.catalog.listing)}
+                return {"tools": self.catalog.listing(sender.tools)}
             case method if method in _NOTHING:
                 return {_NOTHING[method]: []}
         raise RpcError(METHOD_NOT_FOUND, f"there is no method {request.method!r}")

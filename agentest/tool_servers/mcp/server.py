@@ -17,7 +17,7 @@ from agentest.config.agents.mock_servers import McpMock
 from agentest.tool_servers.mcp.jsonrpc import INVALID_REQUEST, PARSE_ERROR, TOO_LARGE, RpcError
 from agentest.tool_servers.mcp.methods import UNSUPPORTED_VERSION, Methods, Sender
 from agentest.tool_servers.mcp.opening import opened_methods
-from agentest.tool_servers.mcp.streams import Streams
+from agentest.tool_servers.mcp.streams import Streams, tools_in
 from agentest.tool_servers.opening import Opening
 from agentest.tool_servers.web import listen
 
@@ -72,7 +72,7 @@ class _Server:
         """Streamable HTTP: the answer is that of the request."""
         named = request.match_info.get("conversation")
         try:
-            answer = await self._answer(request, None if named == "sse" else named)
+            answer = await self._answer(request, None if named == "sse" else named, tools_in(request))
         except RpcError as error:
             return _refusal(error, 413 if error.code == TOO_LARGE else 400)
         if answer is None:
@@ -85,19 +85,20 @@ class _Server:
         if stream is None:
             return web.Response(status=404, text="this stream of events has ended; open another one")
         try:
-            answer = await self._answer(request, stream.conversation)
+            answer = await self._answer(request, stream.conversation, stream.tools)
         except RpcError as error:
             answer = error.body(None)
         if answer is not None:
             stream.send(answer)
         return web.Response(status=202, text="Accepted")
 
-    async def _answer(self, request: web.Request, conversation: str | None) -> Any:
+    async def _answer(
+        self, request: web.Request, conversation: str | None, tools: frozenset[str] | None
+    ) -> Any:
         """Raises RpcError for what is no JSON-RPC."""
         headers = {name.lower(): value for name, value in request.headers.items()}
-        return await self._methods.answers(
-            await _body(request), Sender(headers=headers, conversation=conversation)
-        )
+        sender = Sender(headers=headers, conversation=conversation, tools=tools)
+        return await self._methods.answers(await _body(request), sender)
 
 
 async def _body(request: web.Request) -> bytes:

@@ -17,9 +17,10 @@ _ALIVE_S = 15.0
 class Stream:
     """An open stream. A message of None ends it."""
 
-    def __init__(self, conversation: str | None) -> None:
-        self.conversation = conversation
-        """What the path of the stream names: its messages are posted elsewhere."""
+    def __init__(self, request: web.Request) -> None:
+        """`request` opens it: what its address names is true of all messages, which are posted elsewhere."""
+        self.conversation = request.match_info.get("conversation")
+        self.tools = tools_in(request)
         self.waiting: asyncio.Queue[Any] = asyncio.Queue()
 
     def send(self, message: Any) -> None:
@@ -45,7 +46,7 @@ class Streams:
 
     async def open(self, request: web.Request) -> web.StreamResponse:
         """Hold a stream for as long as the client listens."""
-        name, stream = token_hex(16), Stream(request.match_info.get("conversation"))
+        name, stream = token_hex(16), Stream(request)
         response = web.StreamResponse(
             headers={"content-type": "text/event-stream", "cache-control": "no-store"}
         )
@@ -70,6 +71,12 @@ async def _send_all(stream: Stream, response: web.StreamResponse) -> None:
                 return
             text = _event("message", json.dumps(message))
         await response.write(text)
+
+
+def tools_in(request: web.Request) -> frozenset[str] | None:
+    """The tools that an address names, as `?tools=a,b`: it stands for one of several servers. None: all."""
+    named = request.query.getall("tools", [])
+    return frozenset(name.strip() for text in named for name in text.split(",") if name.strip()) or None
 
 
 def _event(name: str, data: str) -> bytes:
