@@ -86,16 +86,16 @@ def told(result: Any) -> Conversation:
 @each
 @each_place
 def test_many_conversations_at_once(framework: str, place: str) -> None:
-    """Twenty conversations at once: each has its own mocks' answers and its own calls; nothing real runs."""
+    """Fifty conversations at once: each has its own mocks' answers and its own calls; nothing real runs."""
     made = [
         scenario(
             f"s{n}",
             turns=[f"reserve item{n}", f"stock item{n}"],
             tools={"check_stock": n, "reserve_item": lambda args, ctx: {"for": ctx.scenario, **args}},
         )
-        for n in range(20)
+        for n in range(50)
     ]
-    result = run_scenarios(made, agent=agent_of(framework, place), concurrency=20)
+    result = run_scenarios(made, agent=agent_of(framework, place), concurrency=50)
     for n, found in enumerate(result.scenarios):
         args = {"item": f"item{n}", "quantity": 2}
         assert [(c.name, c.args, c.result, c.seen_by) for c in told(found).tool_calls] == [
@@ -162,8 +162,26 @@ def test_names_descriptions_and_schemas_stay(framework: str) -> None:
         shop = import_module("shop_langgraph")
         (asking,) = mocks.langchain([shop.check_stock])
         assert (asking.name, asking.description) == ("check_stock", "Look for an item.")
-        assert asking.args == shop.check_stock.args
+        described = import_module("langchain_core.utils.function_calling").convert_to_openai_tool
+        assert described(asking) == described(shop.check_stock)
+        assert mocks.langchain([{"type": "web_search"}]) == [{"type": "web_search"}]
     elif framework == "openai_agents":
         shop = import_module("shop_openai_agents")
         (asking,) = mocks.openai_agents([shop.check_stock])
         assert asking.params_json_schema == shop.check_stock.params_json_schema
+
+
+@each
+@pytest.mark.parametrize("unmocked_tools", ["error", "passthrough"])
+def test_an_agent_object_with_the_line(framework: str, unmocked_tools: str) -> None:
+    """An agent whose code has the line is tested as an agent object, too: each call is answered once."""
+    agent = import_module("line_shops").object_of(framework)
+    custom = {"type": "custom", "handler": agent}
+    found = told(
+        talk(custom, "reserve lamp", tools={"check_stock": 1, "reserve_item": 2}, unmocked_tools="error")
+        if unmocked_tools == "error"
+        else talk(custom, "reserve lamp", tools={"reserve_item": 2}, unmocked_tools="passthrough")
+    )
+    stock = 1 if unmocked_tools == "error" else "really looked for lamp"
+    assert [(c.name, c.result) for c in found.tool_calls] == [("check_stock", stock), ("reserve_item", 2)]
+    assert really_run() == ([] if unmocked_tools == "error" else ["looked for lamp"])

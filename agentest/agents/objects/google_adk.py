@@ -78,7 +78,7 @@ def _note_the_rest(calls: Sequence[ToolCall], gate: Gate) -> None:
 
 def asking_plugin(find: FindGate) -> Any:
     """A plugin by which all tools ask a gate. What leads agents is for their own record."""
-    return _plugin_class()("agentest", find)
+    return _plugin_class()("agentest.mocks", find)
 
 
 @cache

@@ -138,10 +138,13 @@ def _asking(tool: Any, find: FindGate) -> Any:
         if not callable(tool):
             raise UsageError(f"agentest.mocks.langchain: {safe_repr(tool):.100} is no tool of LangChain's")
         tool = kinds.tool(tool)
-    asking, kind = tool.model_copy(), type(tool)
-    # Not fields, but what is called before the methods of the class.
-    object.__setattr__(asking, "run", partial(_gated(kind.run, find), tool))
-    object.__setattr__(asking, "arun", partial(_gated_async(kind.arun, find), tool))
+    asking, known = tool.model_copy(), tool
+    # Not fields, but what is called before the methods of the class. Those are looked up when they are
+    # called: by then a gate may have been placed before them.
+    run = _gated(lambda _, *args, **kwargs: known.run(*args, **kwargs), find)
+    arun = _gated_async(lambda _, *args, **kwargs: known.arun(*args, **kwargs), find)
+    object.__setattr__(asking, "run", partial(run, known))
+    object.__setattr__(asking, "arun", partial(arun, known))
     return asking
 
 

@@ -46,7 +46,7 @@ def current() -> Gate | None:
     who = whose_code()
     if isinstance(who, Gate):
         return who
-    if who is THE_USERS:
+    if who is not None:
         return None
     if _homes and threading.get_ident() not in _homes and not in_function_thread():
         raise AgentError(

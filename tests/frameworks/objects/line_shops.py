@@ -86,6 +86,28 @@ MAKERS: dict[str, Callable[[Any], Answer]] = {
 }
 
 
+def object_of(name: str) -> Any:
+    """An agent object whose code has the line."""
+    if name == "langgraph":
+        shop: Any = import_module("shop_langgraph")
+        tools = agentest.mocks.langchain([shop.check_stock, shop.reserve_item])
+        return shop.graph(import_module("langgraph.prebuilt").ToolNode(tools)).compile()
+    if name == "openai_agents":
+        shop = import_module("shop_openai_agents")
+        tools = agentest.mocks.openai_agents([shop.check_stock, shop.reserve_item])
+        return import_module("agents").Agent(name="shop", model=shop.Rules(), tools=tools)
+    if name == "google_adk":
+        shop = import_module("shop_google_adk")
+        app = import_module("google.adk.apps.app").App
+        return app(name="shop", root_agent=shop.agent, plugins=[agentest.mocks.adk()])
+    shop, kinds = import_module("shop_pydantic_ai"), import_module("pydantic_ai")
+    model = shop.FunctionModel(shop.respond)
+    functions = [shop.check_stock, shop.reserve_item]
+    if name == "pydantic_ai":
+        return kinds.Agent(model, tools=functions, capabilities=[agentest.mocks.pydantic_ai()])
+    return kinds.Agent(model, toolsets=agentest.mocks.pydantic_ai(functions))
+
+
 def handler_of(name: str) -> Any:
     async def handler(messages: list[dict[str, Any]], ctx: Any) -> str:
         return await MAKERS[name](ctx)(messages[-1]["content"])
