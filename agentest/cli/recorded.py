@@ -75,7 +75,8 @@ def tell_recorded(recording: Recording, *, wanted: bool = True) -> bool:
 
 def _gathered(recording: Recording) -> Gathered:
     declared = dict(_declared(recording))
-    return gather(recording.recorder.conversations, recording.prepared.loaded.redact, declared)
+    recorder, redact = recording.recorder, recording.prepared.loaded.redact
+    return gather(recorder.conversations, redact, declared, recorder.statuses)
 
 
 def _declared(recording: Recording) -> Iterator[tuple[str, Declared]]:

@@ -82,10 +82,10 @@ class Served:
         self._ended.append(error)
         return ServedAnswer(how=How.UNMOCKED, message=str(error))
 
-    async def answered(self, number: int, result: object, *, failed: bool) -> None:
+    async def answered(self, number: int, result: object, *, failed: bool, status: int | None = None) -> None:
         """Note what the real tool answered to a call that was left to it."""
         if 0 <= number < len(self._real):  # it may come from outside
-            self._mocks.note_real(self._real[number], result, failed=failed)
+            self._mocks.note_real(self._real[number], result, failed=failed, status=status)
 
 
 def check_no_bypass(

@@ -28,12 +28,14 @@ _BEST_FIRST = (SeenBy.CALLER, SeenBy.MOCK_SERVER, SeenBy.AGENT, SeenBy.SPANS)
 class RecordedCall:
     """A call in the record. It may be answered, and told of again, after it has been recorded."""
 
-    __slots__ = ("_told", "call", "http")
+    __slots__ = ("_told", "call", "http", "status")
 
     def __init__(self, call: ToolCall) -> None:
         self.call = call
         self.http: HttpResponse | None = None
         """The status and headers that the mock wishes, for whoever answers over HTTP."""
+        self.status: int | None = None
+        """The status with which the real tool answered, where the call is a request of HTTP."""
         self._told = {call.seen_by: call}
 
     def is_seen_by(self, source: SeenBy) -> bool:
@@ -62,6 +64,11 @@ class CallRecord:
     @property
     def calls(self) -> tuple[ToolCall, ...]:
         return tuple(recorded.call for recorded in self._calls)
+
+    @property
+    def statuses(self) -> tuple[int | None, ...]:
+        """Of each of the `calls` the status of HTTP with which the real tool answered."""
+        return tuple(recorded.status for recorded in self._calls)
 
     def of_turn(self, turn_index: int) -> tuple[ToolCall, ...]:
         """The calls of a turn, in the order in which they were made."""

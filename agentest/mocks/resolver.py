@@ -80,6 +80,11 @@ class MockResolver:
         """All calls so far, in their order."""
         return self._record.calls
 
+    @property
+    def statuses(self) -> tuple[int | None, ...]:
+        """The status of HTTP with which the real tool answered each of the `calls`; None: it has none."""
+        return self._record.statuses
+
     def observe(self, calls: Sequence[ToolCall], *, retold: bool = False) -> None:
         """Record calls that were answered elsewhere, whoever tells of them (`calls.CallRecord.observe`).
 
@@ -144,9 +149,10 @@ class MockResolver:
         result, _ = await self._fill(call, args)
         return call, result
 
-    def note_real(self, call: RecordedCall, result: Any, *, failed: bool) -> None:
-        """Note what the real tool answered to a call that nothing mocks."""
+    def note_real(self, call: RecordedCall, result: Any, *, failed: bool, status: int | None = None) -> None:
+        """Note what the real tool answered to a call that nothing mocks, and its status of HTTP, if any."""
         known = well_formed_value(_as_json(result))
+        call.status = status
         self._finish(call, known, error=self._redact(shortened(json_text(known))) if failed else None)
 
     async def _resolved(

@@ -52,6 +52,11 @@ class Recorder:
         """The calls so far of each conversation, in the order in which they began."""
         return [mocks.calls for mocks in self._held.values()]
 
+    @property
+    def statuses(self) -> list[tuple[int | None, ...]]:
+        """Of each call of the `conversations` the status of HTTP with which the real tool answered."""
+        return [mocks.statuses for mocks in self._held.values()]
+
 
 @asynccontextmanager
 async def serving(

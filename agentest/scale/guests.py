@@ -128,8 +128,9 @@ class _Serving:
     async def answer(self, call: ServedCall) -> ServedAnswer:
         return await self._questions.ask(self._who.key, _sendable(call))
 
-    async def answered(self, number: int, result: Any, *, failed: bool) -> None:
+    async def answered(self, number: int, result: Any, *, failed: bool, status: int | None = None) -> None:
         """Waits until the worker knows: the agent gets the result only then, and its reply may be quick."""
+        del status  # who records real tools does it in one process
         told = RealResult(number, result, failed)
         if not can_be_sent(told):
             told = replace(told, result="(nested too deeply to be kept)")

@@ -122,6 +122,8 @@ class RealAnswer:
     raw: Any
     """As its server gave it, to be passed on."""
     failed: bool = False
+    status: int | None = None
+    """Of HTTP, where it is a request."""
 
 
 CallReal = Callable[[], Awaitable[RealAnswer]]
@@ -135,8 +137,12 @@ class Serving(Protocol):
         """Record the call and answer it. Never raises but for cancellation."""
         ...
 
-    async def answered(self, number: int, result: Any, *, failed: bool) -> None:
-        """Note what the real tool answered to a call that was left to it (`How.REAL`)."""
+    async def answered(self, number: int, result: Any, *, failed: bool, status: int | None = None) -> None:
+        """Note what the real tool answered to a call that was left to it (`How.REAL`).
+
+        Args:
+            status: of HTTP, where the call was a request.
+        """
         ...
 
 

@@ -250,6 +250,6 @@ async def _real(serving: Serving, answer: ServedAnswer, real: CallReal | None) -
     except AgentestError as error:
         await serving.answered(answer.number, {"error": str(error)}, failed=True)
         return replace(answer, how=How.FAILED, message=str(error))
-    await serving.answered(answer.number, told.result, failed=told.failed)
+    await serving.answered(answer.number, told.result, failed=told.failed, status=told.status)
     how = How.FAILED if told.failed else How.ANSWERED
     return replace(answer, how=how, result=told.result, real=told.raw)

@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -251,3 +252,23 @@ def test_an_answer_that_nobody_told_is_null() -> None:
     gathered = recorded([call("t", {}, None)])
     assert "no answer was told, or null" in gathered.notes[0]
     assert '"t": None,' in written(gathered).source
+
+
+def test_a_failing_request_keeps_its_status(tmp_path: Path) -> None:
+    """The agent of a mocked API gets the status and the body of the real one."""
+    failing = call("get_order", {"id": 1}, RuntimeError("x"), seen_by=SeenBy.MOCK_SERVER)
+    failing = replace(failing, result={"detail": "no such order"})
+    found = call("get_order", {"id": 2}, {"id": 2}, seen_by=SeenBy.MOCK_SERVER)
+    gathered = gather([[failing, found]], Redactor(), None, [(404, 200)])
+    made = written(gathered)
+    assert 'raise HttpResponse(404, {"detail": "no such order"})' in made.source
+    told, other = answers(made, tmp_path, [("get_order", {"id": 1}), ("get_order", {"id": 2})])
+    assert (told.result, other.result) == ({"detail": "no such order"}, {"id": 2})
+    assert "404" in str(told.error)
+
+
+def test_content_of_mcp_stays_what_it_is(tmp_path: Path) -> None:
+    """A picture, or several texts, are answered as the server's own form again."""
+    parts = [{"type": "text", "text": "a chart"}, {"type": "image", "data": "iVBO", "mimeType": "image/png"}]
+    made = written(recorded([call("chart", {}, parts, seen_by=SeenBy.MOCK_SERVER)]))
+    assert answers(made, tmp_path, [("chart", {})])[0].result == {"content": parts}

@@ -12,6 +12,8 @@ from agentest.support.redact import HIDDEN, looks_secret
 from agentest.support.text import count
 from agentest.transcript import UNANSWERED, ToolCall
 
+_PARTS = frozenset({"text", "image", "audio", "resource", "resource_link"})
+"""Types of the parts of MCP's content."""
 _OF_PAGES = ("page", "next", "cursor", "continuation")
 """Beginnings of tokens that open no door: they lead to the next page."""
 
@@ -24,7 +26,9 @@ class Answer:
     form: str
     """As text, for which 1, 1.0 and True are not the same."""
     error: str | None = None
-    """What it failed with; then `value` is no answer."""
+    """What it failed with."""
+    status: int | None = None
+    """With which status of HTTP it failed; then `value` is the body, else there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,19 +85,28 @@ def gather(
     conversations: Iterable[Sequence[ToolCall]],
     redact: Callable[[str], str],
     declared: Mapping[str, Declared] | None = None,
+    statuses: Iterable[Sequence[int | None]] = (),
 ) -> Gathered:
     """The tools, by name, that real ones answered in these conversations, without secrets.
 
     Args:
         declared: how tools describe themselves, by name.
+        statuses: of the calls of each conversation the status of HTTP, where they have one.
     """
     held = [tuple(calls) for calls in conversations]
+    known = _by_call(held, statuses)
     usable = [tuple(call for call in calls if _why_not(call) is None) for calls in held]
     names = sorted({call.name for calls in usable for call in calls})
-    made = [_tool(name, usable, redact, (declared or {}).get(name, _UNKNOWN)) for name in names]
+    made = [_tool(name, usable, redact, (declared or {}).get(name, _UNKNOWN), known) for name in names]
     tools = tuple(tool for tool, _ in made)
     notes = (*_left_out(held), *(note for _, of_tool in made for note in of_tool))
     return Gathered(tools=tools, notes=notes)
+
+
+def _by_call(held: Sequence[Sequence[ToolCall]], statuses: Iterable[Sequence[int | None]]) -> dict[int, int]:
+    """The status of each call that has one, by the identity of the call: two equal calls may have two."""
+    pairs = zip(held, statuses, strict=False)
+    return {id(c): s for calls, told in pairs for c, s in zip(calls, told, strict=False) if s}
 
 
 def _why_not(call: ToolCall) -> str | None:
@@ -123,14 +136,18 @@ def _left_out(held: Sequence[Sequence[ToolCall]]) -> Iterator[str]:
 
 
 def _tool(
-    name: str, held: Sequence[Sequence[ToolCall]], redact: Callable[[str], str], declared: Declared
+    name: str,
+    held: Sequence[Sequence[ToolCall]],
+    redact: Callable[[str], str],
+    declared: Declared,
+    statuses: Mapping[int, int],
 ) -> tuple[Tool, tuple[str, ...]]:
     calls = [[call for call in each if call.name == name] for each in held]
     every = [call for each in calls for call in each]
     clean = [_without_secrets(call.args, redact) for call in every if call.args is not None]
     hidden = frozenset(key for args, hid in clean for key in hid)
     told = len(clean) == len(every)
-    answered = [[(call, _answer(call, redact)) for call in each] for each in calls]
+    answered = [[(call, _answer(call, redact, statuses.get(id(call)))) for call in each] for each in calls]
     cases, disputed = _cases(answered, redact, hidden, told=told)
     tool = Tool(
         name=name,
@@ -224,14 +241,29 @@ def _begins(longest: Sequence[Answer], answers: Sequence[Answer]) -> bool:
     return all(answer.form == longest[min(i, last)].form for i, answer in enumerate(answers))
 
 
-def _answer(call: ToolCall, redact: Callable[[str], str]) -> Answer:
+def _answer(call: ToolCall, redact: Callable[[str], str], status: int | None) -> Answer:
+    value = hidden_in(_as_mocked(call), redact)
     if call.error is None:
-        value = hidden_in(call.result, redact)
         return Answer(value=value, form=json.dumps([value]))
+    if status is not None:
+        form = json.dumps([value, call.error, status])
+        return Answer(value=value, form=form, error=redact(call.error), status=status)
     result = call.result
     told = result.get("error") if isinstance(result, Mapping) and len(result) == 1 else result
     error = redact(told if isinstance(told, str) and told else call.error)
     return Answer(value=None, form=json.dumps([None, error]), error=error)
+
+
+def _as_mocked(call: ToolCall) -> Any:
+    """The answer as a mock gives it: content of MCP that is more than one text is MCP's own form."""
+    result = call.result
+    if call.seen_by is not SeenBy.MOCK_SERVER or not isinstance(result, list) or not result:
+        return result
+    return {"content": result} if all(map(_is_part, result)) else result
+
+
+def _is_part(value: Any) -> bool:
+    return isinstance(value, Mapping) and value.get("type") in _PARTS and len(value) > 1
 
 
 def call_key(args: Mapping[str, Any] | None) -> str:

@@ -186,15 +186,20 @@ class _Writer:
             items = [Item("ctx"), Item(Text(label)), *(Item(self._step(each)) for each in answers)]
             yield from rows(Item(bracketed(f"{IN_TURN}(", items, ")"), "return "), indent)
         elif answers[0].error:
-            yield from rows(Item(self._error(answers[0].error), "raise "), indent)
+            yield from rows(Item(self._failure(answers[0]), "raise "), indent)
         else:
             yield from rows(Item(self._node(answers[0].value), "return "), indent)
 
     def _step(self, answer: Answer) -> Node:
-        return self._error(answer.error) if answer.error else self._node(answer.value)
+        return self._failure(answer) if answer.error else self._node(answer.value)
 
-    def _error(self, error: str | None) -> Node:
-        return bracketed("RuntimeError(", [Item(Text(error or ""))], ")")
+    def _failure(self, answer: Answer) -> Node:
+        """What is raised."""
+        if answer.status is None:
+            return bracketed("RuntimeError(", [Item(Text(answer.error or ""))], ")")
+        self._names.add("HttpResponse")
+        items = [Item(str(answer.status)), Item(self._node(answer.value))]
+        return bracketed("HttpResponse(", items, ")")
 
     def _node(self, value: Any) -> Node:
         if not _is_long(value):

@@ -21,7 +21,7 @@ from agentest.analysis.recorded.functions import (
 from agentest.support.text import shortened
 
 _OF_TYPING = ("Any", "Literal", "NoReturn")
-_OF_AGENTEST = ("MockContext", "MockError", "sequence")
+_OF_AGENTEST = ("HttpResponse", "MockContext", "MockError", "sequence")
 _HELPERS = (NOT_RECORDED, IN_TURN, FROM_FILE)
 _NEEDS = {
     NOT_RECORDED: ("Any", "MockError"),

@@ -10,7 +10,7 @@ from typing import Any
 from agentest.analysis.export.literals import literal
 from agentest.analysis.recorded.calls import Tool
 
-_TAKEN = frozenset({"args", "ctx", "__debug__", "RuntimeError"})
+_TAKEN = frozenset({"args", "ctx", "__debug__", "RuntimeError", "HttpResponse"})
 """Names that mean something else in a mock."""
 _IN_PYTHON = {
     "string": "str",

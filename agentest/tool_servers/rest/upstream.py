@@ -73,7 +73,8 @@ class Upstream:
             await response.aclose()
         kept = [(n, v) for n, v in response.headers.multi_items() if n.lower() not in _OF_THE_CONNECTION]
         answer = Answer(status=response.status_code, headers=tuple(kept), body=told)
-        return RealAnswer(result=_value(told), raw=answer, failed=response.status_code >= _FAILING)
+        status = response.status_code
+        return RealAnswer(result=_value(told), raw=answer, failed=status >= _FAILING, status=status)
 
 
 def _unreached(url: str, problem: str) -> RealAnswer:
