@@ -21,7 +21,7 @@ from agentest.llm.open import Models
 from agentest.run.agents import connected_agents, start_servers
 from agentest.run.place import Place
 from agentest.run.prepare import Prepared, Request, prepare
-from agentest.run.recording import Recorder, one_conversation, serving, with_real_tools
+from agentest.run.recording import Recorder, one_conversation, refused, serving, with_real_tools
 from agentest.run.signals import handled_signals
 from agentest.run.sources import LiveAgents, SourceFactory, live_conversations
 from agentest.support.terminal import say, tell
@@ -166,6 +166,8 @@ async def _converse(
     )
     conversation: Conversation = await source.converse(unit, 1, f"{unit.slug}-1", show)
     held.turns = conversation.turns
+    for text in refused(started.registry):
+        note(text)
     held.failure = conversation.failure.message if conversation.failure else None
 
 

@@ -19,8 +19,10 @@ from agentest.run.plan import Plan, Unit, agents_under_test, placed
 from agentest.run.prepare import Prepared, Request, configure, prepared_for
 from agentest.scenarios.definition import Scenario, ScriptedTurn
 from agentest.sight import Sight, cannot_be_seen
+from agentest.support.text import count
 from agentest.support.trace_context import new_key
 from agentest.tool_servers.port import Addresses, Identity
+from agentest.tool_servers.registry import Registry
 from agentest.transcript import ToolCall
 
 _NAME = "recorded conversation"
@@ -58,6 +60,12 @@ class Recorder:
         return [mocks.statuses for mocks in self._held.values()]
 
 
+def refused(registry: Registry | None) -> Iterator[str]:
+    """What to say of calls that belonged to no conversation: they are not among the recorded."""
+    for one, number in registry.unclaimed.items() if registry else ():
+        yield f"left out {count(number, 'call')} of {one.tool!r}, which nobody answered: {one.why}"
+
+
 @asynccontextmanager
 async def serving(
     prepared: Prepared, recorder: Recorder, stack: AsyncExitStack, on_note: Callable[[str], None]
@@ -82,7 +90,11 @@ async def serving(
     group = registry.group_of(unit.agent)
     assert group is not None
     async with registry.under_way(who, Served(who, mocks)):
-        yield group.addresses
+        try:
+            yield group.addresses
+        finally:
+            for note in refused(registry):
+                on_note(note)
 
 
 def with_real_tools(prepared: Prepared) -> Prepared:

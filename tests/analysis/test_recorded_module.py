@@ -272,3 +272,11 @@ def test_content_of_mcp_stays_what_it_is(tmp_path: Path) -> None:
     parts = [{"type": "text", "text": "a chart"}, {"type": "image", "data": "iVBO", "mimeType": "image/png"}]
     made = written(recorded([call("chart", {}, parts, seen_by=SeenBy.MOCK_SERVER)]))
     assert answers(made, tmp_path, [("chart", {})])[0].result == {"content": parts}
+
+
+def test_dates_and_bytes_are_told() -> None:
+    """What will not be the same tomorrow, and what is no text, is said."""
+    calls = [call("day", {"d": f"2026-11-2{n}"}, n) for n in (3, 4)]
+    assert "dates like 2026-11-23 tell its calls apart" in recorded(calls).notes[0]
+    assert not recorded(calls[:1]).notes
+    assert "an answer was no text" in recorded([call("file", {}, "\ufffdPNG")]).notes[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from agentest.transcript import UNANSWERED, ToolCall
 
 _PARTS = frozenset({"text", "image", "audio", "resource", "resource_link"})
 """Types of the parts of MCP's content."""
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _OF_PAGES = ("page", "next", "cursor", "continuation")
 """Beginnings of tokens that open no door: they lead to the next page."""
 
@@ -173,12 +175,28 @@ def _notes(tool: Tool, disputed: int, calls: Sequence[ToolCall]) -> Iterator[str
         )
     if any(HIDDEN in answer.form for case in tool.cases for answer in case.answers):
         yield f"{tool.name}: {HIDDEN} stands where its answers hold secrets"
+    if any("\\ufffd" in answer.form for case in tool.cases for answer in case.answers):
+        yield f"{tool.name}: an answer was no text; where its bytes have no character stands \ufffd"
+    dates = sorted(_dates(tool))
+    if dates:
+        yield (
+            f"{tool.name}: dates like {dates[0]} tell its calls apart; where the agent works them out from "
+            "today, others come tomorrow: write `_` in their place"
+        )
     untold = sum(call.result is None and not call.error and _only_told(call) for call in calls)
     if untold:
         yield (
             f"{tool.name}: of {count(untold, 'call')} no answer was told, or null: there its mock answers "
             "null; write what it should answer"
         )
+
+
+def _dates(tool: Tool) -> Iterator[str]:
+    """Dates in arguments on which the answer depends."""
+    for case in tool.cases if tool.same is None and len(tool.cases) > 1 else ():
+        for value in (case.args or {}).values():
+            if isinstance(value, str) and _DATE.match(value):
+                yield value
 
 
 def _only_told(call: ToolCall) -> bool:
