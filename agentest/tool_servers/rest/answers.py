@@ -13,6 +13,8 @@ from agentest.tool_servers.rest.schema import Problem
 
 JSON = "application/json"
 _NO_BODY = (204, 205, 304)
+NOTHING = (None, "")
+"""Answers that say no more than that there is one: what is recorded of an empty body is a text."""
 _OF_HOW = {How.FAILED: 500, How.UNMOCKED: 501, How.REFUSED: 409}
 """Retries are for those who may come through: a refusal and a lack of mocks stay."""
 
@@ -64,7 +66,7 @@ def success(operation: Operation, result: Any) -> int:
     statuses = [(_number(status), content) for status, content in operation.answers.items()]
     good = [(status, content) for status, content in statuses if status and 200 <= status < 300]
     with_body = [status for status, content in good if content.kinds and status not in _NO_BODY]
-    if result is not None and with_body:
+    if result not in NOTHING and with_body:
         return with_body[0]
     return good[0][0] if good and good[0][0] else 200
 
@@ -96,7 +98,7 @@ def misfits(operation: Operation, answer: Answer, result: Any) -> str | None:
         failing = answer.status >= 400  # of failures documents rarely tell
         return None if failing or not known else f"the status {answer.status} is none of its own: {known}"
     if answer.status in _NO_BODY or (not content.kinds and answer.status < 300):
-        return None if result is None else f"an answer with status {answer.status} has no body"
+        return None if result in NOTHING else f"an answer with status {answer.status} has no body"
     kind = next((kind for kind in content.kinds if is_json(kind)), None)
     schema = content.kinds[kind] if kind else None
     problems = schema.problems(result, "body", answered=True) if schema else []
