@@ -222,3 +222,34 @@ def test_agents_whose_tools_cannot_be_recorded(project: Project) -> None:
         done = project.agentest("record-tools", "--say", "x")
         assert (done.returncode, done.stdout) == (2, ""), keys
         assert message in done.stderr, keys
+
+
+def test_an_agent_whose_answers_tell_of_its_calls(project: Project) -> None:
+    """Its calls are recorded; as no mock reaches its tools, the scenario has none, and the ways are named."""
+    agent = """
+import json
+async def app(scope, receive, send):
+    if scope["type"] != "http":
+        return
+    await receive()
+    calls = [{"name": "lookup", "args": {"city": "Rome"}, "result": {"sunny": True}}]
+    body = json.dumps({"reply": "Sunny.", "calls": calls}).encode()
+    headers = [(b"content-type", b"application/json")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+"""
+    project.write("weather.py", agent)
+    project.write(
+        "agentest.config.yaml",
+        "agent: {type: http, app: 'weather:app', body: {m: '{{message}}', s: '{{session_id}}'}, reply: reply,"
+        " tool_calls: calls}\n",
+    )
+    done = project.agentest("record-tools", "--say", "Rome?", "--scenario", "first.sim.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert '"lookup": {"sunny": True},' in (project.root / "recorded_tools.py").read_text()
+    assert "it has no mocks yet, as none reach the agent's tools" in done.stdout
+    assert "mcp_mock: true" in done.stdout
+    scenario = (project.root / "first.sim.py").read_text()
+    assert "tools=" not in scenario
+    assert 'call("lookup", city="Rome")' in scenario
+    assert project.run().returncode == 0
