@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import logging
 from contextlib import AsyncExitStack
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from agentest.errors import ConfigError
 
@@ -13,6 +15,15 @@ HOST = "127.0.0.1"
 MAX_BODY_BYTES = 10_000_000
 _GRACE_S = 1.0
 _MOST_DRAINED_BYTES = 10 * MAX_BODY_BYTES
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    """Whether a fault is ours. Who sends what is no HTTP is told so, with status 400."""
+    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+
+
+_LOGGER = logging.getLogger(__name__)
+_LOGGER.addFilter(_is_ours)
 
 
 async def drain(request: web.Request) -> None:
@@ -36,7 +47,9 @@ async def listen(app: web.Application, port: int | None, key: str, stack: AsyncE
 
     Raises ConfigError where the port cannot be had.
     """
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=_GRACE_S, handler_cancellation=True)
+    runner = web.AppRunner(
+        app, access_log=None, logger=_LOGGER, shutdown_timeout=_GRACE_S, handler_cancellation=True
+    )
     await runner.setup()
     stack.push_async_callback(runner.cleanup)
     site = web.TCPSite(runner, HOST, port or 0)

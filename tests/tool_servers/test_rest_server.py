@@ -20,6 +20,7 @@ from agentest import AgentestError, ConfigError, HttpResponse, scenario, sequenc
 from agentest.agents.port import TurnContext
 from agentest.events import Noted
 from agentest.results import RunResult, Status
+from agentest.scenarios.definition import Scenario
 from agentest.sight import SeenBy
 from agentest.support.trace_context import turn_of_requests
 from agentest.testing import arun_scenarios
@@ -254,16 +255,34 @@ def test_the_status_of_fastapi(tmp_path: Path) -> None:
 
 def test_requests_that_are_no_operation(tmp_path: Path) -> None:
     """They are answered 404 and 405 with what there is, recorded as calls that fit nothing, and told."""
-    one = held(tmp_path, {"get_order": get_order}, "GET /order/5?a=b", "PUT /orders/5")
+    put = "PUT /orders/5", {"json": {"n": 3}}
+    one = held(tmp_path, {"get_order": get_order}, "GET /order/5?a=b", put)
     assert [t.status for t in one.told] == [404, 405]
     assert "the nearest path is /orders" in one.told[0].body["error"]
     assert one.told[1].headers["allow"] == "DELETE, GET"
-    assert [(c.name, c.args) for c in one.calls] == [("GET /order/5", {"a": "b"}), ("PUT /orders/5", {})]
+    assert [(c.name, c.args) for c in one.calls] == [
+        ("GET /order/5", {"a": "b"}),
+        ("PUT /orders/5", {"n": 3}),
+    ]
     assert all(c.invalid_arguments for c in one.calls)
     banned = {"match_mode": "contains", "expected": [], "forbidden": ["PUT /orders/5"]}
     ban = [scenario("a", turns=["go"], tools={"get_order": 1}, trajectory=banned)]
     broken = held(tmp_path, {}, "PUT /orders/5", scenarios=ban)
     assert broken.result.scenarios[0].verdict.status is Status.FAILED
+
+
+def test_mocks_of_what_the_document_does_not_have(tmp_path: Path) -> None:
+    """A mock whose name is method and path answers such a request."""
+    tools = {"GET /health": {"ok": True}, "POST /pay": HttpResponse(402)}
+    one = held(tmp_path, tools, "GET /health?a=b", ("POST /pay", {"json": {"n": 3}}))
+    assert [(t.status, t.body) for t in one.told] == [
+        (200, {"ok": True}),
+        (402, {"error": "402 Payment Required"}),
+    ]
+    assert [(c.name, c.args, c.mocked) for c in one.calls] == [
+        ("GET /health", {"a": "b"}, True),
+        ("POST /pay", {"n": 3}, True),
+    ]
 
 
 def test_a_tool_that_nobody_mocks(tmp_path: Path) -> None:
@@ -469,14 +488,16 @@ def test_mocks_that_are_no_operation(tmp_path: Path) -> None:
     agent = {"type": "http", "endpoint": "http://127.0.0.1:9/", "body": {"m": "{{message}} {{rest_url}}"}}
     rest = {"openapi": str(written(tmp_path, SHOP))}
 
-    async def go(**more: Any) -> None:
-        chosen = scenario("shop", turns=["go"], tools={"get_ordr": 1})
-        await arun_scenarios([chosen], agent={**agent, "rest_mock": rest, **more})
+    async def go(chosen: Scenario) -> None:
+        await arun_scenarios([chosen], agent={**agent, "rest_mock": rest})
 
     with pytest.raises(ConfigError) as caught:
-        anyio.run(go)
+        anyio.run(go, scenario("shop", turns=["go"], tools={"get_ordr": 1}))
     assert str(caught.value).startswith("the mock 'get_ordr' of scenario 'shop' (")
     assert "reached by rest_mock alone; the nearest is 'get_order' (GET /orders/{id})" in str(caught.value)
+    chosen = scenario("shop", turns=["go"], tools={"GET /health": 1, "DELETE /orders/{id}": 1})
+    with pytest.raises(ConfigError, match=r"'DELETE /orders/\{id\}' .* nearest is 'cancel_order'"):
+        anyio.run(go, chosen)
 
 
 def test_a_document_with_errors_ends_the_run_before_it_begins(tmp_path: Path) -> None:

@@ -34,9 +34,9 @@ def in_json(status: int, value: Any, headers: Iterable[tuple[str, str]] = ()) ->
     return Answer(status=status, headers=(*headers, ("content-type", JSON)), body=body)
 
 
-def misfit(operation: Operation | None, problems: Sequence[Problem], status: int | None) -> Answer:
+def misfit(operation: Operation, problems: Sequence[Problem], status: int | None) -> Answer:
     """What whoever asked wrongly is told: in words, and item by item in the form of FastAPI."""
-    declared = operation is not None and "422" in operation.answers
+    declared = "422" in operation.answers
     detail = [{"loc": list(each.at), "msg": each.text, "type": "value_error"} for each in problems]
     said = {"error": "; ".join(map(str, problems)), "detail": detail}
     return in_json(status or (422 if declared else 400), said)

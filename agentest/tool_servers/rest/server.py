@@ -21,7 +21,7 @@ from agentest.tool_servers.port import CallReal, How, ServedAnswer, ServedCall
 from agentest.tool_servers.rest.answers import Answer, in_json, misfit, misfits, written
 from agentest.tool_servers.rest.browsers import allowing, is_preflight, preflight
 from agentest.tool_servers.rest.document import Document
-from agentest.tool_servers.rest.operations import Api, Operation, read_api
+from agentest.tool_servers.rest.operations import Api, Content, Operation, read_api
 from agentest.tool_servers.rest.reading import Asked, Read, read_request
 from agentest.tool_servers.rest.routing import Found, Routes, allowed
 from agentest.tool_servers.rest.schema import Problem
@@ -37,10 +37,11 @@ _OWN_DOCUMENT = "/openapi.json"
 async def open_rest_server(settings: RestMock, opening: Opening) -> str:
     """Serve the operations until the run ends. Returns the server's base URL. Raises ConfigError."""
     document, api = _read(settings, opening)
+    routes = Routes(api)
     if opening.only_way:
-        _check_mocks(api, opening, document.path.name)
+        _check_mocks(api, routes, opening, document.path.name)
     upstream = Upstream(url=settings.upstream, client=opening.client) if settings.upstream else None
-    server = _Server(opening, document, api, upstream)
+    server = _Server(opening, document, api, routes, upstream)
     app = web.Application(client_max_size=MAX_BODY_BYTES)
     app.router.add_route("*", "/{path:.*}", server.handle)
     return await listen(app, settings.port, opening.place("rest_mock"), opening.stack)
@@ -55,16 +56,16 @@ def _read(settings: RestMock, opening: Opening) -> tuple[Document, Api]:
         raise ConfigError(f"{opening.place('rest_mock.openapi')}: {error}") from None
 
 
-def _check_mocks(api: Api, opening: Opening, file: str) -> None:
+def _check_mocks(api: Api, routes: Routes, opening: Opening, file: str) -> None:
     """Raise ConfigError where a mock is of no operation: it would reach no tool."""
     names = {operation.tool for operation in api.operations}
     # An id that FastAPI made is shown by the name of its function, as mocks may call it.
     shown_api = api.named_as(each.short_name for each in api.operations if each.short_name)
     known = [operation.tool for operation in shown_api.operations]
     for tool in opening.tools:
-        if tool.name in names:
+        if tool.name in names or _is_beside(tool.name, routes):
             continue
-        close = nearest(tool.name, known)
+        close = _meant(tool.name, routes) or nearest(tool.name, known)
         operation = next((each for each in shown_api.operations if each.tool == close), None)
         hint = f"the nearest is {close!r} ({operation})" if operation else "none is like it"
         shown = ", ".join(f"{each.tool} ({each})" for each in shown_api.operations[:_SHOWN_OPERATIONS])
@@ -77,12 +78,34 @@ def _check_mocks(api: Api, opening: Opening, file: str) -> None:
         )
 
 
+def _meant(name: str, routes: Routes) -> str | None:
+    """The tool of the operation that a name like `GET /orders/{id}` says, if any."""
+    method, _, path = name.partition(" ")
+    found = routes.find(method, path).operation if path.startswith("/") else None
+    return found.tool if found else None
+
+
+def _is_beside(name: str, routes: Routes) -> bool:
+    """Whether a name says method and path of a request that the document does not have."""
+    method, _, path = name.partition(" ")
+    return method.isupper() and path.startswith("/") and _meant(name, routes) is None
+
+
 class _Server:
-    def __init__(self, opening: Opening, document: Document, api: Api, upstream: Upstream | None) -> None:
+    def __init__(
+        self,
+        opening: Opening,
+        document: Document,
+        api: Api,
+        routes: Routes,
+        upstream: Upstream | None,
+    ) -> None:
         self._opening = opening
         self._document = document
         self._api = api
-        self._routes = Routes(api)
+        self._routes = routes
+        self._beside = frozenset(tool.name for tool in opening.tools if _is_beside(tool.name, routes))
+        """Mocks of requests that the document does not have."""
         self._upstream = upstream
         self._noted: set[str] = set()
 
@@ -101,10 +124,10 @@ class _Server:
         names = names_of(headers, found.conversation)
         body, problem = await _body_of(request)
         real = self._real(request.method, found.path + (query and f"?{query}"), headers, body)
-        if found.operation is None:
-            return await self._unknown(request, found, query, names, real)
         pairs = parse_qsl(query, keep_blank_values=True, errors="replace")
         asked = Asked(query=pairs, headers=headers, body=body, values=found.values)
+        if found.operation is None:
+            return await self._unknown(request, found, asked, problem, names, real)
         read = problem or await self._read(found.operation, asked)
         return await self._called(found.operation, read, names, real)
 
@@ -123,17 +146,15 @@ class _Server:
                 f"{', '.join(read.strangers)} in requests of {operation.tool} ({operation}) is unknown to "
                 f"{self._document.path.name}, and was left out of its arguments"
             )
-        if answer.how is How.INVALID:
-            problems = read.problems or (Problem(at=("arguments",), text=answer.message),)
-            return misfit(operation, problems, read.status)
-        made = written(operation, answer)
+        made = _told(operation, read, answer)
         self._check(operation, made, answer)
         return made
 
     def _check(self, operation: Operation, made: Answer, answer: ServedAnswer) -> None:
         """Note once for each operation that a mock answers what the document does not have."""
         by_nobody = self._opening.passthrough and answer.result is None
-        if answer.real is not None or by_nobody or (answer.how is not How.ANSWERED and not answer.status):
+        by_a_mock = answer.how is How.ANSWERED or answer.status is not None
+        if answer.real is not None or by_nobody or not by_a_mock:
             return
         problem = misfits(operation, made, answer.result)
         if problem:
@@ -144,26 +165,33 @@ class _Server:
             )
 
     async def _unknown(
-        self, request: web.Request, found: Found, query: str, names: Names, real: CallReal | None
+        self,
+        request: web.Request,
+        found: Found,
+        asked: Asked,
+        problem: Read | None,
+        names: Names,
+        real: CallReal | None,
     ) -> Answer:
         """A request that is no operation: recorded where it is a conversation's, which goes on."""
         if request.method == "GET" and found.path == _OWN_DOCUMENT:
             return self._own_document(request, found)
-        asked = shortened(f"{request.method} {found.path}", _NAME_CHARS)
+        one = _unheard_of(request.method, found.path)
         status, headers = (405, [("allow", allowed(found.methods))]) if found.methods else (404, [])
         there = f"it has {allowed(found.methods)}" if found.methods else self._routes.shown(found.path)
-        text = f"{asked} is no operation of {self._document.path.name}: {there}"
+        text = f"{one.tool} is no operation of {self._document.path.name}: {there}"
         registry, group = self._opening.registry, self._opening.group
         if not registry.claims(group, names):
             self._note(f"{text}. It came outside of conversations, and was answered with status {status}")
             return in_json(status, {"error": text}, headers)
-        may_run = real is not None and self._opening.passthrough
-        arguments = dict(parse_qsl(query, keep_blank_values=True, errors="replace"))
-        call = ServedCall(tool=asked, arguments=arguments, problem=None if may_run else text)
+        read = problem or await self._read(one, asked)
+        arguments = {**dict(asked.query), **read.arguments}
+        answered = one.tool in self._beside or (real is not None and self._opening.passthrough)
+        call = ServedCall(tool=one.tool, arguments=arguments, problem=read.problem if answered else text)
         answer = await registry.answer(group, names, call, real)
-        if answer.how is How.INVALID:
+        if answer.how is How.INVALID and not answered:
             return in_json(status, {"error": text}, headers)
-        return written(Operation(tool=asked, method=request.method, path=found.path), answer)
+        return _told(one, read, answer)
 
     def _own_document(self, request: web.Request, found: Found) -> Answer:
         """The document itself, for agents that make their tools of it; its address is ours."""
@@ -179,6 +207,20 @@ class _Server:
         if (about or text) not in self._noted and len(self._noted) < 100:
             self._noted.add(about or text)
             self._opening.on_note(self._opening.redact(text))
+
+
+def _told(operation: Operation, read: Read, answer: ServedAnswer) -> Answer:
+    """What goes back: of a misfit what the document does not allow, else what the mock does not take."""
+    if answer.how is not How.INVALID:
+        return written(operation, answer)
+    problems = read.problems or (Problem(at=("arguments",), text=answer.message),)
+    return misfit(operation, problems, read.status)
+
+
+def _unheard_of(method: str, path: str) -> Operation:
+    """What a request would be that the document does not have; whatever body it has is read."""
+    name = shortened(f"{method} {path}", _NAME_CHARS)
+    return Operation(tool=name, method=method, path=path, body=Content(kinds={"*/*": None}))
 
 
 def _target(request: web.Request) -> str:
