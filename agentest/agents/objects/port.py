@@ -1,7 +1,7 @@
 """What a framework's module in this room offers: `prepare(agent) -> Begin`.
 
 Or, where it has a client of its own, `async open_object(name, agent, resources) -> Agent`. For one line in a
-handler or an application (`lines`) it has an `asking_…` function, whose tools find their gate by a `FindGate`.
+handler or an application (`lines`) it has an `asking_…` function: what that makes asks the gate it finds.
 """
 
 from __future__ import annotations
