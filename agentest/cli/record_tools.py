@@ -13,7 +13,7 @@ from anyio.abc import TaskGroup
 
 from agentest.analysis.recorded.files import targets
 from agentest.cli.chat import Person, said_by, typed
-from agentest.cli.recorded import Recording, tell_recorded, with_tool_list
+from agentest.cli.recorded import Recording, tell_recorded, tool_list_anew, with_tool_list
 from agentest.cli.run import LiveRun, run_once
 from agentest.conversation.users import ScriptedUser, User
 from agentest.errors import ExitCode, UsageError
@@ -59,7 +59,8 @@ def record_tools(request: Request, wish: Wish, place: Place) -> ExitCode:
     for note in prepared.notes:
         tell(f"agentest: {note}")
     recorder = Recorder()
-    held = anyio.run(_recorded, prepared, wish, recorder)
+    with tool_list_anew(at):
+        held = anyio.run(_recorded, prepared, wish, recorder)
     recording = Recording(
         prepared=prepared,
         recorder=recorder,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -44,13 +45,28 @@ def with_tool_list(prepared: Prepared, at: Targets) -> tuple[Prepared, dict[str,
     for name, agent in prepared.plan.agents.items():
         if agent.mcp_mock and agent.mcp_mock.upstream:
             if agent.mcp_mock.tools is None:
-                at.tool_list.unlink(missing_ok=True) if at.force else None
                 told = agent.mcp_mock.model_copy(update={"tools": str(at.tool_list)})
                 agent = agent.model_copy(update={"mcp_mock": told})
             assert agent.mcp_mock
             kept[name] = root / str(agent.mcp_mock.tools)
         agents[name] = agent
     return replace(prepared, plan=replace(prepared.plan, agents=agents)), kept
+
+
+@contextmanager
+def tool_list_anew(at: Targets) -> Iterator[None]:
+    """With --force the list of tools is written again: one that is there would be taken as it is.
+
+    Where nothing comes in its place, it stays.
+    """
+    before = at.tool_list.read_bytes() if at.force and at.tool_list.exists() else None
+    if before is not None:
+        at.tool_list.unlink()
+    try:
+        yield
+    finally:
+        if before is not None and not at.tool_list.exists():
+            at.tool_list.write_bytes(before)
 
 
 def tell_recorded(recording: Recording, *, wanted: bool = True) -> bool:

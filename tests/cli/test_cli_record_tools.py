@@ -91,6 +91,10 @@ def test_the_walk_through_of_the_page(tmp_path: Path) -> None:
         done = project.agentest(*run, env=env)
         assert done.returncode == 0, done.stdout + done.stderr
         assert log.read_text().splitlines() == ["BOOKED haircut friday 16:00"]
+    listed = (root / "recorded_tools.mcp.json").read_text()
+    again = project.agentest(*record, "--force", env=env)
+    assert "cannot be reached" in again.stderr
+    assert (root / "recorded_tools.mcp.json").read_text() == listed  # nothing came in its place
     assert (
         "day: str,\n    time: str,\n    note: str | None = None," in (root / "recorded_tools.py").read_text()
     )
