@@ -8,32 +8,30 @@ from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
-from agentest.agents.objects.gate import Gate
-from agentest.agents.objects.standing import to_be_asked_for
 from agentest.agents.port import (
     Agent,
     AgentReply,
     MockBypassed,
     NoReply,
-    ResolveTool,
     TurnContext,
     in_conversation,
     takes_attachments,
     well_formed_reply,
 )
+from agentest.conversation.elsewhere import CallsElsewhere
 from agentest.conversation.failures import failure_of
+from agentest.conversation.handed import HandedCalls
 from agentest.conversation.progress import TurnProgress
 from agentest.conversation.recording import Recording
-from agentest.conversation.serving import Served, check_no_bypass
+from agentest.conversation.serving import Served
 from agentest.conversation.sessions import new_session_id
 from agentest.conversation.users import Said, User
-from agentest.errors import AgentError, AgentestError, CannotSend, MockError
+from agentest.errors import AgentError, AgentestError, CannotSend
 from agentest.messages import AgentMessage, Attachment, Message, ToolRequest, ToolResult, UserText
 from agentest.mocks.resolver import MockResolver
 from agentest.scenarios.definition import Session
 from agentest.support.json_text import copied, well_formed
 from agentest.support.text import shortened
-from agentest.support.trace_context import in_turn
 from agentest.transcript import (
     Attached,
     Conversation,
@@ -88,17 +86,13 @@ class TurnLoop:
         # Of its own: handlers may keep in the state what they like.
         self._session = session and replace(session, state=copied(dict(session.state)))
         self._session_id = session_id or (session and session.session_id) or new_session_id(conversation_id)
-        self._served = served
-        self._mocks_inside = mocks_inside or served is not None
-        self._gates: list[Gate] = []
+        self._elsewhere = CallsElsewhere(agent.name, mocks, served, mocks_inside=mocks_inside)
         self._on_turn = on_turn
         self._redact = redact
         self._turns: tuple[Turn, ...] = ()
         self._initial_state: Mapping[str, Any] | None = None
         self._messages: list[Message] = []
         self._current: TurnProgress | None = None
-        self._mended: Mapping[int, str] = {}
-        """Turn → why its calls were hidden when it closed; they are known by now."""
         self._waited: dict[str, float] = {"agent": 0.0, "user": 0.0, "tools": 0.0}
 
     async def run(self) -> Conversation:
@@ -107,7 +101,7 @@ class TurnLoop:
             async with in_conversation(self._agent) as self._partner:
                 ending = await self._talk()
             await self._see_late_spans()
-            self._check_gates()
+            self._elsewhere.check_gates()
             return self._finished(ending)
         except Exception as error:  # noqa: BLE001 - the boundary of the stage: every error becomes a record
             failure = failure_of(error, self._redact)
@@ -117,18 +111,12 @@ class TurnLoop:
         unfinished = current.unfinished(self._mocks.calls_of(current.turn_index)) if current else None
         return self._finished(Ending.ERROR, failure, unfinished)
 
-    def _check_gates(self) -> None:
-        """Raise what has ended the conversation by a call within the agent, which it may have swallowed."""
-        for gate in self._gates:
-            if gate.ended is not None:
-                raise gate.ended
-
     def _finished(
         self, ending: Ending, failure: Failure | None = None, unfinished: UnfinishedTurn | None = None
     ) -> Conversation:
         return Conversation(
             self._id,
-            self._with_late_calls(),
+            self._elsewhere.close(self._turns),
             ending,
             failure,
             unfinished,
@@ -137,42 +125,13 @@ class TurnLoop:
             initial_state=self._initial_state,
         )
 
-    def _with_late_calls(self) -> tuple[Turn, ...]:
-        """The turns, with calls that came, or were told of, when they had closed."""
-        for gate in self._gates:
-            gate.close()
-        return tuple(
-            replace(
-                turn,
-                tool_calls=self._mocks.calls_of(turn.turn_index),
-                calls_hidden=None
-                if turn.calls_hidden == self._mended.get(turn.turn_index)
-                else turn.calls_hidden,
-            )
-            for turn in self._turns
-        )
-
     async def _see_spans(self, turn: TurnProgress) -> None:
-        """Wait for the spans of a turn that was answered, and note what they tell."""
-        if self._served is None or self._served.traced is None:
-            return
         with self._waiting_for("agent"):
-            turn.note_traces(await self._served.traced.see(turn.asked(self._served.who.key)))
-        self._check_no_bypass(turn.turn_index)
+            await self._elsewhere.see_spans(turn)
 
     async def _see_late_spans(self) -> None:
-        """Note what came when its turn had closed; what stays open to the end ends a span by now."""
-        if self._served is None or self._served.traced is None:
-            return
         with self._waiting_for("agent"):
-            self._mended = await self._served.traced.see_late()
-        for turn in self._turns:
-            self._check_no_bypass(turn.turn_index)
-
-    def _check_no_bypass(self, turn_index: int) -> None:
-        """Raise MockBypassed where the agent was seen to run a tool that a mock should have answered."""
-        own = self._served.own if self._served else frozenset[str]()
-        check_no_bypass(self._agent.name, self._tools, self._mocks.calls_of(turn_index), own)
+            await self._elsewhere.see_late_spans(self._turns)
 
     def _time(self) -> TimeSpent:
         waited = {f"{who}_ms": seconds * 1000 for who, seconds in self._waited.items()}
@@ -200,8 +159,7 @@ class TurnLoop:
     async def _take_turn(self, said: Said) -> None:
         text, attached = well_formed(said.text), tuple(map(_attached, said.attachments))
         self._current = TurnProgress(len(self._turns), with_mentions(text, attached), attached)
-        if self._served:
-            self._served.turn_index = self._current.turn_index
+        self._elsewhere.begin_turn(self._current.turn_index)
         if said.attachments and not takes_attachments(self._agent):
             raise CannotSend(
                 f"{said.attachments[0].origin} sends a file along, and agent {self._agent.name!r} is of a "
@@ -237,30 +195,14 @@ class TurnLoop:
         )
 
     async def _ask(self, turn: TurnProgress) -> AgentReply:
-        ended: list[AgentestError] = []
-        waiting: list[str] = []
-
-        async def resolve_tool(name: str, args: Any = None) -> Any:
-            waiting.append(name)
-            try:
-                result = await self._mocks.resolve(name, {} if args is None else args, turn.turn_index)
-            except AgentestError as error:
-                ended.append(error)
-                raise
-            waiting.remove(name)
-            return result
-
         turn.requests += 1
-        recording = Recording(turn.turn_index, self._mocks)
+        handed, recording = HandedCalls(turn.turn_index, self._mocks), Recording(turn.turn_index, self._mocks)
         try:
-            ctx = self._context(turn.turn_index, resolve_tool, recording)
-            with self._waiting_for("agent"), self._naming(turn), to_be_asked_for(self._gates[-1]):
-                reply = well_formed_reply(await self._partner.reply(self._messages, ctx))
-            turn.asks += 1
+            reply = await self._reply(turn, handed, recording)
         except NoReply as error:
             turn.count_retries(error.retries)
             self._mocks.observe(error.observed, retold=error.retells)
-            self._check_ended(error)
+            self._check_cause(error)
             raise
         except MockBypassed as error:
             self._mocks.observe(error.observed)
@@ -268,43 +210,35 @@ class TurnLoop:
         except RecursionError:
             raise AgentError("the agent's answer is nested too deeply to be read") from None
         except AgentError as error:
-            self._check_ended(error)
-            if waiting and not ended:  # the handler could not answer, as a mock had not answered it
-                raise MockError(f"the mock of tool {waiting[0]!r} did not answer: {error}") from error
+            self._check_cause(error)
+            handed.check_answered(error)
             raise
         finally:
             recording.close()
-        self._check_gates()
-        if ended:  # a handler may have caught it, but what ends a conversation ends it
-            raise ended[0]
+        self._elsewhere.check_gates()
+        handed.check()
         self._note(turn, reply, recording.usage)
-        if self._served:
-            self._served.check()
+        self._elsewhere.check()
         return reply
 
-    def _check_ended(self, error: AgentError) -> None:
+    async def _reply(self, turn: TurnProgress, handed: HandedCalls, recording: Recording) -> AgentReply:
+        ctx = self._elsewhere.reaching(self._context(turn.turn_index, handed, recording))
+        with self._waiting_for("agent"), self._elsewhere.asking(turn):
+            reply = well_formed_reply(await self._partner.reply(self._messages, ctx))
+        turn.asks += 1
+        return reply
+
+    def _check_cause(self, error: AgentError) -> None:
         """Raise in the place of an agent's error what it comes from: frameworks pack what a tool raises."""
-        if self._served:
-            self._served.check()
         try:
-            self._check_gates()
+            self._elsewhere.check()
         except AgentestError as known:
             raise known from error
-
-    @contextmanager
-    def _naming(self, turn: TurnProgress) -> Iterator[None]:
-        """Have requests name the turn, and count those that were answered."""
-        with in_turn(self._served.trace if self._served else None) as sent:
-            try:
-                yield
-            finally:
-                turn.named += sent.requests
 
     def _note(self, turn: TurnProgress, reply: AgentReply, recorded: Usage) -> None:
         """Keep what a reply tells besides its text."""
         self._mocks.observe(reply.observed, retold=reply.retells)
-        if self._mocks_inside:
-            self._check_no_bypass(turn.turn_index)
+        self._elsewhere.check_told(turn.turn_index)
         turn.note_remarks(reply, self._agent.name)
         turn.note_session(reply, self._redact)
         if self._initial_state is None:
@@ -317,23 +251,19 @@ class TurnLoop:
             turn.model_calls = (turn.model_calls or 0) + reply.model_calls
         turn.count_retries(reply.retries)
 
-    def _context(self, turn_index: int, resolve_tool: ResolveTool, recording: Recording) -> TurnContext:
-        ctx = TurnContext(
+    def _context(self, turn_index: int, handed: HandedCalls, recording: Recording) -> TurnContext:
+        return TurnContext(
             self._id,
             self._scenario,
             turn_index,
-            resolve_tool,
+            handed.resolve,
             self._session,
             session_id=self._session_id,
             record_tool=recording.record_tool,
             record_usage=recording.record_usage,
             tools=self._tools,
             real_call=recording.real_call,
-            mocks_inside=self._mocks_inside,
-            servers=self._served.addresses if self._served else None,
         )
-        self._gates.append(Gate(ctx))
-        return replace(ctx, gate=self._gates[-1])
 
     async def _answer_tools(self, reply: AgentReply, turn: TurnProgress) -> None:
         requests = _with_ids(reply.tool_requests, turn)
