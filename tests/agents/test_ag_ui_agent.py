@@ -144,6 +144,19 @@ def test_which_tools_are_declared() -> None:
     assert opened.requests[0].body["tools"] == []
 
 
+@pytest.mark.parametrize(
+    "server",
+    [{"mcp_mock": {"port": 8931}}, {"rest_mock": {"openapi": "api.yaml", "port": 8931}}],
+    ids=["mcp", "rest"],
+)
+def test_what_mock_servers_answer_is_not_declared(server: dict[str, Any]) -> None:
+    """The agent has those tools itself, and two of one name are a conflict; named ones are declared."""
+    _, opened = held(["Hi"], run(*text("Hi.")), tools={"find": find}, **server)
+    assert opened.requests[0].body["tools"] == []
+    _, opened = held(["Hi"], run(*text("Hi.")), tools={"find": find}, client_tools=["find"], **server)
+    assert [tool["name"] for tool in opened.requests[0].body["tools"]] == ["find"]
+
+
 def test_tools_that_the_configuration_tells() -> None:
     """What `tools` says of a tool is declared, in place of what its mock tells; the rest is the mock's."""
     schema = {"type": "object", "properties": {"q": {"type": "string", "maxLength": 9}}}

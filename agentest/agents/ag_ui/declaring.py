@@ -29,13 +29,15 @@ def own_tools(agent: str) -> OwnTools:
 
 
 def declared_tools(ctx: TurnContext, config: AgUiAgent) -> tuple[ToolSpec, ...]:
-    """The tools to declare: the scenario's mocks, or those that `client_tools` names.
+    """The tools to declare: those that `client_tools` names; else the scenario's mocks, but none where mock
+    servers answer in the place of the agent's own tools: two of one name are a conflict.
 
     What the configuration tells of a tool (`tools`) counts more than what its mock does.
     """
     known = {spec.name: spec for spec in ctx.tools}
     told = {tool.name: tool for tool in config.tools or ()}
-    names = tuple(known) if config.client_tools is None else config.client_tools
+    by_default = () if config.mock_servers else tuple(known)
+    names = by_default if config.client_tools is None else config.client_tools
     return tuple(_told(known.get(name) or any_tool(name), told.get(name)) for name in names)
 
 

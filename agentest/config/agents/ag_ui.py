@@ -32,7 +32,8 @@ class AgUiAgent(HttpAgent):
     """Further fields of every run: `context`, `forwardedProps`, `state`, `messages` before the first."""
     streaming: bool = True
     client_tools: tuple[str, ...] | None = None
-    """The names of tools that are declared to the agent; None: those that the scenario mocks."""
+    """The names of tools that are declared to the agent; None: those that the scenario mocks, but none where
+    mock servers answer the agent's own."""
     approvals: Approvals = "ask"
 
     @property
