@@ -176,10 +176,12 @@ class HttpConversation:
 
     def _note_nothing_ties(self, turn_index: int) -> None:
         if turn_index > 0 and not self._plan.config.names_the_conversation and not list(self._jar):
+            calls = " (This is about the user's messages; its tool calls are told apart by other means.)"
             self._plan.notes.add(
                 "ties",
-                "nothing in its requests says which conversation they belong to, so it cannot know what was "
-                "said before: put {{session_id}} or {{messages}} into `body`, if it takes either",
+                "each message of the user is sent to it without an id of the session and without the messages "
+                "before, so in a second turn it cannot know what was said in the first: put {{session_id}} or "
+                f"{{{{messages}}}} into `body`, if it takes either.{calls if self._plan.config.beside else ''}",
             )
 
     # Before the first turn, and after the last.

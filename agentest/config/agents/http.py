@@ -22,13 +22,13 @@ from agentest.config.agents.http_requests import (
     names_in,
     request_secrets,
 )
-from agentest.config.agents.mock_servers import check_known
+from agentest.config.agents.mock_servers import ADDRESSES, check_known
 from agentest.config.agents.over_http import IN_PROCESS, HttpAgent
 from agentest.config.fields import PathText
 from agentest.sight import Sight
 
-_OF_NO_CONVERSATION = frozenset({"message", "turn_index", "scenario"})
-"""Placeholders that do not tell one conversation from another."""
+_OF_NO_CONVERSATION = frozenset({"message", "turn_index", "scenario", *ADDRESSES})
+"""Placeholders that tell an agent nothing of which conversation a message is of: addresses are its tools'."""
 _OF_THE_TURN = ("endpoint", "params", "headers", "body")
 
 
