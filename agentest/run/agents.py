@@ -13,7 +13,6 @@ from agentest.agents.open import check_reachable, make_agents
 from agentest.agents.port import Agent
 from agentest.agents.server.process import running_server
 from agentest.config.agents.base import Server
-from agentest.errors import ConfigError
 from agentest.http.client import Client, open_client
 from agentest.http.guard import AddressGuard
 from agentest.run.prepare import Prepared
@@ -64,11 +63,9 @@ async def start_servers(
 def _own_servers(prepared: Prepared, registry: Registry | None) -> list[tuple[Server, str | None]]:
     """What is to be started, and what only this run can tell it.
 
-    Agents that differ only in what they are sent live on one server. Raises ConfigError where one would have
-    to be told different addresses.
+    Agents that differ only in what they are sent live on one server.
     """
     servers: list[tuple[Server, str | None]] = []
-    owners: dict[str, tuple[str, Server]] = {}
     for name, agent in prepared.plan.agents.items():
         group = registry.group_of(name) if registry else None
         if agent.server is None:
@@ -78,13 +75,6 @@ def _own_servers(prepared: Prepared, registry: Registry | None) -> list[tuple[Se
             from agentest.run.beside import told_addresses, untold_address
 
             server, untold = told_addresses(server, group.addresses), untold_address(name, agent)
-        other, first = owners.setdefault(agent.server.ready, (name, server))
-        if first != server and agent.server == prepared.plan.agents[other].server:
-            raise ConfigError(
-                f"agents {other!r} and {name!r} have the same `server`, which can be told the address of one "
-                "mock server alone: give both the same `mcp_mock`, `rest_mock` and `traces`, or each a "
-                "`server` of its own"
-            )
         if all(server != known for known, _ in servers):
             servers.append((server, untold))
     return servers

@@ -40,6 +40,7 @@ async def open_servers(
     plan = prepared.plan
     registry = Registry(tuple(_groups(plan)), on_note)
     _check_ports(plan, registry.groups)
+    _check_own_servers(plan, registry)
     config, options = prepared.loaded.config, prepared.request.options
     for group in registry.groups:
         agents = [plan.agents[name] for name in group.agents]
@@ -122,6 +123,21 @@ def _groups(plan: Plan) -> Iterator[Group]:
         exclusive = any(plan.agents[name].exclusive for name in names)
         called = bool(plan.agents[names[0]].mock_servers)
         yield Group(tuple(names), Addresses(), exclusive=exclusive, called=called)
+
+
+def _check_own_servers(plan: Plan, registry: Registry) -> None:
+    """Raise ConfigError where one server of agents would have to be told different addresses."""
+    owners: list[str] = []
+    for name, agent in plan.agents.items():
+        first = next((other for other in owners if plan.agents[other].server == agent.server), None)
+        if agent.server is None or first is None:
+            owners.append(name)
+        elif registry.group_of(first) is not registry.group_of(name):
+            raise ConfigError(
+                f"agents {first!r} and {name!r} have the same `server`, which can be told the address of one "
+                "mock server alone: give both the same `mcp_mock`, `rest_mock` and `traces`, or each a "
+                "`server` of its own"
+            )
 
 
 def _check_ports(plan: Plan, groups: Sequence[Group]) -> None:
