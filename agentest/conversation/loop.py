@@ -101,7 +101,7 @@ class TurnLoop:
             async with in_conversation(self._agent) as self._partner:
                 ending = await self._talk()
             await self._see_late_spans()
-            self._elsewhere.check_gates()
+            self._elsewhere.check()
             return self._finished(ending)
         except Exception as error:  # noqa: BLE001 - the boundary of the stage: every error becomes a record
             failure = failure_of(error, self._redact)

@@ -23,7 +23,7 @@ from agentest.sight import SeenBy
 from agentest.support.trace_context import new_key
 from agentest.testing import arun_scenarios
 from agentest.tool_servers.port import Identity, ServedCall
-from agentest.transcript import Ending, Turn
+from agentest.transcript import Conversation, Ending, Turn
 from agentest.verdict import run_status
 
 NAMED = ("path", "header", "session", "_meta", "_meta trace", "baggage", "traceparent", "_meta first")
@@ -168,3 +168,18 @@ def test_a_call_after_the_reply() -> None:
     assert not result.trajectory.matched
     assert result.turns[0].trajectory
     assert not result.turns[0].trajectory.matched
+
+
+def test_a_call_after_the_last_reply_that_nothing_answers() -> None:
+    """It ends the conversation with an error, as at any other time, though no reply follows it."""
+    mocks = MockResolver({}, scenario="a", conversation_id="a-1")
+    who = Identity(key=new_key(), session_id=None, conversation_id="a-1", scenario="a", agent="agent")
+
+    async def go() -> Conversation:
+        served = Served(who, mocks)
+        return await TurnLoop("a-1", "a", Done(), LateUser(served), mocks, max_turns=3, served=served).run()
+
+    conversation = anyio.run(go)
+    assert [call.name for call in conversation.turns[0].tool_calls] == ["cancel"]
+    assert conversation.failure
+    assert "'cancel'" in conversation.failure.message
