@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
-from project import Project
+from project import Project, free_port
 from stock_agent import StockAgent
 
 import agentest
@@ -77,9 +77,7 @@ def test_servers_that_cannot_know_the_address(project: Project) -> None:
             "", agent={**settings, "mcp_mock": {"tools": None}}, compare=[other | {"exclusive": True}]
         )
         same = project.run()
-        project.config(
-            "", agent={**settings, "mcp_mock": {"upstream": "http://127.0.0.1:1/"}}, compare=[other]
-        )
+        project.config("", agent={**settings, "mcp_mock": {"port": free_port()}}, compare=[other])
         two = project.run()
     assert [each.returncode for each in (running, in_use, same, two)] == [2] * 4
     assert "it cannot know the address of `mcp_mock` of agent 'agent', at a free port" in running.stderr
