@@ -6,24 +6,21 @@ The servers beside the agents are here, the mocks there: each call goes to the w
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from functools import partial, reduce
+from functools import partial
 from itertools import count
 from typing import Any
 
 import anyio
 from anyio.abc import TaskGroup
 
-from agentest.scale.links import packed
+from agentest.scale.links import Send, can_be_sent
 from agentest.scale.messages import Begin, Enter, Leave, Question, RealResult, Reply, Wait, Withdrawn
 from agentest.tool_servers.port import How, Identity, ServedAnswer, ServedCall
 from agentest.tool_servers.registry import Registry
 
-Send = Callable[[object], None]
-_WRAPPED_LEVELS = 20
-"""More than a message adds to the levels of its values."""
 _GONE = ServedAnswer(how=How.REFUSED, message="the process that held the conversation has ended")
 
 
@@ -53,7 +50,7 @@ class Guests:
     def close(self) -> None:
         """The worker has ended, and so have its conversations. Whoever waits for an answer gets a refusal."""
         for key in [*self._waiting, *self._under_way]:
-            self._leave(Leave(key, failed=True, at_work_s=0.0))
+            self._leave(Leave(key=key, failed=True, at_work_s=0.0))
         self._questions.close()
 
     async def _enter(self, who: Identity, scope: anyio.CancelScope) -> None:
@@ -96,7 +93,7 @@ class Questions:
             return _GONE
         number = next(self._numbers)
         reply = self._waiting[number] = asyncio.get_running_loop().create_future()
-        self._send(Question(number, key, about))
+        self._send(Question(number=number, key=key, about=about))
         try:
             return await reply or ServedAnswer(how=How.ANSWERED)
         except asyncio.CancelledError:
@@ -131,20 +128,10 @@ class _Serving:
     async def answered(self, number: int, result: Any, *, failed: bool, status: int | None = None) -> None:
         """Waits until the worker knows: the agent gets the result only then, and its reply may be quick."""
         del status  # who records real tools does it in one process
-        told = RealResult(number, result, failed)
+        told = RealResult(number=number, result=result, failed=failed)
         if not can_be_sent(told):
             told = replace(told, result="(nested too deeply to be kept)")
         await self._questions.ask(self._who.key, told)
-
-
-def can_be_sent(value: object) -> bool:
-    """Whether a value can go to another process: one that is nested thousands of levels deep cannot."""
-    message = reduce(lambda inner, _: [inner], range(_WRAPPED_LEVELS), value)
-    try:
-        packed(message)
-    except RecursionError:
-        return False
-    return True
 
 
 def _sendable(call: ServedCall) -> ServedCall:

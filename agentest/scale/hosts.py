@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import anyio
 from anyio.abc import TaskGroup
 
-from agentest.scale.guests import Send, can_be_sent
+from agentest.scale.links import Send, can_be_sent
 from agentest.scale.messages import Begin, Enter, Leave, Question, RealResult, Reply, Wait, Withdrawn
 from agentest.tool_servers.port import Addresses, How, Identity, Outside, ServedAnswer, Serving, Stay
 
@@ -58,7 +58,7 @@ class HostedConversations:
             yield stay
         finally:
             del self._hosted[who.key]
-            self._send(Leave(who.key, stay.failed, stay.at_work_s))
+            self._send(Leave(key=who.key, failed=stay.failed, at_work_s=stay.at_work_s))
 
     def receive(self, message: Wait | Begin | Question | Withdrawn) -> None:
         """Handle a message of the run's own process."""
@@ -85,13 +85,13 @@ class HostedConversations:
             answer = ServedAnswer(how=How.FAILED, message=f"internal error: {type(error).__name__}: {error}")
         finally:
             del self._answering[question.number]
-        self._send(Reply(question.number, answer))
+        self._send(Reply(number=question.number, answer=answer))
 
 
 async def _answered(serving: Serving, question: Question) -> ServedAnswer | None:
     if isinstance(question.about, RealResult):
         real = question.about
-        await serving.answered(real.call, real.result, failed=real.failed)
+        await serving.answered(real.number, real.result, failed=real.failed)
         return None
     answer = await serving.answer(question.about)
     if can_be_sent(answer):

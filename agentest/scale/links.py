@@ -12,6 +12,7 @@ import json
 import pickle
 import socket
 from collections.abc import Callable
+from functools import reduce
 from io import BytesIO
 from types import FunctionType
 from typing import Any, Self
@@ -22,6 +23,10 @@ from agentest.support.json_text import plain
 from agentest.transcript import ToolCall
 
 _LENGTH_BYTES = 8
+_WRAPPED_LEVELS = 20
+"""More than a message adds to the levels of its values."""
+
+Send = Callable[[object], None]
 
 
 class Link(asyncio.Protocol):
@@ -125,6 +130,16 @@ def _can_be_packed(message: object) -> bool:
     try:
         packed(message)
     except Exception:  # noqa: BLE001 - as above
+        return False
+    return True
+
+
+def can_be_sent(value: object) -> bool:
+    """Whether a value can go to another process: one that is nested thousands of levels deep cannot."""
+    message = reduce(lambda inner, _: [inner], range(_WRAPPED_LEVELS), value)
+    try:
+        packed(message)
+    except RecursionError:
         return False
     return True
 

@@ -112,7 +112,7 @@ class Begin:
     addresses: Addresses
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Leave:
     """From a worker: the conversation with this key has ended, or will not begin."""
 
@@ -121,21 +121,21 @@ class Leave:
     at_work_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RealResult:
-    """What the real tool answered to a call that was left to it."""
+    """What the real tool answered to the call with this number, which was left to it."""
 
-    call: int
+    number: int
     result: Any
     failed: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
     """To a worker: a call of its conversation with this key, or what the real tool answered to one."""
 
     number: int
-    """New for every question to any worker."""
+    """New for every question to this worker."""
     key: str
     about: ServedCall | RealResult
 
@@ -147,7 +147,7 @@ class Withdrawn:
     number: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
     """From a worker: the answer to a question; None: it has been heard."""
 
