@@ -17,10 +17,22 @@ import anyio
 from anyio.abc import TaskGroup
 
 from agentest.scale.links import Send, can_be_sent
-from agentest.scale.messages import Begin, Enter, Leave, Question, RealResult, Reply, Wait, Withdrawn
-from agentest.tool_servers.port import How, Identity, ServedAnswer, ServedCall
+from agentest.scale.messages import (
+    Begin,
+    Enter,
+    Leave,
+    Question,
+    RealResult,
+    Reply,
+    SpansTold,
+    SpansWanted,
+    Wait,
+    Withdrawn,
+)
+from agentest.tool_servers.port import AskedTurn, How, Identity, ServedAnswer, ServedCall, TurnTraces
 from agentest.tool_servers.registry import Registry
 
+_TOO_DEEP = TurnTraces(missing="traces incomplete: what its spans tell is nested too deeply to be read")
 _GONE = ServedAnswer(how=How.REFUSED, message="the process that held the conversation has ended")
 
 
@@ -36,7 +48,7 @@ class Guests:
         self._under_way: dict[str, Identity] = {}
         self._questions = Questions(send)
 
-    def receive(self, message: Enter | Leave | Reply) -> None:
+    def receive(self, message: Enter | Leave | Reply | SpansWanted) -> None:
         """Handle a message of the worker, at once: the ones that follow count on it."""
         match message:
             case Enter():
@@ -46,6 +58,8 @@ class Guests:
                 self._leave(message)
             case Reply():
                 self._questions.answer(message.number, message.answer)
+            case SpansWanted():
+                self._tasks.start_soon(self._tell_spans, message.asked)
 
     def close(self) -> None:
         """The worker has ended, and so have its conversations. Whoever waits for an answer gets a refusal."""
@@ -64,7 +78,16 @@ class Guests:
                 return
             del self._waiting[who.key]
             self._under_way[who.key] = who
-            self._send(Begin(who.key, stay.addresses))
+            self._send(Begin(who.key, stay.addresses, traces=stay.traces is not None))
+
+    async def _tell_spans(self, asked: AskedTurn) -> None:
+        who = self._under_way.get(asked.key)
+        group = self._registry.group_of(who.agent) if who else None
+        if group is None or group.traces is None:
+            return  # it has left
+        told = await group.traces.spans_of(asked)
+        if asked.key in self._under_way:
+            self._send(SpansTold(asked.key, told if can_be_sent(told) else _TOO_DEEP))
 
     @asynccontextmanager
     async def _outside(self, key: str) -> AsyncIterator[None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -10,8 +11,29 @@ import anyio
 from anyio.abc import TaskGroup
 
 from agentest.scale.links import Send, can_be_sent
-from agentest.scale.messages import Begin, Enter, Leave, Question, RealResult, Reply, Wait, Withdrawn
-from agentest.tool_servers.port import Addresses, How, Identity, Outside, ServedAnswer, Serving, Stay
+from agentest.scale.messages import (
+    Begin,
+    Enter,
+    Leave,
+    Question,
+    RealResult,
+    Reply,
+    SpansTold,
+    SpansWanted,
+    Wait,
+    Withdrawn,
+)
+from agentest.tool_servers.port import (
+    Addresses,
+    AskedTurn,
+    How,
+    Identity,
+    Outside,
+    ServedAnswer,
+    Serving,
+    Stay,
+    TurnTraces,
+)
 
 _ENDED = ServedAnswer(how=How.REFUSED, message="the conversation has ended")
 
@@ -23,6 +45,9 @@ class _Hosted:
     """The run has answered: it may begin, or has to wait."""
     begun: anyio.Event = field(default_factory=anyio.Event)
     addresses: Addresses = Addresses()  # noqa: RUF009 - it is frozen
+    traces: bool = False
+    spans: asyncio.Future[TurnTraces] | None = None
+    """What spans tell of the turn that was asked for last."""
 
 
 class HostedConversations:
@@ -55,20 +80,30 @@ class HostedConversations:
                 async with outside():
                     await one.begun.wait()
             stay.addresses = one.addresses
+            stay.traces = self if one.traces else None
             yield stay
         finally:
             del self._hosted[who.key]
             self._send(Leave(key=who.key, failed=stay.failed, at_work_s=stay.at_work_s))
 
-    def receive(self, message: Wait | Begin | Question | Withdrawn) -> None:
+    async def spans_of(self, asked: AskedTurn) -> TurnTraces:
+        """What the spans of a turn tell (`tool_servers.port.TellsSpans`)."""
+        one = self._hosted[asked.key]
+        one.spans = asyncio.get_running_loop().create_future()
+        self._send(SpansWanted(asked))
+        return await one.spans
+
+    def receive(self, message: Wait | Begin | Question | Withdrawn | SpansTold) -> None:
         """Handle a message of the run's own process."""
         match message:
             case Wait() if one := self._hosted.get(message.key):
                 one.heard.set()
             case Begin() if one := self._hosted.get(message.key):
-                one.addresses = message.addresses
+                one.addresses, one.traces = message.addresses, message.traces
                 one.begun.set()
                 one.heard.set()
+            case SpansTold() if (one := self._hosted.get(message.key)) and one.spans and not one.spans.done():
+                one.spans.set_result(message.told)
             case Question():
                 scope = self._answering[message.number] = anyio.CancelScope()
                 self._tasks.start_soon(self._answer, message, scope)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentest.results import Status
-from agentest.tool_servers.port import Addresses, Identity, ServedAnswer, ServedCall
+from agentest.tool_servers.port import Addresses, AskedTurn, Identity, ServedAnswer, ServedCall, TurnTraces
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +110,23 @@ class Begin:
 
     key: str
     addresses: Addresses
+    traces: bool = False
+    """Whether its agent's spans are received."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpansWanted:
+    """From a worker: what do spans tell of a turn of its conversation?"""
+
+    asked: AskedTurn
+
+
+@dataclass(frozen=True, slots=True)
+class SpansTold:
+    """To a worker: what spans tell of the turn that its conversation with this key has asked for."""
+
+    key: str
+    told: TurnTraces
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -57,6 +57,7 @@ from agentest.scale.messages import (
     Ready,
     Reply,
     Secrets,
+    SpansWanted,
     StopRun,
     UnitAssignment,
     UnitRequest,
@@ -277,7 +278,7 @@ class _Run:
                 self._emit(message)
             case Secrets():
                 self._on_secrets(message.texts)
-            case Enter() | Leave() | Reply() if worker.guests:
+            case Enter() | Leave() | Reply() | SpansWanted() if worker.guests:
                 worker.guests.receive(message)
             case _:
                 self._receive_state(worker, message)

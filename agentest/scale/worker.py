@@ -47,6 +47,7 @@ from agentest.scale.messages import (
     Question,
     Ready,
     Secrets,
+    SpansTold,
     StopRun,
     UnitAssignment,
     UnitRequest,
@@ -177,10 +178,10 @@ class _Worker:
         return await self._assigned.get()
 
     def _receive(
-        self, message: UnitAssignment | StopRun | Close | Wait | Begin | Question | Withdrawn
+        self, message: UnitAssignment | StopRun | Close | Wait | Begin | Question | Withdrawn | SpansTold
     ) -> None:
         match message:
-            case Wait() | Begin() | Question() | Withdrawn():
+            case Wait() | Begin() | Question() | Withdrawn() | SpansTold():
                 self._hosted.receive(message)
             case UnitAssignment():
                 self._assigned.put_nowait(self._units[message.scope] if message.scope else None)
