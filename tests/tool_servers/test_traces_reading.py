@@ -16,7 +16,7 @@ from agentest.tool_servers.traces.wire import spans_in_json
 from agentest.transcript import ARGUMENTS_UNTOLD, Usage
 
 CAPTURED = Path(__file__).parent / "spans"
-"""What real packages sent, a server of each framework in tests/frameworks: `reserve lamp 2`, `both lamp sofa`."""
+"""What servers of tests/frameworks sent: asked to `reserve lamp 2`, then about `both lamp sofa`."""
 STOCK = {"lamp": 3, "sofa": 12}
 
 
@@ -200,7 +200,7 @@ def bare(value: str, **more: Any) -> dict[str, Any]:
 
 
 def test_a_bare_value_is_found_in_what_the_model_asked_for() -> None:
-    """A tool with one argument is told its value alone; the model's span has the object, by value or by id."""
+    """Of a tool with one argument its value alone is told; the model's span has the object."""
     model = a_span(1, attributes=asked_by_model(("a", {"item": "tea"}), ("b", {"item": "7"})))
     by_value = [a_span(2, attributes=bare("7")), a_span(3, attributes=bare("tea"))]
     assert [args for _, args, _ in told(model, *by_value)] == [{"item": "7"}, {"item": "tea"}]
@@ -278,7 +278,7 @@ SAME: dict[str, tuple[list[Span], list[tuple[str, Any]]]] = {
 
 @pytest.mark.parametrize("case", SAME)
 def test_a_call_counts_once(case: str) -> None:
-    """Spans within one another, or of two instrumentations, are one call; two of one instrumentation are two."""
+    """Spans within one another, or of two instrumentations, are one call; else each is one."""
     spans, expected = SAME[case]
     assert [(name, args) for name, args, _ in told(*spans)] == expected
 

@@ -48,7 +48,7 @@ class Collector:
         self._one_at_a_time = one_at_a_time
         self._kept = kept
         self._on_note = on_note
-        self._patience_s = patience_s
+        self.patience_s = patience_s
         self._held: dict[str, Held] = {}
         """Those under way, by key."""
         self._by_session: dict[str, Held] = {}
@@ -112,7 +112,7 @@ class Collector:
     async def _wait(self, held: Held, asked: AskedTurn) -> None:
         if not self._came and self._fruitless >= _FRUITLESS:
             return
-        with anyio.move_on_after(self._patience_s):
+        with anyio.move_on_after(self.patience_s):
             while not held.lost and not held.is_complete(asked):
                 await held.came.wait()
             return
