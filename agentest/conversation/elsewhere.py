@@ -57,6 +57,7 @@ class CallsElsewhere:
                 yield
             finally:
                 turn.named += sent.requests
+                turn.stays_open |= sent.stays_open
 
     def check_gates(self) -> None:
         """Raise what has ended the conversation at a gate."""

@@ -36,6 +36,8 @@ class TurnProgress:
     """How often the agent has answered."""
     named: int = 0
     """How many requests that named the turn were answered."""
+    stays_open: bool = False
+    """Whether one of them opened what later turns use."""
 
     def count_retries(self, retries: int) -> None:
         self.retries += retries
@@ -67,6 +69,7 @@ class TurnProgress:
             began_ns=self.began_ns,
             asks=self.asks,
             requests=self.named,
+            stays_open=self.stays_open,
             wait=bool(self.asks or self.named),  # nobody sends spans of what never reached the agent
         )
 

@@ -20,13 +20,16 @@ class Traced:
         self._asked: dict[int, AskedTurn] = {}
         self._missing: dict[int, str] = {}
         """Turn → why it was not complete when it closed."""
+        self._stays_open = False
+        """Whether the spans of all turns end with the conversation."""
         self._told: set[str] = set()
         """The spans whose calls are in the record."""
 
     async def see(self, asked: AskedTurn) -> TurnTraces:
         """Wait for the spans of a turn, and record their calls. Raises AgentError for a name that is none."""
+        self._stays_open |= asked.stays_open
         self._asked[asked.turn_index] = asked
-        told = await self._source.spans_of(asked)
+        told = await self._source.spans_of(replace(asked, wait=asked.wait and not self._stays_open))
         if told.missing:
             self._missing[asked.turn_index] = told.missing
         self._observe(told)
@@ -41,7 +44,9 @@ class Traced:
         mended: dict[int, str] = {}
         for turn_index, asked in self._asked.items():
             missing = turn_index in self._missing
-            told = await self._source.spans_of(replace(asked, wait=missing and not mended))
+            # What was asked for in its turn has been waited for.
+            wait = self._stays_open and missing and not mended
+            told = await self._source.spans_of(replace(asked, wait=wait))
             self._observe(told)
             if missing and not told.missing:
                 mended[turn_index] = self._missing[turn_index]

@@ -66,6 +66,8 @@ class Sent:
 
     requests: int = 0
     """Those that named the turn and were answered: each begins one span in an agent that is instrumented."""
+    stays_open: bool = False
+    """Whether one opened what is used in later turns, too: its span ends with the conversation."""
 
 
 _CURRENT: ContextVar[tuple[TraceContext, Sent] | None] = ContextVar("agentest_turn", default=None)
@@ -89,10 +91,14 @@ def turn_of_requests() -> TraceContext | None:
     return current[0] if current else None
 
 
-def note_request() -> None:
-    """Count a request that named the turn, once it is answered; a program that was started with its name."""
+def note_request(*, stays_open: bool = False) -> None:
+    """Count a request that named the turn, once it is answered; a program that was started with its name.
+
+    `stays_open`: later turns use it, too.
+    """
     if current := _CURRENT.get():
         current[1].requests += 1
+        current[1].stays_open |= stays_open
 
 
 def trace_of(traceparent: str | None) -> tuple[str, str] | None:

@@ -159,6 +159,8 @@ class AskedTurn:
     """How often it was asked and has answered."""
     requests: int
     """How many requests that named the turn were answered; 0: what was open already was used."""
+    stays_open: bool = False
+    """Whether one of them opened what later turns use."""
     wait: bool = True
     """Whether to wait for spans that are missing."""
 

@@ -98,7 +98,7 @@ class CommandClient:
         env: Mapping[str, Any] = self._env.filled(values)
         env = with_own(values.environment, {name: as_text(value) for name, value in env.items()})
         program = await Program.start(Invocation(words=words, env=env, cwd=self._cwd), self._reaper)
-        note_request()
+        note_request(stays_open=self._input == "jsonl")
         return program
 
     def line(self, values: TurnValues) -> bytes:

@@ -46,7 +46,7 @@ class Connector:
             try:
                 socket = await self._client.open_websocket(request.url, headers, self._config.subprotocols)
                 self._advisor.has_answered = True
-                note_request()
+                note_request(stays_open=True)
                 return socket, attempt
             except RefusedAddress as error:
                 raise AgentError(str(error)) from None

@@ -57,6 +57,7 @@ class Collector:
         """Trace → spans of which nothing says whose they are."""
         self._came = False
         self._fruitless = 0
+        self._incomplete = 0
         self._late = 0
         self._foreign = 0
         self._refused: dict[str, int] = {}
@@ -102,11 +103,14 @@ class Collector:
         mine = held.of_turn(asked.turn_index)
         self._kept.write(asked.key, held.turn_of, held.spans)
         usage, model_calls = usage_of(mine)
+        missing = held.missing(asked)
+        if asked.wait and missing:
+            self._incomplete += 1
         return TurnTraces(
             calls=calls_of(mine, asked.turn_index),
             usage=usage,
             model_calls=model_calls,
-            missing=held.missing(asked),
+            missing=missing,
         )
 
     async def _wait(self, held: Held, asked: AskedTurn) -> None:
@@ -187,7 +191,12 @@ class Collector:
         if not self._came and self._ended:
             came = "spans came, but none was of a conversation" if seen else "no span has come"
             yield f"traces of {agent}: {came}; {_PROPAGATE if seen else CHECK}"
-        elif strays:
+        elif self._incomplete:
+            yield (
+                f"traces of {agent} were incomplete in {count(self._incomplete, 'turn')}: spans came too "
+                "late, or not at all; where OTEL_BSP_SCHEDULE_DELAY is not 200, they wait longer to be sent"
+            )
+        if self._came and strays:
             yield (
                 f"traces of {agent}: {count(strays, 'span')} of tools or models belong to no conversation "
                 f"and were not counted; {_PROPAGATE}"

@@ -91,7 +91,8 @@ class Held:
         opened = self._opened(asked)
         if not self.spans:
             return "traces incomplete: no span of this conversation has come"
+        when = f" {PATIENCE_S:g} s after the reply" if asked.wait else ", of a connection that stays open"
         return (
-            f"traces incomplete: {PATIENCE_S:g} s after the reply the spans of {self._ended(opened)} of "
-            f"{count(opened.requests or opened.asks, 'request')} in turn {opened.turn_index} had ended"
+            f"traces incomplete: the spans of {self._ended(opened)} of "
+            f"{count(opened.requests or opened.asks, 'request')} in turn {opened.turn_index} had ended{when}"
         )
