@@ -11,7 +11,7 @@ from agentest.config.agent_types import AGENT_TYPES
 from agentest.config.agents.base import AnyAgent
 from agentest.sight import Sight, cannot_be_seen
 
-_TELLING = ("responses", "ag_ui", "ai_sdk", "langgraph", "adk")
+TELLING = ("responses", "ag_ui", "ai_sdk", "langgraph", "adk")
 """Types whose protocol tells of the calls that the agent makes itself."""
 _HANDING = ("chat_completions", "responses", "anthropic_messages", "ag_ui", "ai_sdk")
 """Types whose protocol hands calls to the caller."""
@@ -64,7 +64,7 @@ def _by_its_settings(agent: AnyAgent) -> Iterator[str]:
 
 
 def _by_any_agent(agent: AnyAgent) -> Iterator[str]:
-    if others := _others(_TELLING, agent):
+    if others := _others(TELLING, agent):
         yield f"reach it by a protocol that tells of them (type: {others})"
     yield _SERVED
     yield _TRACED

@@ -8,7 +8,7 @@ from agentest.config.agent_types import sight_of
 from agentest.config.agents.base import AnyAgent
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.agents.tools import tools_shown
-from agentest.config.ways_to_see import ways_to_see
+from agentest.config.ways_to_see import TELLING, ways_to_see
 from agentest.sight import Sight
 
 
@@ -57,7 +57,11 @@ def about_agent(name: str, agent: AnyAgent) -> AboutAgent:
 
 
 def _seen_by_spans_alone(agent: AnyAgent) -> bool:
-    return bool(agent.traces and not agent.mock_servers and agent.natural_sight is Sight.UNSEEN)
+    """Also where calls could be handed to us, unless the configuration says that they are: an agent that runs
+    its own tools behind such a protocol hands over none."""
+    tells = agent.natural_sight is Sight.REPORTED or agent.type in TELLING
+    others = agent.mock_servers or tells
+    return bool(agent.traces and not others and agent.tool_visibility is not Sight.RETURNED)
 
 
 def _line(name: str, agent: AnyAgent) -> str:

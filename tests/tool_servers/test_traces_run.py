@@ -12,14 +12,17 @@ from typing import Any
 import anyio
 import pytest
 from project import Project, free_port
+from pydantic import TypeAdapter
 
 from agentest.agents.port import AgentReply, NoReply, TurnContext
+from agentest.config.agent_types import AgentConfig
 from agentest.conversation.loop import TurnLoop
 from agentest.conversation.serving import Served
 from agentest.conversation.traced import Traced
 from agentest.conversation.users import ScriptedUser
 from agentest.messages import Message, UserText
 from agentest.mocks.resolver import MockResolver
+from agentest.run.about import about_agent
 from agentest.sight import SeenBy
 from agentest.support.trace_context import new_key, note_request
 from agentest.tool_servers.port import Addresses, AskedTurn, Identity, SpanCall, TurnTraces
@@ -284,3 +287,25 @@ def test_a_connection_that_stays_open_is_waited_for_at_the_end() -> None:
         (0, True),
         (1, False),
     ]
+
+
+SIGHTS: list[tuple[dict[str, Any], bool]] = [
+    ({"type": "chat_completions"}, True),
+    ({"type": "chat_completions", "tool_visibility": "reported"}, True),
+    ({"type": "chat_completions", "tool_visibility": "returned"}, False),
+    ({"type": "ag_ui"}, False),
+    ({"type": "chat_completions", "mcp_mock": {"port": 4319}}, False),
+    ({"type": "chat_completions", "traces": False}, False),
+]
+
+
+@pytest.mark.parametrize(
+    ("keys", "alone"), SIGHTS, ids=["unsaid", "reported", "returned", "ag_ui", "mcp", "off"]
+)
+def test_spans_that_are_missing_hide_calls_that_nobody_else_tells_of(
+    keys: dict[str, Any], alone: bool
+) -> None:
+    """Whether spans are all that tells of calls: not where the agent's protocol or a mock server does."""
+    known = {"endpoint": "http://127.0.0.1:1", "traces": {"port": 4318}, **keys}
+    agent = TypeAdapter(AgentConfig).validate_python(known)
+    assert about_agent("shop", agent).seen_by_spans_alone is alone
