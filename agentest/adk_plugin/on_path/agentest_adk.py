@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from typing import Any
 
-from google.adk.plugins.base_plugin import BasePlugin  # type: ignore[import-not-found, unused-ignore]
+from google.adk.plugins.base_plugin import BasePlugin
 
 FRAMEWORK_TOOLS = (
     "transfer_to_agent",
