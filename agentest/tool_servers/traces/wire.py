@@ -22,7 +22,7 @@ class NotSpans(ValueError):
 
 def spans_in_protobuf(body: bytes) -> list[Span]:
     """The spans of an ExportTraceServiceRequest. Raises NotSpans."""
-    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+    from google.protobuf.message import DecodeError
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
     request = ExportTraceServiceRequest()
