@@ -82,6 +82,9 @@ class HostedConversations:
             stay.addresses = one.addresses
             stay.traces = self if one.traces else None
             yield stay
+        except BaseException:  # the run is stopped: nobody tells the agent
+            stay.failed = True
+            raise
         finally:
             del self._hosted[who.key]
             self._send(Leave(key=who.key, failed=stay.failed, at_work_s=stay.at_work_s))

@@ -60,7 +60,7 @@ class Group:
         self.admission = Admission(exclusive=exclusive, open_at_once=not called)
         self.traces: ReceivesSpans | None = None
         self.given_up: _Ended | None = None
-        """The last conversation whose agent may go on with it unnoticed."""
+        """The conversation that ended last, where it failed: its agent may go on with it."""
 
 
 @dataclass(slots=True)
@@ -102,6 +102,9 @@ class Registry:
         stay = await self.enter(who, serving, outside)
         try:
             yield stay
+        except BaseException:  # the run is stopped: nobody tells the agent
+            stay.failed = True
+            raise
         finally:
             self.leave(who, failed=stay.failed, at_work_s=stay.at_work_s)
 
@@ -127,8 +130,8 @@ class Registry:
             self._ended[name] = ended
         if one.group.traces:
             one.group.traces.end(who.key)
+        one.group.given_up = ended if failed else None
         if one.group.admission.leave(called=one.called, at_work_s=at_work_s):
-            one.group.given_up = ended
             self.on_note(
                 f"{who} was given up before its agent had answered, and nothing showed that calls of this "
                 f"agent name their conversation: the next one waits {at_work_s:g} s, so that late calls are "
@@ -190,7 +193,7 @@ class Registry:
     def _alone(self, group: Group) -> _UnderWay | _Ended | str:
         """The only conversation that a call without a name can be of."""
         mine = {one.who.key: one for one in self._under_way.values() if one.group is group}
-        if not mine and group.given_up and group.admission.resting:
+        if not mine and group.given_up:
             return group.given_up
         if mine and group.admission.note_unnamed():
             self.on_note(

@@ -246,6 +246,22 @@ def test_a_worker_that_dies() -> None:
     scaling(use, exclusive=True)
 
 
+def test_a_conversation_that_is_stopped() -> None:
+    """The calls that come when a run has been stopped, of agents that nobody has told, are no error."""
+
+    async def use(scale: Scale, hosted: HostedConversations, _: Link) -> None:
+        one = Conversation("c1")
+        with anyio.CancelScope() as scope:
+            async with hosted.under_way(one.who, one):
+                scope.cancel()
+                await checkpoint()
+        await settled()
+        assert (await scale.call(one)).how is How.REFUSED
+        assert scale.registry.unclaimed == {}
+
+    scaling(use)
+
+
 def test_a_call_in_the_moment_of_the_end() -> None:
     """A call that is on its way when its conversation ends is refused, and told."""
 

@@ -305,6 +305,20 @@ def test_an_agent_that_was_given_up_may_go_on(exclusive: bool) -> None:
     among(test, exclusive=exclusive)
 
 
+@pytest.mark.parametrize("named", [True, False])
+def test_a_conversation_that_is_stopped(named: bool) -> None:
+    """The calls that come when a run has been stopped, of agents that nobody has told, are no error."""
+
+    async def test(agents: Agents) -> None:
+        talk = await (await agents.start()).begun()
+        talk.scope.cancel()
+        await checkpoint()
+        assert await agents.call(talk, carried(talk) if named else None) is None
+        assert agents.errors == {}
+
+    among(test)
+
+
 def test_named_calls_need_no_rest() -> None:
     """Where calls name their conversation, nobody waits for an agent that was given up."""
 
