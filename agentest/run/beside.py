@@ -48,7 +48,7 @@ async def open_servers(
             registry=registry,
             group=group,
             tools=_tools_of(plan, group.agents),
-            only_way=any(sight_of(agent) is not Sight.RETURNED for agent in agents),
+            only_way=_is_only_way(agents),
             passthrough=wished_unmocked_tools(config, options) == "passthrough",
             root=prepared.request.root,
             client=client,
@@ -62,18 +62,23 @@ async def open_servers(
     return registry
 
 
+def _is_only_way(agents: Sequence[AgentConfig]) -> bool:
+    """Whether mocks reach the tools of agents with the same servers by one of these alone."""
+    handed_to_us = all(sight_of(agent) is Sight.RETURNED for agent in agents)
+    return not handed_to_us and len(agents[0].mock_servers) == 1
+
+
 async def _opened(agent: AgentConfig, opening: Opening) -> Addresses:
     """Open what an agent has; a server's module is imported only where there is one."""
     mcp = rest = otlp = None
     if agent.mcp_mock:
         from agentest.tool_servers.mcp.server import open_mcp_server
 
-        mcp = await open_mcp_server(agent.mcp_mock, opening, alone=agent.rest_mock is None)
+        mcp = await open_mcp_server(agent.mcp_mock, opening)
     if agent.rest_mock:
         from agentest.tool_servers.rest.server import open_rest_server
 
-        alone = replace(opening, only_way=opening.only_way and not agent.mcp_mock)
-        rest = await open_rest_server(agent.rest_mock, alone)
+        rest = await open_rest_server(agent.rest_mock, opening)
     if agent.traces:
         from agentest.tool_servers.traces.server import open_traces_server
 

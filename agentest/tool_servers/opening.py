@@ -21,7 +21,7 @@ class Opening:
     tools: tuple[ToolSpec, ...]
     """The mocks of all scenarios with these agents: clients ask for tools once, at their start."""
     only_way: bool
-    """Whether mocks reach the tools of these agents by mock servers alone."""
+    """Whether mocks reach the tools of these agents by one mock server alone: all are its tools then."""
     passthrough: bool
     """Whether a tool that nobody mocks may run."""
     root: Path

@@ -72,14 +72,13 @@ async def mcp_server(
     recorded: Sequence[Any] | None = None,
     unmocked: Literal["error", "passthrough"] = "error",
     only_way: bool = True,
-    alone: bool = True,
     **settings: Any,
 ) -> AsyncIterator[McpServer]:
     """A server with the mocks of a conversation.
 
     Args:
         recorded: tools that are written into the file `tools` in `root`.
-        alone: whether no other mock server stands beside the agent.
+        only_way: whether mocks reach the tools by this server alone.
         settings: of `mcp_mock`.
     """
     if recorded is not None:
@@ -109,6 +108,6 @@ async def mcp_server(
             on_note=notes.append,
             redact=str,
         )
-        url = await open_mcp_server(McpMock(**settings), opening, alone=alone)
+        url = await open_mcp_server(McpMock(**settings), opening)
         await stack.enter_async_context(registry.under_way(who, served))
         yield McpServer(url, client, resolver, served, registry, notes)

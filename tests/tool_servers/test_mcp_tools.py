@@ -130,12 +130,12 @@ def test_recorded_tools_are_told_as_they_are(form: str, tmp_path: Path) -> None:
     assert "Record them again: `agentest mcp-tools`" in notes[1]
 
 
-@pytest.mark.parametrize("beside", [{"only_way": False}, {"alone": False}], ids=["returned", "rest"])
-def test_mocks_of_other_tools_stay_away(beside: dict[str, Any], tmp_path: Path) -> None:
+def test_mocks_of_other_tools_stay_away(tmp_path: Path) -> None:
     """Where mocks reach the agent's other tools by another way, those are no tools of this server."""
 
     async def tools() -> None:
-        async with mcp_server({"slots": [], "pay": {}}, root=tmp_path, recorded=[tool()], **beside) as server:
+        mocks = {"slots": [], "pay": {}}
+        async with mcp_server(mocks, root=tmp_path, recorded=[tool()], only_way=False) as server:
             assert [each["name"] for each in (await server.ask("tools/list"))["tools"]] == ["slots"]
             assert server.notes == []
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
@@ -86,6 +87,34 @@ def test_many_at_once_when_the_address_names_them() -> None:
     result = run({"served": served}, 7, concurrency=5)
     replies = [s.conversations[0].conversation.turns[0].agent_message for s in result.scenarios]
     assert replies == [json.dumps({"n": n}) for n in range(7)]
+    assert run_status(result) is Status.PASSED
+
+
+def test_tools_behind_two_servers(tmp_path: Path) -> None:
+    """Each server takes the mocks that are no tools of its own for those of the other one."""
+    paths = {"/cart": {"get": {"operationId": "cart", "responses": {"200": {"description": "all"}}}}}
+    document = {"openapi": "3.1.0", "info": {"title": "t", "version": "1"}, "paths": paths}
+    tools = [{"name": "stock", "inputSchema": {"type": "object"}}]
+    for name, content in (("api.json", document), ("tools.json", tools)):
+        (tmp_path / name).write_text(json.dumps(content))
+    servers = {
+        "mcp_mock": {"tools": str(tmp_path / "tools.json")},
+        "rest_mock": {"openapi": str(tmp_path / "api.json")},
+    }
+
+    def served(messages: Any, ctx: Any) -> str:
+        with urlopen(f"{ctx.rest_url}/cart") as answer:
+            cart = json.load(answer)
+        return f"{asked(ctx.mcp_url)} {cart}"
+
+    agent = {"type": "custom", "handler": served, **servers}
+    made = scenario("both", turns=["go"], tools={"stock": 3, "cart": [1]})
+
+    async def go() -> RunResult:
+        return await arun_scenarios([made], config={"agent": agent})
+
+    result = anyio.run(go)
+    assert result.scenarios[0].conversations[0].conversation.turns[0].agent_message == "3 [1]"
     assert run_status(result) is Status.PASSED
 
 

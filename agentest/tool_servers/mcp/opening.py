@@ -14,18 +14,14 @@ from agentest.tool_servers.mcp.real import RECORD, open_upstream, recorded_tools
 from agentest.tool_servers.opening import Opening
 
 
-async def opened_methods(settings: McpMock, opening: Opening, *, alone: bool) -> Methods:
-    """The server's methods, with all that they need. Raises ConfigError.
-
-    Args:
-        alone: whether no other mock server stands beside the agent.
-    """
+async def opened_methods(settings: McpMock, opening: Opening) -> Methods:
+    """The server's methods, with all that they need. Raises ConfigError."""
     upstream = open_upstream(settings, opening.client, opening.root, opening.place)
     if upstream:
         opening.stack.push_async_callback(upstream.close)
     recorded = await recorded_tools(settings, upstream, opening.root, opening.place, opening.on_note)
     mocks = opening.tools
-    if recorded is not None and not (opening.only_way and alone):
+    if recorded is not None and not opening.only_way:
         mocks = ()  # the real server does not have the others: they are for the agent's other tools
     for note in _unknown(recorded or (), mocks if recorded is not None else (), opening):
         opening.on_note(note)

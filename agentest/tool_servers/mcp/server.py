@@ -29,13 +29,9 @@ _REFUSED = frozenset({PARSE_ERROR, INVALID_REQUEST, UNSUPPORTED_VERSION})
 """Errors that are told with status 400, too."""
 
 
-async def open_mcp_server(settings: McpMock, opening: Opening, *, alone: bool = True) -> str:
-    """Serve the tools until the run ends. Returns the server's URL. Raises ConfigError.
-
-    Args:
-        alone: whether no other mock server stands beside the agent.
-    """
-    server = _Server(await opened_methods(settings, opening, alone=alone))
+async def open_mcp_server(settings: McpMock, opening: Opening) -> str:
+    """Serve the tools until the run ends. Returns the server's URL. Raises ConfigError."""
+    server = _Server(await opened_methods(settings, opening))
     app = web.Application(client_max_size=READ_BYTES, middlewares=[_from_here])
     for place in (PATH, f"{PATH}/", f"{PATH}/{{conversation}}"):
         app.router.add_post(place, server.post)
