@@ -26,6 +26,11 @@ _LOGGER = logging.getLogger(__name__)
 _LOGGER.addFilter(_is_ours)
 
 
+def headers_of(request: web.Request) -> dict[str, str]:
+    """The headers by lower-case name, the lines of one that comes in several as HTTP joins them."""
+    return {name.lower(): ", ".join(request.headers.getall(name)) for name in request.headers}
+
+
 async def drain(request: web.Request) -> None:
     """Read what is left of a body that is too large, and forget it.
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import anyio
+import httpx
 import pytest
 from mcp_mock import KEY, McpServer, mcp_server
 
@@ -199,3 +201,19 @@ def test_many_calls_at_once() -> None:
             assert found == {number: str(number) for number in range(40)}
 
     anyio.run(calls)
+
+
+def test_a_header_in_several_lines() -> None:
+    """Who adds a line of baggage of its own takes nothing away from ours: the call names its conversation."""
+
+    async def call() -> None:
+        async with mcp_server({"slots": 3}) as server:
+            lines = [("baggage", f"agentest.conversation={KEY}"), ("baggage", "tenant=a")]
+            body = json.dumps(request("tools/call", {"name": "slots"}))
+            async with httpx.AsyncClient() as client:
+                answer = await client.post(server.url, content=body, headers=lines)
+            assert answer.json()["result"]["content"][0]["text"] == "3"
+            assert not server.registry.groups[0].admission.exclusive
+            assert server.notes == []
+
+    anyio.run(call)

@@ -19,7 +19,7 @@ from agentest.tool_servers.mcp.methods import UNSUPPORTED_VERSION, Methods, Send
 from agentest.tool_servers.mcp.opening import opened_methods
 from agentest.tool_servers.mcp.streams import Streams, tools_in
 from agentest.tool_servers.opening import Opening
-from agentest.tool_servers.web import listen
+from agentest.tool_servers.web import headers_of, listen
 
 PATH = "/mcp"
 READ_BYTES = 64_000_000
@@ -92,8 +92,7 @@ class _Server:
         self, request: web.Request, conversation: str | None, tools: frozenset[str] | None
     ) -> Any:
         """Raises RpcError for what is no JSON-RPC."""
-        headers = {name.lower(): value for name, value in request.headers.items()}
-        sender = Sender(headers=headers, conversation=conversation, tools=tools)
+        sender = Sender(headers=headers_of(request), conversation=conversation, tools=tools)
         return await self._methods.answers(await _body(request), sender)
 
 

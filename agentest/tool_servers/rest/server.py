@@ -26,7 +26,7 @@ from agentest.tool_servers.rest.reading import Asked, Read, read_request
 from agentest.tool_servers.rest.routing import Found, Routes, allowed
 from agentest.tool_servers.rest.schema import Problem
 from agentest.tool_servers.rest.upstream import Upstream
-from agentest.tool_servers.web import MAX_BODY_BYTES, drain, listen
+from agentest.tool_servers.web import MAX_BODY_BYTES, drain, headers_of, listen
 
 _SHOWN_OPERATIONS = 40
 _NAME_CHARS = 200
@@ -120,7 +120,7 @@ class _Server:
         return web.Response(status=answer.status, headers=headers, body=answer.body)
 
     async def _answered(self, request: web.Request, found: Found, query: str) -> Answer:
-        headers = {name.lower(): ", ".join(request.headers.getall(name)) for name in request.headers}
+        headers = headers_of(request)
         names = names_of(headers, found.conversation)
         body, problem = await _body_of(request)
         real = self._real(request.method, found.path + (query and f"?{query}"), headers, body)
