@@ -195,6 +195,8 @@ class Turn:
     """Whether its answers showed that the agent tells of all its calls, where its type does not say so."""
     calls_hidden: str | None = None
     """Why its answers could not tell of calls, though those of such agents do; None: they could."""
+    call_refused: str | None = None
+    """Why a call that may have been of it, or of a turn before, is not among its calls: we refused it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,6 +297,11 @@ class Conversation:
     def calls_hidden(self) -> str | None:
         """Why a turn could not tell of its calls; None: each could."""
         return next((turn.calls_hidden for turn in self.turns if turn.calls_hidden), None)
+
+    @property
+    def call_refused(self) -> str | None:
+        """Why a call that may have been of a turn is not among its calls: we refused it."""
+        return next((turn.call_refused for turn in self.turns if turn.call_refused), None)
 
     @property
     def started_turns(self) -> int:

@@ -110,4 +110,9 @@ class CallsElsewhere:
             turn,
             tool_calls=self._mocks.calls_of(turn.turn_index),
             calls_hidden=None if mended else turn.calls_hidden,
+            call_refused=self.doubt_of(turn.turn_index),
         )
+
+    def doubt_of(self, turn_index: int) -> str | None:
+        """Why calls of a turn may be lacking that we refused; None: none were."""
+        return self._served.doubt_of(turn_index) if self._served else None

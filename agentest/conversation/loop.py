@@ -34,6 +34,7 @@ from agentest.support.json_text import copied, well_formed
 from agentest.support.text import shortened
 from agentest.transcript import (
     Attached,
+    Blame,
     Conversation,
     Ending,
     Failure,
@@ -109,7 +110,14 @@ class TurnLoop:
         with suppress(AgentestError):  # it has ended with another error already
             await (self._see_spans(current) if current else self._see_late_spans())
         unfinished = current.unfinished(self._mocks.calls_of(current.turn_index)) if current else None
-        return self._finished(Ending.ERROR, failure, unfinished)
+        return self._finished(Ending.ERROR, self._in_doubt(failure), unfinished)
+
+    def _in_doubt(self, failure: Failure) -> Failure:
+        """The failure; not the agent's where a call may have been refused: what it did may come of that."""
+        why = self._elsewhere.doubt_of(len(self._turns))
+        if why is None or failure.blame is not Blame.AGENT:
+            return failure
+        return Failure(Blame.INTERNAL, f"{failure.message} (which may come of what we did: {why})")
 
     def _finished(
         self, ending: Ending, failure: Failure | None = None, unfinished: UnfinishedTurn | None = None
@@ -169,7 +177,11 @@ class TurnLoop:
         reply = await self._text_reply(self._current)
         self._messages.append(AgentMessage(reply))
         calls = self._mocks.calls_of(self._current.turn_index)
-        self._turns = (*self._turns, self._current.closed(reply, calls))
+        closed = self._current.closed(reply, calls)
+        self._turns = (
+            *self._turns,
+            replace(closed, call_refused=self._elsewhere.doubt_of(closed.turn_index)),
+        )
         self._current = None
         self._on_turn(self._turns)
 

@@ -32,6 +32,8 @@ class Served:
         self._mocks = mocks
         self.own = own
         """Names of tools that the agent is known to have, as its calls have them."""
+        self._doubts: dict[int, str] = {}
+        """Turn → why a call of it may be lacking."""
         self._ended: list[AgentestError] = []
         self._real: list[RecordedCall] = []
 
@@ -86,6 +88,14 @@ class Served:
         """Note what the real tool answered to a call that was left to it."""
         if 0 <= number < len(self._real):  # it may come from outside
             self._mocks.note_real(self._real[number], result, failed=failed, status=status)
+
+    async def refused(self, why: str) -> None:
+        """Note that a call was refused that may have been of the turn."""
+        self._doubts.setdefault(self.turn_index, why)
+
+    def doubt_of(self, turn_index: int) -> str | None:
+        """Why calls of a turn may be lacking: one was refused in it, or before, of which the rest comes."""
+        return next((why for turn, why in self._doubts.items() if turn <= turn_index), None)
 
 
 def check_no_bypass(

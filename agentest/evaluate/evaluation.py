@@ -33,7 +33,7 @@ from agentest.results import (
 from agentest.scenarios.definition import Scenario
 from agentest.scenarios.expectations import Expect
 from agentest.sight import cannot_be_seen
-from agentest.transcript import Blame, Conversation, Failure, ToolCall, Turn
+from agentest.transcript import Blame, Conversation, Failure, Turn
 
 Asking = Callable[[], Awaitable[Mapping[str, MetricResult]]]
 Pending = dict[tuple[str, ...], Asking]
@@ -113,7 +113,7 @@ class ScenarioEvaluator:
 
         async with anyio.create_task_group() as tasks:
             for grader in self.graders:
-                if blind and grader.name in ABOUT_CALLS:
+                if blind and (grader.name in ABOUT_CALLS or conversation.call_refused):
                     grades[grader.name] = Graded(whole=Unscored(blind))
                 else:
                     tasks.start_soon(grade, grader)
@@ -146,18 +146,22 @@ class ScenarioEvaluator:
         expected = self.scenario.final_session_state
         if expected is None or conversation.failure or conversation.shortened or not conversation.turns:
             return ()
-        return await checked_state("final_session_state", expected, conversation.turns[-1], self.agent)
+        last = conversation.turns[-1]
+        return _undecided_if(last, await checked_state("final_session_state", expected, last, self.agent))
 
     async def _checks(self, expect: Expect, turn: Turn) -> tuple[CheckResult, ...]:
         first_token = checked_first_token(expect, turn, self.agent, self.unstreamed)
-        return (
+        checks = (
             *await checked_reply(expect, turn),
             *first_token,
             *await checked_session(expect, turn, self.agent),
         )
+        return _undecided_if(turn, checks)
 
     def _blind(self, told: Turn | Conversation) -> str | None:
         """Why calls cannot be seen, by what the answers themselves show of it, and by the agent's sight."""
+        if told.call_refused:
+            return told.call_refused
         if told.calls_hidden and self.blind is None:
             return f"{cannot_be_seen(self.agent)}: {told.calls_hidden}"
         return None if told.tells_calls and self.told_counts else self.blind
@@ -275,6 +279,17 @@ def _with_last_checks(
     return (*turns[:-1], replace(turns[-1], checks=(*turns[-1].checks, *checks)))
 
 
+def _undecided_if(turn: Turn, checks: tuple[CheckResult, ...]) -> tuple[CheckResult, ...]:
+    """The checks; those that failed cannot be told where the agent may have lacked the answer to a call."""
+    why = turn.call_refused
+    if not why:
+        return checks
+    told = f"which cannot be judged: {why}"
+    return tuple(
+        c if c.passed or c.error else replace(c, summary=f"{c.summary}, {told}", error=told) for c in checks
+    )
+
+
 def _answering(result: Mapping[str, MetricResult]) -> Asking:
     async def ask() -> Mapping[str, MetricResult]:
         return result
@@ -295,7 +310,7 @@ class OngoingEvaluation:
         self._turns: dict[int, TurnEvaluation] = {}
         self._metrics: Mapping[str, MetricResult] = {}
         self._grades: Mapping[str, Graded] = {}
-        self._calls: dict[int, tuple[tuple[ToolCall, ...], str | None]] = {}
+        self._calls: dict[int, tuple[object, ...]] = {}
         """What was known of the calls of each turn when it closed."""
         self._late: dict[int, TrajectoryResult | None] = {}
         """The trajectories of turns of which calls came when they had closed."""
@@ -343,8 +358,8 @@ class OngoingEvaluation:
         self._problem = self._problem or self._evaluator.redact(text)
 
 
-def _known_calls(turn: Turn) -> tuple[tuple[ToolCall, ...], str | None]:
-    return turn.tool_calls, turn.calls_hidden
+def _known_calls(turn: Turn) -> tuple[object, ...]:
+    return turn.tool_calls, turn.calls_hidden, turn.call_refused
 
 
 def labelled_failures(conversation_id: str, turns: Sequence[TurnEvaluation]) -> tuple[LabelledFailure, ...]:

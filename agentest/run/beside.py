@@ -22,7 +22,7 @@ from agentest.support.templates import filled_where_known
 from agentest.support.text import count
 from agentest.tool_servers.opening import Opening
 from agentest.tool_servers.port import Addresses
-from agentest.tool_servers.registry import Group, Registry, Unclaimed
+from agentest.tool_servers.registry import WAYS_TO_NAME, Group, Registry, Unclaimed
 from agentest.tool_servers.telemetry import with_own
 
 
@@ -190,9 +190,12 @@ def unclaimed_calls(plan: Plan, registry: Registry, redact: Callable[[str], str]
 
 def _warning(plan: Plan, one: Unclaimed, number: int) -> RunWarning:
     first = next(unit for unit in plan.units if unit.agent == one.agent)
+    alone = "set exclusive: true (one conversation at a time); or, to hold many at once, "
+    alone = "" if plan.agents[one.agent].exclusive else alone
     message = (
         f"{count(number, 'call')} of tool {one.tool!r} that came to the servers beside agent {one.agent!r} "
         f"{'was' if number == 1 else 'were'} refused: {one.why}. What it would have broken is not known, so "
-        "this run is errored"
+        f"this run is errored. If the agent makes such calls after its reply, have it reply after them; else "
+        f"{alone}{WAYS_TO_NAME}"
     )
     return RunWarning(message, one.agent, first.file, first.scenario.line)

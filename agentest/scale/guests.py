@@ -23,6 +23,7 @@ from agentest.scale.messages import (
     Leave,
     Question,
     RealResult,
+    Refused,
     Reply,
     SpansTold,
     SpansWanted,
@@ -110,7 +111,7 @@ class Questions:
         self._waiting: dict[int, asyncio.Future[ServedAnswer | None]] = {}
         self._closed = False
 
-    async def ask(self, key: str, about: ServedCall | RealResult) -> ServedAnswer:
+    async def ask(self, key: str, about: ServedCall | RealResult | Refused) -> ServedAnswer:
         """Ask, and wait for the answer."""
         if self._closed:
             return _GONE
@@ -155,6 +156,10 @@ class _Serving:
         if not can_be_sent(told):
             told = replace(told, result="(nested too deeply to be kept)")
         await self._questions.ask(self._who.key, told)
+
+    async def refused(self, why: str) -> None:
+        """Waits until the worker knows, for the same reason."""
+        await self._questions.ask(self._who.key, Refused(why=why))
 
 
 def _sendable(call: ServedCall) -> ServedCall:

@@ -17,6 +17,7 @@ from agentest.scale.messages import (
     Leave,
     Question,
     RealResult,
+    Refused,
     Reply,
     SpansTold,
     SpansWanted,
@@ -130,6 +131,9 @@ async def _answered(serving: Serving, question: Question) -> ServedAnswer | None
     if isinstance(question.about, RealResult):
         real = question.about
         await serving.answered(real.number, real.result, failed=real.failed)
+        return None
+    if isinstance(question.about, Refused):
+        await serving.refused(question.about.why)
         return None
     answer = await serving.answer(question.about)
     if can_be_sent(answer):

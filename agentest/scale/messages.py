@@ -148,13 +148,21 @@ class RealResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """A call was refused that may have been of the conversation."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """To a worker: a call of its conversation with this key, or what the real tool answered to one."""
+    """To a worker: a call of its conversation with this key, what the real tool answered to one, or that one
+    which may have been of it was refused."""
 
     number: int
     """New for every question to this worker."""
     key: str
-    about: ServedCall | RealResult
+    about: ServedCall | RealResult | Refused
 
 
 @dataclass(frozen=True, slots=True)

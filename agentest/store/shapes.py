@@ -313,6 +313,7 @@ CODECS = Codecs(
                 "first_token_ms",
                 "tells_calls",
                 "calls_hidden",
+                "call_refused",
             ),
         ),
         Score: Layout(left_out=("rubrics",), only_if_set=("samples",)),

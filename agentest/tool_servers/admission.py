@@ -80,6 +80,11 @@ class Admission:
         return rests
 
     @property
+    def names_are_right(self) -> bool:
+        """Whether the calls of two conversations have named them, and none has come without a name."""
+        return len(self._named) >= _PROOFS and not self.exclusive
+
+    @property
     def resting(self) -> bool:
         """Whether calls without names may be of a conversation that has ended."""
         return self._quiet_from > -math.inf and anyio.current_time() < self._quiet_from

@@ -145,6 +145,11 @@ class Serving(Protocol):
         """
         ...
 
+    async def refused(self, why: str) -> None:
+        """Note that a call was refused which may have been of this conversation: it cannot be judged by what
+        it lacks."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedTurn:

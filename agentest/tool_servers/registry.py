@@ -5,7 +5,7 @@ A call that belongs to none of them is never given to another: it is refused, an
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -27,10 +27,11 @@ from agentest.tool_servers.port import (
     Stay,
 )
 
-_WAYS = (
+WAYS_TO_NAME = (
     "have the agent pass on the `baggage` or `traceparent` header of our requests, or give its tools the "
     "address in {{mcp_url}} or {{rest_url}}"
 )
+"""How the calls of an agent come to name their conversations."""
 
 
 _SHOWN_TOOL_CHARS = 100
@@ -135,7 +136,7 @@ class Registry:
             self.on_note(
                 f"{who} was given up before its agent had answered, and nothing showed that calls of this "
                 f"agent name their conversation: the next one waits {at_work_s:g} s, so that late calls are "
-                f"not taken for its own. To need no waiting, {_WAYS}"
+                f"not taken for its own. To need no waiting, {WAYS_TO_NAME}"
             )
 
     def claims(self, group: Group, names: Names) -> bool:
@@ -155,15 +156,14 @@ class Registry:
         """
         found = self._whose(group, names)
         if isinstance(found, str):
-            return self._refused(group, call, found)
+            return await self._refused(group, call, found, self._may_have_made(group, names))
         if isinstance(found, _Ended):
-            return self._too_late(group, call, found)
+            return await self._too_late(group, call, found)
         found.called = True
         answer = await found.serving.answer(call)
         if answer.how is How.REFUSED:  # it has ended just now
-            return self._too_late(
-                group, call, self._ended.get(found.who.key) or _Ended(found.who, failed=True)
-            )
+            ended = self._ended.get(found.who.key) or _Ended(found.who, failed=True)
+            return await self._too_late(group, call, ended)
         if answer.how is not How.REAL or call.caller_runs:
             return answer
         return await _real(found.serving, answer, real)
@@ -199,30 +199,44 @@ class Registry:
             self.on_note(
                 f"calls to tools of agent {group.agents[0]!r} come without the name of their conversation: "
                 "its conversations were held one at a time (exclusive: true does so from the start). To hold "
-                f"many at once, {_WAYS}"
+                f"many at once, {WAYS_TO_NAME}"
             )
         if len(mine) != 1:
             number = f"{len(mine)} conversations are" if mine else "no conversation is"
             return f"it names no conversation, and {number} under way"
         return next(iter(mine.values()))
 
-    def _too_late(self, group: Group, call: ServedCall, ended: _Ended) -> ServedAnswer:
+    async def _too_late(self, group: Group, call: ServedCall, ended: _Ended) -> ServedAnswer:
         why = f"it is of {ended.who}, which has ended"
         others = any(one.group is group for one in self._under_way.values())
         # An error has been told, and an agent that was given up may still be at work. But where one
         # conversation is held at a time, the call may be of the one under way, whose client has an old name.
         if ended.failed and not (group.admission.exclusive and others):
             return ServedAnswer(how=How.REFUSED, message=_refusal(call, why))
-        return self._refused(group, call, why)
+        # Where calls were seen to name their conversations, this one is of the one that it names.
+        doubtful = [] if group.admission.names_are_right else self._may_have_made(group)
+        return await self._refused(group, call, why, doubtful)
 
-    def _refused(self, group: Group, call: ServedCall, why: str) -> ServedAnswer:
+    async def _refused(
+        self, group: Group, call: ServedCall, why: str, doubtful: Sequence[_UnderWay]
+    ) -> ServedAnswer:
+        """`doubtful`: the conversations that may have made the call."""
         one = Unclaimed(agent=group.agents[0], tool=call.tool[:_SHOWN_TOOL_CHARS], why=why)
         if one not in self.unclaimed and len(self.unclaimed) >= _MOST_KINDS:
             one = replace(one, tool="(others)", why="they are like those that came before")
         self.unclaimed[one] = self.unclaimed.get(one, 0) + 1
+        lost = f"a call of {call.tool[:_SHOWN_TOOL_CHARS]!r} that may have been of it was refused: {why}"
+        for each in doubtful:
+            await each.serving.refused(lost)
         return ServedAnswer(
-            how=How.REFUSED, message=_refusal(call, f"{why}; {_WAYS}, or write exclusive: true")
+            how=How.REFUSED, message=_refusal(call, f"{why}; {WAYS_TO_NAME}, or write exclusive: true")
         )
+
+    def _may_have_made(self, group: Group, names: Iterable[Name] = ()) -> list[_UnderWay]:
+        """The conversations of which a call may have been: the one that it names, else all of the group."""
+        named = [one for name in names if (one := self._under_way.get(name.text))]
+        mine = (one for one in self._under_way.values() if one.group is group)
+        return named[:1] or list({one.who.key: one for one in mine}.values())
 
 
 def _names(who: Identity) -> list[str]:

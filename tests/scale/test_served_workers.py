@@ -28,6 +28,7 @@ class Conversation:
     def __init__(self, name: str) -> None:
         self.who = Identity(key=new_key(), session_id=None, conversation_id=name, scenario="s", agent="shop")
         self.calls: list[Any] = []
+        self.doubts: list[str] = []
         self.real: list[Any] = []
         self.hangs = anyio.Event()
         self.cancelled = anyio.Event()
@@ -55,6 +56,9 @@ class Conversation:
 
     async def answered(self, number: int, result: Any, *, failed: bool) -> None:
         self.real.append((number, result, failed))
+
+    async def refused(self, why: str) -> None:
+        self.doubts.append(why)
 
     @asynccontextmanager
     async def waiting(self) -> Any:
@@ -150,6 +154,20 @@ def test_calls_and_answers() -> None:
         assert (await scale.call(one)).how is How.REFUSED
         assert sum(scale.registry.unclaimed.values()) == 1
         assert one.outside == []
+
+    scaling(use)
+
+
+def test_a_call_that_may_be_of_a_workers_conversation() -> None:
+    """The worker knows that it was refused before whoever called is told so."""
+
+    async def use(scale: Scale, hosted: HostedConversations, _: Link) -> None:
+        one = Conversation("one")
+        async with hosted.under_way(one.who, one):
+            call = ServedCall(tool="t", arguments={})
+            answer = await scale.registry.answer(scale.group, names_of({}, "f" * 24), call)
+            assert answer.how is How.REFUSED
+            assert "names 'ffff" in one.doubts[0]
 
     scaling(use)
 

@@ -27,6 +27,7 @@ class Talk:
             key=new_key(), session_id=f"session-{name}", conversation_id=name, scenario="s", agent=agent
         )
         self.given: list[str] = []
+        self.doubts: list[str] = []
         self.failed, self.at_work_s = False, 0.0
         self.scope = anyio.CancelScope()
         self._registry = registry
@@ -38,6 +39,9 @@ class Talk:
 
     async def answered(self, number: int, result: Any, *, failed: bool) -> None:
         raise AssertionError
+
+    async def refused(self, why: str) -> None:
+        self.doubts.append(why)
 
     async def hold(self) -> None:
         with self.scope:

@@ -103,6 +103,88 @@ def test_a_call_of_nobody() -> None:
     assert not result.scenarios[0].conversations[0].conversation.tool_calls
 
 
+JUDGED: dict[str, tuple[dict[str, Any], Status]] = {
+    "expects it": (
+        {"trajectory": {"match_mode": "contains", "expected": ["stock"]}},
+        Status.ERRORED,
+    ),
+    "expects it of the turn": (
+        {"turns": [{"user_message": "go", "trajectory": {"match_mode": "contains", "expected": ["stock"]}}]},
+        Status.ERRORED,
+    ),
+    "expects its answer": (
+        {"turns": [{"user_message": "go", "expect": {"contains": "3"}}, "go on"]},
+        Status.ERRORED,
+    ),
+    "expects what comes of it": (
+        {"turns": ["go", {"user_message": "early", "expect": {"contains": "3"}}]},
+        Status.ERRORED,
+    ),
+    "bans what may have been it": ({"trajectory": {"forbidden": ["stock"]}}, Status.ERRORED),
+    "bans what was made": (
+        {"turns": ["cancel"], "trajectory": {"forbidden": ["cancel"]}},
+        Status.FAILED,
+    ),
+    "its agent breaks": ({"turns": ["break"]}, Status.ERRORED),
+    "judged before it": (
+        {"turns": [{"user_message": "early", "expect": {"contains": "3"}}, "go"]},
+        Status.FAILED,
+    ),
+    "expects nothing": ({}, Status.PASSED),
+}
+
+
+@pytest.mark.parametrize("case", JUDGED)
+def test_what_lacks_a_call_that_was_refused(case: str) -> None:
+    """Whose it was is not known: no agent is blamed for what it lacks, nor does it keep a ban by it."""
+    keys, status = JUDGED[case]
+
+    async def stranger(messages: list[dict[str, Any]], ctx: Any) -> str:
+        said = messages[-1]["content"]
+        if said == "early":
+            return "done"
+        base = ctx.mcp_url.rpartition("/")[0]
+        await call_tool(f"{base}/ffffffffffffffffffffffff", "stock", {"item": "tea"})
+        if said == "cancel":
+            await call_tool(ctx.mcp_url, "cancel", {})
+        if said == "break":
+            raise RuntimeError("no stock")
+        return "done"
+
+    tools = {"stock": 3, "cancel": 1}
+    result = run([scenario("a", **{"turns": ["go"], "tools": tools, **keys})], stranger)
+    found = result.scenarios[0]
+    assert found.verdict.status is status
+    told = "a call of 'stock' that may have been of it was refused: the path names 'ffffff"
+    if status is Status.ERRORED:
+        assert told in found.verdict.reasons[0].message
+    assert "set exclusive: true" in result.unclaimed[0].message
+
+
+def test_calls_that_lose_their_names() -> None:
+    """Once many are held at once, calls without a name may be of any of them."""
+    wanted = {"match_mode": "contains", "expected": ["stock"]}
+    together = anyio.Event()
+    begun: list[str] = []
+
+    async def forgetful(messages: list[dict[str, Any]], ctx: Any) -> str:
+        begun.append(ctx.scenario)
+        if len(begun) == 5:
+            together.set()
+        if len(begun) > 2:
+            await together.wait()
+        how = "nothing" if ctx.scenario == "s4" else "path"
+        await call_tool(name="stock", args={}, **names_by(how, ctx))
+        return "done"
+
+    tools = {"stock": 3}
+    made = [scenario(f"s{n}", turns=["go"], tools=tools, trajectory=wanted) for n in range(5)]
+    result = run(made, forgetful)
+    assert not result.with_status(Status.FAILED)
+    assert result.scenarios[4].verdict.status is Status.ERRORED
+    assert [s.verdict.status for s in result.scenarios[:2]] == [Status.PASSED] * 2
+
+
 def test_a_call_that_comes_after_the_end() -> None:
     """It belongs to nobody any more, though it names its conversation: it goes to no other one."""
     late: list[dict[str, Any]] = []

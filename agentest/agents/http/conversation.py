@@ -179,10 +179,10 @@ class HttpConversation:
             calls = " (This is about the user's messages; its tool calls are told apart by other means.)"
             self._plan.notes.add(
                 "ties",
-                "each message of the user is sent to it without an id of the session and without the "
-                "messages before, so in a second turn it cannot know what was said in the first: put "
+                "the user's messages are sent to it without an id of the session, and without those that "
+                "came before, so in a second turn it cannot know what was said in the first: put "
                 "{{session_id}} or {{messages}} into `body`, if it takes either."
-                + (calls if self._plan.config.beside else ""),
+                f"{calls if self._plan.config.beside else ''}",
             )
 
     # Before the first turn, and after the last.
