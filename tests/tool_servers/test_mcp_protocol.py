@@ -76,9 +76,15 @@ MESSAGES: dict[str, tuple[Any, int, Any]] = {
     "a message without a method": ({"jsonrpc": "2.0", "id": 3}, 400, {"id": 3, "error": {"code": -32600}}),
     "a method that is a number": (request(5), 400, {"id": 1, "error": {"code": -32600}}),
     "an id that is null": (request("ping", id=None), 400, {"id": None, "error": {"code": -32600}}),
+    "an id that is infinite": (
+        b'{"id": 1e999, "method": "ping"}',
+        400,
+        {"id": None, "error": {"code": -32600}},
+    ),
     "an empty batch": ([], 400, {"id": None, "error": {"code": -32600}}),
     "a notification": ({"jsonrpc": "2.0", "method": "notifications/initialized"}, 202, None),
     "an answer to what nobody asked": ({**HEAD, "result": {}}, 202, None),
+    "a batch that would hold up everybody": ([1] * 1001, 400, {"id": None, "error": {"code": -32600}}),
     "a batch of notifications": ([{"jsonrpc": "2.0", "method": "notifications/cancelled"}], 202, None),
 }
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
@@ -80,13 +81,19 @@ def request_in(message: Any) -> RpcRequest | None:
 def id_of(message: Any) -> RequestId:
     """The id of a message that may be wrong otherwise; None where it has none."""
     found = message.get("id") if isinstance(message, dict) else None
-    return found if isinstance(found, str | int | float) and not isinstance(found, bool) else None
+    return found if _is_id(found) else None
 
 
 def _checked_id(value: Any) -> RequestId:
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
+    if not _is_id(value):
         raise RpcError(INVALID_REQUEST, f"`id` is {_kind(value)}, and must be a text or a number")
     return value
+
+
+def _is_id(value: Any) -> TypeGuard[str | int | float]:
+    if isinstance(value, float):
+        return math.isfinite(value)  # 1e999 is JSON, and cannot be written back
+    return isinstance(value, str | int) and not isinstance(value, bool)
 
 
 def _params(message: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -99,5 +106,7 @@ def _params(message: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _kind(value: Any) -> str:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "a number that is too large"
     names = {dict: "an object", list: "a list", str: "a text", bool: "true or false", type(None): "null"}
     return names.get(type(value), "a number")

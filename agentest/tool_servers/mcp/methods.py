@@ -34,6 +34,8 @@ HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 STATELESS_VERSIONS = ("2026-07-28",)
 """Those that each request names."""
 UNSUPPORTED_VERSION = -32022
+MOST_IN_BATCH = 1000
+"""Messages. All are answered at once, and a million of them would hold up every conversation for minutes."""
 _VERSION = "io.modelcontextprotocol/protocolVersion"
 _SERVER = "io.modelcontextprotocol/serverInfo"
 _CAPABILITIES = {"tools": {"listChanged": False}}
@@ -84,6 +86,9 @@ class Methods:
             return await self._answer(content, sender, size)
         if not content:
             raise RpcError(INVALID_REQUEST, "the batch is empty")
+        if len(content) > MOST_IN_BATCH:
+            many = f"the batch has {len(content):,} messages, more than {MOST_IN_BATCH:,}"
+            raise RpcError(INVALID_REQUEST, many)
         return await self._batch(content, sender, size)
 
     async def _batch(self, messages: list[Any], sender: Sender, size: int) -> list[Any] | None:
