@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ from agentest.cli.ending import ended as _ended
 from agentest.cli.ending import hear_interrupts as _hear_interrupts
 from agentest.cli.ending import run_to_exit
 from agentest.cli.eval_set import eval_set
-from agentest.cli.mcp import mcp_stdio
+from agentest.cli.mcp import mcp_stdio, mcp_tools
 from agentest.cli.options import (
     EVAL_FILES,
     camel_case_option,
@@ -32,7 +31,10 @@ from agentest.cli.options import (
     which,
     with_dashes,
 )
-from agentest.errors import ExitCode, UsageError
+from agentest.cli.requests import place_in as _place
+from agentest.cli.requests import request_at as _request
+from agentest.cli.requests import tape as _tape
+from agentest.errors import ExitCode
 from agentest.support.terminal import Output, say, source, tell
 from agentest.version import __version__
 
@@ -328,65 +330,9 @@ def coverage(cwd: Path | None, fail_under: float | None, form: Any, **options: A
     return _ended(go)
 
 
-@cli.command("mcp-tools")
-@where
-@click.option("--agent", metavar="NAME", help="Only the real server of this agent of the configuration.")
-@click.option("--check", is_flag=True, help="Compare with the file, and write nothing.")
-def mcp_tools(cwd: Path | None, check: bool, **options: Any) -> int:
-    """Keep the tools of the real MCP server (mcp_mock.upstream) in the file mcp_mock.tools, for mocks.
-
-    Exit status: 0; with --check 1 where the server has other tools than the file, 2 when it cannot be asked.
-    """
-
-    def go() -> int:
-        from agentest.cli.mcp_tools import mcp_tools
-
-        return mcp_tools(_request(_place(cwd, options["config"]), **options), check=check)
-
-    return _ended(go)
-
-
 cli.add_command(mcp_stdio)
+cli.add_command(mcp_tools)
 cli.add_command(eval_set)
-
-
-def _place(cwd: Path | None, config: Path | None) -> Any:
-    """Where the run takes place: the folder of the configuration becomes the working directory."""
-    from agentest.run.place import Place, place_of
-
-    if cwd is not None:
-        if not cwd.is_dir():
-            raise UsageError(f"--cwd: the folder {cwd} does not exist")
-        os.chdir(cwd)
-    here = Path.cwd()
-    if config:  # named by the user, so it may lie anywhere
-        return Place(here, here)
-    place = place_of(here)
-    if place.config:
-        tell(f"agentest: configuration: {place.shown(place.config)}")
-        os.chdir(place.root)
-    return place
-
-
-def _request(place: Any, config: Path | None, **options: Any) -> Any:
-    from agentest.run.plan import Options
-    from agentest.run.prepare import Request
-
-    reporting = {name: options.pop(name) for name in ("reporters", "verbose", "detailed") if name in options}
-    if options.get("cassettes"):
-        options["cassettes"] = place.from_root(options["cassettes"])
-    named = place.path(config) if config else None
-    return Request(place.root, named, Options(**options), here=place.here, **reporting)
-
-
-def _tape(options: dict[str, Any]) -> str | None:
-    """What is done with recorded answers; takes the flags out of the options."""
-    chosen = [
-        mode for mode in ("record", "replay", "replay-or-record") if options.pop(mode.replace("-", "_"))
-    ]
-    if len(chosen) > 1:
-        raise click.UsageError(" and ".join(f"--{mode}" for mode in chosen) + " exclude each other")
-    return chosen[0] if chosen else None
 
 
 def _dry_run(prepared: Any) -> ExitCode:

@@ -1,0 +1,61 @@
+"""What a command is asked for: where, and with which options. It imports nothing but click until then."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from agentest.errors import UsageError
+from agentest.support.terminal import tell
+
+if TYPE_CHECKING:
+    from agentest.run.place import Place
+    from agentest.run.prepare import Request
+
+
+def place_in(cwd: Path | None, config: Path | None) -> Place:
+    """Where the run takes place: the folder of the configuration becomes the working directory."""
+    from agentest.run.place import Place, place_of
+
+    if cwd is not None:
+        if not cwd.is_dir():
+            raise UsageError(f"--cwd: the folder {cwd} does not exist")
+        os.chdir(cwd)
+    here = Path.cwd()
+    if config:  # named by the user, so it may lie anywhere
+        return Place(here, here)
+    place = place_of(here)
+    if place.config:
+        tell(f"agentest: configuration: {place.shown(place.config)}")
+        os.chdir(place.root)
+    return place
+
+
+def request_at(place: Place, config: Path | None, **options: Any) -> Request:
+    """What is asked for there.
+
+    Args:
+        config: the file that the user names; None: that of the place.
+        options: fields of `Request` and of `run.plan.Options`.
+    """
+    from agentest.run.plan import Options
+    from agentest.run.prepare import Request
+
+    reporting = {name: options.pop(name) for name in ("reporters", "verbose", "detailed") if name in options}
+    if options.get("cassettes"):
+        options["cassettes"] = place.from_root(options["cassettes"])
+    named = place.path(config) if config else None
+    return Request(place.root, named, Options(**options), here=place.here, **reporting)
+
+
+def tape(options: dict[str, Any]) -> str | None:
+    """What is done with recorded answers; takes the flags out of the options."""
+    chosen = [
+        mode for mode in ("record", "replay", "replay-or-record") if options.pop(mode.replace("-", "_"))
+    ]
+    if len(chosen) > 1:
+        raise click.UsageError(" and ".join(f"--{mode}" for mode in chosen) + " exclude each other")
+    return chosen[0] if chosen else None
