@@ -74,7 +74,11 @@ async def _chat(prepared: Prepared, unit: Unit, read_line: ReadLine, write: Writ
                 agents = await connected_agents(prepared, started.client, stack, note)
                 write(_introduction(unit))
                 source = live_conversations(
-                    prepared, agents, Models(), lambda *_: Person(read_line, write), started.registry
+                    prepared,
+                    agents,
+                    Models(),
+                    pick_user=lambda *_: Person(read_line, write),
+                    registry=started.registry,
                 )
                 conversation = await source.converse(
                     unit, 1, f"{unit.slug}-chat", lambda turns: write(_shown(turns[-1]))

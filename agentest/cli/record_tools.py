@@ -163,7 +163,12 @@ async def _converse(
     started = await start_servers(prepared, stack, tasks, note)
     agents = await connected_agents(prepared, started.client, stack, note)
     source = live_conversations(
-        prepared, agents, Models(), lambda *_: user, started.registry, recorder.on_mocks
+        prepared,
+        agents,
+        Models(),
+        pick_user=lambda *_: user,
+        registry=started.registry,
+        on_mocks=recorder.on_mocks,
     )
     conversation: Conversation = await source.converse(unit, 1, f"{unit.slug}-1", show)
     held.turns = conversation.turns

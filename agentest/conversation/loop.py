@@ -24,7 +24,7 @@ from agentest.conversation.handed import HandedCalls
 from agentest.conversation.progress import TurnProgress
 from agentest.conversation.recording import Recording
 from agentest.conversation.serving import Served
-from agentest.conversation.sessions import new_session_id
+from agentest.conversation.sessions import session_id_of
 from agentest.conversation.users import Said, User
 from agentest.errors import AgentError, AgentestError, CannotSend
 from agentest.messages import AgentMessage, Attachment, Message, ToolRequest, ToolResult, UserText
@@ -86,7 +86,7 @@ class TurnLoop:
         self._max_turns = max_turns
         # Of its own: handlers may keep in the state what they like.
         self._session = session and replace(session, state=copied(dict(session.state)))
-        self._session_id = session_id or (session and session.session_id) or new_session_id(conversation_id)
+        self._session_id = session_id or session_id_of(session, conversation_id)
         self._elsewhere = CallsElsewhere(agent.name, mocks, served, mocks_inside=mocks_inside)
         self._on_turn = on_turn
         self._redact = redact

@@ -5,7 +5,14 @@ from __future__ import annotations
 import re
 from secrets import token_hex
 
+from agentest.scenarios.definition import Session
+
 _WORDS_CHARS = 24
+
+
+def session_id_of(session: Session | None, conversation_id: str) -> str:
+    """The id that the user has given to the session, else a new one."""
+    return (session and session.session_id) or new_session_id(conversation_id)
 
 
 def new_session_id(conversation_id: str) -> str:

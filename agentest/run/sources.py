@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from anyio.abc import TaskGroup
@@ -16,7 +17,7 @@ from agentest.agents.port import Agent
 from agentest.conversation.loop import OnTurn, TurnLoop
 from agentest.conversation.plan_user import PlanUser
 from agentest.conversation.serving import Served
-from agentest.conversation.sessions import new_session_id
+from agentest.conversation.sessions import session_id_of
 from agentest.conversation.traced import Traced
 from agentest.conversation.users import OfflineUser, ScriptedUser, SimulatedUser, User
 from agentest.llm.open import Models
@@ -99,7 +100,7 @@ class LiveAgents:
         async def make(models: Models, stack: AsyncExitStack) -> ConversationSource:
             agents = await connected_agents(prepared, started.client, stack, on_note)
             return live_conversations(
-                prepared, agents, models, under_way=started.registry, on_mocks=self.on_mocks
+                prepared, agents, models, registry=started.registry, on_mocks=self.on_mocks
             )
 
         return Origin(make, started.registry)
@@ -135,8 +136,8 @@ class LiveConversations:
     redact: Redactor = field(default_factory=Redactor)
     pick_user: PickUser | None = None
     """Chooses who talks to the agent, in place of the scenario's own user."""
-    under_way: Conversations | None = None
-    """Those to which servers beside the agents give calls; None: no agent has any."""
+    registry: Conversations | None = None
+    """The conversations under way, to which servers beside the agents give calls; None: no agent has any."""
     on_mocks: OnMocks | None = None
 
     async def converse(
@@ -150,24 +151,24 @@ class LiveConversations:
         mocks = self._mocks(unit, conversation_id)
         if self.on_mocks:
             self.on_mocks(conversation_id, mocks)
-        if self.under_way is None or not unit.about.served:
-            return await self._loop(unit, number, conversation_id, on_turn, mocks).run()
-        session = unit.scenario.session
-        session_id = (session and session.session_id) or new_session_id(conversation_id)
-        who = Identity(
-            key=new_key(),
-            session_id=None if session and session.session_id else session_id,
+        session_id = session_id_of(unit.scenario.session, conversation_id)
+        loop = partial(
+            self._loop,
+            unit,
+            number,
             conversation_id=conversation_id,
-            scenario=unit.scenario.name,
-            agent=unit.agent,
+            session_id=session_id,
+            on_turn=on_turn,
+            mocks=mocks,
         )
-        served = Served(who, mocks, unit.about.tool_names)
-        async with self.under_way.under_way(who, served, outside) as stay:
+        if self.registry is None or not unit.about.served:
+            return await loop().run()
+        served = Served(_identity(unit, conversation_id, session_id), mocks, unit.about.tool_names)
+        async with self.registry.under_way(served.who, served, outside) as stay:
             served.addresses = stay.addresses
             if stay.traces:
                 served.traced = Traced(mocks, stay.traces, alone=unit.about.seen_by_spans_alone)
-            loop = self._loop(unit, number, conversation_id, on_turn, mocks, served, session_id)
-            conversation = await loop.run()
+            conversation = await loop(served=served).run()
             stay.failed = conversation.failure is not None
             if stay.failed and _waited_in_vain_s(conversation) >= self.request_timeout_s:
                 stay.at_work_s = self.request_timeout_s
@@ -177,11 +178,12 @@ class LiveConversations:
         self,
         unit: Unit,
         number: int,
+        *,
         conversation_id: str,
+        session_id: str,
         on_turn: OnTurn,
         mocks: MockResolver,
         served: Served | None = None,
-        session_id: str | None = None,
     ) -> TurnLoop:
         return TurnLoop(
             conversation_id,
@@ -221,6 +223,18 @@ class LiveConversations:
         return SimulatedUser(model, unit.scenario, unit.scope, number)
 
 
+def _identity(unit: Unit, conversation_id: str, session_id: str) -> Identity:
+    session = unit.scenario.session
+    shared = bool(session and session.session_id)  # by all conversations of the scenario
+    return Identity(
+        key=new_key(),
+        session_id=None if shared else session_id,
+        conversation_id=conversation_id,
+        scenario=unit.scenario.name,
+        agent=unit.agent,
+    )
+
+
 def _waited_in_vain_s(conversation: Conversation) -> float:
     """For how long the agent was waited for in the turn that never closed."""
     return (conversation.time.agent_ms - sum(turn.latency_ms for turn in conversation.turns)) / 1000
@@ -230,8 +244,9 @@ def live_conversations(
     prepared: Prepared,
     agents: Mapping[str, Agent],
     models: Models,
+    *,
     pick_user: PickUser | None = None,
-    under_way: Conversations | None = None,
+    registry: Conversations | None = None,
     on_mocks: OnMocks | None = None,
 ) -> LiveConversations:
     """The source of live conversations with open agents and models, as configured."""
@@ -243,7 +258,7 @@ def live_conversations(
         request_timeout_s=config.request_timeout_ms / 1000,
         redact=prepared.loaded.redact,
         pick_user=pick_user,
-        under_way=under_way,
+        registry=registry,
         on_mocks=on_mocks,
     )
 

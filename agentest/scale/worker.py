@@ -165,7 +165,7 @@ class _Worker:
         agents = await connected_agents(self._prepared, client, stack, session.on_note, self._send_secrets)
         models, ledger = await open_models(session, open_recordings(session), stack, self._spending)
         return Connections(
-            source=live_conversations(self._prepared, agents, models, under_way=self._hosted),
+            source=live_conversations(self._prepared, agents, models, registry=self._hosted),
             models=models,
             ledger=ledger,
             redact=self._prepared.loaded.redact,
