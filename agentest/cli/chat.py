@@ -16,7 +16,7 @@ from agentest.results import RunWarning
 from agentest.run.agents import connected_agents, start_servers
 from agentest.run.plan import Unit
 from agentest.run.prepare import Prepared
-from agentest.run.run import unclaimed
+from agentest.run.run import unclaimed_calls
 from agentest.run.sources import live_conversations
 from agentest.support.calling import in_thread
 from agentest.support.terminal import clean_rows, say
@@ -61,7 +61,7 @@ def chat(prepared: Prepared, read_line: ReadLine | None = None, write: Write | N
 async def _chat(prepared: Prepared, unit: Unit, read_line: ReadLine, write: Write) -> ExitCode:
     problem: UsageError | None = None
     conversation: Conversation | None = None
-    strays: tuple[RunWarning, ...] = ()
+    unclaimed: tuple[RunWarning, ...] = ()
     redact = prepared.loaded.redact
 
     def note(text: str) -> None:
@@ -83,18 +83,18 @@ async def _chat(prepared: Prepared, unit: Unit, read_line: ReadLine, write: Writ
                 conversation = await source.converse(
                     unit, 1, f"{unit.slug}-chat", lambda turns: write(_shown(turns[-1]))
                 )
-                strays = unclaimed(prepared, started.registry)
+                unclaimed = unclaimed_calls(prepared, started.registry)
         except UsageError as error:  # kept: a task group would wrap it
             problem = error
         tasks.cancel_scope.cancel()
     if problem:
         raise type(problem)(redact(str(problem)))
-    for stray in strays:
-        note(stray.message)
+    for warning in unclaimed:
+        note(warning.message)
     if conversation and conversation.failure:
         note(conversation.failure.message)
         return ExitCode.FAILED
-    if strays:
+    if unclaimed:
         return ExitCode.ERRORED
     return ExitCode.PASSED
 

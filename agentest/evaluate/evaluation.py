@@ -30,7 +30,7 @@ from agentest.results import (
     TurnEvaluation,
     Unscored,
 )
-from agentest.scenarios.definition import Scenario
+from agentest.scenarios.definition import Scenario, ScriptedTurn
 from agentest.scenarios.expectations import Expect
 from agentest.sight import cannot_be_seen
 from agentest.transcript import Blame, Conversation, Failure, Turn
@@ -76,8 +76,7 @@ class ScenarioEvaluator:
     async def evaluate_turn(self, turns: Sequence[Turn], conversation: int) -> TurnEvaluation:
         """The last of the turns, judged in the light of those before it. Never raises."""
         turn = turns[-1]
-        script = self.scenario.turns
-        scripted = script[turn.turn_index] if turn.turn_index < len(script) else None
+        scripted = self._script_of(turn)
         return TurnEvaluation(
             turn_index=turn.turn_index,
             metrics=await self._gather(self._turn_metrics(turns, conversation)),
@@ -88,11 +87,15 @@ class ScenarioEvaluator:
 
     async def turn_trajectory(self, turn: Turn) -> TrajectoryResult | None:
         """The trajectory that the script has for a turn against its calls."""
-        script = self.scenario.turns
-        expected = script[turn.turn_index].trajectory if turn.turn_index < len(script) else None
-        if expected is None:
+        scripted = self._script_of(turn)
+        if scripted is None or scripted.trajectory is None:
             return None
-        return await matched_trajectory(expected, turn.tool_calls, 1, blind=self._blind(turn))
+        return await matched_trajectory(scripted.trajectory, turn.tool_calls, 1, blind=self._blind(turn))
+
+    def _script_of(self, turn: Turn) -> ScriptedTurn | None:
+        """What the scenario has the user say in a turn; None: it leaves that to the user."""
+        script = self.scenario.turns
+        return script[turn.turn_index] if turn.turn_index < len(script) else None
 
     async def evaluate_conversation(
         self, conversation: Conversation, number: int

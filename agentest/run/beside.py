@@ -182,7 +182,9 @@ def _places_of_mocks(plan: Plan, agents: Sequence[str]) -> dict[str, str]:
     return places
 
 
-def unclaimed_calls(plan: Plan, registry: Registry, redact: Callable[[str], str]) -> tuple[RunWarning, ...]:
+def warnings_of_unclaimed(
+    plan: Plan, registry: Registry, redact: Callable[[str], str]
+) -> tuple[RunWarning, ...]:
     """A warning for each kind of call that was refused, as it belonged to no conversation."""
     warnings = (_warning(plan, one, number) for one, number in registry.unclaimed.items())
     return tuple(replace(warning, message=redact(warning.message)) for warning in warnings)

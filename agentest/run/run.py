@@ -105,15 +105,15 @@ async def run_steps(
         if converse_evaluate_and_decide:
             frame.report_start()
             results = await converse_evaluate_and_decide()
-            strays = origin.unclaimed if origin else ()
-            strays += unclaimed(prepared, origin.registry if origin else None)
-            outcome.result = frame.report_end(results, strays)
+            unclaimed = origin.unclaimed if origin else ()
+            unclaimed += unclaimed_calls(prepared, origin.registry if origin else None)
+            outcome.result = frame.report_end(results, unclaimed)
 
 
-def unclaimed(prepared: Prepared, registry: Registry | None) -> tuple[RunWarning, ...]:
+def unclaimed_calls(prepared: Prepared, registry: Registry | None) -> tuple[RunWarning, ...]:
     """What to say of calls that belonged to no conversation."""
     if registry is None:
         return ()
-    from agentest.run.beside import unclaimed_calls
+    from agentest.run.beside import warnings_of_unclaimed
 
-    return unclaimed_calls(prepared.plan, registry, prepared.loaded.redact)
+    return warnings_of_unclaimed(prepared.plan, registry, prepared.loaded.redact)
