@@ -19,7 +19,15 @@ from agentest.mocks.schemas import tool_specs
 from agentest.sight import SeenBy
 from agentest.support.calling import ends_the_run, in_thread, words_of
 from agentest.support.deadlines import TimeLimit
-from agentest.support.json_text import NotJson, copied, json_text, safe_repr, well_formed, well_formed_value
+from agentest.support.json_text import (
+    NotJson,
+    copied,
+    json_text,
+    no_constant,
+    safe_repr,
+    well_formed,
+    well_formed_value,
+)
 from agentest.support.text import shortened
 from agentest.support.whose_code import THE_USERS, code_of
 from agentest.transcript import UNANSWERED, ToolCall
@@ -116,7 +124,7 @@ class MockResolver:
         """
         # Agents whose tool takes nothing often send no text at all.
         try:
-            args: Any = json.loads(arguments, parse_constant=_no_constant) if arguments.strip() else {}
+            args: Any = json.loads(arguments, parse_constant=no_constant) if arguments.strip() else {}
         except (ValueError, RecursionError) as error:
             call = self._begin(name, arguments, turn_index, call_id)
             return json_text(self._refuse(call, f"the arguments are not valid JSON: {error}"))
@@ -343,10 +351,6 @@ def _check_name(name: str) -> None:
             f"the agent called a tool whose name has {len(name)} characters, more than {_MAX_NAME_CHARS}: "
             f"{name[:_SHOWN_ARGS_CHARS]!r}…"
         )
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
 
 
 def _shown(args: Any) -> str:

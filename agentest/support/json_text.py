@@ -10,7 +10,7 @@ from datetime import date, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from pathlib import PurePath
-from typing import Any
+from typing import Any, NoReturn
 from uuid import UUID
 
 from pydantic import BaseModel
@@ -180,6 +180,14 @@ def encoded(value: Any) -> bytes:
         return text.encode()
     except UnicodeEncodeError:
         return well_formed(text).encode()
+
+
+def no_constant(name: str) -> NoReturn:
+    """The `parse_constant` of what reads JSON and no more: Python takes NaN and Infinity for it.
+
+    Raises ValueError.
+    """
+    raise ValueError(f"{name} is not JSON")
 
 
 def json_document(value: Json) -> str:

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
+from agentest.support.json_text import no_constant
+
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
 METHOD_NOT_FOUND = -32601
@@ -51,13 +53,9 @@ class RpcRequest:
 def parsed(body: bytes) -> Any:
     """A body as JSON. Raises RpcError."""
     try:
-        return json.loads(body, parse_constant=_no_constant)
+        return json.loads(body, parse_constant=no_constant)
     except (ValueError, RecursionError) as error:
         raise RpcError(PARSE_ERROR, f"the body is not JSON: {error}") from None
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
 
 
 def request_in(message: Any) -> RpcRequest | None:

@@ -10,6 +10,7 @@ from email.policy import HTTP
 from typing import Any
 from urllib.parse import parse_qsl
 
+from agentest.support.json_text import no_constant
 from agentest.tool_servers.rest.operations import Content, is_json
 from agentest.tool_servers.rest.parameters import deep, typed_field
 from agentest.tool_servers.rest.schema import Schema
@@ -72,15 +73,11 @@ def _declared(kind: str, content: Content) -> str | None:
 def _json(body: bytes, charset: str | None) -> Any:
     try:
         text = body.decode(charset) if charset else body.decode(json.detect_encoding(body))
-        return json.loads(text, parse_constant=_no_constant)
+        return json.loads(text, parse_constant=no_constant)
     except RecursionError:
         raise BadBody("is nested too deeply") from None
     except (ValueError, LookupError) as error:
         raise BadBody(f"is not valid JSON: {error}") from None
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
 
 
 def _text(body: bytes, charset: str | None) -> str:
