@@ -156,6 +156,11 @@ def _run(
         *_in_a_line(outcome.result, prepared, broadcast, results),
     ):
         note(text)
+    return _status(outcome, prepared, broadcast)
+
+
+def _status(outcome: Outcome, prepared: Prepared, broadcast: Broadcast) -> ExitCode:
+    """The exit status of a run that may lack something: its end, or a report that was asked for."""
     if outcome.result is None or outcome.interrupted:
         return ExitCode.INTERRUPTED
     code = exit_code(outcome.result)
