@@ -12,14 +12,16 @@ from collections.abc import Callable, Iterable, Sequence
 
 import anyio
 
+from agentest.support.calling import in_thread
 from agentest.support.text import count
 from agentest.support.trace_context import KEY_CHARS
-from agentest.tool_servers.port import AskedTurn, Identity, TurnTraces
+from agentest.tool_servers.port import AskedTurn, Identity, SpanCall, TurnTraces
 from agentest.tool_servers.traces.conventions import is_agentic, model_of, session_of, tool_of
 from agentest.tool_servers.traces.held import CHECK, PATIENCE_S, Held
 from agentest.tool_servers.traces.kept import KeptSpans
 from agentest.tool_servers.traces.reading import SpanSeen, calls_of, usage_of
 from agentest.tool_servers.traces.spans import Span
+from agentest.transcript import Usage
 
 _FRUITLESS = 3
 """Turns that were waited for in vain, before any span has come, after which nobody waits any more."""
@@ -27,6 +29,10 @@ _MOST_SPANS = 20_000
 """Of one conversation."""
 _MOST_STRAYS = 20_000
 """Spans that are kept until one of their trace says whose they are."""
+_MOST_STRAY_CHARS = 100_000_000
+"""In their attributes, all together."""
+_MANY_SPANS = 500
+"""Of a turn: what they tell is found out in a thread."""
 _ATTRIBUTE = "agentest.conversation"
 """Written by processors that copy baggage into spans."""
 
@@ -55,6 +61,8 @@ class Collector:
         self._ended: dict[str, Identity] = {}
         self._strays: OrderedDict[str, list[Span]] = OrderedDict()
         """Trace → spans of which nothing says whose they are."""
+        self._stray_spans = 0
+        self._stray_chars = 0
         self._came = False
         self._fruitless = 0
         self._incomplete = 0
@@ -102,12 +110,15 @@ class Collector:
             await self._wait(held, asked)
         mine = held.of_turn(asked.turn_index)
         self._kept.write(asked.key, held.turn_of, held.spans)
-        usage, model_calls = usage_of(mine)
+        if len(mine) > _MANY_SPANS:  # the other conversations go on meanwhile
+            calls, (usage, model_calls) = await in_thread(_told_by, mine, asked.turn_index)
+        else:
+            calls, (usage, model_calls) = _told_by(mine, asked.turn_index)
         missing = held.missing(asked)
         if asked.wait and missing:
             self._incomplete += 1
         return TurnTraces(
-            calls=calls_of(mine, asked.turn_index),
+            calls=calls,
             usage=usage,
             model_calls=model_calls,
             missing=missing,
@@ -143,7 +154,7 @@ class Collector:
             self._keep_stray(span)
             return None
         held.claimed.add(span.trace_id)
-        for stray in self._strays.pop(span.trace_id, ()):
+        for stray in self._without_stray(span.trace_id):
             self._take(held, stray)
         return held
 
@@ -157,8 +168,17 @@ class Collector:
 
     def _keep_stray(self, span: Span) -> None:
         self._strays.setdefault(span.trace_id, []).append(span)
-        while sum(map(len, self._strays.values())) > _MOST_STRAYS:
-            self._foreign += _of_agents(self._strays.popitem(last=False)[1])
+        self._stray_spans += 1
+        self._stray_chars += _chars(span)
+        while self._stray_spans > _MOST_STRAYS or self._stray_chars > _MOST_STRAY_CHARS:
+            self._foreign += _of_agents(self._without_stray(next(iter(self._strays))))
+
+    def _without_stray(self, trace_id: str) -> Sequence[Span]:
+        """Take the spans of a trace out of those that are nobody's."""
+        spans = self._strays.pop(trace_id, ())
+        self._stray_spans -= len(spans)
+        self._stray_chars -= sum(map(_chars, spans))
+        return spans
 
     def _take(self, held: Held, span: Span) -> None:
         self._came = True
@@ -215,6 +235,18 @@ _PROPAGATE = (
     "have its web server pass on the `traceparent` of our requests, as instrumented ones do, or name the "
     "session in its spans (gen_ai.conversation.id or session.id, what {{session_id}} stands for)"
 )
+
+
+def _told_by(
+    spans: Sequence[SpanSeen], turn_index: int
+) -> tuple[tuple[SpanCall, ...], tuple[Usage, int | None]]:
+    return calls_of(spans, turn_index), usage_of(spans)
+
+
+def _chars(span: Span) -> int:
+    """How much a span holds, by its texts."""
+    held = (span.attributes, *(event.attributes for event in span.events))
+    return sum(len(value) for each in held for value in each.values() if isinstance(value, str | list))
 
 
 def _of_agents(spans: Sequence[Span]) -> int:

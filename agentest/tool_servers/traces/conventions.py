@@ -73,7 +73,7 @@ _CACHED_TOKENS = (
     "ai.usage.cachedInputTokens",
 )
 _ASKED = re.compile(
-    r"(?:llm\.output_messages|gen_ai\.completion)\.(\d+)\.(?:message\.)?tool_calls\.(\d+)\."
+    r"(?:llm\.output_messages|gen_ai\.completion)\.(\d{1,6})\.(?:message\.)?tool_calls\.(\d{1,6})\."
     r"(?:tool_call\.)?(?:function\.)?(id|name|arguments)"
 )
 
@@ -172,8 +172,8 @@ def _is_model(span: Span) -> bool:
     return (
         known.get("openinference.span.kind") == "LLM"
         or known.get("langsmith.span.kind") == "llm"
-        or known.get("gen_ai.operation.name") in _MODEL_OPERATIONS
-        or known.get("llm.request.type") in _MODEL_OPERATIONS
+        or _text(known, ("gen_ai.operation.name",)) in _MODEL_OPERATIONS
+        or _text(known, ("llm.request.type",)) in _MODEL_OPERATIONS
         or span.name.endswith(_MODEL_SPANS)
     )
 
@@ -281,6 +281,10 @@ def _text(known: Mapping[str, Any], keys: Iterable[str]) -> str | None:
     return next((value for value in values if isinstance(value, str) and value), None)
 
 
+_MANY = 1e15
+"""Tokens: more than there are."""
+
+
 def _number(known: Mapping[str, Any], keys: Iterable[str]) -> int:
     values = (known.get(key) for key in keys)
-    return next((int(value) for value in values if isinstance(value, int | float) and value >= 0), 0)
+    return next((int(value) for value in values if isinstance(value, int | float) and 0 <= value < _MANY), 0)

@@ -15,6 +15,7 @@ from agentest.tool_servers.traces.spans import Span
 
 MOST_CHARS = 10_000
 """Of one value."""
+_MOST_READ = 4 * MOST_CHARS
 MOST_BYTES = 5_000_000
 """Of one conversation."""
 _MOST_ITEMS = 200
@@ -94,8 +95,12 @@ class KeptSpans:
         }
 
     def _text(self, text: str) -> str:
-        whole = self._redact(text)  # before it is cut: half a secret is one, too
-        return whole if len(whole) <= MOST_CHARS else f"{whole[:MOST_CHARS]}… ({len(whole):,} characters)"
+        if len(text) <= _MOST_READ:
+            whole = self._redact(text)  # before it is cut: half a secret is one, too
+            return whole if len(whole) <= MOST_CHARS else f"{whole[:MOST_CHARS]}… ({len(whole):,} characters)"
+        # Of megabytes only the beginning is read; where that ends, half a secret may stand.
+        start = self._redact(text[:_MOST_READ])
+        return f"{start[: max(0, min(MOST_CHARS, len(start) - MOST_CHARS))]}… ({len(text):,} characters)"
 
     def _bounded(self, value: Any, depth: int = 0) -> Any:
         if isinstance(value, str):

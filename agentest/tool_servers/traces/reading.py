@@ -16,6 +16,8 @@ from agentest.tool_servers.traces.conventions import AskedCall, ModelSeen, ToolS
 from agentest.transcript import ARGUMENTS_UNTOLD, ToolCall, Usage
 
 _SEPARATORS = ("__", "_", ".", "/", ":", "-")
+_MOST_AROUND = 300
+"""Of a span. No framework nests so deep, and a chain of thousands would take minutes."""
 _NO_OBJECT = "the arguments are not a JSON object"
 
 
@@ -102,16 +104,19 @@ def _calls(spans: Sequence[SpanSeen]) -> Iterator[_Call]:
     instrumentations with the same id. Two that one instrumentation tells of side by side are two."""
     by_id = {span.span_id: span for span in spans}
     tools = sorted((span for span in spans if span.tool), key=lambda span: span.start_ns)
-    outer = {span.span_id: _outermost(span, by_id) for span in tools}
+    outer = _outermost(tools, by_id)
     calls: dict[str, _Call] = {}
+    by_call_id: dict[str, list[_Call]] = {}
     for span in tools:
         if outer[span.span_id] is span:
-            same = next((call for call in calls.values() if _beside(call, span)), None)
+            told = span.tool.call_id if span.tool else None
+            alike = by_call_id.setdefault(told, []) if told else []
+            same = next((call for call in alike if _beside(call, span)), None)
             if same:
                 same.spans.append(span)
                 calls[span.span_id] = same
             else:
-                calls[span.span_id] = _Call([span])
+                alike.append(calls.setdefault(span.span_id, _Call([span])))
     for span in tools:
         first = outer[span.span_id]
         if first is not span:
@@ -119,20 +124,30 @@ def _calls(spans: Sequence[SpanSeen]) -> Iterator[_Call]:
     return iter({id(call): call for call in calls.values()}.values())
 
 
-def _outermost(span: SpanSeen, by_id: Mapping[str, SpanSeen]) -> SpanSeen:
-    """The first of the spans around a span that tells of the same call."""
-    found = span
-    for above in _above(span, by_id):
-        if _is_same(above, found):
-            found = above
+def _outermost(tools: Sequence[SpanSeen], by_id: Mapping[str, SpanSeen]) -> dict[str, SpanSeen]:
+    """Id of a span → the first of the spans around it that tells of the same call. Of a circle it is one."""
+    found: dict[str, SpanSeen] = {}
+    for span in tools:
+        path: dict[str, None] = {}
+        at, above = span, _around_same(span, by_id)
+        while at.span_id not in found and at.span_id not in path and above:
+            path[at.span_id] = None
+            at, above = above, _around_same(above, by_id)
+        first = found.get(at.span_id, at)
+        found |= dict.fromkeys([*path, at.span_id], first)
     return found
+
+
+def _around_same(span: SpanSeen, by_id: Mapping[str, SpanSeen]) -> SpanSeen | None:
+    """The nearest span around a span that tells of the same call."""
+    return next((above for above in _above(span, by_id) if _is_same(above, span)), None)
 
 
 def _above(span: SpanSeen, by_id: Mapping[str, SpanSeen]) -> Iterator[SpanSeen]:
     """The spans around a span, the nearest first; a circle of them ends where it began."""
     known = {span.span_id}
     above = by_id.get(span.parent_id or "")
-    while above and above.span_id not in known:
+    while above and above.span_id not in known and len(known) <= _MOST_AROUND:
         known.add(above.span_id)
         yield above
         above = by_id.get(above.parent_id or "")

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
+from collections.abc import Callable, Sequence
 
 from aiohttp import web
 
 from agentest.config.agents.mock_servers import Traces
 from agentest.errors import ConfigError
+from agentest.support.calling import in_thread
 from agentest.tool_servers.opening import Opening
 from agentest.tool_servers.traces.collector import Collector
 from agentest.tool_servers.traces.kept import KeptSpans
+from agentest.tool_servers.traces.spans import Span
 from agentest.tool_servers.traces.wire import NotSpans, spans_in_json, spans_in_protobuf
 from agentest.tool_servers.web import listen
 
 MAX_BODY_BYTES = 64_000_000
+_LARGE_BYTES = 20_000
+_AT_ONCE = 100
 _PROTOBUF = ("application/x-protobuf", "application/protobuf", "application/octet-stream")
 _JSON = "application/json"
 
@@ -74,7 +80,8 @@ class _Receiver:
             return self._refused(415, problem, is_json=is_json)
         try:
             body = await request.read()
-            self._collector.add(spans_in_json(body) if is_json else spans_in_protobuf(body))
+            spans = await _spans_in(body, spans_in_json if is_json else spans_in_protobuf)
+            await self._add(spans)
         except NotSpans as error:
             return self._refused(400, str(error)[:300], is_json=is_json)
         except web.HTTPRequestEntityTooLarge as error:
@@ -82,6 +89,12 @@ class _Receiver:
         except web.RequestPayloadError as error:
             return self._refused(400, f"the body cannot be unpacked: {error}"[:300], is_json=is_json)
         return _answered(is_json=is_json)
+
+    async def _add(self, spans: Sequence[Span]) -> None:
+        """Have them taken, a few at a time: those of one conversation hold up no other."""
+        for first in range(0, len(spans), _AT_ONCE):
+            self._collector.add(spans[first : first + _AT_ONCE])
+            await asyncio.sleep(0)
 
     async def left(self, request: web.Request) -> web.Response:
         """Take what nobody asks for: an exporter that is refused would say so in the agent's log."""
@@ -96,6 +109,14 @@ class _Receiver:
 
 
 _INVALID = 3
+
+
+async def _spans_in(body: bytes, read: Callable[[bytes], list[Span]]) -> list[Span]:
+    """The spans of a body; a large one holds up no conversation."""
+    if len(body) <= _LARGE_BYTES:
+        return read(body)
+    spans: list[Span] = await in_thread(read, body)
+    return spans
 
 
 def _answered(*, is_json: bool) -> web.Response:

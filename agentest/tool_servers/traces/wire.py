@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from opentelemetry.proto.trace.v1.trace_pb2 import Span as Message
 
 _TRACE_BYTES, _SPAN_BYTES = 16, 8
+_TIMES_END = 2**64
 
 
 class NotSpans(ValueError):
@@ -37,7 +38,7 @@ def spans_in_json(body: bytes) -> list[Span]:
     """The spans of an ExportTraceServiceRequest in JSON. Raises NotSpans."""
     try:
         return list(_of_json(_Keys(json.loads(body))))
-    except (ValueError, TypeError, RecursionError, AttributeError, KeyError) as error:
+    except (ValueError, TypeError, RecursionError, AttributeError, KeyError, OverflowError) as error:
         raise NotSpans(f"the body is no ExportTraceServiceRequest in JSON: {error}") from None
 
 
@@ -108,6 +109,13 @@ class _Keys:
     def number(self, key: str) -> int:
         return int(self.get(key) or 0)  # 64 bits are written as a text
 
+    def time(self, key: str) -> int:
+        """Nanoseconds since 1970, in the 64 bits that protobuf has for them. Raises ValueError."""
+        found = self.number(key)
+        if not 0 <= found < _TIMES_END:
+            raise ValueError(f"{key} is {str(found)[:40]}, which is no time of 64 bits")
+        return found
+
     def part(self, key: str) -> _Keys:
         return _Keys(self.get(key) or {})
 
@@ -134,15 +142,15 @@ def _json_span(span: _Keys, scope: str, service: str) -> Span:
         parent_id=_id(parent, _SPAN_BYTES) if parent else None,
         name=span.text("name"),
         kind=_word(KINDS, span.get("kind")),
-        start_ns=span.number("start_time_unix_nano"),
-        end_ns=span.number("end_time_unix_nano"),
+        start_ns=span.time("start_time_unix_nano"),
+        end_ns=span.time("end_time_unix_nano"),
         attributes=_json_attributes(span),
         status=_word(STATUSES, status.get("code")),
         status_message=status.text("message"),
         events=tuple(
             SpanEvent(
                 name=each.text("name"),
-                at_ns=each.number("time_unix_nano"),
+                at_ns=each.time("time_unix_nano"),
                 attributes=_json_attributes(each),
             )
             for each in span.parts("events")
