@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NoReturn
 
-from agentest.evaluate.patterns import PatternTimeout, searches
+from agentest.support.patterns import PatternTimeout, searches
 from agentest.results import CheckResult
 from agentest.scenarios.expectations import Expect
 from agentest.support.calling import result_of

@@ -14,6 +14,8 @@ from agentest.errors import ConfigError
 HOST = "127.0.0.1"
 MAX_BODY_BYTES = 10_000_000
 _GRACE_S = 1.0
+_MOST_LINE_BYTES = 65_536
+"""Of a URL or a header: a call with a longer one is refused before anybody can record it."""
 _MOST_DRAINED_BYTES = 10 * MAX_BODY_BYTES
 
 
@@ -53,7 +55,13 @@ async def listen(app: web.Application, port: int | None, key: str, stack: AsyncE
     Raises ConfigError where the port cannot be had.
     """
     runner = web.AppRunner(
-        app, access_log=None, logger=_LOGGER, shutdown_timeout=_GRACE_S, handler_cancellation=True
+        app,
+        access_log=None,
+        logger=_LOGGER,
+        shutdown_timeout=_GRACE_S,
+        handler_cancellation=True,
+        max_line_size=_MOST_LINE_BYTES,
+        max_field_size=_MOST_LINE_BYTES,
     )
     await runner.setup()
     stack.push_async_callback(runner.cleanup)

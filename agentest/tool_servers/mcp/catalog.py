@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentest.messages import ToolSpec
+from agentest.support.calling import in_thread
 from agentest.support.spelling import did_you_mean
 from agentest.tool_servers.mcp.answers import Promised
 from agentest.tool_servers.mcp.jsonrpc import INVALID_PARAMS, RpcError
@@ -47,10 +48,16 @@ class Catalog:
             )
         return [tool.entry for name, tool in self._tools.items() if names is None or name in names]
 
-    def argument_problem(self, name: str, arguments: Any) -> str | None:
+    async def argument_problem(self, name: str, arguments: Any) -> str | None:
         """Why arguments do not fit what was recorded of the tool; None: they do, or nothing was."""
         tool = self._tools.get(name)
-        return tool.arguments.misfit(arguments) if tool and tool.arguments else None
+        schema = tool.arguments if tool else None
+        if schema is None:
+            return None
+        if schema.has_patterns:  # they may take long: the other conversations go on meanwhile
+            problem: str | None = await in_thread(schema.misfit, arguments)
+            return problem
+        return schema.misfit(arguments)
 
     def promised(self, name: str) -> Promised | None:
         """What the tool has promised to answer; None: nothing."""

@@ -150,7 +150,7 @@ class Methods:
         arguments = params.get("arguments")
         meta = meta_of(params)
         call = replace(
-            self._served_call(name, {} if arguments is None else arguments, size),
+            await self._served_call(name, {} if arguments is None else arguments, size),
             call_id=call_id_of(meta),
             caller_runs=runs_tools(meta),
         )
@@ -167,14 +167,14 @@ class Methods:
             names, failed_ = sender.names(params), params.get("failed") is True
             await self.registry.answered(self.group, names, number, params.get("result"), failed=failed_)
 
-    def _served_call(self, name: str, arguments: Any, size: int) -> ServedCall:
+    async def _served_call(self, name: str, arguments: Any, size: int) -> ServedCall:
         if size > MAX_BODY_BYTES:
             too_large = f"the request has {_mb(size)} MB, more than {_mb(MAX_BODY_BYTES)} MB"
             return ServedCall(tool=name, arguments=f"(not kept: {too_large})", problem=too_large)
         return ServedCall(
             tool=name,
             arguments=arguments,
-            problem=self.catalog.argument_problem(name, arguments),
+            problem=await self.catalog.argument_problem(name, arguments),
             check=self.catalog.promised(name),
         )
 

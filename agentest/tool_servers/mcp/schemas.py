@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from agentest.support.json_schema import check_references, draft_of, schema_validator
+from agentest.support.patterns import PatternTimeout, searches
 from agentest.support.text import shortened
 
 _SHOWN = 3
@@ -29,6 +31,7 @@ class Schema:
         except RecursionError:
             raise ValueError("is nested too deeply") from None
         self.text = schema
+        self.has_patterns = '"pattern":' in json.dumps(readable)
         self._validator = schema_validator(readable, _found)
 
     def misfit(self, value: Any) -> str | None:
@@ -40,6 +43,8 @@ class Schema:
             RecursionError,
         ):  # unreadable `patternProperties`, endless `$ref`s
             return None
+        except PatternTimeout as error:
+            return f"cannot be compared with a pattern: {error}"
         errors = sorted(found, key=lambda error: list(map(str, error.path)))
         if not errors:
             return None
@@ -86,4 +91,4 @@ def _compiles(pattern: str) -> bool:
 
 
 def _found(pattern: str, text: str) -> bool:
-    return re.search(pattern, text) is not None
+    return searches(re.compile(pattern), text)

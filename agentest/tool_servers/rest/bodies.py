@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from email.message import Message
 from email.parser import BytesParser
 from email.policy import HTTP
@@ -132,17 +132,22 @@ def _typed(fields: Mapping[str, list[str]], schema: Schema | None) -> dict[str, 
     """The fields by their schemas. Names like `items[0][price]` are paths into a property that is known."""
     made: dict[str, Any] = {}
     try:
-        for name in dict.fromkeys(map(_property_of, fields)):
+        for name, keys in _by_property(fields).items():
             inside = schema and schema.property(name)
             if name in fields or inside is None:
-                mine = {key: texts for key, texts in fields.items() if _property_of(key) == name}
-                made |= {key: typed_field(texts, inside) for key, texts in mine.items()}
+                made |= {key: typed_field(fields[key], inside) for key in keys}
             else:
-                pairs = [(key, text) for key, texts in fields.items() for text in texts]
-                made[name] = deep(name, inside, pairs)
+                made[name] = deep(name, inside, [(key, text) for key in keys for text in fields[key]])
     except ValueError as error:
         raise BadBody(f"is a form in which something {error}") from None
     return made
+
+
+def _by_property(names: Iterable[str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for name in names:
+        found.setdefault(_property_of(name), []).append(name)
+    return found
 
 
 def _property_of(name: str) -> str:

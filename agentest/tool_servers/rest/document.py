@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
@@ -57,6 +59,11 @@ class Document:
             self._files[file] = self._converted(Node(file, (), self._raw[file]), named=False)
         self.root = Node(self.path, (), self._files[self.path])
         self._registry: Any = None
+
+    @cached_property
+    def has_patterns(self) -> bool:
+        """Whether a schema has a `pattern`, with which a comparison may take long."""
+        return any('"pattern":' in json.dumps(content) for content in self._files.values())
 
     def follow(self, node: Node) -> Node:
         """The node itself, or what its reference leads to. Raises ConfigError for a circle."""

@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Any
 
 from agentest.support.json_text import json_text
+from agentest.support.patterns import PatternTimeout, searches
 from agentest.support.text import shortened
 from agentest.tool_servers.rest.document import Document, Node
 
@@ -19,7 +20,7 @@ _ALTERNATIVES = ("anyOf", "oneOf", "allOf")
 _MAX_DEPTH = 30
 _SHOWN_PROBLEMS = 5
 _MATCHED_CHARS = 10_000
-"""A `pattern` is not tried on longer texts: some take for ever, and hold up all conversations."""
+"""A `pattern` is not tried on longer texts: it takes too long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +80,8 @@ class Schema:
             ]
         except RecursionError:
             return [Problem(at=where, text="is nested too deeply")]
+        except PatternTimeout as error:
+            return [Problem(at=where, text=f"cannot be compared with a pattern: {error}")]
 
     @cached_property
     def _of_requests(self) -> Any:
@@ -200,10 +203,12 @@ def _kind(not_needed: str) -> Any:
 
 
 def _matches(pattern: str, text: str) -> bool:
+    """Raises PatternTimeout."""
     try:
-        return re.search(pattern, text) is not None
-    except re.error:  # one of JavaScript's own: whether it matches is not known
+        found = re.compile(pattern)
+    except (re.error, RecursionError, OverflowError):  # one of JavaScript's own: it is not known
         return True
+    return searches(found, text)
 
 
 def _formats() -> Any:

@@ -108,6 +108,7 @@ class _Server:
         """Mocks of requests that the document does not have."""
         self._upstream = upstream
         self._noted: set[str] = set()
+        self._in_threads = document.has_patterns
 
     async def handle(self, request: web.Request) -> web.Response:
         """Answer a request, whatever it is."""
@@ -132,8 +133,8 @@ class _Server:
         return await self._called(found.operation, read, names, real)
 
     async def _read(self, operation: Operation, asked: Asked) -> Read:
-        """Read a request; a large one holds up no other conversation."""
-        if len(asked.body) > _LARGE_BYTES:
+        """Read a request; a large one, or a slow pattern, holds up no other conversation."""
+        if len(asked.body) > _LARGE_BYTES or self._in_threads:
             read: Read = await in_thread(read_request, operation, asked, self._api.keys_in_query)
             return read
         return read_request(operation, asked, self._api.keys_in_query)
@@ -147,16 +148,17 @@ class _Server:
                 f"{self._document.path.name}, and was left out of its arguments"
             )
         made = _told(operation, read, answer)
-        self._check(operation, made, answer)
+        await self._check(operation, made, answer)
         return made
 
-    def _check(self, operation: Operation, made: Answer, answer: ServedAnswer) -> None:
+    async def _check(self, operation: Operation, made: Answer, answer: ServedAnswer) -> None:
         """Note once for each operation that a mock answers what the document does not have."""
         by_nobody = self._opening.passthrough and answer.result is None
         by_a_mock = answer.how is How.ANSWERED or answer.status is not None
         if answer.real is not None or by_nobody or not by_a_mock:
             return
-        problem = misfits(operation, made, answer.result)
+        arguments = operation, made, answer.result
+        problem = await in_thread(misfits, *arguments) if self._in_threads else misfits(*arguments)
         if problem:
             self._note(
                 f"the mock of {operation.tool} answered what {operation} does not by "

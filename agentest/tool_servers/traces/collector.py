@@ -31,6 +31,8 @@ _MOST_STRAYS = 20_000
 """Spans that are kept until one of their trace says whose they are."""
 _MOST_STRAY_CHARS = 100_000_000
 """In their attributes, all together."""
+_MOST_PROBLEMS = 10
+"""Of requests that were refused, which are told one by one."""
 _MANY_SPANS = 500
 """Of a turn: what they tell is found out in a thread."""
 _ATTRIBUTE = "agentest.conversation"
@@ -96,6 +98,8 @@ class Collector:
 
     def refuse(self, problem: str) -> None:
         """Spans came that could not be read: whose they were is not known, so each may lack some."""
+        if problem not in self._refused and len(self._refused) >= _MOST_PROBLEMS:
+            problem = "other problems"
         self._refused[problem] = self._refused.get(problem, 0) + 1
         for held in self._held.values():
             held.note(lost=f"traces incomplete: spans were refused, {problem}")

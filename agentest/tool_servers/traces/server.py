@@ -84,10 +84,12 @@ class _Receiver:
             await self._add(spans)
         except NotSpans as error:
             return self._refused(400, str(error)[:300], is_json=is_json)
-        except web.HTTPRequestEntityTooLarge as error:
-            return self._refused(413, f"the body is longer than {error.reason}", is_json=is_json)
+        except web.HTTPRequestEntityTooLarge:
+            most = f"{request.client_max_size / 1e6:g} MB"
+            return self._refused(413, f"the body has more than {most}", is_json=is_json)
         except web.RequestPayloadError as error:
-            return self._refused(400, f"the body cannot be unpacked: {error}"[:300], is_json=is_json)
+            problem = " ".join(str(error).split())
+            return self._refused(400, f"the body cannot be unpacked: {problem}"[:300], is_json=is_json)
         return _answered(is_json=is_json)
 
     async def _add(self, spans: Sequence[Span]) -> None:
