@@ -54,7 +54,9 @@ class RecordedCall:
 class CallRecord:
     """All calls of one conversation in their order. Threads of handlers may add to it."""
 
-    def __init__(self) -> None:
+    def __init__(self, mocked: Container[str] = ()) -> None:
+        """`mocked`: names of tools that have mocks: none of these is a framework's name of another one."""
+        self._mocked = mocked
         self._calls: list[RecordedCall] = []
         self._by_id: defaultdict[str, list[RecordedCall]] = defaultdict(list)
         self._by_turn: defaultdict[int, list[RecordedCall]] = defaultdict(list)
@@ -143,7 +145,7 @@ class CallRecord:
             told = recorded.as_told_by(call.seen_by)
             if again and told.name == call.name and _same_arguments(told.args, call.args):
                 return recorded
-            if not again and _may_be(recorded, call):
+            if not again and self._may_be(recorded, call):
                 same_turn = told.turn_index == call.turn_index
                 if same_turn or _same_arguments(told.args, call.args):
                     return recorded
@@ -185,16 +187,21 @@ class CallRecord:
             if recorded not in taken
             and not recorded.is_seen_by(call.seen_by)
             and recorded.is_seen_by(SeenBy.MOCK_SERVER)
-            and _may_be(recorded, call)
+            and self._may_be(recorded, call)
             and _alike_arguments(recorded.call.args, call.args)
         ]
         return sorted(found, key=lambda one: _distance(one.call, call))
 
-
-def _may_be(recorded: RecordedCall, call: ToolCall) -> bool:
-    """Whether a call may be of the recorded one's tool, which has a longer name in a framework."""
-    name = recorded.call.name
-    return name == call.name or (recorded.is_seen_by(SeenBy.MOCK_SERVER) and is_called(call.name, name))
+    def _may_be(self, recorded: RecordedCall, call: ToolCall) -> bool:
+        """Whether a call may be of the recorded one's tool, which has a longer name in a framework."""
+        name = recorded.call.name
+        if name == call.name:
+            return True
+        return (
+            call.name not in self._mocked
+            and recorded.is_seen_by(SeenBy.MOCK_SERVER)
+            and is_called(call.name, name)
+        )
 
 
 def _distance(recorded: ToolCall, call: ToolCall) -> tuple[bool, bool]:

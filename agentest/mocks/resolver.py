@@ -73,7 +73,7 @@ class MockResolver:
         self._redact = redact
         self._calls: Counter[str] = Counter()
         self._state: dict[str, Any] = {}
-        self._record = CallRecord()
+        self._record = CallRecord(mocked=tools)
 
     def specs(self) -> tuple[ToolSpec, ...]:
         """The mocks, described to who may call them."""

@@ -145,6 +145,14 @@ def test_one_call_in_two_tellings(name: str) -> None:
     assert sorted(map(shown, record.calls)) == sorted(expected)
 
 
+def test_a_mocked_tool_with_a_longer_name() -> None:
+    """A call of it that no server was asked for is not taken for one of the tool whose name ends its own."""
+    record = CallRecord(mocked={"stock", "delete_stock"})
+    served(record, "stock", {"item": "tea"})
+    record.observe([told("delete_stock", {"item": "tea"})])
+    assert sorted(map(shown, record.calls)) == ["delete_stock item=tea agent", "stock item=tea mock-server"]
+
+
 def shown(call: ToolCall) -> str:
     args = ",".join(f"{key}={value}" for key, value in call.args.items())
     sources = "+".join([call.seen_by.value, *(source.value for source in call.also_seen_by)])
