@@ -21,6 +21,11 @@ _FRAMEWORKS_WORDS = re.compile(
 )
 """How frameworks say that they refused a call: of pydantic-ai, LangGraph, google-adk, the AI SDK, FastMCP and
 the libraries by which they check arguments."""
+_OPENS_WRONG = re.compile(
+    r"error|invalid|unknown tool|no such tool|not found|not a valid|not match|unexpected", re.IGNORECASE
+)
+_OPENING_CHARS = 100
+"""Within which a refusal says that it is one: what a tool answers may have a framework's words as well."""
 _SOUNDS_WRONG = re.compile(r"error|invalid|required|missing|expected|fail|not allowed", re.IGNORECASE)
 _SHOWN_CHARS = 4000
 
@@ -39,7 +44,8 @@ def refused_by_framework(call: ToolCall, parameters: Mapping[str, Any]) -> bool:
         parameters: the JSON Schema of the tool's arguments, as far as we know it.
     """
     text = _text(call)
-    if _FRAMEWORKS_WORDS.search(text):
+    opens_wrong = call.error is not None or _OPENS_WRONG.search(text[:_OPENING_CHARS])
+    if opens_wrong and _FRAMEWORKS_WORDS.search(text):
         return True
     sounds_wrong = call.error is not None or call.result is None or _SOUNDS_WRONG.search(text) is not None
     return sounds_wrong and not _fits(call.args, parameters)

@@ -45,6 +45,12 @@ RAN: dict[str, ToolCall] = {
     "and failed": seen("check_stock", GOOD, {"error": "the warehouse is closed"}),
     "though the arguments do not fit the mock": seen("check_stock", {"what": "tea"}, {"n": 3}),
     "with an answer that only sounds wrong": seen("check_stock", GOOD, "error: no connection"),
+    "with an answer that speaks of fields": seen(
+        "check_stock", GOOD, {"item": "tea", "customs": "a form with the field required by law"}
+    ),
+    "and its API wants more": seen(
+        "price", {}, {"detail": [{"type": "missing", "loc": ["query", "item"], "msg": "Field required"}]}
+    ),
     "a mock of any arguments": seen("price", {"x": 1}, "required: a longer wait"),
 }
 NOT_RUN: dict[str, ToolCall] = {
