@@ -211,10 +211,11 @@ class Registry:
         others = any(one.group is group for one in self._under_way.values())
         # An error has been told, and an agent that was given up may still be at work. But where one
         # conversation is held at a time, the call may be of the one under way, whose client has an old name.
-        if ended.failed and not (group.admission.exclusive and others):
-            return ServedAnswer(how=How.REFUSED, message=_refusal(call, why))
         # Where calls were seen to name their conversations, this one is of the one that it names.
         doubtful = [] if group.admission.names_are_right else self._may_have_made(group)
+        if ended.failed and not (group.admission.exclusive and others):
+            await _doubt(doubtful, call, why)
+            return ServedAnswer(how=How.REFUSED, message=_refusal(call, why))
         return await self._refused(group, call, why, doubtful)
 
     async def _refused(
@@ -225,9 +226,7 @@ class Registry:
         if one not in self.unclaimed and len(self.unclaimed) >= _MOST_KINDS:
             one = replace(one, tool="(others)", why="they are like those that came before")
         self.unclaimed[one] = self.unclaimed.get(one, 0) + 1
-        lost = f"a call of {call.tool[:_SHOWN_TOOL_CHARS]!r} that may have been of it was refused: {why}"
-        for each in doubtful:
-            await each.serving.refused(lost)
+        await _doubt(doubtful, call, why)
         return ServedAnswer(
             how=How.REFUSED, message=_refusal(call, f"{why}; {WAYS_TO_NAME}, or write exclusive: true")
         )
@@ -237,6 +236,14 @@ class Registry:
         named = [one for name in names if (one := self._under_way.get(name.text))]
         mine = (one for one in self._under_way.values() if one.group is group)
         return named[:1] or list({one.who.key: one for one in mine}.values())
+
+
+async def _doubt(doubtful: Iterable[_UnderWay], call: ServedCall, why: str) -> None:
+    """Tell the conversations that a call was refused which they may have made."""
+    for each in doubtful:
+        await each.serving.refused(
+            f"a call of {call.tool[:_SHOWN_TOOL_CHARS]!r} that may have been of it was refused: {why}"
+        )
 
 
 def _names(who: Identity) -> list[str]:

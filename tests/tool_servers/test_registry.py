@@ -203,13 +203,18 @@ def test_calls_without_names_go_to_the_one_under_way(steps: list[tuple[str, int]
     among(test, exclusive=promised)
 
 
+async def settled() -> None:
+    for _ in range(5):
+        await checkpoint()
+
+
 async def all_end(agents: Agents) -> None:
     """End what is under way until nobody waits: no conversation is forgotten."""
+    await settled()  # one that was cancelled may just be making room for the next
     while now := [talk for talk in agents.talks if talk.is_under_way]:
         for talk in now:
             await talk.over()
-        for _ in range(5):
-            await checkpoint()
+        await settled()
     assert not any(talk.waits for talk in agents.talks)
 
 
@@ -286,8 +291,23 @@ def test_late_calls_of_a_failed_conversation(exclusive: bool) -> None:
         assert await agents.call(first, carried(first)) is None
         assert second.given == []
         assert len(agents.errors) == exclusive
+        assert len(second.doubts) == 1  # its client may have an old name
 
     among(test, exclusive=exclusive)
+
+
+def test_late_calls_where_names_are_right() -> None:
+    """A call that names a conversation which has ended is of that one, and no other is doubted."""
+
+    async def test(agents: Agents) -> None:
+        await agents.prove()
+        ended, other = await agents.start(), await agents.start()
+        await ended.over()
+        assert await agents.call(ended, carried(ended)) is None
+        assert len(agents.errors) == 1
+        assert other.doubts == []
+
+    among(test)
 
 
 @pytest.mark.parametrize("exclusive", [False, True])
