@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from time import perf_counter
 from typing import Any
@@ -107,10 +107,23 @@ class TurnLoop:
         except Exception as error:  # noqa: BLE001 - the boundary of the stage: every error becomes a record
             failure = failure_of(error, self._redact)
         current = self._current
-        with suppress(AgentestError):  # it has ended with another error already
+        try:
             await (self._see_spans(current) if current else self._see_late_spans())
+            if current:
+                self._elsewhere.check_told(current.turn_index)
+        except MockBypassed as bypassed:  # that a real tool has run must not be lost
+            failure = self._bypassed(failure, bypassed)
+        except AgentestError:
+            pass  # it has ended with another error already
         unfinished = current.unfinished(self._mocks.calls_of(current.turn_index)) if current else None
         return self._finished(Ending.ERROR, self._in_doubt(failure), unfinished)
+
+    def _bypassed(self, ended: Failure, bypassed: MockBypassed) -> Failure:
+        """The failure of a conversation that had ended with another when it was seen that a real tool ran."""
+        found = failure_of(bypassed, self._redact)
+        if ended.message.startswith(found.message):
+            return ended
+        return Failure(found.blame, f"{found.message}. Besides, {ended.message}")
 
     def _in_doubt(self, failure: Failure) -> Failure:
         """The failure; not the agent's where a call may have been refused: what it did may come of that."""

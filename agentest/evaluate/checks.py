@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NoReturn
 
-from agentest.support.patterns import PatternTimeout, searches
 from agentest.results import CheckResult
 from agentest.scenarios.expectations import Expect
 from agentest.support.calling import result_of
 from agentest.support.deadlines import TimeLimit
 from agentest.support.json_schema import schema_validator
+from agentest.support.patterns import PatternTimeout, searches
 from agentest.transcript import NO_TEXT, Turn
 
 _SHOWN_CHARS = 200

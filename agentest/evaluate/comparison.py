@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from numbers import Number
 from typing import Any
 
-from agentest.support.patterns import PatternTimeout, matches_whole
 from agentest.support.calling import ends_the_run, words_of
 from agentest.support.json_text import copied, safe_repr
+from agentest.support.patterns import PatternTimeout, matches_whole
 
 _FUNCTIONS = (
     types.FunctionType,

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from agentest.evaluate.comparison import CannotTell, PredicateFailed, equal, is_plain, shown
-from agentest.support.patterns import PatternTimeout, searches
 from agentest.results import CheckResult
 from agentest.scenarios.expectations import Expect, ExpectedRemark
 from agentest.sight import remarks_unseen, state_unseen
 from agentest.support.calling import result_of
 from agentest.support.deadlines import TimeLimit
+from agentest.support.patterns import PatternTimeout, searches
 from agentest.support.text import shortened
 from agentest.transcript import Remark, Turn
 

@@ -10,7 +10,7 @@ import pytest
 from tool_agents import call_tool, names_by, tool_agent
 
 from agentest import scenario
-from agentest.agents.port import AgentReply
+from agentest.agents.port import AgentReply, NoReply
 from agentest.conversation.loop import TurnLoop
 from agentest.conversation.serving import Served
 from agentest.conversation.users import Said
@@ -23,7 +23,7 @@ from agentest.sight import SeenBy
 from agentest.support.trace_context import new_key
 from agentest.testing import arun_scenarios
 from agentest.tool_servers.port import Identity, ServedCall
-from agentest.transcript import Conversation, Ending, Turn
+from agentest.transcript import Blame, Conversation, Ending, ToolCall, Turn
 from agentest.verdict import run_status
 
 NAMED = ("path", "header", "session", "_meta", "_meta trace", "baggage", "traceparent", "_meta first")
@@ -222,6 +222,41 @@ class Done:
 
     async def reply(self, messages: Any, ctx: Any) -> AgentReply:
         return AgentReply("done")
+
+
+@pytest.mark.parametrize("unknown", ["fetch", "cancel"])
+def test_a_call_after_the_last_reply(unknown: str) -> None:
+    """What it ends a conversation with does so though nobody is asked any more."""
+    tools = {"cancel": len} if unknown == "cancel" else {}
+    mocks = MockResolver(tools, scenario="a", conversation_id="a-1")
+    who = Identity(key=new_key(), session_id=None, conversation_id="a-1", scenario="a", agent="agent")
+    served = Served(who, mocks)
+    loop = TurnLoop("a-1", "a", Done(), LateUser(served), mocks, max_turns=3, served=served)
+    conversation = anyio.run(loop.run)
+    assert conversation.failure
+    assert "tool 'cancel'" in conversation.failure.message
+    assert len(conversation.turns) == 1
+
+
+def test_an_agent_that_ran_a_real_tool_and_then_broke() -> None:
+    """That it has run is told, beside the agent's error: the conversation is errored, not failed."""
+
+    class Breaks:
+        name = "agent"
+
+        async def reply(self, messages: Any, ctx: Any) -> AgentReply:
+            ran = ToolCall("cancel", {}, "cancelled", False, 0, seen_by=SeenBy.AGENT)
+            raise NoReply("the stream was cut", observed=(ran,))
+
+    mocks = MockResolver({"cancel": 1}, scenario="a", conversation_id="a-1")
+    who = Identity(key=new_key(), session_id=None, conversation_id="a-1", scenario="a", agent="agent")
+    served = Served(who, mocks)
+    loop = TurnLoop("a-1", "a", Breaks(), LateUser(served), mocks, max_turns=3, served=served)
+    failure = anyio.run(loop.run).failure
+    assert failure
+    assert failure.blame is Blame.INTERNAL
+    assert "the real tool ran" in failure.message
+    assert "the stream was cut" in failure.message
 
 
 def test_a_call_after_the_reply() -> None:
