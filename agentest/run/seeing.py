@@ -18,6 +18,10 @@ _HIDDEN = {
     Sight.RETURNED: "it runs its tools itself, and the real ones have run",
     Sight.REPORTED: "it does not tell of them",
 }
+_PAST_SERVERS = (
+    "its tools never asked the mock servers beside it, and the real ones have run: see that all of them are "
+    "given the address ({{mcp_url}}, {{rest_url}}; AGENTEST_MCP_URL, AGENTEST_REST_URL)"
+)
 
 
 def sights_of_run(plan: Plan, results: Mapping[str, ScenarioResult]) -> dict[str, Sight]:
@@ -86,7 +90,8 @@ def silence(
         called = any(result.totals.tool_calls for _, result in held)
         if sight is not Sight.UNSEEN and of_calls and not called:
             vacuous = [unit for unit, result in held if result.totals.held_without_calls]
-            warnings.append(_silent(name, sight, of_calls, vacuous))
+            why = _PAST_SERVERS if plan.agents[name].mock_servers else _hidden(sight)
+            warnings.append(_silent(name, why, of_calls, vacuous))
     return tuple(warnings)
 
 
@@ -100,7 +105,12 @@ def _replied(result: ScenarioResult | None) -> bool:
     return result is not None and bool(result.totals.slowest)
 
 
-def _silent(agent: str, sight: Sight, units: Sequence[Unit], vacuous: Sequence[Unit]) -> RunWarning:
+def _hidden(sight: Sight) -> str:
+    return f"{_HIDDEN[sight]} (then tool_visibility: unseen says so)"
+
+
+def _silent(agent: str, why: str, units: Sequence[Unit], vacuous: Sequence[Unit]) -> RunWarning:
+    """`why`: what may hide its calls."""
     first = units[0]
     who = ("it" if len(units) == 1 else "they") if vacuous == units else _named(vacuous)
     says = "says" if len(vacuous) == 1 else "say"
@@ -108,6 +118,6 @@ def _silent(agent: str, sight: Sight, units: Sequence[Unit], vacuous: Sequence[U
     message = (
         f"not one tool call of agent {agent!r} was seen in the whole run, though {_named(units)} "
         f"{'has' if len(units) == 1 else 'have'} mocks, trajectories or expected calls. Either it needed "
-        f"none, or {_HIDDEN[sight]} (then tool_visibility: unseen says so){held if vacuous else ''}"
+        f"none, or {why}{held if vacuous else ''}"
     )
     return RunWarning(message, agent, first.file, first.scenario.line)

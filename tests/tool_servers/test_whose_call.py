@@ -161,6 +161,19 @@ def test_what_lacks_a_call_that_was_refused(case: str) -> None:
     assert "set exclusive: true" in result.unclaimed[0].message
 
 
+def test_an_agent_that_never_asks() -> None:
+    """What held by that alone is told: its tools may not know the mock server, and the real ones have run."""
+
+    async def silent(messages: list[dict[str, Any]], ctx: Any) -> str:
+        return "done"
+
+    ban = scenario("a", turns=["go"], tools={"stock": 3}, trajectory={"forbidden": ["stock"]})
+    [warning] = run([ban], silent).silent
+    assert "its tools never asked the mock servers" in warning.message
+    assert "`vacuous`" in warning.message
+    assert "tool_visibility" not in warning.message
+
+
 def test_calls_that_lose_their_names() -> None:
     """Once many are held at once, calls without a name may be of any of them."""
     wanted = {"match_mode": "contains", "expected": ["stock"]}

@@ -158,7 +158,15 @@ def _is_same(outer: SpanSeen, inner: SpanSeen) -> bool:
     if not one or not other or not same_tool(one.name, other.name):
         return False
     of_one_source = outer.scope == inner.scope
+    if one.name != other.name and (of_one_source or _differ(one.arguments, other.arguments)):
+        return False  # a tool that calls another, whose name ends its own
     return not (of_one_source and one.call_id and other.call_id and one.call_id != other.call_id)
+
+
+def _differ(one: Any, other: Any) -> bool:
+    """Whether these are arguments of two tools: each has keys that the other lacks."""
+    known = isinstance(one, Mapping) and isinstance(other, Mapping)
+    return known and not (one.keys() <= other.keys() or other.keys() <= one.keys())
 
 
 def _beside(call: _Call, span: SpanSeen) -> bool:
