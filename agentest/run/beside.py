@@ -197,8 +197,8 @@ def _warning(plan: Plan, one: Unclaimed, number: int) -> RunWarning:
     message = (
         f"{count(number, 'call')} of tool {one.tool!r} that came to the servers beside agent {one.agent!r} "
         f"{'was' if number == 1 else 'were'} refused: {one.why}. What it would have broken is not known, so "
-        f"this run is errored. If the agent makes such calls after its reply, have it reply after them; where they come "
-        f"without a name or with the trace of an earlier conversation, "
+        "this run is errored. If the agent makes such calls after its reply, have it reply after them; where "
+        "they come without a name, or with the trace of an earlier conversation, "
         f"{alone}{WAYS_TO_NAME}"
     )
     return RunWarning(message, one.agent, first.file, first.scenario.line)
