@@ -55,6 +55,7 @@ async def open_servers(
             stack=stack,
             on_note=on_note,
             redact=prepared.loaded.redact,
+            spoken=_spoken_of(plan, group.agents),
             mocked_in=_places_of_mocks(plan, group.agents),
             keep_span=keep_span,
         )
@@ -169,6 +170,12 @@ def _tools_of(plan: Plan, agents: Sequence[str]) -> tuple[ToolSpec, ...]:
                 if spec.name not in tools or tools[spec.name].parameters == ANY_ARGUMENTS:
                     tools[spec.name] = spec
     return tuple(tools.values())
+
+
+def _spoken_of(plan: Plan, agents: Sequence[str]) -> frozenset[str]:
+    """The tools that the trajectories of these agents' scenarios name."""
+    units = [unit for unit in plan.units if unit.agent in agents]
+    return frozenset(name for unit in units for name in unit.scenario.named_tools)
 
 
 def _places_of_mocks(plan: Plan, agents: Sequence[str]) -> dict[str, str]:

@@ -87,10 +87,21 @@ class Scenario:
         return bool(self.turns)
 
     @property
+    def trajectories(self) -> tuple[Trajectory, ...]:
+        """All of them: of the conversation, and of its turns."""
+        all_of_them = (self.trajectory, *(turn.trajectory for turn in self.turns))
+        return tuple(each for each in all_of_them if each)
+
+    @property
+    def named_tools(self) -> frozenset[str]:
+        """The tools whose calls it expects, forbids or limits by name."""
+        recorded = (call.name for turn in self.turns if turn.reference for call in turn.reference.tool_calls)
+        return frozenset(recorded).union(*(each.named_tools for each in self.trajectories))
+
+    @property
     def speaks_of_calls(self) -> bool:
         """Whether it has mocks, or expects, limits or forbids tool calls anywhere."""
-        trajectories = (self.trajectory, *(turn.trajectory for turn in self.turns))
-        return bool(self.tools) or any(t.about_calls for t in trajectories if t)
+        return bool(self.tools) or any(each.about_calls for each in self.trajectories)
 
     @property
     def expects_calls(self) -> bool:

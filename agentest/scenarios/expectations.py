@@ -61,6 +61,17 @@ class Trajectory:
         return self.without_calls != self
 
     @property
+    def named_tools(self) -> frozenset[str]:
+        """The tools that are expected, forbidden or limited by name."""
+        return frozenset(each.name for each in self.expected or ()) | self.banned_tools
+
+    @property
+    def banned_tools(self) -> frozenset[str]:
+        """The tools that are forbidden or limited by name: what is not seen of them breaks nothing."""
+        limited = self.max_calls_per_tool if isinstance(self.max_calls_per_tool, Mapping) else ()
+        return frozenset([*(each.name for each in self.forbidden), *limited])
+
+    @property
     def without_calls(self) -> Trajectory:
         """What it says of anything but calls."""
         return Trajectory(self.match_mode, max_turns=self.max_turns)

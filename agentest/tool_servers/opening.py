@@ -34,6 +34,8 @@ class Opening:
     redact: Callable[[str], str]
     mocked_in: Mapping[str, str] = field(default_factory=dict)
     """Where a tool's mock stands, to be put behind its name in errors."""
+    spoken: frozenset[str] = frozenset()
+    """The tools that trajectories name."""
     keep_span: Callable[[bytes], object] | None = None
     """Receives each span that belongs to a conversation, as a line of JSON; None: they are not kept."""
 

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from openapi_documents import SHOP, document, operation, written
+from openapi_documents import SHOP, document, operation, parameter, written
 from project import Project, free_port
 
 AGENT = """
@@ -80,6 +80,28 @@ for name, end in {"good": "GET /orders/2", "bad": "DELETE /orders/2"}.items():
         for each in shop.results["scenarios"]
     }
     assert calls == {"good": ["get_order", "get_order"], "bad": ["get_order", "cancel_order"]}
+
+
+def test_a_ban_by_the_name_of_the_function(shop: Project) -> None:
+    """What FastAPI made an id of is banned by its function's name also where nobody mocks it."""
+    paths = {
+        "/orders/{id}": {
+            "get": operation("get_order_orders__id__get", parameter("id", "path")),
+            "delete": operation("cancel_order_orders__id__delete", parameter("id", "path")),
+        }
+    }
+    written(shop.root, document(paths))
+    shop.scenario(
+        """
+for name, turn in {"good": "GET /orders/1", "bad": "DELETE /orders/1"}.items():
+    scenario(name, turns=[turn], trajectory={"forbidden": ["cancel_order"]}, tools={"get_order": 1})
+"""
+    )
+    ran = shop.run("--unmocked-tools", "passthrough")
+    assert ran.returncode == 1, ran.stdout + ran.stderr
+    assert shop.scenario_result("good")["status"] == "passed"
+    (banned,) = shop.scenario_result("bad")["conversations"]
+    assert banned["trajectory"]["forbiddenCalls"] == ["cancel_order"]
 
 
 def test_what_is_wrong_is_said_before_the_first_conversation(shop: Project) -> None:

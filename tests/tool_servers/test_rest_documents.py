@@ -171,7 +171,7 @@ def test_names_of_operations_without_an_id(asked: str, tmp_path: Path) -> None:
 
 
 def test_names_that_fastapi_makes(tmp_path: Path) -> None:
-    """Mocks may call the operation by its function's name, where no other operation has it."""
+    """Mocks and trajectories may call the operation by its function's name, where no other has it."""
     order = operation("get_order_orders__id__get", parameter("id", "path"))
     api = api_of(tmp_path, document({"/orders/{id}": {"get": order}}))
     for mocks, name in (
@@ -182,6 +182,13 @@ def test_names_that_fastapi_makes(tmp_path: Path) -> None:
         assert [each.tool for each in api.named_as(mocks).operations] == [name]
     both = api.named_as(["get_order", order["operationId"]])
     assert both.operations[0].tool == order["operationId"]
+    for mocks, spoken, name in (
+        ([], ["get_order"], "get_order"),
+        ([], ["get_order", order["operationId"]], order["operationId"]),
+        ([order["operationId"]], ["get_order"], order["operationId"]),
+        (["get_order"], [order["operationId"]], "get_order"),
+    ):
+        assert [each.tool for each in api.named_as(mocks, spoken).operations] == [name]
 
 
 def with_operation(**more: Any) -> dict[str, Any]:

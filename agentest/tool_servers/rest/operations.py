@@ -77,15 +77,20 @@ class Api:
     keys_in_query: frozenset[str]
     """Names in queries that are credentials, and no parameters."""
 
-    def named_as(self, mocked: Iterable[str]) -> Api:
-        """The operations under the names that mocks know them by: their ids, else FastAPI's functions."""
-        mocks = frozenset(mocked)
+    def named_as(self, mocked: Iterable[str], spoken: Iterable[str] = ()) -> Api:
+        """The operations under the names that mocks know them by: their ids, else FastAPI's functions.
+
+        Args:
+            spoken: names in trajectories, which say the name of an operation that nobody mocks.
+        """
+        mocks, others = frozenset(mocked), frozenset(spoken)
         ids = {each.tool for each in self.operations}
         short = [each.short_name for each in self.operations if each.short_name]
 
         def name(operation: Operation) -> Operation:
             told = operation.short_name
-            known = told in mocks and operation.tool not in mocks and told not in ids
+            meant = told in mocks or (told in others and operation.tool not in others)
+            known = meant and operation.tool not in mocks and told not in ids
             return replace(operation, tool=told) if told and known and short.count(told) == 1 else operation
 
         return replace(self, operations=tuple(map(name, self.operations)))

@@ -51,7 +51,7 @@ def _read(settings: RestMock, opening: Opening) -> tuple[Document, Api]:
     """The document and its operations, by the names that mocks know them by."""
     try:
         document = Document(opening.root / Path(settings.openapi).expanduser())
-        return document, read_api(document).named_as(tool.name for tool in opening.tools)
+        return document, read_api(document).named_as((tool.name for tool in opening.tools), opening.spoken)
     except ConfigError as error:
         raise ConfigError(f"{opening.place('rest_mock.openapi')}: {error}") from None
 
