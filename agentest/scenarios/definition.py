@@ -95,7 +95,8 @@ class Scenario:
     @property
     def named_tools(self) -> frozenset[str]:
         """The tools whose calls it expects, forbids or limits by name."""
-        recorded = (call.name for turn in self.turns if turn.reference for call in turn.reference.tool_calls)
+        references = (turn.reference for turn in self.turns if turn.reference)
+        recorded = (call.name for each in references for call in each.tool_calls or ())
         return frozenset(recorded).union(*(each.named_tools for each in self.trajectories))
 
     @property
