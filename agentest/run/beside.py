@@ -17,6 +17,7 @@ from agentest.mocks.schemas import ANY_ARGUMENTS, tool_specs
 from agentest.results import RunWarning
 from agentest.run.plan import Plan, wished_unmocked_tools
 from agentest.run.prepare import Prepared
+from agentest.run.unheard import unheard_bans
 from agentest.sight import Sight
 from agentest.support.templates import filled_where_known
 from agentest.support.text import count
@@ -60,6 +61,8 @@ async def open_servers(
             keep_span=keep_span,
         )
         group.addresses = await _opened(agents[0], opening)
+        for note in unheard_bans(plan, group):
+            on_note(note)
     return registry
 
 

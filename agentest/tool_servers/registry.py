@@ -60,6 +60,8 @@ class Group:
         self.addresses = addresses
         self.admission = Admission(exclusive=exclusive, open_at_once=not called)
         self.traces: ReceivesSpans | None = None
+        self.tools: set[str] = set()
+        """The names that calls at the mock servers may have."""
         self.given_up: _Ended | None = None
         """The conversation that ended last, where it failed: its agent may go on with it."""
 

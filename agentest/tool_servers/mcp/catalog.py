@@ -35,6 +35,10 @@ class Catalog:
     def __init__(self, tools: Iterable[ServedTool]) -> None:
         self._tools = {tool.entry["name"]: tool for tool in tools}
 
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(self._tools)
+
     def listing(self, names: frozenset[str] | None = None) -> list[Entry]:
         """What `tools/list` tells. Raises RpcError for a name of no tool.
 

@@ -25,10 +25,12 @@ async def opened_methods(settings: McpMock, opening: Opening) -> Methods:
         mocks = ()  # the real server does not have the others: they are for the agent's other tools
     for note in _unknown(recorded or (), mocks if recorded is not None else (), opening):
         opening.on_note(note)
+    tools = _catalog(recorded or (), mocks, opening)
+    opening.group.tools |= tools.names
     return Methods(
         registry=opening.registry,
         group=opening.group,
-        catalog=_catalog(recorded or (), mocks, opening),
+        catalog=tools,
         upstream=upstream if opening.passthrough else None,
     )
 

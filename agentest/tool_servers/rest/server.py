@@ -40,6 +40,8 @@ async def open_rest_server(settings: RestMock, opening: Opening) -> str:
     routes = Routes(api)
     if opening.only_way:
         _check_mocks(api, routes, opening, document.path.name)
+    opening.group.tools.update(operation.tool for operation in api.operations)
+    opening.group.tools.update(name for name in opening.spoken if _is_beside(name, routes))
     upstream = Upstream(url=settings.upstream, client=opening.client) if settings.upstream else None
     server = _Server(opening, document, api, routes, upstream)
     app = web.Application(client_max_size=MAX_BODY_BYTES)
