@@ -124,7 +124,7 @@ def check_no_bypass(
 
 def _ends(error: AgentestError, call: ServedCall) -> AgentestError:
     """What ends the conversation, with what would happen to the tool otherwise."""
-    if isinstance(error, UnmockedToolError) and call.caller_runs:
+    if isinstance(error, UnmockedToolError) and call.would_run:
         return UnmockedToolError(error.problem, REAL_TOOLS_RUN)
     return error
 

@@ -72,6 +72,8 @@ class ServedCall:
     """Says why a mock's answer is none of the real tool's, where the server knows; None: it is one."""
     caller_runs: bool = False
     """Whether the caller itself runs the real tool, where nobody mocks it and it may run."""
+    would_run: bool = False
+    """Whether the real tool would run, by its caller or behind the server, where nobody mocks it and it may."""
 
 
 REFUSED = "Agentest did not answer this call"

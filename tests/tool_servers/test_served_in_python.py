@@ -19,7 +19,7 @@ from agentest.results import RunResult, Status
 from agentest.run.about import about_agent
 from agentest.run.plan import Plan, Unit
 from agentest.run.seeing import check_mocks
-from agentest.testing import arun_scenarios
+from agentest.testing import arun_scenarios, run_scenarios
 from agentest.verdict import run_status
 
 
@@ -159,3 +159,21 @@ def test_whether_mocks_reach_an_agent(name: str) -> None:
     else:
         with pytest.raises(ConfigError, match="mcp_mock: true"):
             check_mocks(plan)
+
+
+def test_what_passthrough_would_do_is_said(tmp_path: Path) -> None:
+    """Behind a server with a real one, a tool without a mock would run for real; else it would answer null."""
+    tools = tmp_path / "tools.json"
+    tools.write_text(json.dumps([{"name": "stock", "inputSchema": {"type": "object"}}]))
+
+    async def calls(messages: Any, ctx: Any) -> str:
+        return str(await run_sync(asked, ctx.mcp_url))
+
+    def told(**settings: Any) -> str:
+        made = scenario("s", turns=["go"], tools={"other": 1})
+        agent = {"type": "custom", "handler": calls, "mcp_mock": {"tools": str(tools), **settings}}
+        (ran,) = run_scenarios([made], config={"agent": agent}).scenarios
+        return " ".join(map(str, ran.verdict.reasons))
+
+    assert "let unknown tools answer null" in told()
+    assert "let tools without a mock run, the real ones" in told(upstream="http://127.0.0.1:9/mcp")
