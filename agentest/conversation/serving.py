@@ -124,7 +124,7 @@ def check_no_bypass(
 
 def _ends(error: AgentestError, call: ServedCall) -> AgentestError:
     """What ends the conversation, with what would happen to the tool otherwise."""
-    if isinstance(error, UnmockedToolError) and call.would_run:
+    if isinstance(error, UnmockedToolError) and (call.would_run or call.caller_runs):
         return UnmockedToolError(error.problem, REAL_TOOLS_RUN)
     return error
 

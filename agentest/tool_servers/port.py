@@ -73,7 +73,7 @@ class ServedCall:
     caller_runs: bool = False
     """Whether the caller itself runs the real tool, where nobody mocks it and it may run."""
     would_run: bool = False
-    """Whether the real tool would run, by its caller or behind the server, where nobody mocks it and it may."""
+    """Whether the server can reach the real tool, which runs where nobody mocks it and it may run."""
 
 
 REFUSED = "Agentest did not answer this call"

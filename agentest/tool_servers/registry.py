@@ -162,8 +162,7 @@ class Registry:
         if isinstance(found, _Ended):
             return await self._too_late(group, call, found)
         found.called = True
-        would_run = real is not None or call.caller_runs
-        answer = await found.serving.answer(replace(call, would_run=would_run))
+        answer = await found.serving.answer(call)
         if answer.how is How.REFUSED:  # it has ended just now
             ended = self._ended.get(found.who.key) or _Ended(found.who, failed=True)
             return await self._too_late(group, call, ended)

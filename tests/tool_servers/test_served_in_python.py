@@ -162,7 +162,7 @@ def test_whether_mocks_reach_an_agent(name: str) -> None:
 
 
 def test_what_passthrough_would_do_is_said(tmp_path: Path) -> None:
-    """Behind a server with a real one, a tool without a mock would run for real; else it would answer null."""
+    """Where there is a real server, a tool without a mock would run for real; else it would answer null."""
     tools = tmp_path / "tools.json"
     tools.write_text(json.dumps([{"name": "stock", "inputSchema": {"type": "object"}}]))
 

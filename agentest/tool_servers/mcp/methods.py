@@ -73,6 +73,8 @@ class Methods:
     group: Group
     catalog: Catalog
     upstream: Upstream | None
+    has_real: bool
+    """Whether there is a real server, whether its tools may run or not."""
     """The real server; None: it is not known, or must not be asked."""
 
     async def answers(self, body: bytes, sender: Sender) -> Any:
@@ -153,6 +155,7 @@ class Methods:
             await self._served_call(name, {} if arguments is None else arguments, size),
             call_id=call_id_of(meta),
             caller_runs=runs_tools(meta),
+            would_run=self.has_real,
         )
         real = self._real(name, call.arguments)
         answer = await self.registry.answer(self.group, sender.names(params), call, real)

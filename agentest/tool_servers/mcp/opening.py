@@ -32,6 +32,7 @@ async def opened_methods(settings: McpMock, opening: Opening) -> Methods:
         group=opening.group,
         catalog=tools,
         upstream=upstream if opening.passthrough else None,
+        has_real=upstream is not None,
     )
 
 

@@ -142,7 +142,12 @@ class _Server:
         return read_request(operation, asked, self._api.keys_in_query)
 
     async def _called(self, operation: Operation, read: Read, names: Names, real: CallReal | None) -> Answer:
-        call = ServedCall(tool=operation.tool, arguments=read.arguments, problem=read.problem)
+        call = ServedCall(
+            tool=operation.tool,
+            arguments=read.arguments,
+            problem=read.problem,
+            would_run=self._upstream is not None,
+        )
         answer = await self._opening.registry.answer(self._opening.group, names, call, real)
         if read.strangers:
             self._note(
@@ -204,7 +209,9 @@ class _Server:
         return in_json(200, {**self._document.source, "servers": servers})
 
     def _real(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> CallReal | None:
-        return partial(self._upstream.call, method, target, headers, body) if self._upstream else None
+        if self._upstream is None or not self._opening.passthrough:
+            return None  # evaluation sets let calls pass by default, which is no leave for real tools
+        return partial(self._upstream.call, method, target, headers, body)
 
     def _note(self, text: str, about: str | None = None) -> None:
         """Tell the user at the end of the run, once."""
