@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from openapi_documents import SHOP, document, operation, parameter, written
 from project import Project, free_port
 
@@ -118,3 +120,15 @@ def test_what_is_wrong_is_said_before_the_first_conversation(shop: Project) -> N
     assert "shop.json:" in ran.stderr
     assert "`$ref` 'other.yaml#/A'" in ran.stderr
     assert not (Path(shop.root) / ".agentest" / "results.json").exists()
+
+
+def test_an_evaluation_set_asks_no_real_api(shop: Project) -> None:
+    """Its calls without an answer get null by default: that is no leave for the real API to run."""
+    said = yaml.safe_load((shop.root / "agentest.config.yaml").read_text())
+    said["agent"]["restMock"]["upstream"] = "http://127.0.0.1:9/api"
+    shop.write("agentest.config.yaml", yaml.safe_dump(said))
+    case = [{"query": "GET /orders/5", "expected_tool_use": [], "reference": "null"}]
+    shop.write("a.test.json", json.dumps(case))
+    ran = shop.agentest("eval", "agent", "a.test.json", "--verbose", "--offline", "--reporter", "json")
+    (call,) = shop.results["scenarios"][0]["conversations"][0]["turns"][0]["toolCalls"]
+    assert (call["name"], call["result"], call["error"]) == ("get_order", None, None), ran.stderr
