@@ -80,7 +80,7 @@ def record_tools(request: Request, wish: Wish, place: Place) -> ExitCode:
 
 def record_run(request: Request, place: Place) -> ExitCode:
     """Run the scenarios without their mocks, and write what the real tools answered. Raises UsageError."""
-    at = targets(None, None, place.here, place.shown, force=False)
+    at = targets(None, None, place.here, place.shown, force=None)
     if request.options.workers != 1:
         raise UsageError("--record-tools: the calls are kept in one process; leave --workers out")
     if request.options.unmocked_tools == "error":

@@ -28,8 +28,9 @@ from agentest.tool_servers.port import (
 )
 
 WAYS_TO_NAME = (
-    "have the agent pass on the `baggage` or `traceparent` header of our requests, or give its tools the "
-    "address in {{mcp_url}} or {{rest_url}}"
+    "have the agent pass on the `baggage` or `traceparent` header of our requests (in Python: "
+    "opentelemetry-instrument before its command), or send it the address {{mcp_url}} or {{rest_url}} in its "
+    "`body`"
 )
 """How the calls of an agent come to name their conversations."""
 

@@ -159,6 +159,11 @@ def test_scenarios_are_recorded(in_process: Project) -> None:
     source = (in_process.root / "recorded_tools.py").read_text()
     assert 'case "blue":' in source
     assert 'case "red":' in source
+    again = in_process.run("--record-tools")
+    assert again.returncode == 2
+    assert "recorded_tools.py exists already" in again.stderr
+    assert "--force" not in again.stderr, "`run` has no such option"
+    assert "--output" not in again.stderr
     (in_process.root / "recorded_tools.py").unlink()
     many = in_process.run("--record-tools", "--workers", "2")
     assert many.returncode == 2

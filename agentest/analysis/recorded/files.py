@@ -35,24 +35,32 @@ class Targets:
 
 
 def targets(
-    output: Path | None, scenario: Path | None, folder: Path, shown: Callable[[Path], str], *, force: bool
+    output: Path | None,
+    scenario: Path | None,
+    folder: Path,
+    shown: Callable[[Path], str],
+    *,
+    force: bool | None,
 ) -> Targets:
     """What will be written. Raises UsageError where that is not possible: real tools need not run for it.
 
     Args:
         output: the module; None: beside the scenario file, else in `folder`.
         shown: a path as the user would write it.
+        force: whether files that are there may be replaced; None: the command has no options to say so.
     """
     module = output or (scenario.parent if scenario else folder) / DEFAULT
     _check_names(module, scenario, shown)
-    if not force:
+    if force is None:
+        _check_moved(module, shown)
+    elif not force:
         _check_free(module, "--output", shown)
         if scenario:
             _check_free(scenario, "--scenario", shown)
     for path in (module, scenario or module):
         if not path.parent.is_dir():
             raise UsageError(f"{shown(path)}: the folder {shown(path.parent)} does not exist; make it first")
-    return Targets(module=module, scenario=scenario, force=force)
+    return Targets(module=module, scenario=scenario, force=bool(force))
 
 
 def _check_names(module: Path, scenario: Path | None, shown: Callable[[Path], str]) -> None:
@@ -78,6 +86,14 @@ def _check_free(path: Path, option: str, shown: Callable[[Path], str]) -> None:
         raise UsageError(
             f"{option}: {shown(path)} exists already, and nothing was recorded; --force replaces it, "
             f"{option} names another file"
+        )
+
+
+def _check_moved(path: Path, shown: Callable[[Path], str]) -> None:
+    if path.exists():
+        raise UsageError(
+            f"--record-tools: {shown(path)} exists already, and nothing was recorded; give that file another "
+            "name first"
         )
 
 
