@@ -34,6 +34,8 @@ class RunStarted:
     """Scenario, agent and how many conversations are to be held."""
     sights: Mapping[str, Sight] = field(default_factory=dict)
     """How the agents' tool calls come to be known."""
+    servers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Agent → the servers of ours by which that is, where they are why, as keys of the configuration."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from time import perf_counter
 from typing import Any
 
-from agentest.config.agent_types import sight_of
+from agentest.config.agent_types import AgentConfig, sight_of
 from agentest.events import (
     Emit,
     RunFinished,
@@ -22,10 +22,12 @@ from agentest.results import (
     ScenarioResult,
     Verdict,
 )
+from agentest.run.about import about_agent
 from agentest.run.plan import Plan, Unit, endpoint
 from agentest.run.seeing import sights_of_run, silence
 from agentest.run.stop import Stop
 from agentest.run.unanswered import unanswered
+from agentest.sight import Sight
 from agentest.support.redact import Redactor
 from agentest.verdict import metric_verdicts
 from agentest.version import __version__
@@ -69,6 +71,7 @@ class Frame:
                 comparison=self._plan.comparison,
                 planned=tuple((unit.scenario.name, unit.agent, unit.planned) for unit in self._plan.units),
                 sights=self._sights,
+                servers=_servers(self._plan, self._sights),
             )
         )
         for entry in self._plan.entries:
@@ -139,3 +142,14 @@ def stop_reason(stop: Stop, finished: int, unit: Unit) -> Reason:
     """Why a unit has not run to its end."""
     done = f"after {finished} of {unit.conversations} conversations"
     return Reason(stop.status, ReasonKind.INTERRUPTED, f"{stop.reason}: {done}")
+
+
+def _servers(plan: Plan, sights: Mapping[str, Sight]) -> dict[str, tuple[str, ...]]:
+    """The servers of ours that see what an agent calls, where it hands no calls to us."""
+    seen = {name: agent for name, agent in plan.agents.items() if sights[name] is Sight.REPORTED}
+    return {name: _watching(name, agent) for name, agent in seen.items() if agent.beside}
+
+
+def _watching(name: str, agent: AgentConfig) -> tuple[str, ...]:
+    by_traces = about_agent(name, agent).seen_by_spans_alone
+    return tuple(key for key in agent.beside if key != "traces" or by_traces)

@@ -39,6 +39,8 @@ def header_lines(event: RunStarted) -> list[Line]:
 def _sight(event: RunStarted, agent: str) -> Part:
     """How the agent's tool calls come to be known: what is not seen is not judged."""
     sight = event.sights.get(agent)
+    if servers := event.servers.get(agent):
+        return f"  tool calls: seen by us ({', '.join(servers)})", "dim"
     return (f"  tool calls: {sight.words}" if sight else "", "dim")
 
 
