@@ -20,8 +20,9 @@ _MOST_DRAINED_BYTES = 10 * MAX_BODY_BYTES
 
 
 def _is_ours(record: logging.LogRecord) -> bool:
-    """Whether a fault is ours. Who sends what is no HTTP is told so, with status 400."""
-    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+    """Whether a fault is ours. Who sends what is no HTTP, or packed wrongly, is told so, with status 400."""
+    theirs = HttpProcessingError, web.RequestPayloadError
+    return not (record.exc_info and isinstance(record.exc_info[1], theirs))
 
 
 _LOGGER = logging.getLogger(__name__)

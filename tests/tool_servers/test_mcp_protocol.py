@@ -120,6 +120,19 @@ def test_a_batch_is_answered_whole() -> None:
     assert answers[2]["error"]["code"] == -32600
 
 
+def test_an_origin_that_is_none_is_refused() -> None:
+    """What is no origin is not of this machine."""
+
+    async def sent() -> int:
+        async with mcp_server() as server:
+            headers = {"origin": "http://[::1"}
+            return (
+                await server.client.post(f"{server.origin}/mcp", content=b"{}", headers=headers)
+            ).status_code
+
+    assert anyio.run(sent) == 403
+
+
 def test_other_requests_than_messages() -> None:
     """There are no streams to listen on and no sessions to end, and clients are told so as they expect it."""
 

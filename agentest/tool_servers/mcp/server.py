@@ -48,10 +48,17 @@ async def open_mcp_server(settings: McpMock, opening: Opening) -> str:
 async def _from_here(request: web.Request, handler: Any) -> web.StreamResponse:
     """Refuse what a page of a browser sends from elsewhere: such a page may have a name that leads here."""
     origin = request.headers.get("origin")
-    if origin and urlsplit(origin).hostname not in _LOCAL:
+    if origin and not _is_local(origin):
         return _refusal(RpcError(INVALID_REQUEST, f"requests of pages from {origin!r} are refused"), 403)
     response: web.StreamResponse = await handler(request)
     return response
+
+
+def _is_local(origin: str) -> bool:
+    try:
+        return urlsplit(origin).hostname in _LOCAL
+    except ValueError:  # it is no origin
+        return False
 
 
 async def _no_session(request: web.Request) -> web.Response:
@@ -101,6 +108,9 @@ async def _body(request: web.Request) -> bytes:
         return await request.read()
     except web.HTTPRequestEntityTooLarge:
         raise RpcError(TOO_LARGE, f"the body has more than {READ_BYTES // 10**6} MB") from None
+    except web.RequestPayloadError as error:
+        problem = " ".join(str(error).split())
+        raise RpcError(PARSE_ERROR, f"the body cannot be unpacked: {problem}") from None
 
 
 def _code_of(answer: Any) -> int | None:

@@ -17,6 +17,7 @@ from agentest.tool_servers.rest.schema import Schema
 
 FORM = "application/x-www-form-urlencoded"
 MULTIPART = "multipart/form-data"
+_MOST_FIELDS = 10_000
 
 
 class BadBody(ValueError):
@@ -53,6 +54,12 @@ def _kind_of(content_type: str) -> tuple[str, str | None]:
     message = Message()
     message["content-type"] = content_type
     return (message.get_content_type() if content_type else "", message.get_content_charset())
+
+
+def _boundary_of(content_type: str) -> bytes:
+    message = Message()
+    message["content-type"] = content_type
+    return (message.get_boundary() or "").encode("latin-1", "replace")
 
 
 def _usual(content: Content) -> str:
@@ -97,7 +104,7 @@ def _text_or_size(body: bytes, charset: str | None) -> str:
 def _form(text: str, schema: Schema | None) -> dict[str, Any]:
     fields: dict[str, list[str]] = {}
     try:
-        for name, value in parse_qsl(text, keep_blank_values=True, max_num_fields=10_000):
+        for name, value in parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS):
             fields.setdefault(name, []).append(value)
     except ValueError as error:
         raise BadBody(f"is no form: {error}") from None
@@ -106,6 +113,8 @@ def _form(text: str, schema: Schema | None) -> dict[str, Any]:
 
 def _multipart(body: bytes, content_type: str, schema: Schema | None) -> dict[str, Any]:
     """The fields of a form; a file is its text, or a word on its name and size."""
+    if body.count(b"--" + _boundary_of(content_type)) > _MOST_FIELDS + 1:  # the last one ends the form
+        raise BadBody(f"is a form of more than {_MOST_FIELDS:,} parts")
     head = f"Content-Type: {content_type}\r\n\r\n".encode("latin-1", "replace")
     message = BytesParser(policy=HTTP).parsebytes(head + body)
     fields: dict[str, list[str]] = {}
