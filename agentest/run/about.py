@@ -29,8 +29,10 @@ class AboutAgent:
     """Whether servers of ours stand beside it, for its tools or its traces."""
     mocks_inside: bool = False
     """Whether it is said to run in this process with tools that our mocks answer there."""
+    spans_count: bool = False
+    """Whether its traces tell of calls that its protocol does not."""
     seen_by_spans_alone: bool = False
-    """Whether nothing but its traces tells of its calls."""
+    """Whether nothing else does, mock servers neither."""
     tools: str = ""
     """Which tools it has, a line each, for judges; "": that is not known."""
     tool_names: frozenset[str] = frozenset()
@@ -49,19 +51,19 @@ def about_agent(name: str, agent: AnyAgent) -> AboutAgent:
         line=_line(name, agent) if agent.exclusive else None,
         served=bool(agent.beside),
         mocks_inside=agent.in_process and agent.tool_visibility is Sight.RETURNED,
-        seen_by_spans_alone=_seen_by_spans_alone(agent),
+        spans_count=_spans_count(agent),
+        seen_by_spans_alone=_spans_count(agent) and not agent.mock_servers,
         tools=tools_shown(agent.tools),
         tool_names=frozenset(tool.name for tool in agent.tools or ()),
         unstreamed=_unstreamed(agent),
     )
 
 
-def _seen_by_spans_alone(agent: AnyAgent) -> bool:
+def _spans_count(agent: AnyAgent) -> bool:
     """Also where calls could be handed to us, unless the configuration says that they are: an agent that runs
     its own tools behind such a protocol hands over none."""
     tells = agent.natural_sight is Sight.REPORTED or agent.type in TELLING
-    others = agent.mock_servers or tells
-    return bool(agent.traces and not others and agent.tool_visibility is not Sight.RETURNED)
+    return bool(agent.traces and not tells and agent.tool_visibility is not Sight.RETURNED)
 
 
 def _line(name: str, agent: AnyAgent) -> str:

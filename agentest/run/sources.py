@@ -167,7 +167,7 @@ class LiveConversations:
         async with self.registry.under_way(served.who, served, outside) as stay:
             served.addresses = stay.addresses
             if stay.traces:
-                served.traced = Traced(mocks, stay.traces, alone=unit.about.seen_by_spans_alone)
+                served.traced = Traced(mocks, stay.traces, alone=_needs_spans(unit))
             conversation = await loop(served=served).run()
             stay.failed = conversation.failure is not None
             if stay.failed and _waited_in_vain_s(conversation) >= self.request_timeout_s:
@@ -221,6 +221,14 @@ class LiveConversations:
         if plan:
             return PlanUser(model, plan, unit.scope, number)
         return SimulatedUser(model, unit.scenario, unit.scope, number)
+
+
+def _needs_spans(unit: Unit) -> bool:
+    """Whether calls cannot be judged without the agent's spans: nothing else tells of them, or the scenario
+    bans a tool that it does not mock, which the agent may have beside those of its mock servers."""
+    banned = {tool for each in unit.scenario.trajectories for tool in each.banned_tools}
+    beside = unit.about.spans_count and bool(banned - unit.scenario.tools.keys())
+    return unit.about.seen_by_spans_alone or beside
 
 
 def _identity(unit: Unit, conversation_id: str, session_id: str) -> Identity:

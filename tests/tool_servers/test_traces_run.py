@@ -124,6 +124,26 @@ def test_a_run_whose_agent_is_seen_by_its_spans(tmp_path: Path) -> None:
     assert "s3cret" not in json.dumps(lines)
 
 
+def test_missing_spans_beside_a_mock_server(tmp_path: Path) -> None:
+    """A ban of a tool that no mock server answers is errored; one of a mocked tool needs no spans."""
+    project, port = Project(tmp_path), free_port()
+    project.write("agent.py", AGENT)
+    project.scenario(
+        """
+def shop(name, tools):
+    scenario(name, turns=["stock slowly"], trajectory={"forbidden": ["cancel"]}, tools=tools)
+
+shop("its own", {"price": 1})
+shop("mocked", {"cancel": 1})
+"""
+    )
+    project.config("", agent=served_by(port, mcp_mock=True, traces=True))
+    run = project.run()
+    statuses = {each["name"]: each["status"] for each in project.results["scenarios"]}
+    assert (run.returncode, statuses) == (2, {"its own": "errored", "mocked": "passed"})
+    assert "cannot be seen: traces incomplete" in run.stdout
+
+
 def test_spans_reach_the_workers_of_a_run(tmp_path: Path) -> None:
     """The receiver is in the run's own process, and conversations in others: the same verdicts."""
     project, port = Project(tmp_path), free_port()
