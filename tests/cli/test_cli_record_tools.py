@@ -10,9 +10,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from project import DEADLINE_S, Project, answers, free_port, interrupt, wait_until
+
+from agentest.config.config import Config
+from agentest.errors import ConfigError
+from agentest.run.recording import check_recordable
 
 ROOT = Path(__file__).parent.parent.parent
 EXAMPLE = ROOT / "examples" / "booking_with_mcp"
@@ -262,3 +267,14 @@ async def app(scope, receive, send):
     assert "tools=" not in scenario
     assert 'call("lookup", city="Rome")' in scenario
     assert project.run().returncode == 0
+
+
+def test_an_agent_of_adk_with_the_plugin_has_its_real_tools_itself() -> None:
+    """Its mock server needs no `upstream` to be recorded; that of an agent whose tools are behind MCP does."""
+
+    def agent(**settings: Any) -> Any:
+        return Config.model_validate({"agent": {"endpoint": "http://localhost:1", **settings}}).agent
+
+    check_recordable("shop", agent(type="adk", app_name="shop", mcp_mock={"port": 9}))
+    with pytest.raises(ConfigError, match=re.escape("mcp_mock.upstream of agent 'desk' is missing")):
+        check_recordable("desk", agent(type="langgraph", mcp_mock={"port": 9}))
