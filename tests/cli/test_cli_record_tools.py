@@ -270,7 +270,7 @@ async def app(scope, receive, send):
 
 
 def test_an_agent_of_adk_with_the_plugin_has_its_real_tools_itself() -> None:
-    """Its mock server needs no `upstream` to be recorded; that of an agent whose tools are behind MCP does."""
+    """Its mock server needs no `upstream` to be recorded; that of any other agent does."""
 
     def agent(**settings: Any) -> Any:
         return Config.model_validate({"agent": {"endpoint": "http://localhost:1", **settings}}).agent
