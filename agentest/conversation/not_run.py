@@ -9,7 +9,7 @@ from typing import Any
 from agentest.support.json_schema import schema_validator
 from agentest.support.json_text import NotJson, json_text
 from agentest.tool_servers.port import REFUSED
-from agentest.transcript import ToolCall
+from agentest.transcript import ToolCall, arguments_untold
 
 _FRAMEWORKS_WORDS = re.compile(
     r"validation errors? for|field required|input should be|invalid_type|is a required property"
@@ -47,6 +47,8 @@ def refused_by_framework(call: ToolCall, parameters: Mapping[str, Any]) -> bool:
     opens_wrong = call.error is not None or _OPENS_WRONG.search(text[:_OPENING_CHARS])
     if opens_wrong and _FRAMEWORKS_WORDS.search(text):
         return True
+    if arguments_untold(call):
+        return False  # whether they fit is not known
     sounds_wrong = call.error is not None or call.result is None or _SOUNDS_WRONG.search(text) is not None
     return sounds_wrong and not _fits(call.args, parameters)
 

@@ -12,7 +12,7 @@ from agentest.mocks.resolver import MockResolver
 from agentest.scenarios.definition import scenario
 from agentest.sight import SeenBy
 from agentest.tool_servers.port import REFUSED
-from agentest.transcript import ToolCall
+from agentest.transcript import ARGUMENTS_UNTOLD, ToolCall
 
 
 def check_stock(item: str, limit: int = 10) -> dict[str, Any]:
@@ -41,6 +41,9 @@ RAN: dict[str, ToolCall] = {
     "by a framework's name": seen("mcp__shop__check_stock", GOOD, {"n": 3}),
     "by one underscore": seen("shop_check_stock", GOOD, "3"),
     "told by spans": seen("check_stock", GOOD, seen_by=SeenBy.SPANS),
+    "told by spans without arguments and result": seen(
+        "price", None, seen_by=SeenBy.SPANS, invalid_arguments=ARGUMENTS_UNTOLD
+    ),
     "without a result": seen("check_stock", GOOD),
     "and failed": seen("check_stock", GOOD, {"error": "the warehouse is closed"}),
     "though the arguments do not fit the mock": seen("check_stock", {"what": "tea"}, {"n": 3}),
