@@ -59,6 +59,7 @@ async def open_servers(
             spoken=_spoken_of(plan, group.agents),
             mocked_in=_places_of_mocks(plan, group.agents),
             keep_span=keep_span,
+            left_out=plan.left_out,
         )
         group.addresses = await _opened(agents[0], opening)
         for note in unheard_bans(plan, group):

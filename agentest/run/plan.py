@@ -100,6 +100,8 @@ class Plan:
     comparison: bool
     custom: tuple[Metric, ...] = ()
     units: tuple[Unit, ...] = field(default=())
+    left_out: frozenset[str] | None = frozenset()
+    """Names of mocks that are left out, by which tools are known; None: nobody has named any."""
 
 
 def wishes_of(units: Iterable[Unit]) -> list[ModelWish]:

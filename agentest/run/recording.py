@@ -100,6 +100,9 @@ async def serving(
 def with_real_tools(prepared: Prepared) -> Prepared:
     """The same run without mocks: the real tools answer. Raises ConfigError where none could be recorded."""
     plan = prepared.plan
+    left_out = plan.left_out
+    if left_out is not None:
+        left_out = frozenset(name for unit in plan.units for name in unit.scenario.tools)
     for name, agent in plan.agents.items():
         check_recordable(name, agent)
     options = replace(prepared.request.options, unmocked_tools="passthrough")
@@ -109,7 +112,7 @@ def with_real_tools(prepared: Prepared) -> Prepared:
     return replace(
         prepared,
         request=replace(prepared.request, options=options),
-        plan=replace(plan, entries=entries, units=units),
+        plan=replace(plan, entries=entries, units=units, left_out=left_out),
         notes=tuple(notes),
     )
 
@@ -183,7 +186,7 @@ def one_conversation(
 def _plan(unit: Unit, known: Mapping[str, AgentConfig]) -> Plan:
     entries = tuple(placed([unit], known))
     units = tuple(entry for entry in entries if isinstance(entry, Unit))
-    return Plan(entries, {unit.agent: known[unit.agent]}, False, (), units)
+    return Plan(entries, {unit.agent: known[unit.agent]}, False, (), units, left_out=None)
 
 
 def _unit(agent: str, request: Request, turns: Sequence[str]) -> Unit:

@@ -36,6 +36,8 @@ class Opening:
     """Where a tool's mock stands, to be put behind its name in errors."""
     spoken: frozenset[str] = frozenset()
     """The tools that trajectories name."""
+    left_out: frozenset[str] | None = frozenset()
+    """Names of mocks that are left out, as real tools are recorded; None: nobody has named any tool yet."""
     keep_span: Callable[[bytes], object] | None = None
     """Receives each span that belongs to a conversation, as a line of JSON; None: they are not kept."""
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 import yaml
@@ -39,6 +41,23 @@ class Agent(BaseHTTPRequestHandler):
 
 ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Agent).serve_forever()
 """
+
+ID = {"name": "id", "in": "path", "required": True, "schema": {"type": "integer"}}
+
+
+class Real(BaseHTTPRequestHandler):
+    """The real API."""
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+    def do_GET(self) -> None:
+        body = b'{"total": 3}'
+        self.send_response(200)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
 
 
 @pytest.fixture
@@ -121,6 +140,26 @@ def test_what_is_wrong_is_said_before_the_first_conversation(shop: Project) -> N
     assert "shop.json:" in ran.stderr
     assert "`$ref` 'other.yaml#/A'" in ran.stderr
     assert not (Path(shop.root) / ".agentest" / "results.json").exists()
+
+
+def test_recorded_operations_of_fastapi_have_the_names_of_their_functions(shop: Project) -> None:
+    """Those that mocks may have, too; scenarios that know a tool by such a name are recorded by it."""
+    long = "get_order_orders__id__get"
+    written(shop.root, document({"/orders/{id}": {"get": operation(long, ID)}}))
+    with HTTPServer(("127.0.0.1", 0), Real) as real:
+        Thread(target=real.serve_forever, daemon=True).start()
+        said = yaml.safe_load((shop.root / "agentest.config.yaml").read_text())
+        said["agent"]["restMock"]["upstream"] = f"http://127.0.0.1:{real.server_port}"
+        shop.write("agentest.config.yaml", yaml.safe_dump(said))
+        told = shop.agentest("record-tools", "--say", "GET /orders/5", "--scenario", "first.sim.py")
+        assert told.returncode == 0, told.stderr
+        assert '"get_order": {"total": 3}' in (shop.root / "recorded_tools.py").read_text()
+        (shop.root / "recorded_tools.py").rename(shop.root / "mine.py")
+        first = (shop.root / "first.sim.py").read_text()
+        shop.write("first.sim.py", first.replace("from recorded_tools", "from mine"))
+        again = shop.run("--record-tools")
+        assert again.returncode == 0, again.stdout
+        real.shutdown()
 
 
 def test_an_evaluation_set_asks_no_real_api(shop: Project) -> None:

@@ -53,9 +53,17 @@ def _read(settings: RestMock, opening: Opening) -> tuple[Document, Api]:
     """The document and its operations, by the names that mocks know them by."""
     try:
         document = Document(opening.root / Path(settings.openapi).expanduser())
-        return document, read_api(document).named_as((tool.name for tool in opening.tools), opening.spoken)
+        api = read_api(document)
+        return document, api.named_as(_names_of_mocks(api, opening), opening.spoken)
     except ConfigError as error:
         raise ConfigError(f"{opening.place('rest_mock.openapi')}: {error}") from None
+
+
+def _names_of_mocks(api: Api, opening: Opening) -> set[str]:
+    """The names that tools have in scenarios; where none has any yet, those that read best."""
+    if opening.left_out is None:
+        return {each.short_name for each in api.operations if each.short_name}
+    return {tool.name for tool in opening.tools} | opening.left_out
 
 
 def _check_mocks(api: Api, routes: Routes, opening: Opening, file: str) -> None:
