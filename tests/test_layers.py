@@ -18,6 +18,7 @@ FLOORS: list[dict[str, str]] = [
     {
         "support": "errors",
         "http": "",
+        "processes": "",
     },
     # What is said, found out and decided.
     {
@@ -49,10 +50,11 @@ FLOORS: list[dict[str, str]] = [
     },
     # Whom a run talks to, and what stands beside them.
     {
-        "tool_servers": "config errors messages sight transcript support http version",
+        "tool_servers": "config errors messages sight transcript support http processes version",
     },
     {
-        "agents": "tool_servers config scenarios mocks errors messages transcript sight support http",
+        "agents": "tool_servers config scenarios mocks errors messages transcript sight support http "
+        "processes",
         "llm": "config errors results transcript version support http",
     },
     # What it does with them.

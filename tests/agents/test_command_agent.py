@@ -17,11 +17,11 @@ from agentest import call, scenario
 from agentest.agents.command.client import open_agent
 from agentest.agents.command.program import Invocation, Program
 from agentest.agents.port import Resources
-from agentest.agents.processes.groups import Reaper
 from agentest.config import Config
 from agentest.config.agents.command import CommandAgent
 from agentest.errors import CannotSend, ConfigError
 from agentest.http.client import open_client
+from agentest.processes.groups import Reaper
 from agentest.results import RunResult
 from agentest.testing import run_scenarios
 

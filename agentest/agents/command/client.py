@@ -17,12 +17,12 @@ from agentest.agents.dialogue import Form, Hearing, last_results
 from agentest.agents.notes import Notes
 from agentest.agents.placeholders import TurnValues, last_message
 from agentest.agents.port import Agent, AgentReply, NoReply, Resources, TurnContext
-from agentest.agents.processes.groups import Reaper, search_path
 from agentest.agents.reading import read_text
 from agentest.config.agents.command import CommandAgent
 from agentest.errors import AgentError, ConfigError
 from agentest.http.bodies import MAX_BODY_BYTES
 from agentest.messages import Message
+from agentest.processes.groups import Reaper, search_path
 from agentest.support.deadlines import TimeLimit
 from agentest.support.templates import Template, as_text
 from agentest.support.trace_context import note_request

@@ -15,9 +15,9 @@ from typing import Self
 import anyio
 from anyio.abc import Process
 
-from agentest.agents.processes.groups import Reaper, end_group, search_path
 from agentest.errors import AgentError, CannotSend
 from agentest.http.bodies import MAX_BODY_BYTES
+from agentest.processes.groups import Reaper, end_group, search_path
 from agentest.support.terminal import without_colours
 
 _PIECE_BYTES = 65536

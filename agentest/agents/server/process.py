@@ -16,12 +16,12 @@ from urllib.parse import urlsplit
 import anyio
 from anyio.abc import Process, TaskGroup
 
-from agentest.agents.processes.groups import Reaper, end_group, search_path
 from agentest.config.agents.base import Server
 from agentest.errors import ServerError
 from agentest.http.client import Client
 from agentest.http.guard import RefusedAddress
 from agentest.http.retries import CONNECTION_ERRORS, describe
+from agentest.processes.groups import Reaper, end_group, search_path
 from agentest.support.terminal import without_colours
 
 _TAIL_LINES = 30

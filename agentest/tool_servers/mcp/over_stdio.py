@@ -7,7 +7,6 @@ import json
 import os
 import shlex
 import signal
-import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -17,6 +16,7 @@ from typing import Any
 import anyio
 
 from agentest.http.bodies import MAX_BODY_BYTES
+from agentest.processes.groups import Reaper, search_path, signal_group
 from agentest.support.json_text import json_text
 from agentest.support.terminal import without_colours
 from agentest.tool_servers.mcp.upstream import UpstreamError, reply_to
@@ -29,7 +29,7 @@ _GRACE_S = 2.0
 class StdioTransport:
     """The program, started with the first message, in a process group of its own.
 
-    It ends when we do, however we end: its standard input does.
+    It ends when we do, however we end: its standard input does, and the reaper sees to the rest.
     """
 
     def __init__(self, command: str | Sequence[str], root: Path) -> None:
@@ -37,6 +37,7 @@ class StdioTransport:
         self._words = shlex.split(command) if isinstance(command, str) else list(command)
         self._root = root
         self._process: Process | None = None
+        self._reaper: Reaper | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._waiting: dict[Any, asyncio.Future[Mapping[str, Any]]] = {}
         self._log = ""
@@ -75,11 +76,13 @@ class StdioTransport:
             for number in (signal.SIGTERM, signal.SIGKILL):
                 with anyio.move_on_after(_GRACE_S):
                     await process.wait()
-                with suppress(ProcessLookupError, PermissionError):
-                    os.killpg(process.pid, number)
+                signal_group(process.pid, number)
             for task in self._tasks:
                 task.cancel()
             await asyncio.wait(self._tasks)
+            if self._reaper:
+                self._reaper.forget(process.pid)
+                self._reaper.close()
 
     async def _start(self) -> None:
         if self._process is not None:
@@ -93,12 +96,14 @@ class StdioTransport:
                 stdout=PIPE,
                 stderr=PIPE,
                 cwd=self._root,
-                env={**os.environ, "PATH": _search_path()},
+                env={**os.environ, "PATH": search_path()},
                 limit=MAX_BODY_BYTES,
                 start_new_session=True,
             )
         except (OSError, ValueError) as error:
             raise UpstreamError(f"{self.shown} cannot be started: {error}") from None
+        self._reaper = Reaper()
+        self._reaper.watch(self._process.pid)
         self._tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._keep_log())]
 
     async def _read(self) -> None:
@@ -140,8 +145,3 @@ class StdioTransport:
         how = "closed its output" if status is None else f"ended with status {status}"
         log = without_colours(self._log)[-_LOG_CHARS:].strip()
         return UpstreamError(f"{self.shown} {how}{f'; its log ends with: {log}' if log else ''}")
-
-
-def _search_path() -> str:
-    """Where programs are looked for: `python` is found even where only our virtual environment has it."""
-    return os.pathsep.join([os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)])
