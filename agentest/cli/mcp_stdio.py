@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import threading
 from collections.abc import Callable, Mapping
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any, BinaryIO
 from urllib.parse import urlsplit
+
+from agentest.support.terminal import tell
 
 VARIABLE = "AGENTEST_MCP_URL"
 _CONTEXT = {"TRACEPARENT": "traceparent", "BAGGAGE": "baggage", "TRACESTATE": "tracestate"}
@@ -82,7 +83,7 @@ def _answer(send: Send, line: bytes, url: str) -> bytes:
         if answer.lstrip()[:1] in (b"", b"{", b"["):
             return answer
         problem = f"at {url} is no mock server: it answered {answer[:_SHOWN_BYTES]!r}"
-    sys.stderr.write(f"agentest: {problem}\n")
+    tell(f"agentest: {problem}")
     return _refusal(line, problem)
 
 
