@@ -203,8 +203,8 @@ def test_there_is_one_door() -> None:
     found = [
         f"{path.relative_to(package)}: {match[0]}"
         for path in sorted(package.rglob("*.py"))
-        # `patterns` is a process whose output we alone read, `mcp` hands a stream to a protocol, and the plugin
-        # runs in the agent's process.
+        # `patterns` is a process whose output we alone read, `mcp` hands a stream to a protocol, and the
+        # plugin runs in the agent's process.
         if path.name not in ("terminal.py", "patterns.py", "mcp.py") and "adk_plugin" not in path.parts
         for match in told.finditer(path.read_text(encoding="utf-8"))
     ]
