@@ -203,8 +203,8 @@ def warnings_of_unclaimed(
 
 def _warning(plan: Plan, one: Unclaimed, number: int) -> RunWarning:
     first = next(unit for unit in plan.units if unit.agent == one.agent)
-    alone = "set exclusive: true (one conversation at a time); or, to hold many at once, "
-    alone = "" if plan.agents[one.agent].exclusive else alone
+    promised = plan.agents[one.agent].exclusive
+    alone = "" if promised else "set exclusive: true (one conversation at a time); or, to hold many at once, "
     message = (
         f"{count(number, 'call')} of tool {one.tool!r} that came to the servers beside agent {one.agent!r} "
         f"{'was' if number == 1 else 'were'} refused: {one.why}. What it would have broken is not known, so "
