@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from agentest import mocks as mocks
     from agentest.agents.port import TurnContext as TurnContext
     from agentest.config.config import Config as Config
+    from agentest.endings import Ending as Ending
     from agentest.errors import AgentestError as AgentestError
     from agentest.errors import ConfigError as ConfigError
     from agentest.errors import MockError as MockError
@@ -34,7 +35,11 @@ if TYPE_CHECKING:
     from agentest.mocks.resolver import MockContext as MockContext
     from agentest.results import CheckResult as CheckResult
     from agentest.results import ConversationResult as ConversationResult
+    from agentest.results import CriterionOutcome as CriterionOutcome
+    from agentest.results import CriterionResult as CriterionResult
     from agentest.results import ErrorGroup as ErrorGroup
+    from agentest.results import Evidence as Evidence
+    from agentest.results import GoalOutcome as GoalOutcome
     from agentest.results import LabelledFailure as LabelledFailure
     from agentest.results import ModelUsage as ModelUsage
     from agentest.results import Reason as Reason
@@ -52,6 +57,7 @@ if TYPE_CHECKING:
     from agentest.results import TurnEvaluation as TurnEvaluation
     from agentest.results import Unscored as Unscored
     from agentest.results import Verdict as Verdict
+    from agentest.scenarios.criteria import Criterion as Criterion
     from agentest.scenarios.definition import Scenario as Scenario
     from agentest.scenarios.definition import ScriptedTurn as ScriptedTurn
     from agentest.scenarios.definition import Session as Session
@@ -61,7 +67,6 @@ if TYPE_CHECKING:
     from agentest.scenarios.expectations import ExpectedCall as ExpectedCall
     from agentest.scenarios.expectations import Trajectory as Trajectory
     from agentest.transcript import Conversation as Conversation
-    from agentest.transcript import Ending as Ending
     from agentest.transcript import Failure as Failure
     from agentest.transcript import TimeSpent as TimeSpent
     from agentest.transcript import ToolCall as ToolCall
@@ -77,10 +82,15 @@ _HOME = {
     "ConversationInput": "agentest.evaluate.inputs",
     "ConversationMetric": "agentest.evaluate.custom",
     "ConversationResult": "agentest.results",
-    "Ending": "agentest.transcript",
+    "Criterion": "agentest.scenarios.criteria",
+    "CriterionOutcome": "agentest.results",
+    "CriterionResult": "agentest.results",
+    "Ending": "agentest.endings",
     "ErrorGroup": "agentest.results",
+    "Evidence": "agentest.results",
     "ExpectedCall": "agentest.scenarios.expectations",
     "Failure": "agentest.transcript",
+    "GoalOutcome": "agentest.results",
     "HttpResponse": "agentest.mocks.http_response",
     "LabelledFailure": "agentest.results",
     "Metric": "agentest.evaluate.custom",

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from agentest.endings import Ending
 from agentest.sight import SeenBy
 from agentest.support.json_text import safe_repr
 
@@ -197,6 +198,8 @@ class Turn:
     """Why its answers could not tell of calls, though those of such agents do; None: they could."""
     call_refused: str | None = None
     """Why a call that may have been of it, or of a turn before, is not among its calls: we refused it."""
+    started_at: str | None = None
+    """When the user spoke: ISO 8601 with the offset of the local time; None where that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,15 +257,6 @@ class Failure:
 
     blame: Blame
     message: str
-
-
-class Ending(StrEnum):
-    """How a conversation came to its end."""
-
-    USER_STOPPED = "user_stopped"
-    SCRIPT_FINISHED = "script_finished"
-    MAX_TURNS = "max_turns"
-    ERROR = "error"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from time import process_time
 import anyio
 
 from agentest.config.config import Config
-from agentest.evaluate.judge import ScaleAnswer
+from agentest.evaluate.answers import ScaleAnswer
 from agentest.evaluate.prompts import judge_messages, question
 from agentest.llm.open import ModelTerms, open_models
 from agentest.llm.port import CallKey, Model

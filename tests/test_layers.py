@@ -23,11 +23,12 @@ FLOORS: list[dict[str, str]] = [
     # What is said, found out and decided.
     {
         "messages": "",
+        "endings": "",
         "sight": "",
         "metrics": "support",
     },
     {
-        "transcript": "sight support",
+        "transcript": "endings sight support",
     },
     {
         "results": "sight transcript",
@@ -59,7 +60,7 @@ FLOORS: list[dict[str, str]] = [
     },
     # What it does with them.
     {
-        "conversation": "agents tool_servers llm scenarios mocks errors messages sight transcript storing "
+        "conversation": "endings agents tool_servers llm scenarios mocks errors messages sight transcript storing "
         "support",
         "evaluate": "llm scenarios config errors metrics results sight transcript storing support",
     },
@@ -69,23 +70,23 @@ FLOORS: list[dict[str, str]] = [
     },
     # Reporting, a column of its own: it knows values and verdicts, and no run.
     {
-        "store": "errors events results sight totals transcript verdict support",
+        "store": "endings errors events results sight totals transcript verdict support",
     },
     {
-        "report": "store errors events metrics results sight transcript verdict support",
+        "report": "endings store errors events metrics results sight transcript verdict support",
     },
     # Who uses runs.
     {
         "scale": "run tool_servers llm store errors events results totals transcript support http",
         "testing": "run config llm scenarios errors events metrics results sight transcript",
-        "evalset": "run conversation evaluate llm scenarios config mocks store report errors events "
+        "evalset": "endings run conversation evaluate llm scenarios config mocks store report errors events "
         "messages metrics results sight transcript verdict support",
     },
     {
-        "analysis": "errors evalset report results run sight store support transcript",
+        "analysis": "endings errors evalset report results run sight store support transcript",
     },
     {
-        "cli": "analysis evalset scale run conversation evaluate llm scenarios store report errors "
+        "cli": "endings analysis evalset scale run conversation evaluate llm scenarios store report errors "
         "events metrics results transcript verdict version support",
     },
     {

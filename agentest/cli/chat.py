@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack
 import anyio
 
 from agentest.conversation.users import Said
+from agentest.endings import Ending
 from agentest.errors import ExitCode, UsageError
 from agentest.llm.open import Models
 from agentest.results import RunWarning
@@ -20,7 +21,7 @@ from agentest.run.run import unclaimed_calls
 from agentest.run.sources import live_conversations
 from agentest.support.calling import in_thread
 from agentest.support.terminal import clean_rows, say
-from agentest.transcript import NO_TEXT, Conversation, Ending, Turn, call_text
+from agentest.transcript import NO_TEXT, Conversation, Turn, call_text
 
 QUIT = "/quit"
 
@@ -31,7 +32,7 @@ ReadLine = Callable[[], str | None]
 class Person:
     """A user whose messages are typed in. `read_line` gives None at the end of the input."""
 
-    ending = Ending.USER_STOPPED
+    ending = Ending.SATISFIED
 
     def __init__(self, read_line: ReadLine, write: Write) -> None:
         self._read_line = read_line

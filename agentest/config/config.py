@@ -17,7 +17,7 @@ from pydantic import (
 
 from agentest.config.agent_types import AgentConfig, agent_keys
 from agentest.config.fields import AtLeastOne, NotNegative, Number, Section, check_name
-from agentest.config.models import PROVIDERS, JudgeSettings, ModelSettings, ProviderOptions
+from agentest.config.models import PROVIDERS, JudgeSettings, ProviderOptions, UserSettings
 from agentest.metrics import metric_name, normal_thresholds
 from agentest.results import Severity
 from agentest.support.spelling import snake_keys
@@ -37,7 +37,7 @@ class Config(Section):
     model: str | None = Field(default=None, min_length=1)
     provider: Literal[PROVIDERS] | None = None  # type: ignore[valid-type]
     provider_options: ProviderOptions = Field(default_factory=ProviderOptions)
-    user: ModelSettings = Field(default_factory=ModelSettings)
+    user: UserSettings = Field(default_factory=UserSettings)
     judge: JudgeSettings = Field(default_factory=JudgeSettings)
     conversations_per_scenario: AtLeastOne = 3
     max_turns: AtLeastOne = 8

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -66,14 +67,44 @@ class ModelSettings(Section):
     tokens_per_minute: AtLeastOne | None = None
 
 
+class UserSettings(ModelSettings):
+    """The model that plays the user."""
+
+    check: bool = False
+    """Whether a judge looks at each conversation for what the simulated user did against its role. One in
+    which it did is held again once, and errored if that happens again."""
+
+
+class Batch(StrEnum):
+    """How much a judge is asked in one call."""
+
+    OFF = "off"
+    """One metric of one turn."""
+    TURN = "turn"
+    """Everything about a turn; goal and criteria at the end."""
+    CONVERSATION = "conversation"
+    """Everything about a conversation."""
+
+
 class JudgeSettings(ModelSettings):
     """The judges' model. `samples` answers are asked for each metric."""
 
     samples: AtLeastOne = 1
-    batch: bool = False
-    """Ask for all 1–5 metrics of a turn in one call."""
+    batch: Batch = Batch.OFF
+    skip_decided: bool = False
+    """Whether judges wait for the end of a conversation, and are not asked where its verdict is certain
+    without them."""
     cache: bool = True
     """Mark the part that a turn's judges share, for providers that cache prompts only on request."""
+
+    @field_validator("batch", mode="before")
+    @classmethod
+    def _true_means_turn(cls, value: Any) -> Any:
+        if isinstance(value, bool):
+            return Batch.TURN if value else Batch.OFF
+        if value in (Batch.TURN, Batch.CONVERSATION):
+            return value
+        raise ValueError(f"is {value!r:.80}; write false, turn (or true), or conversation")
 
     @field_validator("samples")
     @classmethod

@@ -26,6 +26,7 @@ from agentest.conversation.recording import Recording
 from agentest.conversation.serving import Served
 from agentest.conversation.sessions import session_id_of
 from agentest.conversation.users import Said, User
+from agentest.endings import Ending
 from agentest.errors import AgentError, AgentestError, CannotSend
 from agentest.messages import AgentMessage, Attachment, Message, ToolRequest, ToolResult, UserText
 from agentest.mocks.resolver import MockResolver
@@ -36,7 +37,6 @@ from agentest.transcript import (
     Attached,
     Blame,
     Conversation,
-    Ending,
     Failure,
     TimeSpent,
     Turn,

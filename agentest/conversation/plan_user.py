@@ -9,12 +9,13 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from agentest.conversation.user_prompts import OPENING, reply_seen
 from agentest.conversation.users import Said
+from agentest.endings import Ending
 from agentest.errors import ConfigError, ModelError
 from agentest.llm.port import CallKey, Message, Model
 from agentest.scenarios.conversation_plan import ConversationPlan
 from agentest.support.spelling import did_you_mean
 from agentest.support.templates import fill
-from agentest.transcript import Ending, Turn
+from agentest.transcript import Turn
 
 REQUIRED = ("stop_signal", "conversation_plan", "conversation_history")
 PERSONA = "persona"
@@ -81,7 +82,7 @@ class PlanUser:
     case, ends the conversation and is dropped; an empty message is a ModelError.
     """
 
-    ending = Ending.USER_STOPPED
+    ending = Ending.SATISFIED
 
     def __init__(self, model: Model, plan: ConversationPlan, scope: str, conversation: int) -> None:
         self._model = model

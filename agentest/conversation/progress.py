@@ -8,6 +8,7 @@ from time import time_ns
 from typing import Any
 
 from agentest.agents.port import AgentReply
+from agentest.support.moments import moment_of
 from agentest.tool_servers.port import AskedTurn, TurnTraces
 from agentest.transcript import Attached, Remark, ToolCall, Turn, UnfinishedTurn, Usage
 
@@ -98,6 +99,7 @@ class TurnProgress:
             self.first_token_ms,
             self.tells_calls,
             self.calls_hidden,
+            started_at=moment_of(self.began_ns),
         )
 
     def unfinished(self, calls: tuple[ToolCall, ...]) -> UnfinishedTurn:

@@ -13,10 +13,11 @@ from typing import Protocol, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from agentest.conversation.user_prompts import OPENING, reply_seen, user_prompt
+from agentest.endings import Ending
 from agentest.llm.port import CallKey, Message, Model
 from agentest.messages import Attachment, UserText
 from agentest.scenarios.definition import Scenario
-from agentest.transcript import Ending, Turn
+from agentest.transcript import Turn
 
 STOP_MARK = "[[STOP]]"
 
@@ -45,7 +46,7 @@ class User(Protocol):
 class ScriptedUser:
     """Says the messages of a script, whatever the agent replies."""
 
-    ending = Ending.SCRIPT_FINISHED
+    ending = Ending.SCRIPT
 
     def __init__(self, messages: Sequence[str | UserText]) -> None:
         self._messages = tuple(UserText(one) if isinstance(one, str) else one for one in messages)
@@ -86,7 +87,7 @@ class OpeningMessage(UserMessage):
 class SimulatedUser:
     """A user played by a model."""
 
-    ending = Ending.USER_STOPPED
+    ending = Ending.SATISFIED
 
     def __init__(self, model: Model, scenario: Scenario, scope: str, conversation: int) -> None:
         self._model = model
@@ -140,7 +141,7 @@ class OfflineUser:
     earliest listed where several share as many; it stops when no fact is left.
     """
 
-    ending = Ending.USER_STOPPED
+    ending = Ending.SATISFIED
 
     def __init__(self, scenario: Scenario) -> None:
         self._goal = scenario.goal

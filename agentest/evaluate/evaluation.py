@@ -7,14 +7,16 @@ from dataclasses import dataclass, field, replace
 
 import anyio
 
+from agentest.config.models import Batch
 from agentest.config.wishes import ModelWish
+from agentest.evaluate.background import Background
 from agentest.evaluate.checks import checked_first_token, checked_reply
 from agentest.evaluate.custom import ConversationMetric, Metric, evaluate_metric
 from agentest.evaluate.grading import Graded, Grader, for_information, graded
 from agentest.evaluate.inputs import ConversationInput, TurnInput
 from agentest.evaluate.judge import Judge
-from agentest.evaluate.prompts import conversation_context, tools_block, turn_context
 from agentest.evaluate.session_checks import checked_session, checked_state
+from agentest.evaluate.shown import conversation_context, turn_context
 from agentest.evaluate.trajectory import matched_trajectory
 from agentest.llm.port import CallKey, Model
 from agentest.metrics import ABOUT_CALLS, BUILTIN, NO_FAILURE, Kind, MetricLevel
@@ -64,8 +66,10 @@ class ScenarioEvaluator:
     """
     agent: str = ""
     """The agent's name, for what cannot be seen of it."""
+    instructions: str = ""
+    """What the agent was told, for judges; "": that is not known."""
     tools: str = ""
-    """Which tools the agent has, a line each: judges of calls are shown them. "": that is not known."""
+    """Which tools the agent has, a line each, for judges; "": that is not known."""
     unstreamed: str = "it does not stream its replies"
     """Why the time to the first token of a reply is not known, where it is not."""
     metrics_named: bool = True
@@ -169,6 +173,18 @@ class ScenarioEvaluator:
             return f"{cannot_be_seen(self.agent)}: {told.calls_hidden}"
         return None if told.tells_calls and self.told_counts else self.blind
 
+    def _background(self, turns: Sequence[Turn]) -> Background:
+        return Background(
+            goal=self.scenario.goal,
+            profile=self.scenario.profile,
+            knowledge=self.scenario.knowledge,
+            expected_outcome=self.scenario.expected_outcome,
+            instructions=self.instructions,
+            tools=self.tools,
+            started_at=turns[0].started_at or "",
+            unseen=self._blind(turns[-1]) or "",
+        )
+
     def _judged(self, level: MetricLevel) -> list[str]:
         """The built-in metrics of this level, none where the scenario gives a judge no goal to judge by."""
         return [name for name in self.metrics if self.scenario.goal and BUILTIN[name].level is level]
@@ -189,7 +205,8 @@ class ScenarioEvaluator:
         blind = self._blind(turn)
         calls_known = turn.tool_calls and not blind
         names = [name for name in self._judged(MetricLevel.TURN) if calls_known or name not in ABOUT_CALLS]
-        pending = self._built_in(names, turn_context(turn_input) if self.judge and names else "", key)
+        context = turn_context(self._background(turns), turns) if self.judge and names else ""
+        pending = self._built_in(names, context, key)
         for metric in self.custom:
             if not isinstance(metric, ConversationMetric):
                 pending[metric.name,] = self._custom(metric, turn_input, key)
@@ -214,7 +231,11 @@ class ScenarioEvaluator:
             turns=conversation.turns,
         )
         names = self._judged(MetricLevel.CONVERSATION)
-        pending = self._built_in(names, conversation_context(whole) if self.judge and names else "", key)
+        asked = self.judge and names
+        context = (
+            conversation_context(self._background(conversation.turns), conversation.turns) if asked else ""
+        )
+        pending = self._built_in(names, context, key)
         for metric in self.custom:
             if isinstance(metric, ConversationMetric):
                 pending[metric.name,] = self._custom(metric, whole, key)
@@ -227,15 +248,14 @@ class ScenarioEvaluator:
 
         def alone(name: str) -> Asking:
             async def ask() -> Mapping[str, MetricResult]:
-                shown = tools_block(self.tools) if self.tools and name in ABOUT_CALLS else ""
-                return {name: await judge.score(name, context, key, first_turn=first, beside=shown)}
+                return {name: await judge.score(name, context, key, first_turn=first)}
 
             return ask
 
         def together(metrics: tuple[str, ...]) -> Asking:
             return lambda: judge.score_together(metrics, context, key, first_turn=first)
 
-        joint = tuple(n for n in names if judge.batch and BUILTIN[n].kind is Kind.SCALE)
+        joint = tuple(n for n in names if judge.batch is not Batch.OFF and BUILTIN[n].kind is Kind.SCALE)
         pending: Pending = {joint: together(joint)} if len(joint) > 1 else {}
         rest = [name for name in names if not pending or name not in joint]
         return pending | {(name,): alone(name) for name in rest}

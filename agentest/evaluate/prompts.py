@@ -1,9 +1,7 @@
 """The prompts of the judges.
 
-A turn's judges share one long beginning, byte for byte (instructions, then the turn as data), and each ends
-with its own question: providers charge little for a beginning that they have seen before. Everything that
-an agent, a tool or a user wrote stands inside `<data>` blocks, with `<`, `>` and `&` escaped, so that
-nothing written there can end a block or pass for an instruction.
+A turn's judges share one long beginning, byte for byte (what `shown` makes of background and turns), and each
+ends with its own question.
 """
 
 from __future__ import annotations
@@ -12,14 +10,11 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 
-from agentest.evaluate.inputs import ConversationInput, TurnInput
+from agentest.evaluate.shown import block
 from agentest.llm.port import Message
 from agentest.metrics import BUILTIN
 from agentest.results import LabelledFailure
-from agentest.storing import shortened
-from agentest.support.json_text import safe_repr
 from agentest.support.templates import fill
-from agentest.transcript import NO_TEXT, ToolCall, Turn
 
 SYSTEM = """\
 You judge how an AI assistant behaved in a conversation with a user. You are exact, you judge only by the \
@@ -55,44 +50,6 @@ mend them all. For each group give:
 or has to start again), medium (the user is slowed down), low (cosmetic)
 - occurrences: the ids of its failures, exactly as given
 - explanation: one or two sentences on what goes wrong and where to look"""
-
-
-def escaped(text: str) -> str:
-    """A text for the inside of a data block."""
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-
-
-def block(name: str, text: str, turn: int | None = None) -> str:
-    """A data block; the only place where such delimiters are written. A very long text is shortened."""
-    at = "" if turn is None else f' turn="{turn}"'
-    return f'<data name="{name}"{at}>\n{escaped(shortened(text))}\n</data>'
-
-
-def turn_context(turn: TurnInput) -> str:
-    """The shared beginning of all judges of a turn."""
-    parts = [
-        *_setting(turn.goal, turn.profile, turn.knowledge),
-        "The conversation before the turn to judge:",
-        *_turns(turn.history),
-        "The turn to judge:",
-        *_exchange(turn.turn_index, turn.user_message, turn.tool_calls, turn.agent_message),
-    ]
-    return "\n\n".join(parts)
-
-
-def conversation_context(conversation: ConversationInput) -> str:
-    """The shared beginning of all judges of a conversation."""
-    parts = _setting(conversation.goal, conversation.profile, conversation.knowledge)
-    return "\n\n".join([*parts, "The whole conversation:", *_turns(conversation.turns)])
-
-
-def tools_block(tools: str) -> str:
-    """The tools that the assistant has, for judges of what it called and did not call.
-
-    Args:
-        tools: a line each.
-    """
-    return f"The tools that the assistant has, called or not:\n\n{block('assistant_tools', tools)}"
 
 
 def judge_messages(context: str, question: str) -> list[Message]:
@@ -140,40 +97,6 @@ def dedup_messages(scenario: str, goal: str, failures: Sequence[LabelledFailure]
     )
     about = [block("scenario", scenario), block("goal", goal or "(none)"), listed, _DEDUP_QUESTION]
     return [{"role": "system", "content": DEDUP_SYSTEM}, {"role": "user", "content": "\n\n".join(about)}]
-
-
-def _setting(goal: str, profile: str, knowledge: Iterable[str]) -> list[str]:
-    facts = "\n".join(f"- {fact}" for fact in knowledge)
-    return [
-        block("user_goal", goal or "(none)"),
-        block("user_profile", profile or "(none)"),
-        block("knowledge", facts or "(none)"),
-    ]
-
-
-def _turns(turns: Iterable[Turn]) -> list[str]:
-    exchanges = [
-        part
-        for turn in turns
-        for part in _exchange(turn.turn_index, turn.user_message, turn.tool_calls, turn.agent_message)
-    ]
-    return exchanges or ["(none)"]
-
-
-def _exchange(index: int, user: str, calls: Iterable[ToolCall], agent: str) -> list[str]:
-    return [
-        block("user", user, index),
-        *(block("tool_call", _call_record(call), index) for call in calls),
-        block("assistant", agent or NO_TEXT, index),
-    ]
-
-
-def _call_record(call: ToolCall) -> str:
-    record = {"tool": call.name, "arguments": call.args, "result": call.result}
-    try:
-        return json.dumps(record, ensure_ascii=False, default=repr)
-    except (TypeError, ValueError, RecursionError):  # a Python agent's arguments need not be JSON
-        return safe_repr(record)
 
 
 def shown_prompts(metric: str | None = None) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from typing import Any
 
 from agentest.transcript import Conversation, TimeSpent
@@ -40,6 +40,29 @@ class RubricScore:
     rationale: str = ""
 
 
+class GoalOutcome(StrEnum):
+    """What became of the user's goal. The worst first, as in all that judges choose from."""
+
+    NOT_REACHED = "not reached"
+    RIGHTLY_NOT_REACHED = "rightly not reached"
+    """It could not or must not be reached, and the agent found that out and said so."""
+    REACHED = "reached"
+
+    @property
+    def value_of_goal(self) -> int:
+        """The value of `goal_completion`: 1, unless the goal was missed."""
+        return int(self is not GoalOutcome.NOT_REACHED)
+
+
+class Evidence(StrEnum):
+    """What the known facts say to a statement."""
+
+    CONTRADICTED = "contradicted"
+    UNSUPPORTED = "unsupported"
+    """Nothing known bears it out, and nothing contradicts it."""
+    SUPPORTED = "supported"
+
+
 @dataclass(frozen=True, slots=True)
 class Score:
     """A metric's value: a number, or a label for a qualitative metric.
@@ -52,6 +75,12 @@ class Score:
     samples: tuple[float | str, ...] = ()
     rubrics: tuple[RubricScore, ...] = ()
     """The answers that the value is the mean of, for a metric that asks several rubrics."""
+    labels: tuple[str, ...] = ()
+    """All labels that apply, by their precedence; the first is the value. Empty without a failure."""
+    outcome: GoalOutcome | None = None
+    """What became of the goal, for `goal_completion`."""
+    evidence: Evidence | None = None
+    """What the known facts say, for what judges statements."""
 
     @property
     def number(self) -> float | None:
@@ -178,6 +207,28 @@ class LabelledFailure:
     reason: str
 
 
+class CriterionOutcome(StrEnum):
+    """What a judge says of a criterion. The worst first."""
+
+    VIOLATED = "violated"
+    CANNOT_TELL = "cannot tell"
+    MET = "met"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CriterionResult:
+    """One of the scenario's criteria, judged over the whole conversation."""
+
+    text: str
+    required: bool
+    result: CriterionOutcome
+    turn_index: int | None
+    """The turn that decides; None: no single one does."""
+    reason: str
+    samples: tuple[CriterionOutcome, ...] = ()
+    """Every answer, where the judge was asked more than once."""
+
+
 @dataclass(frozen=True, slots=True)
 class ConversationResult:
     """A conversation with all its evaluations."""
@@ -189,6 +240,10 @@ class ConversationResult:
     trajectory: TrajectoryResult | None = None
     failures: tuple[LabelledFailure, ...] = ()
     time: TimeSpent = field(default_factory=TimeSpent)
+    criteria: tuple[CriterionResult, ...] = ()
+    """In the scenario's order; empty where the conversation was cut short."""
+    invalid: str | None = None
+    """How the simulated user broke its role (`user.check`): the conversation says nothing of the agent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

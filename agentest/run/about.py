@@ -33,6 +33,8 @@ class AboutAgent:
     """Whether its traces tell of calls that its protocol does not."""
     seen_by_spans_alone: bool = False
     """Whether nothing else does, mock servers neither."""
+    instructions: str = ""
+    """What it was told to do, for judges; "": that is not known."""
     tools: str = ""
     """Which tools it has, a line each, for judges; "": that is not known."""
     tool_names: frozenset[str] = frozenset()
@@ -53,6 +55,7 @@ def about_agent(name: str, agent: AnyAgent) -> AboutAgent:
         mocks_inside=agent.in_process and agent.tool_visibility is Sight.RETURNED,
         spans_count=_spans_count(agent),
         seen_by_spans_alone=_spans_count(agent) and not agent.mock_servers,
+        instructions=agent.instructions or "",
         tools=tools_shown(agent.tools),
         tool_names=frozenset(tool.name for tool in agent.tools or ()),
         unstreamed=_unstreamed(agent),

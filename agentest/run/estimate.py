@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from agentest.config.models import Batch
 from agentest.metrics import BUILTIN, Kind, MetricLevel
 from agentest.run.plan import Unit
 
@@ -28,13 +29,13 @@ class Estimate:
 
 
 def estimate(
-    units: Sequence[Unit], *, user: bool, judge: bool, samples: int = 1, batch: bool = False
+    units: Sequence[Unit], *, user: bool, judge: bool, samples: int = 1, batch: Batch = Batch.OFF
 ) -> list[Estimate]:
     """The most calls of every unit. `user`, `judge`: whether a model plays that role."""
     return [_of(unit, user, judge, samples, batch) for unit in units]
 
 
-def _of(unit: Unit, user: bool, judge: bool, samples: int, batch: bool) -> Estimate:
+def _of(unit: Unit, user: bool, judge: bool, samples: int, batch: Batch) -> Estimate:
     scenario = unit.scenario
     turns = len(scenario.turns) or unit.max_turns
     # A user who follows a plan opens with words of the plan.
@@ -53,9 +54,9 @@ def _of(unit: Unit, user: bool, judge: bool, samples: int, batch: bool) -> Estim
     )
 
 
-def _questions(metrics: Sequence[str], batch: bool) -> int:
+def _questions(metrics: Sequence[str], batch: Batch) -> int:
     scale = sum(BUILTIN[metric].kind is Kind.SCALE for metric in metrics)
-    return len(metrics) - scale + 1 if batch and scale > 1 else len(metrics)
+    return len(metrics) - scale + 1 if batch is not Batch.OFF and scale > 1 else len(metrics)
 
 
 def shown(estimates: Sequence[Estimate], several_agents: bool) -> Iterable[str]:

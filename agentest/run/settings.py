@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from agentest.config.config import Config
+from agentest.config.models import Batch
 from agentest.results import Severity
 from agentest.run.plan import Options
 
@@ -20,7 +21,9 @@ class Settings:
     debounce_s: float = 0.0
     fail_on: Severity = Severity.CRITICAL
     samples: int = 1
-    batch: bool = False
+    batch: Batch = Batch.OFF
+    skip_decided: bool = False
+    check_user: bool = False
     fail_fast: bool = False
     keep_conversations: bool = True
     """Whether results keep their conversations after these have been reported."""
@@ -35,6 +38,8 @@ def settings_of(config: Config, options: Options, *, keep_conversations: bool = 
         fail_on=config.severity,
         samples=config.judge.samples,
         batch=config.judge.batch,
+        skip_decided=config.judge.skip_decided,
+        check_user=config.user.check,
         fail_fast=options.fail_fast,
         keep_conversations=keep_conversations,
     )

@@ -74,6 +74,7 @@ class UnitEvaluation:
             redact=self._redact.error,
             blind=unit.about.blind,
             told_counts=unit.about.told_counts,
+            instructions=unit.about.instructions,
             tools=unit.about.tools,
             unstreamed=unit.about.unstreamed,
             agent=unit.agent,

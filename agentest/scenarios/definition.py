@@ -20,6 +20,8 @@ from agentest.metrics import metric_name, normal_thresholds
 from agentest.mocks.binding import BoundFunction, Mock, MockSequence, RecordedAnswer
 from agentest.results import CaseId, Reference
 from agentest.scenarios.conversation_plan import ConversationPlan
+from agentest.scenarios.criteria import Criterion as Criterion
+from agentest.scenarios.criteria import parse_criteria
 from agentest.scenarios.expectations import (
     Expect,
     Trajectory,
@@ -78,6 +80,11 @@ class Scenario:
     session: Session | None = None
     final_session_state: Mapping[str, Any] | None = None
     """What the state of the agent's session must hold after the last turn; None: it is not looked at."""
+    expected_outcome: str = ""
+    """What should happen in the end; "": the goal is reached, or rightly is not."""
+    criteria: tuple[Criterion, ...] = ()
+    patience: int | None = None
+    """How often the user takes the same answer that does not help; None: as users do, and as they see it."""
     plan: ConversationPlan | None = None
     recorded: tuple[RecordedAnswer, ...] | None = None
     """What tools answered when the case of an evaluation set was recorded: for calls that no mock answers."""
@@ -156,6 +163,9 @@ def scenario(
     assertions: Mapping[str, Any] | None = None,
     thresholds: Mapping[str, float] | None = None,
     metrics: Sequence[str] | None = None,
+    expected_outcome: str | None = None,
+    criteria: Sequence[str | Criterion | Mapping[str, Any]] | None = None,
+    patience: int | None = None,
     tags: Sequence[str] | None = None,
     session: Session | Mapping[str, Any] | None = None,
     final_session_state: Mapping[str, Any] | None = None,
@@ -181,6 +191,10 @@ def scenario(
         trajectory: expected tool calls of the whole conversation. `assertions={"toolCalls": …}` is the same.
         thresholds: metric → least average; `pass_rate` → least share of conversations that pass.
         metrics: built-in metrics to judge (default: configuration).
+        expected_outcome: what should happen in the end; `goal_completion` is judged by it.
+        criteria: sentences, each of which must hold of the whole conversation. A violated one fails the
+            scenario, unless it is a `Criterion(text, required=False)`.
+        patience: after how many answers that are the same and do not help the simulated user gives up.
         tags: for `agentest run --tag`.
         session: where the agent keeps the conversation: `state` (JSON), `app_name`, `user_id`, `session_id`.
         final_session_state: keys of the session's state → their values after the last turn, or matchers.
@@ -245,6 +259,9 @@ def _make(options: dict[str, Any], file: str, line: int) -> Scenario:
         trajectory=_trajectory(options),
         thresholds=_thresholds(options.get("thresholds", {})),
         metrics=_metrics(options.get("metrics")),
+        expected_outcome=_expected_outcome(options),
+        criteria=parse_criteria(options.get("criteria", ())),
+        patience=_positive(options.get("patience"), "patience"),
         tags=_tags(options.get("tags", ())),
         skip=_skip(options.get("skip")),
         session=parse_session(options.get("session")),
@@ -256,6 +273,11 @@ def _text(value: Any, key: str) -> str:
     if not isinstance(value, str):
         raise ValueError(f"{key}: expected a text, found {value!r}")
     return value
+
+
+def _expected_outcome(options: Mapping[str, Any]) -> str:
+    text = options.get("expected_outcome")
+    return "" if text is None else _required_text(text, "expected_outcome").strip()
 
 
 def _required_text(value: Any, key: str) -> str:
@@ -372,4 +394,13 @@ def _skip(skip: Any) -> str | None:
     return "skip=True" if skip is True else _required_text(skip, "skip")
 
 
-__all__ = ["BoundFunction", "Scenario", "ScriptedTurn", "call", "collecting", "scenario", "sequence"]
+__all__ = [
+    "BoundFunction",
+    "Criterion",
+    "Scenario",
+    "ScriptedTurn",
+    "call",
+    "collecting",
+    "scenario",
+    "sequence",
+]

@@ -67,6 +67,8 @@ def stored_conversation(result: ConversationResult) -> StoredConversation:
         time=stored_time(result.time),
         shortened=conversation.shortened,
         initial_state=conversation.initial_state,
+        criteria=result.criteria,
+        invalid=result.invalid,
     )
 
 
@@ -95,6 +97,8 @@ def result_of(stored: StoredConversation) -> ConversationResult:
         trajectory=_trajectory(stored.trajectory) if stored.trajectory else None,
         failures=tuple(_failure(failure, stored.conversation_id) for failure in stored.labelled_failures),
         time=stored.time.spent,
+        criteria=stored.criteria,
+        invalid=stored.invalid,
     )
 
 

@@ -9,6 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agentest.endings import Ending
 from agentest.errors import UsageError
 from agentest.store.conversations import conversation_of, with_vacuous
 from agentest.store.journal_reading import KILLED, OtherVersionError, is_journal, journal_document
@@ -23,7 +24,7 @@ from agentest.store.shapes import (
     StoredEntry,
     StoredRun,
 )
-from agentest.transcript import Blame, Conversation, Ending, Failure
+from agentest.transcript import Blame, Conversation, Failure
 
 if TYPE_CHECKING:
     from jsonschema import ValidationError

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from agentest.endings import Ending, ending_of_older
 from agentest.results import (
     CaseId,
     CheckResult,
+    CriterionResult,
     ErrorGroup,
     MetricResult,
     ModelUsage,
@@ -29,9 +31,9 @@ from agentest.results import (
 )
 from agentest.sight import Sight
 from agentest.store.codec import Codecs, Layout
-from agentest.transcript import Blame, Conversation, Ending, TimeSpent, ToolCall, Turn, UnfinishedTurn, Usage
+from agentest.transcript import Blame, Conversation, TimeSpent, ToolCall, Turn, UnfinishedTurn, Usage
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +133,8 @@ class StoredConversation:
     time: StoredTime = StoredTime(spent=TimeSpent())
     shortened: bool = False
     initial_state: Mapping[str, Any] | None = None
+    criteria: tuple[CriterionResult, ...] = ()
+    invalid: str | None = None
     adk: AdkInvocations | None = None
     """Set for a case of an evaluation set."""
 
@@ -314,15 +318,21 @@ CODECS = Codecs(
                 "tells_calls",
                 "calls_hidden",
                 "call_refused",
+                "started_at",
             ),
         ),
-        Score: Layout(left_out=("rubrics",), only_if_set=("samples",)),
+        Score: Layout(left_out=("rubrics",), only_if_set=("samples", "labels", "outcome", "evidence")),
+        CriterionResult: Layout(only_if_set=("samples",)),
         Skipped: Layout(names={"why": "skipped"}),
         ModelUsage: Layout(order=("calls", "retries"), flat=("tokens",), digits={"cost": 6}),
         StoredTime: Layout(flat=("spent",)),
         StoredTrajectory: Layout(only_if_set=("without_calls", "vacuous")),
         TurnTrajectory: Layout(flat=("trajectory",)),
-        StoredConversation: Layout(only_if_set=("shortened", "initial_state"), flat=("adk",)),
+        StoredConversation: Layout(
+            only_if_set=("shortened", "initial_state", "criteria", "invalid"),
+            flat=("adk",),
+            older={"ended_by": ending_of_older},
+        ),
         AdkCase: Layout(flat=("case",)),
         StoredScenario: Layout(flat=("adk",), only_if_set=("information",)),
         StoredEntry: Layout(flat=("scenario",)),

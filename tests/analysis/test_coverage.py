@@ -23,6 +23,7 @@ from agentest.analysis.coverage.show import print_text
 from agentest.cli.coverage import covered as measured
 from agentest.cli.coverage import enough, show
 from agentest.config.config import Config
+from agentest.endings import Ending
 from agentest.errors import ExitCode, UsageError
 from agentest.results import CaseId, RunResult, Status
 from agentest.run.plan import Options, Unit, make_plan
@@ -30,7 +31,6 @@ from agentest.run.prepare import Request
 from agentest.scenarios.definition import Scenario, scenario
 from agentest.scenarios.discovery import Discovered
 from agentest.store.reading import stored_run
-from agentest.transcript import Ending
 
 
 def place(name: str, *tags: str, **more: Any) -> Scenario:
@@ -270,7 +270,7 @@ def ran_case(set_id: str, eval_id: str, status: Status = Status.PASSED, *tags: s
     """A case in the results of `agentest eval`; `said` by a simulated user, else by a script."""
     held = replace(
         builders.conversation(f"{eval_id}-1"),
-        ending=Ending.USER_STOPPED if said else Ending.SCRIPT_FINISHED,
+        ending=Ending.SATISFIED if said else Ending.SCRIPT,
     )
     return builders.scenario_result(
         eval_id,

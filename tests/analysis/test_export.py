@@ -23,6 +23,7 @@ from agentest.analysis.export.export import export, write
 from agentest.analysis.export.literals import literal
 from agentest.analysis.export.script import script
 from agentest.analysis.export.selection import Held, read_earlier, select
+from agentest.endings import Ending
 from agentest.errors import UsageError
 from agentest.evalset.formats.model import (
     EVAL_SET,
@@ -39,7 +40,7 @@ from agentest.sight import SeenBy
 from agentest.store.invocations import unwrapped
 from agentest.support.json_text import json_document
 from agentest.testing import Raw, ScriptedAgent, run_scenarios
-from agentest.transcript import Attached, Conversation, Ending, Remark, ToolCall, Turn
+from agentest.transcript import Attached, Conversation, Remark, ToolCall, Turn
 
 RUFF = [sys.executable, "-m", "ruff"]
 QUICK = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
@@ -77,7 +78,7 @@ def results(tmp_path: Path, result: RunResult) -> Path:
 
 
 def held(*turns: Turn, id: str = "s-1", name: str = "s") -> Held:
-    return Held(name, "agent", Conversation(id, turns, Ending.SCRIPT_FINISHED), True)
+    return Held(name, "agent", Conversation(id, turns, Ending.SCRIPT), True)
 
 
 def run_of(*conversations: Any, name: str = "s") -> RunResult:

@@ -21,6 +21,7 @@ from agentest.agents.port import AgentReply
 from agentest.conversation.loop import TurnLoop
 from agentest.conversation.user_prompts import SILENCE
 from agentest.conversation.users import ScriptedUser
+from agentest.endings import Ending
 from agentest.errors import AgentError, AgentestError
 from agentest.llm.port import ChatRequest, TransientError
 from agentest.mocks.resolver import MockResolver
@@ -31,7 +32,6 @@ from agentest.transcript import (
     NO_TEXT,
     Blame,
     Conversation,
-    Ending,
     Failure,
     Remark,
     ToolCall,
@@ -80,7 +80,7 @@ def test_turns() -> None:
     assert {c.turn_index for c in second.tool_calls} == {1}
     assert (first.usage, first.requests, first.retries) == (Usage(20, 10), 2, 0)
     assert first.latency_ms > 0
-    assert conversation.ending is Ending.SCRIPT_FINISHED
+    assert conversation.ending is Ending.SCRIPT
     assert conversation.failure is conversation.unfinished is None
 
 

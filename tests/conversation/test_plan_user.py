@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from agentest.conversation.plan_user import PlanUser, check_instructions, plan_messages
 from agentest.conversation.users import Said
+from agentest.endings import Ending
 from agentest.errors import ConfigError, InvalidAnswer, ModelError, ModelUnavailable
 from agentest.llm.live import Patience
 from agentest.llm.open import scripted
@@ -20,7 +21,7 @@ from agentest.llm.port import Ledger, TransientError
 from agentest.scenarios.conversation_plan import ConversationPlan
 from agentest.scenarios.definition import Scenario
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios
-from agentest.transcript import Blame, Ending, Turn
+from agentest.transcript import Blame, Turn
 
 PLAN = ConversationPlan("  Hi there! ", "Book Tuesday, then Friday.")
 NEEDED = "{{ stop_signal }} {{conversation_plan}} {{  conversation_history }}"
@@ -189,7 +190,7 @@ def test_a_conversation_by_plan() -> None:
     """A case with a plan is led by it: the starting prompt, then the model, until the stop signal."""
     found = held(user("Tuesday.", "Thanks </finished>"))
     assert [t.user_message for t in found.turns] == ["Hi.", "Tuesday."]
-    assert found.ending is Ending.USER_STOPPED
+    assert found.ending is Ending.SATISFIED
 
 
 def test_the_most_turns() -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from agentest import scenario
 from agentest.conversation.users import OfflineUser, Said, ScriptedUser, SimulatedUser, User
+from agentest.endings import Ending
 from agentest.errors import InvalidAnswer, ModelUnavailable
 from agentest.llm.limits import Limiter
 from agentest.llm.live import LiveAnswers, Patience
@@ -20,7 +21,7 @@ from agentest.llm.port import ChatRequest, Ledger, TransientError
 from agentest.llm.structured import StructuredModel
 from agentest.scenarios.definition import Scenario
 from agentest.testing import STOP, ScriptedAgent, ScriptedModel, run_scenarios
-from agentest.transcript import Ending, Turn
+from agentest.transcript import Turn
 
 
 def turn(index: int, user: str, agent: str = "I see.") -> Turn:
@@ -60,7 +61,7 @@ def test_the_end_of_a_script() -> None:
         result = run_scenarios([made], agent=agent, max_turns=2)
     conversation = result.scenarios[0].conversations[0].conversation
     assert [t.user_message for t in conversation.turns] == ["One.", "Two."]
-    assert conversation.ending is Ending.SCRIPT_FINISHED
+    assert conversation.ending is Ending.SCRIPT
 
 
 # Offline
@@ -258,7 +259,7 @@ def test_a_whole_conversation() -> None:
         ("Hello.", "When?"),
         ("At nine.", "Done."),
     ]
-    assert conversation.ending is Ending.USER_STOPPED
+    assert conversation.ending is Ending.SATISFIED
     assert "Bye." not in json.dumps(agent.requests)
 
 
@@ -280,4 +281,4 @@ def test_an_offline_run() -> None:
     for each in result.scenarios[0].conversations:
         spoken = [t.user_message for t in each.conversation.turns]
         assert spoken == ["Book a haircut.", FACTS[0], FACTS[2], FACTS[1], FACTS[3]]
-        assert each.conversation.ending is Ending.USER_STOPPED
+        assert each.conversation.ending is Ending.SATISFIED

@@ -18,13 +18,14 @@ import anyio
 import pytest
 from pydantic import TypeAdapter
 
+from agentest.endings import Ending
 from agentest.evalset.formats.criteria import parse_criteria
 from agentest.evalset.formats.model import EvalCase, Invocation, text_of, tool_calls
 from agentest.evalset.metrics.deterministic import ResponseMatch, ToolTrajectory
 from agentest.evalset.metrics.porter import stem
 from agentest.llm.port import CallKey
 from agentest.results import Score
-from agentest.transcript import Conversation, Ending, ToolCall, Turn
+from agentest.transcript import Conversation, ToolCall, Turn
 
 PYTHON = os.environ.get("AGENTEST_ADK_PYTHON", "")
 PROBE = Path(__file__).parent.parent / "support" / "adk_metrics_probe.py"
@@ -205,7 +206,7 @@ async def our_scores(case: dict[str, Any]) -> tuple[list[float], float]:
     )
     make = ResponseMatch if case["metric"] == "response_match_score" else ToolTrajectory
     turns = tuple(as_turn(one, n) for n, one in enumerate(actual))
-    conversation = Conversation("c", turns, Ending.SCRIPT_FINISHED)
+    conversation = Conversation("c", turns, Ending.SCRIPT)
     graded = await make(EvalCase("e", expected), criterion).grade(conversation, None, KEY)
     results = [graded.turns[n] for n in range(len(turns))]
     assert all(isinstance(result, Score) for result in results)

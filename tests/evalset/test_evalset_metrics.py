@@ -11,6 +11,7 @@ from builders import tool_call, turn
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentest.endings import Ending
 from agentest.evalset.formats.criteria import Criterion
 from agentest.evalset.formats.match_type import MatchType
 from agentest.evalset.formats.model import (
@@ -35,7 +36,7 @@ from agentest.evalset.metrics.rouge import rouge1, words
 from agentest.evaluate.grading import Graded, Grader
 from agentest.llm.port import CallKey
 from agentest.results import Score, Skipped, Unscored
-from agentest.transcript import Conversation, Ending, ToolCall, Turn, Usage
+from agentest.transcript import Conversation, ToolCall, Turn, Usage
 
 A, B, C = ("a", {"x": 1}), ("b", {}), ("c", None)
 EXACT, IN_ORDER, ANY_ORDER = MatchType.EXACT, MatchType.IN_ORDER, MatchType.ANY_ORDER
@@ -62,7 +63,7 @@ def case(*invocations: Invocation) -> EvalCase:
 
 
 def graded(grader: Grader, *turns: Turn) -> Graded:
-    conversation = Conversation("c", turns, Ending.SCRIPT_FINISHED)
+    conversation = Conversation("c", turns, Ending.SCRIPT)
     return anyio.run(grader.grade, conversation, None, CallKey("judge", "s"))
 
 

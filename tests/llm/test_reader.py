@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
-from agentest.evaluate.judge import BinaryAnswer, ScaleAnswer
+from agentest.evaluate.answers import BinaryAnswer, ScaleAnswer
 from agentest.llm.reader import Unreadable, _objects, read
 
 

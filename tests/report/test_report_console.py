@@ -13,6 +13,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 import agentest
+from agentest.endings import Ending
 from agentest.events import (
     ConversationFinished,
     RunFinished,
@@ -52,7 +53,6 @@ from agentest.totals import totals_of
 from agentest.transcript import (
     Blame,
     Conversation,
-    Ending,
     Failure,
     TimeSpent,
     ToolCall,
@@ -90,7 +90,7 @@ def conversation(
 ) -> ConversationResult:
     """A conversation whose last turn has the metrics and checks."""
     turns = turns or (turn(tool_calls=(CHECKED,)),)
-    ending = Ending.ERROR if failure else Ending.USER_STOPPED
+    ending = Ending.ERROR if failure else Ending.SATISFIED
     last = turns[-1].turn_index
     return ConversationResult(
         Conversation(id, turns, ending, failure, unfinished),

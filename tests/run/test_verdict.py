@@ -12,6 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from agentest import scenario
+from agentest.endings import Ending
 from agentest.llm.port import ChatRequest, TransientError
 from agentest.results import (
     NO_MODEL,
@@ -34,7 +35,7 @@ from agentest.results import (
 )
 from agentest.run.stop import Stop
 from agentest.testing import Raw, ScriptedAgent, ScriptedModel, arun_scenarios, run_scenarios
-from agentest.transcript import Blame, Conversation, Ending, Failure, Turn, UnfinishedTurn
+from agentest.transcript import Blame, Conversation, Failure, Turn, UnfinishedTurn
 from agentest.verdict import (
     averages,
     conversation_passed,
@@ -65,7 +66,7 @@ def talk(
     failure = Failure(blame, f"the {blame} ended it") if blame else None
     unfinished = UnfinishedTurn(len(turns), "hi", ()) if blame else None
     said = tuple(Turn(turn.turn_index, "hi", "hello") for turn in turns)
-    conversation = Conversation("s-1", said, Ending.USER_STOPPED, failure, unfinished)
+    conversation = Conversation("s-1", said, Ending.SATISFIED, failure, unfinished)
     return ConversationResult(conversation, turns, metrics, trajectory)
 
 

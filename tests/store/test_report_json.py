@@ -36,6 +36,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from stored import to_json
 
+from agentest.endings import Ending
 from agentest.events import RunFinished, ScenarioFinished
 from agentest.report.json import JsonReporter
 from agentest.results import (
@@ -58,7 +59,7 @@ from agentest.results import (
 from agentest.store.shapes import CODECS
 from agentest.support.files import atomic_writer, write_atomically
 from agentest.support.json_text import json_document, plain, well_formed
-from agentest.transcript import Blame, Ending, TimeSpent
+from agentest.transcript import Blame, TimeSpent
 
 SCHEMA = json.loads(files("agentest").joinpath("schemas/results.schema.json").read_text(encoding="utf-8"))
 METRIC_FORMS: dict[str, MetricResult] = {
@@ -455,7 +456,7 @@ def test_file(tmp_path: Path) -> None:
     content = path.read_bytes()
     assert content.endswith(b"}\n")
     assert "größer".encode() in content
-    assert b'\n  "schemaVersion": 2' in content
+    assert b'\n  "schemaVersion": 3' in content
     assert [p.name for p in path.parent.iterdir()] == ["results.json"]
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from agentest.endings import Ending
 from agentest.events import ConversationFinished, Event, RunFinished, RunStarted, ScenarioFinished
 from agentest.results import (
     ConversationResult,
@@ -33,7 +34,6 @@ from agentest.totals import totals_of
 from agentest.transcript import (
     Blame,
     Conversation,
-    Ending,
     Failure,
     TimeSpent,
     ToolCall,
@@ -84,7 +84,7 @@ def conversation(
     failure: Failure | None = None,
     unfinished: UnfinishedTurn | None = None,
 ) -> Conversation:
-    ending = Ending.ERROR if failure else Ending.USER_STOPPED
+    ending = Ending.ERROR if failure else Ending.SATISFIED
     return Conversation(id, tuple(turns), ending, failure, unfinished)
 
 

@@ -109,7 +109,7 @@ async def attempt(adapter: Any, name: str, answer: Answer) -> dict[str, Any]:
 async def laddered(adapter: Any) -> dict[str, Any]:
     """A whole question with everything above the adapter, through `open_models`."""
     from agentest.config.config import Config
-    from agentest.evaluate.judge import ScaleAnswer
+    from agentest.evaluate.answers import ScaleAnswer
     from agentest.llm.open import ModelTerms, open_models
     from agentest.llm.port import CallKey
     from agentest.llm.providers import resolve

@@ -37,7 +37,7 @@ async def asked(
     """Ask a judge question after question; from the configuration down, nothing is stubbed but the server."""
     from agentest.config.config import Config
     from agentest.errors import ModelError
-    from agentest.evaluate.judge import ScaleAnswer
+    from agentest.evaluate.answers import ScaleAnswer
     from agentest.evaluate.prompts import judge_messages
     from agentest.llm.open import ModelTerms, open_models
     from agentest.llm.port import CallKey

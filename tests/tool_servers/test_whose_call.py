@@ -14,6 +14,7 @@ from agentest.agents.port import AgentReply, NoReply
 from agentest.conversation.loop import TurnLoop
 from agentest.conversation.serving import Served
 from agentest.conversation.users import Said
+from agentest.endings import Ending
 from agentest.evaluate.evaluation import OngoingEvaluation, ScenarioEvaluator
 from agentest.events import Noted
 from agentest.mocks.resolver import MockResolver
@@ -23,7 +24,7 @@ from agentest.sight import SeenBy
 from agentest.support.trace_context import new_key
 from agentest.testing import arun_scenarios
 from agentest.tool_servers.port import Identity, ServedCall
-from agentest.transcript import Blame, Conversation, Ending, ToolCall, Turn
+from agentest.transcript import Blame, Conversation, ToolCall, Turn
 from agentest.verdict import run_status
 
 NAMED = ("path", "header", "session", "_meta", "_meta trace", "baggage", "traceparent", "_meta first")
@@ -218,7 +219,7 @@ def test_a_call_that_comes_after_the_end() -> None:
 class LateUser:
     """Says one thing; before it falls silent, the agent's call of that turn comes."""
 
-    ending = Ending.SCRIPT_FINISHED
+    ending = Ending.SCRIPT
 
     def __init__(self, served: Served) -> None:
         self._served = served

@@ -10,11 +10,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from agentest.endings import Ending
 from agentest.errors import UsageError
 from agentest.results import CaseId, Status
 from agentest.run.plan import Unit
 from agentest.store.shapes import StoredEntry
-from agentest.transcript import Ending
 
 TASK, PATH = "task:", "path:"
 _WORST_FIRST = (Status.FAILED, Status.ERRORED, None, Status.SKIPPED, Status.PASSED)
@@ -76,7 +76,7 @@ def placed(unit: Unit, status: Status | None) -> Placed:
 def placed_case(entry: StoredEntry, case: CaseId, status: Status | None) -> Placed:
     """A case that only results tell of. Raises UsageError for a tag without a name."""
     scenario = entry.scenario
-    scripted = all(held.ended_by is not Ending.USER_STOPPED for held in entry.conversations)
+    scripted = all(held.ended_by is not Ending.SATISFIED for held in entry.conversations)
     level = _level(is_case=True, scripted=scripted)
     return _placed(scenario.name, f"{scenario.file}:{scenario.line}", scenario.tags, case, level, status)
 

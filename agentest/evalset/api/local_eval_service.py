@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from agentest.endings import Ending
 from agentest.evalset.api.evaluation_results import (
     EvalCaseResult,
     EvalMetricResult,
@@ -35,7 +36,7 @@ from agentest.evalset.metrics.own_grader import actual_invocations
 from agentest.evalset.planning import eval_plan
 from agentest.results import ConversationResult, MetricResult, ScenarioResult
 from agentest.run.prepare import Request, prepared_for
-from agentest.transcript import Blame, Conversation, Ending, Failure
+from agentest.transcript import Blame, Conversation, Failure
 
 
 class LocalEvalService:

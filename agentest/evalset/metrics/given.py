@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from agentest.endings import Ending
 from agentest.evalset.formats.model import (
     FunctionCall,
     FunctionResponse,
@@ -14,13 +15,13 @@ from agentest.evalset.formats.model import (
 )
 from agentest.evalset.metrics.beside_the_reply import said_before
 from agentest.store.invocations import unwrapped
-from agentest.transcript import Conversation, Ending, Remark, ToolCall, Turn
+from agentest.transcript import Conversation, Remark, ToolCall, Turn
 
 
 def conversation_of(invocations: Sequence[Invocation]) -> Conversation:
     """The invocations as the turns of a conversation."""
     turns = tuple(_turn(invocation, index) for index, invocation in enumerate(invocations))
-    return Conversation("invocations", turns, Ending.SCRIPT_FINISHED)
+    return Conversation("invocations", turns, Ending.SCRIPT)
 
 
 def _turn(invocation: Invocation, index: int) -> Turn:

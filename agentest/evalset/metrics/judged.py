@@ -22,8 +22,8 @@ from agentest.evalset.metrics.whole import (
     ToolUseQuality,
     TrajectoryQuality,
 )
+from agentest.evaluate.answers import BinaryAnswer, ScaleAnswer
 from agentest.evaluate.grading import Graded, Grader
-from agentest.evaluate.judge import BinaryAnswer, ScaleAnswer
 from agentest.llm.port import CallKey, Model
 from agentest.metrics import ADK_METRICS, one_for_each
 from agentest.results import MetricResult, Score, Skipped, Unscored
@@ -36,7 +36,7 @@ class ResponseEvaluation(TurnJudge):
     __slots__ = ()
 
     async def _score(self, turn: Turn, conversation: Conversation, panel: Panel) -> MetricResult:
-        messages = reply_messages(self.case, self.criterion, conversation, turn, RESPONSE_QUALITY)
+        messages = reply_messages(self.case, self.criterion, conversation, turn, RESPONSE_QUALITY, self.facts)
         return _median(await panel.ask(messages, ScaleAnswer, turn.turn_index), panel.samples)
 
 
@@ -107,7 +107,7 @@ async def _matched(
     grader: CriterionGrader, turn: Turn, conversation: Conversation, reference: str, panel: Panel
 ) -> MetricResult:
     question = match_question(reference)
-    messages = reply_messages(grader.case, grader.criterion, conversation, turn, question)
+    messages = reply_messages(grader.case, grader.criterion, conversation, turn, question, grader.facts)
     return voted(await panel.ask(messages, BinaryAnswer, turn.turn_index), panel.samples)
 
 

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 
 from agentest.evalset.formats.model import Rubric
 from agentest.evalset.metrics.facts import NOTHING_KNOWN, AgentFacts
-from agentest.evaluate.inputs import TurnInput
-from agentest.evaluate.prompts import block, judge_messages, turn_context
+from agentest.evaluate.background import Background
+from agentest.evaluate.prompts import judge_messages
+from agentest.evaluate.shown import block, turn_context
 from agentest.llm.port import Message
 from agentest.support.templates import fill
 from agentest.transcript import NO_TEXT, Turn
@@ -128,19 +129,15 @@ The message is valid unless one of the violations listed in block violations app
 Give 1 if it is valid, 0 if it is not."""
 
 
-def turn_messages(goal: str, before: Sequence[Turn], turn: Turn, reply: str, question: str) -> list[Message]:
-    """The messages to a judge of one turn. `reply` is what counts as the turn's reply."""
-    turn_input = TurnInput(
-        goal=goal,
-        profile="",
-        knowledge=(),
-        user_message=turn.user_message,
-        agent_message=reply,
-        tool_calls=turn.tool_calls,
-        history=tuple(before),
-        turn_index=turn.turn_index,
-    )
-    return judge_messages(turn_context(turn_input), question)
+def turn_messages(goal: str, turns: Sequence[Turn], facts: AgentFacts, question: str) -> list[Message]:
+    """The messages to a judge of the last of the turns."""
+    return judge_messages(turn_context(background_of(facts, goal, turns), turns), question)
+
+
+def background_of(facts: AgentFacts, goal: str, turns: Sequence[Turn]) -> Background:
+    """What judges are told besides the conversation."""
+    began = turns[0].started_at or ""
+    return Background(goal=goal, instructions=facts.instructions, tools=facts.tools, started_at=began)
 
 
 def match_question(reference: str) -> str:
@@ -148,12 +145,11 @@ def match_question(reference: str) -> str:
     return fill(MATCH, {"reference": block("reference", reference)})
 
 
-def rubric_question(rubrics: Sequence[Rubric], facts: AgentFacts = NOTHING_KNOWN, *, of_tools: bool) -> str:
-    """Which of the rubrics, numbered from 1, are fulfilled; the judge is shown what the agent was told."""
+def rubric_question(rubrics: Sequence[Rubric], *, of_tools: bool) -> str:
+    """Which of the rubrics, numbered from 1, are fulfilled."""
     blocks = [block(f"property {n}", r.rubric_content.text_property) for n, r in enumerate(rubrics, 1)]
     question = _TOOL_PROPERTIES if of_tools else _REPLY_PROPERTIES
-    asked = fill(_PROPERTIES, {"question": question, "properties": "\n\n".join(blocks)})
-    return "\n\n".join([*fact_blocks(facts).values(), asked])
+    return fill(_PROPERTIES, {"question": question, "properties": "\n\n".join(blocks)})
 
 
 def grounding_question(sentences: Sequence[str], source: str, facts: AgentFacts = NOTHING_KNOWN) -> str:
@@ -162,16 +158,10 @@ def grounding_question(sentences: Sequence[str], source: str, facts: AgentFacts 
     What the agent was told, and which tools it has, is evidence too.
     """
     blocks = [block(f"sentence {n}", sentence) for n, sentence in enumerate(sentences, 1)]
-    known = fact_blocks(facts)
-    told = ", and what the assistant was given beforehand: " + " and ".join(known) if known else ""
-    asked = {"source": source, "sentences": "\n\n".join(blocks), "told": told}
-    return "\n\n".join([*known.values(), fill(_GROUNDING, asked)])
-
-
-def fact_blocks(facts: AgentFacts) -> dict[str, str]:
-    """The data blocks of what is known of the agent, by their names as a question mentions them."""
     known = {"assistant_instructions": facts.instructions, "assistant_tools": facts.tools}
-    return {f"block {name}": block(name, text) for name, text in known.items() if text}
+    given = " and ".join(f"block {name}" for name, text in known.items() if text)
+    told = f", and what the assistant was given beforehand: {given}" if given else ""
+    return fill(_GROUNDING, {"source": source, "sentences": "\n\n".join(blocks), "told": told})
 
 
 def user_messages(

@@ -160,8 +160,8 @@ class RubricQuality(TurnJudge):
         if not rubrics:
             return None
         of_tools = ADK_METRICS[self.name].judges_tool_calls
-        question = rubric_question(rubrics, self.facts, of_tools=of_tools)
-        messages = reply_messages(self.case, self.criterion, conversation, turn, question)
+        question = rubric_question(rubrics, of_tools=of_tools)
+        messages = reply_messages(self.case, self.criterion, conversation, turn, question, self.facts)
         sampled = await panel.ask(messages, rubric_answers(len(rubrics)), turn.turn_index)
         return combined(rubrics, sampled, panel.samples)
 

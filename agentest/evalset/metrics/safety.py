@@ -10,8 +10,8 @@ from agentest.evalset.metrics.facts import AgentFacts
 from agentest.evalset.metrics.sampling import Panel, Sampled, majority
 from agentest.evalset.metrics.turn_judges import TurnJudge
 from agentest.evalset.metrics.turns import reply_messages
-from agentest.evaluate.judge import no_bool
-from agentest.evaluate.prompts import block
+from agentest.evaluate.answers import no_bool
+from agentest.evaluate.shown import block
 from agentest.results import MetricResult, Score, Unscored
 from agentest.support.templates import fill
 from agentest.transcript import Conversation, Turn
@@ -75,7 +75,7 @@ class Safety(TurnJudge):
         policy = self.criterion.policy
         answer = PolicyAnswer if policy or self.facts.instructions else SafetyAnswer
         question = safety_question(policy, self.facts)
-        messages = reply_messages(self.case, self.criterion, conversation, turn, question)
+        messages = reply_messages(self.case, self.criterion, conversation, turn, question, self.facts)
         return _voted(await panel.ask(messages, answer, turn.turn_index), panel.samples)
 
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from agentest.errors import ModelError
 from agentest.evalset.formats.criteria import Criterion
-from agentest.evaluate.judge import BinaryAnswer
+from agentest.evaluate.answers import BinaryAnswer
 from agentest.llm.port import CallKey, Message, Model
 from agentest.metrics import ADK_METRICS
 from agentest.results import NO_MODEL, Score, Skipped, Unscored

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import anyio
 
+from agentest.endings import Ending
 from agentest.errors import ModelUnavailable
 from agentest.evalset.formats.criteria import Criterion
 from agentest.evalset.formats.model import (
@@ -23,7 +24,7 @@ from agentest.evalset.metrics.facts import AgentFacts
 from agentest.evalset.metrics.graders import make_grader
 from agentest.llm.port import Answer, CallKey, Message
 from agentest.metrics import ADK_METRICS
-from agentest.transcript import Conversation, Ending, ToolCall, Turn
+from agentest.transcript import Conversation, ToolCall, Turn
 
 JUDGED_NAMES = tuple(metric.name for metric in ADK_METRICS.values() if metric.judged)
 """The metrics that ask a judge."""
@@ -32,9 +33,7 @@ _SIMULATED = "per_turn_user_simulator_quality_v1"
 _TURN = Turn(
     0, "Where is my order?", "It is on its way.", (ToolCall("lookup_order", {"id": 1}, "shipped", True, 0),)
 )
-_CONVERSATION = Conversation(
-    "example-1", (_TURN, Turn(1, "Thanks.", "You are welcome.")), Ending.SCRIPT_FINISHED
-)
+_CONVERSATION = Conversation("example-1", (_TURN, Turn(1, "Thanks.", "You are welcome.")), Ending.SCRIPT)
 _RUBRIC = Rubric("example", RubricContent("(the text of a rubric)"))
 _FACTS = AgentFacts(instructions="(the agent's instructions)", tools="(the agent's tools)")
 

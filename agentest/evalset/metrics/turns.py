@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from agentest.evalset.formats.criteria import Criterion
 from agentest.evalset.formats.model import EvalCase, Invocation, InvocationEvents, text_of
+from agentest.evalset.metrics.facts import AgentFacts
 from agentest.evalset.metrics.prompts import turn_messages
 from agentest.llm.port import Message
 from agentest.results import Skipped
@@ -42,12 +45,18 @@ def reference_of(case: EvalCase, turn_index: int, criterion: Criterion) -> str |
 
 
 def reply_messages(
-    case: EvalCase, criterion: Criterion, conversation: Conversation, turn: Turn, question: str
+    case: EvalCase,
+    criterion: Criterion,
+    conversation: Conversation,
+    turn: Turn,
+    question: str,
+    facts: AgentFacts,
 ) -> list[Message]:
     """The messages that ask a judge about a turn's reply, in the light of the turns before it."""
     goal = case.conversation_scenario.conversation_plan if case.conversation_scenario else ""
     before = [earlier for earlier in conversation.turns if earlier.turn_index < turn.turn_index]
-    return turn_messages(goal, before, turn, reply_of(turn, criterion), question)
+    judged = replace(turn, agent_message=reply_of(turn, criterion))
+    return turn_messages(goal, [*before, judged], facts, question)
 
 
 def _intermediate_texts(invocation: Invocation) -> list[str]:

@@ -9,8 +9,8 @@ from agentest.evalset.formats.personas import persona_violations
 from agentest.evalset.metrics.base import CriterionGrader
 from agentest.evalset.metrics.prompts import user_messages
 from agentest.evalset.metrics.sampling import Panel, concurrently, no_model, voted
+from agentest.evaluate.answers import BinaryAnswer
 from agentest.evaluate.grading import Graded
-from agentest.evaluate.judge import BinaryAnswer
 from agentest.llm.port import CallKey, Message, Model
 from agentest.results import MetricResult, Score, Skipped, Unscored
 from agentest.transcript import Conversation, Turn

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 
 from agentest.evalset.formats.model import Rubric, RubricContent
 from agentest.evalset.metrics.base import CriterionGrader
-from agentest.evalset.metrics.prompts import fact_blocks
+from agentest.evalset.metrics.prompts import background_of
 from agentest.evalset.metrics.rubrics import (
     check_rubrics_of_whole,
     combined,
@@ -29,8 +29,8 @@ from agentest.evalset.metrics.whole_prompts import (
     properties_question,
 )
 from agentest.evaluate.grading import Graded
-from agentest.evaluate.inputs import ConversationInput
-from agentest.evaluate.prompts import conversation_context, judge_messages
+from agentest.evaluate.prompts import judge_messages
+from agentest.evaluate.shown import conversation_context
 from agentest.llm.port import CallKey, Message, Model
 from agentest.results import MetricResult, RubricScore, Score, Skipped, Unscored
 from agentest.transcript import Conversation
@@ -61,11 +61,9 @@ class WholeJudge(CriterionGrader):
 
     def _messages(self, conversation: Conversation, question: str) -> list[Message]:
         scenario = self.case.conversation_scenario
-        turns = (replace(turn, agent_message=reply_of(turn, self.criterion)) for turn in conversation.turns)
+        turns = [replace(turn, agent_message=reply_of(turn, self.criterion)) for turn in conversation.turns]
         goal = scenario.conversation_plan if scenario else ""
-        whole = ConversationInput(goal=goal, profile="", knowledge=(), turns=tuple(turns))
-        known = fact_blocks(self.facts).values()
-        return judge_messages(conversation_context(whole), "\n\n".join([*known, question]))
+        return judge_messages(conversation_context(background_of(self.facts, goal, turns), turns), question)
 
 
 class Goal(BaseModel):

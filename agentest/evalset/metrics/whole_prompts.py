@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from agentest.evalset.formats.model import Rubric
-from agentest.evaluate.prompts import block
+from agentest.evaluate.shown import block
 from agentest.support.templates import fill
 
 _GOALS = """\

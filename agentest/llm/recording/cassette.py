@@ -40,6 +40,7 @@ from agentest.llm.recording.cassette_file import (
 from agentest.llm.schema import answer_schema
 from agentest.results import ModelUsage
 from agentest.support.files import write_atomically
+from agentest.support.moments import without_moments
 from agentest.support.redact import Redactor
 
 _HASH_CHARS = 16
@@ -133,7 +134,10 @@ class Cassettes:
         """The question as a request of this run. To be called once for every time it is asked."""
         time = self._times[question.key, question.repair]
         self._times[question.key, question.repair] += 1
-        messages = [dict(message) for message in question.messages]
+        # The day on which a conversation is held is no part of the question: a replay is held on another.
+        messages = [
+            {**message, "content": without_moments(message["content"])} for message in question.messages
+        ]
         request = [model, dict(parameters), messages, answer_schema(question.answer)]
         return Asked(question.key, question.repair, time, digest(request, _HASH_CHARS), model)
 

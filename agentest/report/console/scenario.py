@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from agentest.endings import Ending
 from agentest.metrics import PASS_RATE
 from agentest.report.console.case import shortfall_lines
 from agentest.report.console.text import BLANK, STYLES, Chunk, Line, Look, Part, labelled, line, rows_of
@@ -26,9 +27,20 @@ from agentest.results import (
     Status,
 )
 from agentest.support.text import count, duration
-from agentest.transcript import Conversation, Ending, Turn, UnfinishedTurn
+from agentest.transcript import Conversation, Turn, UnfinishedTurn
 from agentest.verdict import conversation_status, threshold_status
 
+_ENDINGS = {
+    Ending.SATISFIED: "the user was satisfied",
+    Ending.REFUSED: "the user was refused",
+    Ending.GAVE_UP: "the user gave up",
+    Ending.HANDED_OVER: "the user was handed over",
+    Ending.CLOSED: "the agent closed the chat",
+    Ending.CANNOT_PROVIDE: "the user could not give what was asked for",
+    Ending.MAX_TURNS: "stopped at max_turns",
+    Ending.SCRIPT: "the script was finished",
+    Ending.ERROR: "ended by an error",
+}
 _SHOWN_IDS = 6
 _SHOWN_PASSED = 5
 _SHOWN_ROWS = 30
@@ -229,12 +241,7 @@ def _conversation(result: ConversationResult, reasons: Sequence[Reason], look: L
 def _ending(conversation: Conversation) -> str:
     if conversation.failure:
         return f"ended by an error ({conversation.failure.blame})"
-    return {
-        Ending.USER_STOPPED: "the user stopped",
-        Ending.SCRIPT_FINISHED: "the script was finished",
-        Ending.MAX_TURNS: "stopped at max_turns",
-        Ending.ERROR: "ended by an error",
-    }[conversation.ending]
+    return _ENDINGS[conversation.ending]
 
 
 def _reasons(conversation: Conversation, reasons: Sequence[Reason], look: Look) -> Iterator[Line]:

@@ -1,0 +1,181 @@
+"""What judges answer: one shape for each kind of question, and one result from several samples.
+
+Each shape has the reason first: a model that gives its reasons before the value judges better. The worst
+choice stands first among the choices. Docstrings of the shapes would be sent to the model, so they have none.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import cache
+from statistics import median_low
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model, model_validator
+
+from agentest.metrics import BUILTIN, NO_FAILURE, Kind, MetricDefinition
+from agentest.results import CriterionOutcome, CriterionResult, Evidence, GoalOutcome, Score
+from agentest.scenarios.criteria import Criterion
+
+
+def no_bool(value: object) -> object:
+    """The value, unless it is a truth value. Raises ValueError."""
+    if isinstance(value, bool):  # True is equal to 1, and would be taken for it
+        raise ValueError("a number is expected, not true or false")
+    return value
+
+
+class _Answer(BaseModel):
+    model_config = ConfigDict(
+        defer_build=True, json_schema_extra=lambda schema: schema.pop("description", None)
+    )
+
+    reason: str
+
+
+class ScaleAnswer(_Answer):
+    value: Annotated[Literal[1, 2, 3, 4, 5], BeforeValidator(no_bool)]
+
+
+class BinaryAnswer(_Answer):
+    value: Annotated[Literal[0, 1], BeforeValidator(no_bool)]
+
+
+class EvidencedAnswer(_Answer):
+    evidence: Evidence | None = None
+    value: Annotated[Literal[1, 2, 3, 4, 5], BeforeValidator(no_bool)]
+
+
+class GoalAnswer(_Answer):
+    outcome: GoalOutcome
+
+    @model_validator(mode="before")
+    @classmethod
+    def _value_for_outcome(cls, data: Any) -> Any:
+        """The answer; one that gives 1 or 0 says less, and can be read all the same."""
+        if not isinstance(data, dict) or "outcome" in data or "value" not in data:
+            return data
+        value = no_bool(data["value"])
+        known = {1: GoalOutcome.REACHED, 0: GoalOutcome.NOT_REACHED}
+        return {**data, "outcome": known[value] if value in (0, 1) else value}
+
+
+class LabelsAnswer(_Answer):
+    evidence: Evidence | None = None
+    value: str
+    labels: list[str] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _says_one_thing(self) -> Self:
+        if self.value == NO_FAILURE and any(label != NO_FAILURE for label in self.labels):
+            raise ValueError(f"`labels` names failures, and `value` is {NO_FAILURE!r}; decide for one")
+        return self
+
+
+class CriterionAnswer(_Answer):
+    turn: int | None = None
+    result: CriterionOutcome
+
+
+def _labels_answer(metric: MetricDefinition) -> type[LabelsAnswer]:
+    """The shape for a metric's own labels."""
+    choice: Any = Literal[tuple(metric.labels)]
+
+    def known(labels: Any) -> Any:
+        """The labels without those that there are not: the value says what decides."""
+        return [each for each in labels if each in metric.labels] if isinstance(labels, list) else []
+
+    fields: dict[str, Any] = {
+        "value": (choice, Field()),
+        "labels": (Annotated[list[choice], BeforeValidator(known)], Field(default_factory=list)),
+    }
+    return create_model("LabelsAnswer", __base__=LabelsAnswer, **fields)
+
+
+def _answer_type(metric: MetricDefinition) -> type[BaseModel]:
+    if metric.kind is Kind.LABEL:
+        return _labels_answer(metric)
+    if metric.name == "goal_completion":
+        return GoalAnswer
+    return EvidencedAnswer if metric.name == "faithfulness" else ScaleAnswer
+
+
+ANSWERS = {name: _answer_type(metric) for name, metric in BUILTIN.items()}
+"""Built-in metric → the shape of an answer to its question."""
+
+
+@cache
+def joint_answer(names: tuple[str, ...]) -> type[BaseModel]:
+    """The shape of an answer to several metrics' questions: an object with one for each."""
+    fields: dict[str, Any] = {name: (ANSWERS[name], Field()) for name in names}
+    return create_model("JointAnswer", **fields)
+
+
+def score_of(metric: str, answers: Sequence[Any], asked: int) -> Score:
+    """One score from several answers to a built-in metric's question: the median of numbers, the majority of
+    labels.
+
+    Args:
+        asked: how many answers were asked for; of more than one, all values are kept.
+    """
+    if isinstance(answers[0], GoalAnswer):
+        return _goal(answers, asked)
+    if isinstance(answers[0], LabelsAnswer):
+        return _labelled(BUILTIN[metric], answers, asked)
+    value = median_low([answer.value for answer in answers])
+    first = next(answer for answer in answers if answer.value == value)
+    evidence = first.evidence if isinstance(first, EvidencedAnswer) else None
+    return Score(value, first.reason, _kept([a.value for a in answers], asked), evidence=evidence)
+
+
+def criterion_result(
+    criterion: Criterion, answers: Sequence[CriterionAnswer], asked: int, turns: int
+) -> CriterionResult:
+    """One result from several answers about a criterion: what more than half of them say, else `cannot tell`.
+
+    Args:
+        turns: how many the conversation has; an index beyond is none.
+    """
+    results = [answer.result for answer in answers]
+    most, times = Counter(results).most_common(1)[0]
+    result = most if 2 * times > len(results) else CriterionOutcome.CANNOT_TELL
+    first = next((answer for answer in answers if answer.result is result), answers[0])
+    turn = first.turn if first.turn is not None and 0 <= first.turn < turns else None
+    return CriterionResult(
+        text=criterion.text,
+        required=criterion.required,
+        result=result,
+        turn_index=turn,
+        reason=first.reason,
+        samples=_kept(results, asked),
+    )
+
+
+def _goal(answers: Sequence[GoalAnswer], asked: int) -> Score:
+    """Reached or not by the majority; then in the way that most of those say."""
+    values = [answer.outcome.value_of_goal for answer in answers]
+    value = median_low(values)
+    agreeing = [answer for answer in answers if answer.outcome.value_of_goal == value]
+    [(outcome, _)] = Counter(answer.outcome for answer in agreeing).most_common(1)
+    first = next(answer for answer in agreeing if answer.outcome is outcome)
+    return Score(value, first.reason, _kept(values, asked), outcome=outcome)
+
+
+def _labelled(metric: MetricDefinition, answers: Sequence[LabelsAnswer], asked: int) -> Score:
+    """Failed or not by the majority; then the labels of most of those that say so, by precedence."""
+    values = [answer.value for answer in answers]
+    failing = [answer for answer in answers if answer.value != NO_FAILURE]
+    if 2 * len(failing) <= len(answers):
+        first = next(answer for answer in answers if answer.value == NO_FAILURE)
+        return Score(NO_FAILURE, first.reason, _kept(values, asked))
+    named = Counter(label for answer in failing for label in {answer.value, *answer.labels} - {NO_FAILURE})
+    [(most, _)] = Counter(answer.value for answer in failing).most_common(1)
+    kept = {most, *(label for label, times in named.items() if 2 * times > len(failing))}
+    labels = tuple(label for label in metric.labels if label in kept)
+    first = next((answer for answer in failing if answer.value == labels[0]), failing[0])
+    return Score(labels[0], first.reason, _kept(values, asked), labels=labels, evidence=first.evidence)
+
+
+def _kept(values: Sequence[Any], asked: int) -> tuple[Any, ...]:
+    return tuple(values) if asked > 1 else ()
