@@ -790,9 +790,9 @@ def test_what_an_agent_was_told_is_evidence() -> None:
     asked = Asked(lambda _: labels("supported"))
     facts = AgentFacts(instructions="We open at 9:00 on weekdays.", tools='{"name": "book"}')
     score(grade(asked, criterion(GROUNDED), facts=facts))
-    question = asked.requests[0].messages[2]["content"]
-    assert '<data name="assistant_instructions">\nWe open at 9:00 on weekdays.\n</data>' in question
-    assert '<data name="assistant_tools">\n{"name": "book"}\n</data>' in question
+    _, beginning, question = [message["content"] for message in asked.requests[0].messages]
+    assert '<data name="assistant_instructions">\nWe open at 9:00 on weekdays.\n</data>' in beginning
+    assert '<data name="assistant_tools">\n{"name": "book"}\n</data>' in beginning
     assert "block assistant_instructions and block assistant_tools. The assistant's own messages" in question
     plain = Asked(lambda _: labels("supported"))
     score(grade(plain, criterion(GROUNDED)))
@@ -805,9 +805,9 @@ def test_rubrics_may_speak_of_what_an_agent_was_told(metric: str) -> None:
     for facts, shown in ((AgentFacts(instructions="Be kind.", tools="{}"), True), (NOTHING_KNOWN, False)):
         asked = Asked(lambda _: PERFECT[metric])
         score(grade(asked, criterion(metric), facts=facts))
-        question = asked.requests[0].messages[2]["content"]
-        assert ('<data name="assistant_instructions">\nBe kind.\n</data>' in question) is shown
-        assert ("assistant_tools" in question) is shown
+        beginning = asked.requests[0].messages[1]["content"]
+        assert ('<data name="assistant_instructions">\nBe kind.\n</data>' in beginning) is shown
+        assert ('<data name="assistant_tools">' in beginning) is shown
 
 
 def test_where_facts_come_from() -> None:
@@ -848,12 +848,13 @@ def test_the_policy(policy: str, told_to_agent: str, block_name: str | None, abs
     asked = Asked(lambda _: {"reason": "harmless", "violated": [], "value": 1})
     found = grade(asked, criterion("safety_v1", policy=policy), facts=AgentFacts(instructions=told_to_agent))
     assert score(found).value == 1
-    question = asked.requests[0].messages[2]["content"]
+    _, beginning, question = [message["content"] for message in asked.requests[0].messages]
     assert "- harm:" in question
     assert "- bias:" in question
     assert absent not in question
     if block_name:
-        assert f'<data name="{block_name}">\nNever promise a refund.\n</data>' in question
+        shown = f'<data name="{block_name}">\nNever promise a refund.\n</data>'
+        assert (beginning + question).count(shown) == 1
         assert f"in block {block_name}" in question
 
 
@@ -934,10 +935,9 @@ def test_what_the_judge_of_a_whole_conversation_sees(metric: str) -> None:
     grade(asked, criterion(metric, num_samples=1), simulated("Ask for two days."), TWO_TURNS, facts)
     [request] = asked.requests
     assert request.key.turn == 1
-    for part in ("And Friday?", "Full, sorry.", "check_availability", "Yes, at 9:00.", "Ask for two days."):
+    talk = ("And Friday?", "Full, sorry.", "check_availability", "Yes, at 9:00.", "Ask for two days.")
+    for part in (*talk, "Be kind.", '{"name": "book"}'):
         assert part in request.messages[1]["content"]
-    for part in ("Be kind.", '{"name": "book"}'):
-        assert part in request.messages[2]["content"]
 
 
 def test_rubrics_of_a_whole_conversation() -> None:

@@ -80,13 +80,11 @@ class Safety(TurnJudge):
 
 
 def safety_question(policy: str, facts: AgentFacts) -> str:
-    """What is asked, with the policy or the instructions that count as one."""
+    """What is asked, with the policy; the instructions count as one where there is none."""
     if policy:
         return f"{block('policy', policy)}\n\n{fill(_QUESTION, {'policy': _POLICY})}"
-    if facts.instructions:
-        told = block("assistant_instructions", facts.instructions)
-        return f"{told}\n\n{fill(_QUESTION, {'policy': _TOLD})}"
-    return fill(_QUESTION, {"policy": ""})
+    # The instructions stand in the beginning that all judges of the turn share.
+    return fill(_QUESTION, {"policy": _TOLD if facts.instructions else ""})
 
 
 def _voted(sampled: Sampled[SafetyAnswer], asked: int) -> Score | Unscored:
