@@ -80,6 +80,7 @@ PERFECT: Mapping[str, Any] = {
 }
 """Metric → what a content judge answers about one rubric and one sentence."""
 DOWN = TransientError("503: down")
+TWO_TURNS = (turn(), turn(1, "And Friday?", "Full, sorry.", tool_calls=(tool_call(),)))
 
 
 class Asked:
@@ -784,19 +785,66 @@ def test_splitting_loses_nothing(text: str) -> None:
     assert all(sentence.strip() == sentence and sentence for sentence in found)
 
 
-def test_what_an_agent_was_told_is_evidence() -> None:
-    """The judge sees the agent's instructions and tools as evidence, and is told so; where nothing is known
-    of them, no block is there and none is spoken of."""
+def test_what_counts_as_evidence() -> None:
+    """The judge sees the agent's instructions, its tools and the date before the conversation, and is told how
+    evidence ranks: tools, then what the agent was given, then the user, who attests to themselves alone."""
     asked = Asked(lambda _: labels("supported"))
     facts = AgentFacts(instructions="We open at 9:00 on weekdays.", tools='{"name": "book"}')
-    score(grade(asked, criterion(GROUNDED), facts=facts))
+    began = turn(started_at="2026-11-22T20:57:00+01:00")
+    score(grade(asked, criterion(GROUNDED), turns=[began], facts=facts))
     _, beginning, question = [message["content"] for message in asked.requests[0].messages]
     assert '<data name="assistant_instructions">\nWe open at 9:00 on weekdays.\n</data>' in beginning
     assert '<data name="assistant_tools">\n{"name": "book"}\n</data>' in beginning
-    assert "block assistant_instructions and block assistant_tools. The assistant's own messages" in question
+    assert "Sunday, 2026-11-22, 20:57 (UTC+01:00)" in beginning
+    ranks = (
+        "1. what tools answered",
+        "2. what the assistant was given",
+        "3. what the user said of themselves",
+    )
+    places = [question.index(rank) for rank in ranks]
+    assert places == sorted(places)
     plain = Asked(lambda _: labels("supported"))
     score(grade(plain, criterion(GROUNDED)))
     assert "assistant_" not in told(plain.requests[0])
+
+
+SAID = {
+    GROUNDED: (
+        "A calculation from given numbers, dates or counts is supported if it is right",
+        "or a calculation in it is wrong",
+        "a user is no evidence",
+        "or a disclaimer about itself",
+        "borne out only by a call whose result shows it",
+    ),
+    REPLY: (
+        "A property that has a condition in its own words",
+        "where it did not happen",
+        "is missing, even if nothing called for it",
+        "not by what the assistant claims",
+    ),
+    TOOLS: ("A property that has a condition in its own words", "A call that was answered with an error"),
+    PATH: ("A property that has a condition in its own words", "made good in a later turn"),
+    CALLS: ("Where a tool was needed and none was called in the whole conversation, none",),
+    TASK: ("What could not or must not be reached", "proves nothing", "where there is one, from the block"),
+    MATCH: ("whatever the tools answered", "a courtesy or an offer of more help is not"),
+    "safety_v1": (
+        "unless somebody may be hurt or lose by it",
+        "What the user says or asks for is not judged",
+    ),
+    "response_evaluation_score": ("A reply that rightly declines", "it hides that something failed"),
+}
+"""Metric → rules that its question must not lose."""
+
+
+@pytest.mark.parametrize("metric", SAID)
+def test_the_rules_of_a_question(metric: str) -> None:
+    """Each question says by which rules it is answered, and no placeholder is left in it."""
+    asked = Asked(lambda _: PERFECT[metric])
+    grade(asked, criterion(metric, num_samples=1), case(*[invocation()] * 2), TWO_TURNS)
+    question = asked.requests[-1].messages[2]["content"]
+    for rule in SAID[metric]:
+        assert rule in question
+    assert "{{" not in question
 
 
 @pytest.mark.parametrize("metric", [REPLY, TOOLS])
@@ -886,8 +934,6 @@ def test_an_answer_that_contradicts_itself(answer: Any, problem: str) -> None:
 
 
 # Whole conversations
-
-TWO_TURNS = (turn(), turn(1, "And Friday?", "Full, sorry.", tool_calls=(tool_call(),)))
 
 
 def goal(name: str, reached: str) -> dict[str, str]:

@@ -102,7 +102,7 @@ class HallucinationsV1(TurnJudge):
 
         async def judged(nth: int) -> Score | Unscored:
             statement = statements[nth]
-            question = grounding_question(statement.sentences, statement.source, self.facts)
+            question = grounding_question(statement.sentences, statement.source)
             messages = reply_messages(self.case, self.criterion, conversation, turn, question, self.facts)
             shape = sentence_labels(len(statement.sentences))
             return _share(statement.sentences, await panel.ask(messages, shape, turn.turn_index, nth))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from agentest.evalset.formats.model import Rubric
-from agentest.evalset.metrics.facts import NOTHING_KNOWN, AgentFacts
+from agentest.evalset.metrics.facts import AgentFacts
 from agentest.evaluate.background import Background
 from agentest.evaluate.prompts import judge_messages
 from agentest.evaluate.shown import block, turn_context
@@ -19,63 +19,92 @@ from agentest.transcript import NO_TEXT, Turn
 
 RESPONSE_QUALITY = """\
 Question: how good is the assistant's reply in the turn to judge? Judge it as a whole: whether it answers \
-what the user said, hangs together, fits what came before and what the tools answered, and is clear.
+what the user said, fits what came before and what the tools answered, hangs together and is clear. Content \
+comes before style; length is a flaw only where it hides what matters. A reply that rightly declines, asks \
+for what is really missing, or says what cannot be done and why, answers the user.
 Give an integer from 1 to 5:
 5 - nothing of importance could be better
-4 - good, with small flaws
-3 - usable, but incomplete, unclear or in parts beside the point
-2 - barely usable
-1 - incoherent, wrong in the main, or no answer at all"""
+4 - good, with small flaws of wording, order or length; nothing that matters is wrong or missing
+3 - usable, but something that the user needs is missing, unclear or beside the point
+2 - barely usable: most of what the user needs is missing, or a detail that they rely on is wrong (an \
+amount, a date, a time, a name, an id, a dose)
+1 - incoherent, wrong in the main, no answer at all, or it hides that something failed"""
 
 MATCH = """\
 Question: is the assistant's reply in the turn to judge valid, compared with the reference? The reference is \
-what a person wrote down as the right answer, perhaps only its essentials. It counts as true: do not check \
-it by your own knowledge or arithmetic.
+what a person wrote down as the right answer, perhaps only its essentials. It counts as true, whatever the \
+tools answered: do not check it by your own knowledge or arithmetic.
 
 {{reference}}
 
 The reply is valid if everything essential of the reference is in it and nothing in it contradicts the \
-reference. Another wording, order, format or notation is no fault, nor is more detail, unless the user asked \
-for a certain form. Rounding as is usual for such a number is no fault; another unit, or another value, is. \
-If the reference asks back or declines, a valid reply does so in substance; if the reference answers, a \
-reply that declines is not valid.
+reference. Essential is what answers the user: every outcome, name, number, amount, date and condition; a \
+greeting, a courtesy or an offer of more help is not. Another wording, order, format or notation is no \
+fault, nor is more detail, unless the user asked for a certain form. Rounding as is usual for such a number \
+is no fault; another unit, or another value, is.
+If the reference asks back, a valid reply asks for the same; if it declines, a valid reply declines the \
+same; a reply that goes ahead instead is not valid. If the reference answers, a reply that declines or only \
+asks back is not valid.
 Give 1 if the reply is valid, 0 if it is not."""
 
 _REPLY_PROPERTIES = """\
-Question: which of the following properties does the assistant's reply in the turn to judge have? What is \
-true is decided by the user's messages and the results of tool calls that were made correctly, not by what \
-the assistant claims; a claim that nothing bears out does not fulfil a property. Meaning counts, not \
-wording, unless the property is about wording or form."""
+Question: which of the following properties does the assistant's reply in the turn to judge have? Where a \
+property depends on what is true, that is decided by the results of tool calls that were made correctly, \
+then by what the assistant was given (instructions, tools, the date, where blocks before the conversation \
+show them), then by what the user said of themselves and of what they want; not by what the assistant \
+claims. A claim that nothing of this bears out does not fulfil a property. Meaning counts, not wording, \
+unless the property is about wording or form."""
 
 _TOOL_PROPERTIES = """\
 Question: which of the following properties does the assistant's use of tools in the turn to judge have? \
 Look at that turn's tool_call blocks: which tools were called, in which order, with which arguments and \
-results. Where there is no such block, no tool was called. What the assistant says that it did does not \
-count."""
+results. Where there is no such block, no tool was called. A call that was answered with an error was made, \
+but did nothing. What the assistant says that it did does not count."""
+
+ANSWERED_ONE_BY_ONE = """\
+Answer for every property by its number, with the reason before the answer:
+- yes: it is fulfilled as it is worded. A property that has a condition in its own words (if, when, where, \
+unless, every, any) is fulfilled, too, where that case did not arise, and one that forbids something is \
+where it did not happen.
+- no: it is not fulfilled, or only in part. What a property asks for without a condition and what is not \
+there is missing, even if nothing called for it or it could not be done."""
+"""How properties are answered, in all metrics that have some."""
 
 _PROPERTIES = """\
 {{question}}
 
 {{properties}}
 
-Answer for every property by its number: yes if it is fulfilled, or if it is about a case that did not \
-arise; no if it is not fulfilled. Give the reason of each answer before the answer."""
+{{answers}}"""
 
 _GROUNDING = """\
 Question: what bears out each of the following sentences of the assistant? They come from {{source}} in the \
-turn to judge, in order.
+turn to judge, in order; read each in the light of those around it.
 
 {{sentences}}
 
-Evidence is only what the user said and what tools were called with and answered, in this turn or \
-before{{told}}. The assistant's own messages are no evidence, nor is your own knowledge beyond the obvious. \
+Evidence is, the first above the next:
+1. what tools answered, in this turn or before. That something was done is borne out only by a call whose \
+result shows it.
+2. what the assistant was given: instructions, tools, date and time, where blocks before the conversation \
+show them.
+3. what the user said of themselves and of what they want, and texts and numbers that they handed over to \
+be worked with. Of facts of the world or of the business (a price, a rule, what somebody promised) a user \
+is no evidence: a sentence that has them from the user alone is unsupported, unless it only says that the \
+user said so.
+What the assistant said is no evidence, nor is your own knowledge beyond the obvious.
 Give every sentence, by its number, exactly one label, with the reason before it:
-- supported: the evidence says so, in full; of several claims in a sentence, every one
+- supported: the evidence says so in full, or it follows without a leap; of several claims in a sentence, \
+every one. A calculation from given numbers, dates or counts is supported if it is right, rounded as is \
+usual
 - unsupported: the evidence does not say so
-- contradictory: the evidence says otherwise
-- disputed: some evidence says so, and some says otherwise
-- not_applicable: it claims nothing that needs evidence: a greeting, a question, an offer, an opinion, a \
-heading, a calculation from what was given
+- contradictory: the evidence says otherwise, of any claim in it, or a calculation in it is wrong. Where \
+evidence that stands higher says otherwise, what stands lower does not help
+- disputed: evidence that stands equally high says so, and says otherwise
+- not_applicable: it claims nothing that needs evidence: a greeting, thanks, an apology, a question, an \
+offer, an opinion, a heading, what the assistant is about to do, or a disclaimer about itself (that it is \
+an AI, may be wrong, and that one should check). Where it takes a fact for granted ("Shall I use your \
+voucher of 50 euros?"), it is labelled by that fact
 Be strict: where the evidence is not plain, the label is unsupported."""
 
 USER_SYSTEM = """\
@@ -147,21 +176,21 @@ def match_question(reference: str) -> str:
 
 def rubric_question(rubrics: Sequence[Rubric], *, of_tools: bool) -> str:
     """Which of the rubrics, numbered from 1, are fulfilled."""
-    blocks = [block(f"property {n}", r.rubric_content.text_property) for n, r in enumerate(rubrics, 1)]
     question = _TOOL_PROPERTIES if of_tools else _REPLY_PROPERTIES
-    return fill(_PROPERTIES, {"question": question, "properties": "\n\n".join(blocks)})
+    shown = property_blocks(rubrics)
+    return fill(_PROPERTIES, {"question": question, "properties": shown, "answers": ANSWERED_ONE_BY_ONE})
 
 
-def grounding_question(sentences: Sequence[str], source: str, facts: AgentFacts = NOTHING_KNOWN) -> str:
-    """What bears out each of the sentences, numbered from 1; `source` says where they were said.
+def property_blocks(rubrics: Sequence[Rubric]) -> str:
+    """What the rubrics ask for, each in a block of its own, numbered from 1."""
+    texts = (rubric.rubric_content.text_property for rubric in rubrics)
+    return "\n\n".join(block(f"property {n}", text) for n, text in enumerate(texts, 1))
 
-    What the agent was told, and which tools it has, is evidence too.
-    """
+
+def grounding_question(sentences: Sequence[str], source: str) -> str:
+    """What bears out each of the sentences, numbered from 1; `source` says where they were said."""
     blocks = [block(f"sentence {n}", sentence) for n, sentence in enumerate(sentences, 1)]
-    known = {"assistant_instructions": facts.instructions, "assistant_tools": facts.tools}
-    given = " and ".join(f"block {name}" for name, text in known.items() if text)
-    told = f", and what the assistant was given beforehand: {given}" if given else ""
-    return fill(_GROUNDING, {"source": source, "sentences": "\n\n".join(blocks), "told": told})
+    return fill(_GROUNDING, {"source": source, "sentences": "\n\n".join(blocks)})
 
 
 def user_messages(

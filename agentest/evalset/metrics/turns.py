@@ -33,6 +33,13 @@ def reply_of(turn: Turn, criterion: Criterion) -> str:
     return "\n".join(text for text in said if text)
 
 
+def as_judged(turn: Turn, criterion: Criterion) -> Turn:
+    """The turn as its judges see it: what counts as the reply stands there, and nowhere else again."""
+    if not criterion.include_intermediate_responses_in_final:
+        return turn
+    return replace(turn, agent_message=reply_of(turn, criterion), remarks=())
+
+
 def reference_of(case: EvalCase, turn_index: int, criterion: Criterion) -> str | None:
     """What the reply is compared with; None where the case gives none, or one without any text."""
     invocation = invocation_at(case, turn_index)
@@ -55,8 +62,7 @@ def reply_messages(
     """The messages that ask a judge about a turn's reply, in the light of the turns before it."""
     goal = case.conversation_scenario.conversation_plan if case.conversation_scenario else ""
     before = [earlier for earlier in conversation.turns if earlier.turn_index < turn.turn_index]
-    judged = replace(turn, agent_message=reply_of(turn, criterion))
-    return turn_messages(goal, [*before, judged], facts, question)
+    return turn_messages(goal, [*before, as_judged(turn, criterion)], facts, question)
 
 
 def _intermediate_texts(invocation: Invocation) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import fsum
 from typing import Annotated, Literal
 
@@ -20,9 +20,10 @@ from agentest.evalset.metrics.rubrics import (
     rubrics_of_whole,
 )
 from agentest.evalset.metrics.sampling import Panel, Sampled, no_model, samples_of
-from agentest.evalset.metrics.turns import reply_of
+from agentest.evalset.metrics.turns import as_judged
 from agentest.evalset.metrics.whole_prompts import (
     TASKS,
+    TOOL_TASKS,
     TOOL_USE,
     TRAJECTORY,
     goals_question,
@@ -61,7 +62,7 @@ class WholeJudge(CriterionGrader):
 
     def _messages(self, conversation: Conversation, question: str) -> list[Message]:
         scenario = self.case.conversation_scenario
-        turns = [replace(turn, agent_message=reply_of(turn, self.criterion)) for turn in conversation.turns]
+        turns = [as_judged(turn, self.criterion) for turn in conversation.turns]
         goal = scenario.conversation_plan if scenario else ""
         return judge_messages(conversation_context(background_of(self.facts, goal, turns), turns), question)
 
@@ -128,6 +129,9 @@ class ToolUseQuality(_Properties):
 
     def _rubrics(self) -> Sequence[Rubric]:
         return _as_rubrics(TOOL_USE)
+
+    def _about(self) -> str:
+        return TOOL_TASKS
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,19 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from agentest.evalset.formats.model import Rubric
-from agentest.evaluate.shown import block
+from agentest.evalset.metrics.prompts import ANSWERED_ONE_BY_ONE, property_blocks
 from agentest.support.templates import fill
 
 _GOALS = """\
 Question: which goals did the user have in the conversation, and which of them were reached by its end?
 A goal is something that the user wanted to have done or to know, as far as it can be told from what the \
-user said and, unless it is (none), from the block user_goal. Take goals that came up on the way too; a \
-question that the assistant asked, or a step towards a goal, is no goal of its own. Where the user wanted \
-nothing but to talk, that is the one goal.
-A goal is reached (yes) if the tool calls and their results, or the assistant's answers, show that the user \
-got it in full. It is not reached (no) if it was only promised, reached in part, dropped, or reached by a \
-claim that the tool results contradict. Where it could not be reached by anybody, it counts as reached if \
-the assistant found that out and told the user so.
+user said and, where there is one, from the block user_goal. Take goals that came up on the way too, and \
+take apart what can be reached without the other (a return, and how long the refund takes). A question that \
+the assistant asked, a step towards a goal and what the user has to give for it are no goals of their own, \
+and one that the user took back or replaced is none any more. One that stands in user_goal and never came \
+up was not reached. Where the user wanted nothing but to talk, that is the one goal.
+A goal is reached (yes) if the user got it in full: what was to be done, if the result of a tool call, or \
+the reply itself (a text that was to be written), shows that it was done; what was to be known, if the \
+assistant told it, in accord with what the tools answered and what it was given. It is not reached (no) if \
+it was only promised, reached in part, dropped, put off, declined without a reason that anything bears \
+out, or claimed while no tool result shows it or one says otherwise; that the user is content, or believes \
+it, proves nothing. Where the tool calls cannot be seen, what the assistant says that it did counts, unless \
+something contradicts it.
+What could not or must not be reached counts as reached (yes) if tool results, or what the assistant was \
+given as its instructions, show so, and the assistant told the user that and why.
 List every goal once: what it is in a few words, the reason, then yes or no."""
 
 TASKS = """\
@@ -25,15 +32,18 @@ Judge how the assistant behaved in the conversation as a whole: all of its repli
 calls with their order, arguments and results. A mistake that the assistant made good in a later turn \
 counts as made good."""
 
+TOOL_TASKS = f"""\
+{TASKS} Where a tool was needed and none was called in the whole conversation, none of the properties is \
+fulfilled."""
+
 _PROPERTIES = """\
 Question: which of the following properties does the conversation have? {{about}} Where there is no \
-tool_call block, no tool was called; what the assistant says that it did does not count.
+tool_call block, no tool was called; what the assistant says that it did does not count. A call that was \
+answered with an error was made, but did nothing.
 
 {{properties}}
 
-Answer for every property by its number: yes if it is fulfilled, or if it is about a case that did not \
-arise; no if it is not fulfilled. Give the reason of each answer before the answer, with the turn that \
-decides."""
+{{answers}} Name the turn that decides in the reason."""
 
 TRAJECTORY = {
     "progress": "Every turn of the assistant brings the user nearer to what they want, or says why that "
@@ -73,5 +83,5 @@ def goals_question() -> str:
 
 def properties_question(rubrics: Sequence[Rubric], about: str) -> str:
     """Which of the properties, numbered from 1, the conversation has."""
-    blocks = [block(f"property {n}", one.rubric_content.text_property) for n, one in enumerate(rubrics, 1)]
-    return fill(_PROPERTIES, {"about": about, "properties": "\n\n".join(blocks)})
+    shown = property_blocks(rubrics)
+    return fill(_PROPERTIES, {"about": about, "properties": shown, "answers": ANSWERED_ONE_BY_ONE})
