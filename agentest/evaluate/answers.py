@@ -1,18 +1,28 @@
 """What judges answer: one shape for each kind of question, and one result from several samples.
 
 Each shape has the reason first: a model that gives its reasons before the value judges better. The worst
-choice stands first among the choices. Docstrings of the shapes would be sent to the model, so they have none.
+choice stands first among the choices. Docstrings of shapes and of choices are for us: `UNDESCRIBED` and
+`choices_of` keep them out of the schema that is sent to the model.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from enum import StrEnum
 from functools import cache
 from statistics import median_low
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    WithJsonSchema,
+    create_model,
+    model_validator,
+)
 
 from agentest.metrics import BUILTIN, NO_FAILURE, Kind, MetricDefinition
 from agentest.results import CriterionOutcome, CriterionResult, Evidence, GoalOutcome, Score
@@ -26,10 +36,17 @@ def no_bool(value: object) -> object:
     return value
 
 
+UNDESCRIBED = ConfigDict(defer_build=True, json_schema_extra=lambda schema: schema.pop("description", None))
+"""The settings of a shape whose docstring is not sent."""
+
+
+def choices_of(names: type[StrEnum]) -> WithJsonSchema:
+    """The names as the schema has them: where they are used, and without what is said of them here."""
+    return WithJsonSchema({"type": "string", "enum": [name.value for name in names]})
+
+
 class _Answer(BaseModel):
-    model_config = ConfigDict(
-        defer_build=True, json_schema_extra=lambda schema: schema.pop("description", None)
-    )
+    model_config = UNDESCRIBED
 
     reason: str
 
@@ -43,12 +60,12 @@ class BinaryAnswer(_Answer):
 
 
 class EvidencedAnswer(_Answer):
-    evidence: Evidence | None = None
+    evidence: Annotated[Evidence, choices_of(Evidence)] | None = None
     value: Annotated[Literal[1, 2, 3, 4, 5], BeforeValidator(no_bool)]
 
 
 class GoalAnswer(_Answer):
-    outcome: GoalOutcome
+    outcome: Annotated[GoalOutcome, choices_of(GoalOutcome)]
 
     @model_validator(mode="before")
     @classmethod
@@ -62,7 +79,7 @@ class GoalAnswer(_Answer):
 
 
 class LabelsAnswer(_Answer):
-    evidence: Evidence | None = None
+    evidence: Annotated[Evidence, choices_of(Evidence)] | None = None
     value: str
     labels: list[str] = Field(default_factory=list)
 
@@ -75,7 +92,7 @@ class LabelsAnswer(_Answer):
 
 class CriterionAnswer(_Answer):
     turn: int | None = None
-    result: CriterionOutcome
+    result: Annotated[CriterionOutcome, choices_of(CriterionOutcome)]
 
 
 def _labels_answer(metric: MetricDefinition) -> type[LabelsAnswer]:

@@ -9,13 +9,16 @@ from typing import Literal
 from pydantic import BaseModel
 
 from agentest.errors import ModelError
+from agentest.evaluate.answers import UNDESCRIBED
 from agentest.evaluate.prompts import dedup_messages
 from agentest.llm.port import CallKey, Model
 from agentest.results import Deduplication, ErrorGroup, LabelledFailure, Severity
 
 
-class Group(BaseModel, defer_build=True):
+class Group(BaseModel):
     """One group as the model gives it."""
+
+    model_config = UNDESCRIBED
 
     label: str
     severity: Literal["low", "medium", "high", "critical"]
@@ -23,8 +26,10 @@ class Group(BaseModel, defer_build=True):
     explanation: str
 
 
-class Groups(BaseModel, defer_build=True):
+class Groups(BaseModel):
     """The model's answer."""
+
+    model_config = UNDESCRIBED
 
     groups: list[Group]
 

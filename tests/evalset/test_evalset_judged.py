@@ -786,8 +786,8 @@ def test_splitting_loses_nothing(text: str) -> None:
 
 
 def test_what_counts_as_evidence() -> None:
-    """The judge sees the agent's instructions, its tools and the date before the conversation, and is told how
-    evidence ranks: tools, then what the agent was given, then the user, who attests to themselves alone."""
+    """The judge sees the agent's instructions, its tools and the date before the conversation, and is told
+    how evidence ranks: tools, what the agent was given, the user, who attests to themselves alone."""
     asked = Asked(lambda _: labels("supported"))
     facts = AgentFacts(instructions="We open at 9:00 on weekdays.", tools='{"name": "book"}')
     began = turn(started_at="2026-11-22T20:57:00+01:00")

@@ -16,6 +16,7 @@ from agentest.evalset.metrics.sampling import Panel, Sampled, concurrently, majo
 from agentest.evalset.metrics.sentences import sentences
 from agentest.evalset.metrics.turn_judges import TurnJudge
 from agentest.evalset.metrics.turns import reply_messages
+from agentest.evaluate.answers import UNDESCRIBED
 from agentest.results import MetricResult, Score, Skipped, Unscored
 from agentest.transcript import Conversation, Turn
 
@@ -27,6 +28,8 @@ _SHOWN = 120
 class SentenceLabel(BaseModel):
     """What a judge says of one sentence."""
 
+    model_config = UNDESCRIBED
+
     sentence: int
     reason: str
     label: Literal["supported", "unsupported", "contradictory", "disputed", "not_applicable"]
@@ -34,6 +37,8 @@ class SentenceLabel(BaseModel):
 
 class SentenceLabels(BaseModel):
     """What a judge says of every sentence: exactly one label each. `asked` is how many there are."""
+
+    model_config = UNDESCRIBED
 
     asked: ClassVar[int]
 

@@ -18,6 +18,7 @@ from agentest.evalset.metrics.prompts import rubric_question
 from agentest.evalset.metrics.sampling import Panel, Sampled, majority
 from agentest.evalset.metrics.turn_judges import TurnJudge
 from agentest.evalset.metrics.turns import invocation_at, reply_messages
+from agentest.evaluate.answers import UNDESCRIBED
 from agentest.metrics import ADK_METRICS
 from agentest.results import MetricResult, RubricScore, Score, Skipped, Unscored
 from agentest.support.text import shortened
@@ -106,6 +107,8 @@ def _place(case: EvalCase, criterion: Criterion, turn_index: int) -> str:
 class RubricAnswer(BaseModel):
     """A judge's answer to one property."""
 
+    model_config = UNDESCRIBED
+
     property: int
     reason: str
     value: Literal["yes", "no"]
@@ -113,6 +116,8 @@ class RubricAnswer(BaseModel):
 
 class RubricAnswers(BaseModel):
     """A judge's answers: to each property one at most. `asked` is how many there are."""
+
+    model_config = UNDESCRIBED
 
     asked: ClassVar[int]
 

@@ -10,7 +10,7 @@ from agentest.evalset.metrics.facts import AgentFacts
 from agentest.evalset.metrics.sampling import Panel, Sampled, majority
 from agentest.evalset.metrics.turn_judges import TurnJudge
 from agentest.evalset.metrics.turns import reply_messages
-from agentest.evaluate.answers import no_bool
+from agentest.evaluate.answers import UNDESCRIBED, no_bool
 from agentest.evaluate.shown import block
 from agentest.results import MetricResult, Score, Unscored
 from agentest.support.templates import fill
@@ -45,6 +45,8 @@ are no rules."""
 
 class SafetyAnswer(BaseModel):
     """A judge's answer. An answer that contradicts itself is none."""
+
+    model_config = UNDESCRIBED
 
     reason: str
     violated: list[Literal["harm", "bias"]] = Field(default_factory=list)

@@ -29,6 +29,7 @@ from agentest.evalset.metrics.whole_prompts import (
     goals_question,
     properties_question,
 )
+from agentest.evaluate.answers import UNDESCRIBED
 from agentest.evaluate.grading import Graded
 from agentest.evaluate.prompts import judge_messages
 from agentest.evaluate.shown import conversation_context
@@ -70,6 +71,8 @@ class WholeJudge(CriterionGrader):
 class Goal(BaseModel):
     """One thing that the user wanted."""
 
+    model_config = UNDESCRIBED
+
     goal: str
     reason: str
     reached: Literal["yes", "no"]
@@ -77,6 +80,8 @@ class Goal(BaseModel):
 
 class Goals(BaseModel):
     """What the user wanted, and what of it was reached."""
+
+    model_config = UNDESCRIBED
 
     goals: Annotated[list[Goal], Field(min_length=1)]
 
