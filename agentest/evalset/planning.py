@@ -10,13 +10,14 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from agentest.config.agent_types import AgentConfig
+from agentest.config.agent_types import AgentConfig, sight_of
 from agentest.config.agents.base import AnyAgent
 from agentest.config.agents.chat_completions import ChatCompletionsAgent
 from agentest.config.agents.tools import tools_shown
 from agentest.config.config import Config
 from agentest.config.file import LoadedConfig, find, load, secrets_of
 from agentest.config.instructions import with_instructions
+from agentest.config.ways_to_see import ways_to_see
 from agentest.errors import ConfigError, ScenarioError, UsageError
 from agentest.evalset.cases import CaseSet, case_entries, unchecked
 from agentest.evalset.formats.criteria import CRITERIA_FILE, DEFAULT, Criteria, parse_criteria, read_criteria
@@ -34,6 +35,7 @@ from agentest.mocks.binding import Mock
 from agentest.run.plan import Plan, Unit, agents_under_test, placed
 from agentest.run.prepare import Prepared, Request, check_reporters, prepared_for
 from agentest.scenarios.definition import parse_tools
+from agentest.sight import Sight
 from agentest.support.importing import import_file, user_traceback
 from agentest.support.redact import Redactor, environment_secrets
 
@@ -220,15 +222,19 @@ def case_sets(
 def eval_plan(sets: Sequence[CaseSet], config: Config, agent: str | None, num_runs: int, root: Path) -> Plan:
     """What there is to run. Raises UsageError."""
     names, known = agents_under_test(config, agent)
-    told = {name: _facts(known[name]) for name in names}
+    told = {name: _facts(name, known[name]) for name in names}
     entries = placed(case_entries(sets, names, num_runs, root, told), known)
     units = tuple(entry for entry in entries if isinstance(entry, Unit))
     used = {unit.agent: known[unit.agent] for unit in units}
     return Plan(tuple(entries), used, len(names) > 1, (), units)
 
 
-def _facts(agent: AgentConfig) -> AgentFacts:
-    return AgentFacts(instructions=agent.instructions or "", tools=tools_shown(agent.tools))
+def _facts(name: str, agent: AgentConfig) -> AgentFacts:
+    return AgentFacts(
+        instructions=agent.instructions or "",
+        tools=tools_shown(agent.tools),
+        unseen=ways_to_see(name, agent) if sight_of(agent) is Sight.UNSEEN else "",
+    )
 
 
 def load_mocks(path: Path) -> dict[str, Mock]:

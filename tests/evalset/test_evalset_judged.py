@@ -39,6 +39,7 @@ from agentest.evalset.formats.personas import (
 )
 from agentest.evalset.metrics.facts import NOTHING_KNOWN, AgentFacts, facts_of
 from agentest.evalset.metrics.judged import JUDGED
+from agentest.evalset.metrics.prompts import background_of
 from agentest.evalset.metrics.rubrics import check_rubrics, effective_rubrics
 from agentest.evalset.metrics.sampling import samples_of
 from agentest.evalset.metrics.sentences import sentences
@@ -459,6 +460,7 @@ def test_intermediate_responses(data: Any) -> None:
         text = told(asked.requests[0])
         assert (">\nI look.\nWait.\nAt ten.\n<" in text) is included
         assert (">\nLet me see.\nAt nine.\n<" in text) is included
+        assert text.count("Let me see.") == 1 or not included, "a remark that is judged is shown once"
 
 
 @pytest.mark.parametrize(
@@ -806,6 +808,23 @@ def test_what_counts_as_evidence() -> None:
     plain = Asked(lambda _: labels("supported"))
     score(grade(plain, criterion(GROUNDED)))
     assert "assistant_" not in told(plain.requests[0])
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ({}, "nobody tells of them"),
+        ({"tells_calls": True}, ""),
+        ({"calls_hidden": "they were cut off"}, "they were cut off"),
+    ],
+    ids=["by its settings", "its answers tell", "its answers hide"],
+)
+def test_calls_that_cannot_be_seen(more: Mapping[str, Any], expected: str) -> None:
+    """Judges are told that calls cannot be seen, where neither the agent's settings nor its answers let
+    them be: that none is shown does not mean then that none was made."""
+    facts = AgentFacts(unseen="nobody tells of them")
+    assert background_of(facts, "", [turn(**more)]).unseen == expected
+    assert background_of(NOTHING_KNOWN, "", [turn()]).unseen == ""
 
 
 SAID = {

@@ -17,6 +17,8 @@ class AgentFacts:
     instructions: str = ""
     tools: str = ""
     """The declarations of its tools, a line each."""
+    unseen: str = ""
+    """Why its tool calls cannot be seen, unless its answers tell of them; "": they can."""
 
 
 NOTHING_KNOWN = AgentFacts()
@@ -29,6 +31,7 @@ def facts_of(case: EvalCase, own: AgentFacts = NOTHING_KNOWN) -> AgentFacts:
     return AgentFacts(
         instructions=own.instructions or _joined("\n\n", map(_told, agents)),
         tools=own.tools or _joined("\n", declared),
+        unseen=own.unseen,
     )
 
 

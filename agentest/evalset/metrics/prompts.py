@@ -165,8 +165,19 @@ def turn_messages(goal: str, turns: Sequence[Turn], facts: AgentFacts, question:
 
 def background_of(facts: AgentFacts, goal: str, turns: Sequence[Turn]) -> Background:
     """What judges are told besides the conversation."""
-    began = turns[0].started_at or ""
-    return Background(goal=goal, instructions=facts.instructions, tools=facts.tools, started_at=began)
+    return Background(
+        goal=goal,
+        instructions=facts.instructions,
+        tools=facts.tools,
+        started_at=turns[0].started_at or "",
+        unseen=_unseen(facts, turns),
+    )
+
+
+def _unseen(facts: AgentFacts, turns: Sequence[Turn]) -> str:
+    """Why calls cannot be seen, by the answers themselves where they tell, else by the agent's settings."""
+    hidden = next((turn.calls_hidden for turn in turns if turn.calls_hidden), None)
+    return hidden or ("" if all(turn.tells_calls for turn in turns) else facts.unseen)
 
 
 def match_question(reference: str) -> str:
