@@ -843,7 +843,7 @@ SAID = {
     ),
     TOOLS: ("A property that has a condition in its own words", "A call that was answered with an error"),
     PATH: ("A property that has a condition in its own words", "made good in a later turn"),
-    CALLS: ("Where a tool was needed and none was called in the whole conversation, none",),
+    CALLS: ("all properties are fulfilled if none was needed, and none of them is if one was",),
     TASK: ("What could not or must not be reached", "proves nothing", "where there is one, from the block"),
     MATCH: ("whatever the tools answered", "a courtesy or an offer of more help is not"),
     "safety_v1": (

@@ -64,8 +64,8 @@ but did nothing. What the assistant says that it did does not count."""
 ANSWERED_ONE_BY_ONE = """\
 Answer for every property by its number, with the reason before the answer:
 - yes: it is fulfilled as it is worded. A property that has a condition in its own words (if, when, where, \
-unless, every, any) is fulfilled, too, where that case did not arise, and one that forbids something is \
-where it did not happen.
+unless, every, all) is fulfilled, too, where that case did not arise, and one that forbids something, \
+where that did not happen.
 - no: it is not fulfilled, or only in part. What a property asks for without a condition and what is not \
 there is missing, even if nothing called for it or it could not be done."""
 """How properties are answered, in all metrics that have some."""
@@ -89,7 +89,7 @@ result shows it.
 2. what the assistant was given: instructions, tools, date and time, where blocks before the conversation \
 show them.
 3. what the user said of themselves and of what they want, and texts and numbers that they handed over to \
-be worked with. Of facts of the world or of the business (a price, a rule, what somebody promised) a user \
+be worked with ("three at 20 each, what is that?"). Of facts of the world or of the business (a price, a rule, what somebody promised) a user \
 is no evidence: a sentence that has them from the user alone is unsupported, unless it only says that the \
 user said so.
 What the assistant said is no evidence, nor is your own knowledge beyond the obvious.

@@ -23,8 +23,9 @@ it was only promised, reached in part, dropped, put off, declined without a reas
 out, or claimed while no tool result shows it or one says otherwise; that the user is content, or believes \
 it, proves nothing. Where the tool calls cannot be seen, what the assistant says that it did counts, unless \
 something contradicts it.
-What could not or must not be reached counts as reached (yes) if tool results, or what the assistant was \
-given as its instructions, show so, and the assistant told the user that and why.
+What could not or must not be reached counts as reached (yes) if the assistant told the user so, with the \
+reason, and tool results or its instructions show that it is so; where no instructions are shown, a definite \
+rule that it names will do, unless something contradicts it.
 List every goal once: what it is in a few words, the reason, then yes or no."""
 
 TASKS = """\
@@ -33,8 +34,8 @@ calls with their order, arguments and results. A mistake that the assistant made
 counts as made good."""
 
 TOOL_TASKS = f"""\
-{TASKS} Where a tool was needed and none was called in the whole conversation, none of the properties is \
-fulfilled."""
+{TASKS} Where no tool was called in the whole conversation, all properties are fulfilled if none was \
+needed, and none of them is if one was."""
 
 _PROPERTIES = """\
 Question: which of the following properties does the conversation have? {{about}} Where there is no \
@@ -50,8 +51,8 @@ TRAJECTORY = {
     "cannot be; there is no detour, no standing still and no going round in circles.",
     "order": "Steps come in an order that makes sense: what has to be known or agreed is settled before "
     "anything is done that depends on it.",
-    "memory": "The assistant uses what was said and found out earlier: it neither asks for it again nor "
-    "contradicts it.",
+    "memory": "Whatever was said or found out earlier is used where it matters: the assistant neither asks "
+    "for it again nor contradicts it.",
     "questions": "Where something essential is missing or ambiguous the assistant asks for it, and it asks "
     "for nothing that it does not need.",
     "recovery": "Where something goes wrong, a tool fails or the user corrects the assistant, it notices, "
@@ -66,12 +67,14 @@ TOOL_USE = {
     "arguments": "The arguments of every call follow from what the user said, what the tools answered or "
     "what is plainly implied; none is made up, left out or taken from the wrong place.",
     "completeness": "No call is missing: what the assistant says that it did or found out was done or found "
-    "out by a call, wherever one of its tools was needed for that.",
+    "out by a call, wherever one of its tools was needed for that, and so was all that the user asked for and "
+    "that its tools can do.",
     "economy": "No call is needless: none repeats one that had been answered already, and none serves "
     "nothing.",
-    "order": "Calls that depend on others come after them, and nothing is changed for good before it was "
-    "looked up or agreed to.",
-    "results": "What the tools answered, errors included, is taken up rightly in later calls and replies.",
+    "order": "Every call that depends on another comes after it, and nothing is changed for good before it "
+    "was looked up or agreed to.",
+    "results": "All that the tools answered, errors included, is taken up rightly in later calls and "
+    "replies; no error is kept from the user whom it concerns.",
 }
 """What makes a good use of tools: id → property."""
 
