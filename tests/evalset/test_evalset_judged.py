@@ -837,7 +837,7 @@ SAID = {
     ),
     REPLY: (
         "A property that has a condition in its own words",
-        "where it did not happen",
+        "where that did not happen",
         "is missing, even if nothing called for it",
         "not by what the assistant claims",
     ),

@@ -89,9 +89,9 @@ result shows it.
 2. what the assistant was given: instructions, tools, date and time, where blocks before the conversation \
 show them.
 3. what the user said of themselves and of what they want, and texts and numbers that they handed over to \
-be worked with ("three at 20 each, what is that?"). Of facts of the world or of the business (a price, a rule, what somebody promised) a user \
-is no evidence: a sentence that has them from the user alone is unsupported, unless it only says that the \
-user said so.
+be worked with ("three at 20 each, what is that?"). Of facts of the world or of the business (a price, a \
+rule, what somebody promised) a user is no evidence: a sentence that has them from the user alone is \
+unsupported, unless it only says that the user said so.
 What the assistant said is no evidence, nor is your own knowledge beyond the obvious.
 Give every sentence, by its number, exactly one label, with the reason before it:
 - supported: the evidence says so in full, or it follows without a leap; of several claims in a sentence, \

@@ -67,8 +67,8 @@ TOOL_USE = {
     "arguments": "The arguments of every call follow from what the user said, what the tools answered or "
     "what is plainly implied; none is made up, left out or taken from the wrong place.",
     "completeness": "No call is missing: what the assistant says that it did or found out was done or found "
-    "out by a call, wherever one of its tools was needed for that, and so was all that the user asked for and "
-    "that its tools can do.",
+    "out by a call, wherever one of its tools was needed for that, and so was whatever the user asked for "
+    "that its tools can do, unless it was rightly declined.",
     "economy": "No call is needless: none repeats one that had been answered already, and none serves "
     "nothing.",
     "order": "Every call that depends on another comes after it, and nothing is changed for good before it "
