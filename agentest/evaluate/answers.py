@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from enum import StrEnum
-from functools import cache
 from statistics import median_low
 from typing import Annotated, Any, Literal, Self
 
@@ -120,13 +119,6 @@ def _answer_type(metric: MetricDefinition) -> type[BaseModel]:
 
 ANSWERS = {name: _answer_type(metric) for name, metric in BUILTIN.items()}
 """Built-in metric → the shape of an answer to its question."""
-
-
-@cache
-def joint_answer(names: tuple[str, ...]) -> type[BaseModel]:
-    """The shape of an answer to several metrics' questions: an object with one for each."""
-    fields: dict[str, Any] = {name: (ANSWERS[name], Field()) for name in names}
-    return create_model("JointAnswer", **fields)
 
 
 def score_of(metric: str, answers: Sequence[Any], asked: int) -> Score:

@@ -1,20 +1,37 @@
-"""Asking a model for the value of a built-in metric."""
+"""Asking a model what it thinks of a turn or a conversation, in as many calls as the configuration wants."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 from pydantic import BaseModel
 
 from agentest.config.models import Batch
 from agentest.errors import ModelError
-from agentest.evaluate.answers import ANSWERS, joint_answer, score_of
-from agentest.evaluate.prompts import joint_question, judge_messages, question
+from agentest.evaluate.answers import score_of
+from agentest.evaluate.joint import Problem, joint_answer, picked
+from agentest.evaluate.prompts import judge_messages
+from agentest.evaluate.questions import JudgeQuestion, metric_question, of_all_turns, together
 from agentest.llm.port import CallKey, Message, Model
 from agentest.results import MetricResult, Unscored
+
+TOGETHER = "batch"
+"""In the key of a call that asks several questions: what stands in place of a metric."""
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What the samples answered to one question: nothing, unless more than half have an answer."""
+
+    usable: tuple[Any, ...]
+    asked: int
+    problem: str
+    """The first problem; by number, not by time: a replay has the same numbers, and other times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,50 +47,84 @@ class Judge:
         self, metric: str, context: str, key: CallKey, *, first_turn: bool = False
     ) -> MetricResult:
         """The value of a built-in metric; Unscored unless more than half of the samples have an answer."""
-        messages = judge_messages(context, question(metric, first_turn=first_turn))
-        answers, problem = await self._sample(messages, ANSWERS[metric], key, metric)
-        return score_of(metric, answers, self.samples) if answers else Unscored(problem)
+        question = metric_question(metric, 0 if first_turn else None)
+        answers = await self._alone(question, context, key)
+        return (
+            score_of(metric, answers.usable, answers.asked) if answers.usable else Unscored(answers.problem)
+        )
 
-    async def score_together(
-        self, metrics: tuple[str, ...], context: str, key: CallKey, *, first_turn: bool = False
-    ) -> dict[str, MetricResult]:
-        """The values of several metrics from one call a sample."""
-        messages = judge_messages(context, joint_question(metrics, first_turn=first_turn))
-        answers, problem = await self._sample(messages, joint_answer(metrics), key, "batch")
+    async def ask(
+        self, questions: Sequence[JudgeQuestion], context: str, key: CallKey
+    ) -> dict[JudgeQuestion, Answers]:
+        """Answers to questions about one turn, or about a conversation as a whole."""
+        if self.batch is not Batch.OFF and len(questions) > 1:
+            messages = judge_messages(context, together(questions))
+            return await self._together(questions, messages, key, by_turn=False)
+        answers = await at_once([_bound(self._alone, each, context, key) for each in questions])
+        return dict(zip(questions, answers, strict=True))
+
+    async def ask_of_all_turns(
+        self, questions: Sequence[JudgeQuestion], context: str, key: CallKey
+    ) -> dict[JudgeQuestion, Answers]:
+        """Answers to questions about every turn and the whole of a conversation, from one call a sample."""
+        if not questions:
+            return {}
+        messages = judge_messages(context, of_all_turns(questions))
+        return await self._together(questions, messages, key, by_turn=True)
+
+    async def _alone(self, question: JudgeQuestion, context: str, key: CallKey) -> Answers:
+        messages = judge_messages(context, question.alone)
+        return _counted(await self._sample(messages, question.answer, replace(key, metric=question.name)))
+
+    async def _together(
+        self, questions: Sequence[JudgeQuestion], messages: Sequence[Message], key: CallKey, *, by_turn: bool
+    ) -> dict[JudgeQuestion, Answers]:
+        shape = joint_answer(questions, by_turn=by_turn)
+        samples = await self._sample(messages, shape, replace(key, metric=TOGETHER))
         return {
-            metric: score_of(metric, [getattr(answer, metric) for answer in answers], self.samples)
-            if answers
-            else Unscored(problem)
-            for metric in metrics
+            each: _counted(
+                [s if isinstance(s, Problem) else picked(s, each, by_turn=by_turn) for s in samples]
+            )
+            for each in questions
         }
 
     async def _sample(
-        self, messages: Sequence[Message], answer_type: type[BaseModel], key: CallKey, metric: str
-    ) -> tuple[list[Any], str]:
-        """The samples' answers, none unless more than half have one, and the first problem.
+        self, messages: Sequence[Message], shape: type[BaseModel], key: CallKey
+    ) -> list[BaseModel | Problem]:
+        """Each sample's answer, or its problem."""
 
-        ADK's metrics let fewer decide (`evalset.metrics.sampling.Sampled`), because google-adk does.
-        """
-        answers: list[Any] = [None] * self.samples
-        problems: dict[int, str] = {}
-
-        async def sample(n: int) -> None:
+        async def sample(n: int) -> BaseModel | Problem:
             try:
-                answers[n] = await self.model.ask(
-                    messages, answer_type, replace(key, metric=metric, sample=n)
-                )
+                return await self.model.ask(messages, shape, replace(key, sample=n))
             except ModelError as error:
-                problems[n] = str(error)
+                return Problem(str(error))
             except Exception as error:  # noqa: BLE001 - a model's defect costs its answer, not the run
-                problems[n] = f"internal error: {type(error).__name__}: {error}"
+                return Problem(f"internal error: {type(error).__name__}: {error}")
 
-        if self.samples == 1:  # a task of its own would cost more than all else here
-            await sample(0)
-        else:
-            async with anyio.create_task_group() as tasks:
-                for n in range(self.samples):
-                    tasks.start_soon(sample, n)
-        usable = [answer for answer in answers if answer is not None]
-        enough = 2 * len(usable) > self.samples
-        # By number, not by time: a replay has the same numbers, and other times.
-        return (usable if enough else []), (problems[min(problems)] if problems else "")
+        return await at_once([_bound(sample, n) for n in range(self.samples)])
+
+
+def _counted(samples: Sequence[Any]) -> Answers:
+    """ADK's metrics let fewer decide (`evalset.metrics.sampling.Sampled`), because google-adk does."""
+    usable = tuple(sample for sample in samples if not isinstance(sample, Problem))
+    problem = next((sample.text for sample in samples if isinstance(sample, Problem)), "")
+    return Answers(usable if 2 * len(usable) > len(samples) else (), len(samples), problem)
+
+
+def _bound(function: Callable[..., Awaitable[_T]], *args: Any) -> Callable[[], Awaitable[_T]]:
+    return lambda: function(*args)
+
+
+async def at_once(askings: Sequence[Callable[[], Awaitable[_T]]]) -> list[_T]:
+    """The results of all, which go on at once, in their order."""
+    if len(askings) == 1:  # a task of its own would cost more than all else here
+        return [await askings[0]()]
+    results: dict[int, _T] = {}
+
+    async def ask(n: int) -> None:
+        results[n] = await askings[n]()
+
+    async with anyio.create_task_group() as tasks:
+        for n in range(len(askings)):
+            tasks.start_soon(ask, n)
+    return [results[n] for n in range(len(askings))]

@@ -7,7 +7,7 @@ ends with its own question.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 
 from agentest.evaluate.shown import block
@@ -72,15 +72,6 @@ def question(metric: str, *, first_turn: bool = False) -> str:
         labels = "\n".join(f"- {label}: {meaning}" for label, meaning in known.labels.items())
         return fill(text, {"labels": labels})
     return text + fill(_SCALE, asdict(known.anchors)) if known.anchors else text
-
-
-def joint_question(metrics: Iterable[str], *, first_turn: bool = False) -> str:
-    """The questions of several metrics, to be answered in one go."""
-    asked = "\n\n".join(f"[{metric}] {question(metric, first_turn=first_turn)}" for metric in metrics)
-    return (
-        "Answer each of the following questions by itself, as if it were the only one: no answer may "
-        f"colour another.\n\n{asked}"
-    )
 
 
 def dedup_messages(scenario: str, goal: str, failures: Sequence[LabelledFailure]) -> list[Message]:

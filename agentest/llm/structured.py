@@ -24,7 +24,11 @@ class StructuredModel:
         self._answers = answers
 
     async def ask(self, messages: Sequence[Message], answer: type[Answer], key: CallKey) -> Answer:
-        """An answer of the given shape. Raises ModelUnavailable or InvalidAnswer."""
+        """An answer of the given shape. Raises ModelUnavailable or InvalidAnswer.
+
+        A shape may have an attribute `what_is_left`, another shape: the last answer is read in that one where
+        nothing else can be read of it.
+        """
         asked = list(messages)
         for repair in range(MAX_REPAIRS + 1):
             reply = await self._answers.answer(Question(_well_formed(asked), answer, key, repair))
@@ -34,9 +38,20 @@ class StructuredModel:
                 return read(reply.text, answer)
             except Unreadable as error:
                 if repair == MAX_REPAIRS:
+                    if left := _left(reply.text, answer):
+                        return left
                     raise InvalidAnswer(_invalid(self.name, reply.text, error)) from None
                 asked = [*messages, *_repair(reply.text, error)]
         raise AssertionError("unreachable: the last repair either answers or raises")
+
+
+def _left(text: str, answer: type[Answer]) -> Answer | None:
+    """What can be used of an answer that is wrong in parts, where its shape knows how to tell."""
+    shape: type[Answer] | None = getattr(answer, "what_is_left", None)
+    try:
+        return read(text, shape) if shape else None
+    except Unreadable:
+        return None
 
 
 def _well_formed(messages: Sequence[Message]) -> list[Message]:

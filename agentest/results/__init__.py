@@ -5,6 +5,7 @@ reads them.
 """
 
 from agentest.results.evaluations import (
+    ALREADY_FAILED,
     NO_MODEL,
     STATE_CHECKS,
     CaseId,
@@ -47,6 +48,7 @@ from agentest.results.verdicts import (
 )
 
 __all__ = [
+    "ALREADY_FAILED",
     "NO_MODEL",
     "ROLES",
     "STATE_CHECKS",

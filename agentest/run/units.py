@@ -8,7 +8,8 @@ from time import perf_counter
 
 from agentest.evaluate.custom import Metric
 from agentest.evaluate.dedup import deduplicate, group_by_label
-from agentest.evaluate.evaluation import OngoingEvaluation, ScenarioEvaluator
+from agentest.evaluate.evaluation import OngoingEvaluation
+from agentest.evaluate.evaluator import ScenarioEvaluator
 from agentest.evaluate.examples import with_examples
 from agentest.evaluate.judge import Judge
 from agentest.metrics import PASS_RATE
@@ -51,6 +52,7 @@ class UnitEvaluation:
 
     def __init__(self, custom: Sequence[Metric], settings: Settings, connections: Connections) -> None:
         self._custom = custom
+        self._skip_decided = settings.skip_decided
         self._redact = connections.redact
         model = connections.models.judge
         self._judge = Judge(model, settings.samples, settings.batch) if model else None
@@ -80,6 +82,8 @@ class UnitEvaluation:
             agent=unit.agent,
             metrics_named=unit.metrics_named,
             information=unit.information,
+            # Where some conversations may fail, what judges say of one that did can still decide.
+            skip_decided=self._skip_decided and PASS_RATE not in unit.thresholds,
         )
         return OngoingEvaluation(evaluator, number)
 

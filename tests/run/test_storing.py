@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from stored import to_json
 
 from agentest import call, scenario
-from agentest.evaluate.evaluation import ScenarioEvaluator
+from agentest.evaluate.evaluator import ScenarioEvaluator
 from agentest.events import ConversationFinished, Event
 from agentest.results import ConversationResult, RunResult, TrajectoryResult
 from agentest.run.sources import FinishedConversations

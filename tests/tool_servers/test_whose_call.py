@@ -15,7 +15,8 @@ from agentest.conversation.loop import TurnLoop
 from agentest.conversation.serving import Served
 from agentest.conversation.users import Said
 from agentest.endings import Ending
-from agentest.evaluate.evaluation import OngoingEvaluation, ScenarioEvaluator
+from agentest.evaluate.evaluation import OngoingEvaluation
+from agentest.evaluate.evaluator import ScenarioEvaluator
 from agentest.events import Noted
 from agentest.mocks.resolver import MockResolver
 from agentest.results import ConversationResult, RunResult, Status

@@ -1,0 +1,227 @@
+"""What is found out about one turn and one conversation without a judge, and whom judges are asked by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import anyio
+
+from agentest.config.models import Batch
+from agentest.config.wishes import ModelWish
+from agentest.evaluate.checks import checked_first_token, checked_reply
+from agentest.evaluate.custom import ConversationMetric, Metric, evaluate_metric
+from agentest.evaluate.grading import Graded, Grader, for_information, graded
+from agentest.evaluate.inputs import ConversationInput, TurnInput
+from agentest.evaluate.judge import Judge, at_once
+from agentest.evaluate.judging import Judging
+from agentest.evaluate.session_checks import checked_session, checked_state
+from agentest.evaluate.sight_of_calls import SightOfCalls
+from agentest.evaluate.trajectory import matched_trajectory
+from agentest.llm.port import CallKey, Model
+from agentest.metrics import ABOUT_CALLS
+from agentest.results import CheckResult, MetricResult, TrajectoryResult, TurnEvaluation, Unscored
+from agentest.scenarios.definition import Scenario, ScriptedTurn
+from agentest.scenarios.expectations import Expect
+from agentest.transcript import Blame, Conversation, Turn
+
+
+@dataclass(frozen=True, slots=True)
+class ScenarioEvaluator:
+    """Evaluates the conversations of a scenario. It has no state of any conversation."""
+
+    scenario: Scenario
+    scope: str
+    metrics: Sequence[str] = ()
+    """Built-in metrics to judge."""
+    custom: Sequence[Metric] = ()
+    graders: Sequence[Grader] = ()
+    judge: Judge | None = None
+    named: Mapping[ModelWish, Model] = field(default_factory=dict)
+    """The models that graders wish for, where they can be asked."""
+    redact: Callable[[str], str] = field(default=str)
+    told_counts: bool = True
+    """Whether answers that tell of calls make an agent seen whose calls otherwise cannot be."""
+    blind: str | None = None
+    """Why the agent's tool calls cannot be seen, and what to do about it; None: they can.
+
+    Then whatever would judge calls is unscored, unless calls that were seen all the same break it, or the
+    agent's answers show that it tells of all of them.
+    """
+    agent: str = ""
+    """The agent's name, for what cannot be seen of it."""
+    instructions: str = ""
+    """What the agent was told, for judges; "": that is not known."""
+    tools: str = ""
+    """Which tools the agent has, a line each, for judges; "": that is not known."""
+    unstreamed: str = "it does not stream its replies"
+    """Why the time to the first token of a reply is not known, where it is not."""
+    metrics_named: bool = True
+    """Whether `metrics` were named; else all run by default, and what cannot be judged is skipped."""
+    information: Collection[str] = ()
+    """The graders whose scores decide nothing: what they cannot score is skipped."""
+    skip_decided: bool = False
+    """Whether judges are not asked about a conversation that has failed without them."""
+
+    @property
+    def asks_at_end(self) -> bool:
+        """Whether judges are asked nothing before a conversation has ended."""
+        return self.judge is not None and (self.skip_decided or self.judge.batch is Batch.CONVERSATION)
+
+    @property
+    def judging(self) -> Judging:
+        """What judges are asked about the scenario's conversations."""
+        return Judging(
+            scenario=self.scenario,
+            scope=self.scope,
+            metrics=self.metrics,
+            judge=self.judge,
+            redact=self.redact,
+            sight=self._sight,
+            instructions=self.instructions,
+            tools=self.tools,
+            metrics_named=self.metrics_named,
+        )
+
+    @property
+    def _sight(self) -> SightOfCalls:
+        return SightOfCalls(agent=self.agent, blind=self.blind, told_counts=self.told_counts)
+
+    async def checked_turn(self, turn: Turn) -> TurnEvaluation:
+        """A turn held against what its script says of it."""
+        scripted = self._script_of(turn)
+        return TurnEvaluation(
+            turn_index=turn.turn_index,
+            trajectory=await self.turn_trajectory(turn),
+            checks=await self._checks(scripted.expect, turn) if scripted and scripted.expect else (),
+            reference=scripted.reference if scripted else None,
+        )
+
+    async def turn_trajectory(self, turn: Turn) -> TrajectoryResult | None:
+        """The trajectory that the script has for a turn against its calls."""
+        scripted = self._script_of(turn)
+        if scripted is None or scripted.trajectory is None:
+            return None
+        return await matched_trajectory(
+            scripted.trajectory, turn.tool_calls, 1, blind=self._sight.hidden(turn)
+        )
+
+    def _script_of(self, turn: Turn) -> ScriptedTurn | None:
+        """What the scenario has the user say in a turn; None: it leaves that to the user."""
+        script = self.scenario.turns
+        return script[turn.turn_index] if turn.turn_index < len(script) else None
+
+    async def custom_of_turn(self, turns: Sequence[Turn], number: int) -> dict[str, MetricResult]:
+        """The users' own metrics of the last of the turns."""
+        turn = turns[-1]
+        key = CallKey("judge", self.scope, number, turn.turn_index)
+        turn_input = TurnInput(
+            goal=self.scenario.goal,
+            profile=self.scenario.profile,
+            knowledge=self.scenario.knowledge,
+            user_message=turn.user_message,
+            agent_message=turn.agent_message,
+            tool_calls=turn.tool_calls,
+            history=tuple(turns[:-1]),
+            turn_index=turn.turn_index,
+        )
+        metrics = [metric for metric in self.custom if not isinstance(metric, ConversationMetric)]
+        return await self._own(metrics, turn_input, key)
+
+    async def custom_of_conversation(
+        self, conversation: Conversation, number: int
+    ) -> dict[str, MetricResult]:
+        """The users' own metrics of a conversation as a whole."""
+        if conversation.failure or not conversation.turns:
+            return {}
+        whole = ConversationInput(
+            goal=self.scenario.goal,
+            profile=self.scenario.profile,
+            knowledge=self.scenario.knowledge,
+            turns=conversation.turns,
+        )
+        metrics = [metric for metric in self.custom if isinstance(metric, ConversationMetric)]
+        return await self._own(metrics, whole, CallKey("judge", self.scope, number))
+
+    async def _own(
+        self, metrics: Sequence[Metric], data: TurnInput | ConversationInput, key: CallKey
+    ) -> dict[str, MetricResult]:
+        model = self.judge.model if self.judge else None
+        keys = [replace(key, metric=metric.name) for metric in metrics]
+        results = await at_once(
+            [partial(evaluate_metric, m, data, model, k) for m, k in zip(metrics, keys, strict=True)]
+        )
+        return {
+            metric.name: Unscored(self.redact(result.error)) if isinstance(result, Unscored) else result
+            for metric, result in zip(metrics, results, strict=True)
+        }
+
+    async def grade(self, conversation: Conversation, number: int) -> Mapping[str, Graded]:
+        """The scores by the graders of an evaluation set's case. Never raises."""
+        if conversation.failure or not conversation.turns:
+            return {}
+        grades: dict[str, Graded] = {}
+        blind = self._sight.hidden(conversation)
+
+        async def grade(grader: Grader) -> None:
+            key, model = CallKey("judge", self.scope, number, metric=grader.name), self._asked_by(grader)
+            grades[grader.name] = await graded(grader, conversation, model, key, self.redact)
+
+        async with anyio.create_task_group() as tasks:
+            for grader in self.graders:
+                if blind and (grader.name in ABOUT_CALLS or conversation.call_refused):
+                    grades[grader.name] = Graded(whole=Unscored(blind))
+                else:
+                    tasks.start_soon(grade, grader)
+        return {
+            grader.name: for_information(grades[grader.name])
+            if grader.name in self.information
+            else grades[grader.name]
+            for grader in self.graders
+        }
+
+    def _asked_by(self, grader: Grader) -> Model | None:
+        named = self.named.get(grader.judge) if grader.judge else None
+        return named or (self.judge.model if self.judge else None)
+
+    async def trajectory(self, conversation: Conversation) -> TrajectoryResult | None:
+        """The scenario's own trajectory against the whole conversation."""
+        if self.scenario.trajectory is None or conversation.shortened:
+            return None
+        failure = conversation.failure
+        return await matched_trajectory(
+            self.scenario.trajectory,
+            conversation.tool_calls,
+            conversation.started_turns,
+            complete=failure is None or failure.blame is Blame.AGENT,
+            blind=self._sight.hidden(conversation),
+        )
+
+    async def final_state(self, conversation: Conversation) -> tuple[CheckResult, ...]:
+        """What the scenario expects of the session's state, against the state after the last turn."""
+        expected = self.scenario.final_session_state
+        if expected is None or conversation.failure or conversation.shortened or not conversation.turns:
+            return ()
+        last = conversation.turns[-1]
+        return _undecided_if(last, await checked_state("final_session_state", expected, last, self.agent))
+
+    async def _checks(self, expect: Expect, turn: Turn) -> tuple[CheckResult, ...]:
+        first_token = checked_first_token(expect, turn, self.agent, self.unstreamed)
+        checks = (
+            *await checked_reply(expect, turn),
+            *first_token,
+            *await checked_session(expect, turn, self.agent),
+        )
+        return _undecided_if(turn, checks)
+
+
+def _undecided_if(turn: Turn, checks: tuple[CheckResult, ...]) -> tuple[CheckResult, ...]:
+    """The checks; those that failed cannot be told where the agent may have lacked the answer to a call."""
+    why = turn.call_refused
+    if not why:
+        return checks
+    told = f"which cannot be judged: {why}"
+    return tuple(
+        c if c.passed or c.error else replace(c, summary=f"{c.summary}, {told}", error=told) for c in checks
+    )

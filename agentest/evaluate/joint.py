@@ -1,0 +1,84 @@
+"""One answer to several questions: its shape, and what can be used of it where some of it cannot.
+
+Each question has an object of its own. In an answer about all turns the questions about turn N stand in the
+object `turn_N`, so that turns have the same shape as long as the same is asked of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field, PlainValidator, ValidationError, create_model
+
+from agentest.evaluate.questions import JudgeQuestion
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why there is no answer."""
+
+    text: str
+
+
+def joint_answer(questions: Sequence[JudgeQuestion], *, by_turn: bool = False) -> type[BaseModel]:
+    """The shape of an answer to several questions.
+
+    Its attribute `what_is_left` is the shape in which an answer is read that is wrong in parts: a Problem
+    stands there in place of each object that cannot be used.
+
+    Args:
+        by_turn: whether questions about turns stand in an object for each turn.
+    """
+    turns: dict[int, list[tuple[str, type[BaseModel]]]] = {}
+    whole: list[tuple[str, type[BaseModel]]] = []
+    for each in questions:
+        own = turns.setdefault(each.turn, []) if by_turn and each.turn is not None else whole
+        own.append((each.field, each.answer))
+    return _shape(tuple((turn, tuple(fields)) for turn, fields in turns.items()), tuple(whole))
+
+
+def picked(answer: Any, question: JudgeQuestion, *, by_turn: bool = False) -> Any:
+    """The answer to one question of several, or the Problem that it has."""
+    holder = getattr(answer, f"turn_{question.turn}") if by_turn and question.turn is not None else answer
+    return holder if isinstance(holder, Problem) else getattr(holder, question.field)
+
+
+_Fields = tuple[tuple[str, type[BaseModel]], ...]
+
+
+@cache
+def _shape(turns: tuple[tuple[int, _Fields], ...], whole: _Fields) -> type[BaseModel]:
+    return _model(
+        (*((f"turn_{turn}", _model(fields, "TurnAnswer")) for turn, fields in turns), *whole), "JointAnswer"
+    )
+
+
+@cache
+def _model(fields: _Fields, name: str) -> type[BaseModel]:
+    exact: dict[str, Any] = {field: (answer, Field()) for field, answer in fields}
+    left: dict[str, Any] = {
+        field: (_usable_or_problem(getattr(answer, "what_is_left", answer)), Problem("it is missing"))
+        for field, answer in fields
+    }
+    model: Any = create_model(name, **exact)
+    model.what_is_left = create_model(f"{name}Left", **left)
+    shape: type[BaseModel] = model
+    return shape
+
+
+def _usable_or_problem(answer: type[BaseModel]) -> Any:
+    def read(value: Any) -> Any:
+        try:
+            return answer.model_validate(value, strict=True)
+        except ValidationError as error:
+            return Problem("; ".join(_text(details) for details in error.errors(include_url=False)[:3]))
+
+    return Annotated[Any, PlainValidator(read)]
+
+
+def _text(details: Any) -> str:
+    at = ".".join(str(part) for part in details["loc"])
+    return f"{at}: {details['msg']}" if at else str(details["msg"])

@@ -1,0 +1,209 @@
+"""Which questions judges are asked about a conversation and its turns, and what becomes of the answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from agentest.config.models import Batch
+from agentest.evaluate.answers import criterion_result, score_of
+from agentest.evaluate.background import Background
+from agentest.evaluate.judge import Answers, Judge, at_once
+from agentest.evaluate.questions import JudgeQuestion, criterion_question, metric_question
+from agentest.evaluate.shown import conversation_context, turn_context
+from agentest.evaluate.sight_of_calls import SightOfCalls
+from agentest.llm.port import CallKey
+from agentest.metrics import ABOUT_CALLS, BUILTIN, MetricLevel
+from agentest.results import (
+    NO_MODEL,
+    CriterionOutcome,
+    CriterionResult,
+    MetricResult,
+    Skipped,
+    Unscored,
+)
+from agentest.scenarios.criteria import Criterion
+from agentest.scenarios.definition import Scenario
+from agentest.transcript import Conversation, Turn
+
+
+@dataclass(frozen=True, slots=True)
+class NotAsked:
+    """Why a question was not asked."""
+
+    why: str
+
+
+Outcome = Answers | NotAsked
+Outcomes = Mapping[JudgeQuestion, Outcome]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """What judges say of a conversation: of turns by their index, of the whole, of the criteria."""
+
+    turns: Mapping[int, Mapping[str, MetricResult]] = field(default_factory=dict)
+    metrics: Mapping[str, MetricResult] = field(default_factory=dict)
+    criteria: tuple[CriterionResult, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judging:
+    """What judges are asked about the conversations of a scenario. It has no state of any conversation."""
+
+    scenario: Scenario
+    scope: str
+    metrics: Sequence[str]
+    """Built-in metrics to judge."""
+    judge: Judge | None
+    redact: Callable[[str], str]
+    sight: SightOfCalls
+    instructions: str
+    tools: str
+    metrics_named: bool
+
+    async def turn(self, turns: Sequence[Turn], number: int) -> dict[str, MetricResult]:
+        """The metrics of the last of the turns, judged in the light of those before it. Never raises."""
+        questions = self._of_turn(turns)
+        key = CallKey("judge", self.scope, number, turns[-1].turn_index)
+        if self.judge is None or not questions:
+            return self._turn_results(turns, _not_asked(questions, NO_MODEL))
+        context = turn_context(self._background(turns), turns)
+        return self._turn_results(turns, await self.judge.ask(questions, context, key))
+
+    async def whole(self, conversation: Conversation, number: int) -> Judged:
+        """Metrics of the conversation as a whole, and criteria. Never raises."""
+        questions = self._of_whole(conversation)
+        if self.judge is None or not questions:
+            return self._whole_results(conversation, _not_asked(questions, NO_MODEL))
+        context = self._context(conversation)
+        outcomes = await self.judge.ask(questions, context, CallKey("judge", self.scope, number))
+        return self._whole_results(conversation, outcomes)
+
+    async def everything(self, conversation: Conversation, number: int) -> Judged:
+        """All turns and the whole, once the conversation has ended. Never raises."""
+        if self.judge and self.judge.batch is Batch.CONVERSATION:
+            return self._all_results(conversation, await self._in_one_call(self.judge, conversation, number))
+        parts = await at_once(
+            [
+                *(partial(self._one_turn, turns, number) for turns in beginnings(conversation)),
+                partial(self.whole, conversation, number),
+            ]
+        )
+        turns = {index: metrics for part in parts for index, metrics in part.turns.items()}
+        return replace(parts[-1], turns=turns)
+
+    async def _one_turn(self, turns: Sequence[Turn], number: int) -> Judged:
+        return Judged(turns={turns[-1].turn_index: await self.turn(turns, number)})
+
+    def nothing(self, conversation: Conversation, why: str) -> Judged:
+        """What stands in place of all that would have been asked."""
+        return self._all_results(conversation, _not_asked(self._of_all(conversation), why))
+
+    async def _in_one_call(self, judge: Judge, conversation: Conversation, number: int) -> Outcomes:
+        questions = self._of_all(conversation)
+        context = self._context(conversation) if questions else ""
+        return await judge.ask_of_all_turns(questions, context, CallKey("judge", self.scope, number))
+
+    def _of_all(self, conversation: Conversation) -> list[JudgeQuestion]:
+        of_turns = [each for turns in beginnings(conversation) for each in self._of_turn(turns)]
+        return [*of_turns, *self._of_whole(conversation)]
+
+    def _of_turn(self, turns: Sequence[Turn]) -> list[JudgeQuestion]:
+        """The questions about the last of the turns, none where there is no goal to judge by."""
+        turn = turns[-1]
+        about_calls = bool(turn.tool_calls) and not self.sight.hidden(turn)
+        names = [name for name in self._of_turns if about_calls or name not in ABOUT_CALLS]
+        return [metric_question(name, turn.turn_index) for name in names]
+
+    @property
+    def _of_turns(self) -> list[str]:
+        return [
+            name for name in self.metrics if self.scenario.goal and BUILTIN[name].level is MetricLevel.TURN
+        ]
+
+    def _of_whole(self, conversation: Conversation) -> list[JudgeQuestion]:
+        """The questions about the conversation, none where it was cut short."""
+        if conversation.failure or not conversation.turns:
+            return []
+        aim = self.scenario.goal or self.scenario.expected_outcome
+        names = [name for name in self.metrics if aim and BUILTIN[name].level is MetricLevel.CONVERSATION]
+        return [*map(metric_question, names), *self._criteria]
+
+    @property
+    def _criteria(self) -> dict[JudgeQuestion, Criterion]:
+        """Question → criterion, in the scenario's order."""
+        return {criterion_question(n, each): each for n, each in enumerate(self.scenario.criteria, start=1)}
+
+    def _context(self, conversation: Conversation) -> str:
+        return conversation_context(self._background(conversation.turns), conversation.turns)
+
+    def _background(self, turns: Sequence[Turn]) -> Background:
+        return Background(
+            goal=self.scenario.goal,
+            profile=self.scenario.profile,
+            knowledge=self.scenario.knowledge,
+            expected_outcome=self.scenario.expected_outcome,
+            instructions=self.instructions,
+            tools=self.tools,
+            started_at=turns[0].started_at or "",
+            unseen=self.sight.hidden(turns[-1]) or "",
+        )
+
+    def _all_results(self, conversation: Conversation, outcomes: Outcomes) -> Judged:
+        turns = {
+            turns[-1].turn_index: self._turn_results(turns, outcomes) for turns in beginnings(conversation)
+        }
+        return replace(self._whole_results(conversation, outcomes), turns=turns)
+
+    def _turn_results(self, turns: Sequence[Turn], outcomes: Outcomes) -> dict[str, MetricResult]:
+        results = {q.name: self._metric(q, outcomes[q]) for q in self._of_turn(turns)}
+        return results | self._unseen(turns[-1])
+
+    def _unseen(self, turn: Turn) -> dict[str, MetricResult]:
+        """The metrics of tool calls where they would be judged, but calls cannot be seen."""
+        blind = self.sight.hidden(turn)
+        if not blind or not self.judge:
+            return {}
+        result = Unscored(self.redact(blind)) if self.metrics_named else Skipped(blind)
+        return {name: result for name in self._of_turns if name in ABOUT_CALLS}
+
+    def _whole_results(self, conversation: Conversation, outcomes: Outcomes) -> Judged:
+        criteria = self._criteria
+        questions = self._of_whole(conversation)
+        return Judged(
+            metrics={q.name: self._metric(q, outcomes[q]) for q in questions if q not in criteria},
+            criteria=tuple(
+                self._criterion(criteria[q], outcomes[q], len(conversation.turns))
+                for q in questions
+                if q in criteria
+            ),
+        )
+
+    def _metric(self, question: JudgeQuestion, outcome: Outcome) -> MetricResult:
+        if isinstance(outcome, NotAsked):
+            return Skipped(outcome.why)
+        if not outcome.usable:
+            return Unscored(self.redact(outcome.problem))
+        return score_of(question.name, outcome.usable, outcome.asked)
+
+    def _criterion(self, criterion: Criterion, outcome: Outcome, turns: int) -> CriterionResult:
+        if isinstance(outcome, Answers) and outcome.usable:
+            return criterion_result(criterion, outcome.usable, outcome.asked, turns)
+        return CriterionResult(
+            text=criterion.text,
+            required=criterion.required,
+            result=CriterionOutcome.CANNOT_TELL,
+            turn_index=None,
+            reason=outcome.why if isinstance(outcome, NotAsked) else self.redact(outcome.problem),
+        )
+
+
+def beginnings(conversation: Conversation) -> list[Sequence[Turn]]:
+    """For each turn, the conversation up to it."""
+    return [conversation.turns[: n + 1] for n in range(len(conversation.turns))]
+
+
+def _not_asked(questions: Sequence[JudgeQuestion], why: str) -> Outcomes:
+    return {question: NotAsked(why) for question in questions}
