@@ -14,7 +14,6 @@ from statistics import mean
 
 from agentest.metrics import PASS_RATE
 from agentest.results import (
-    ALREADY_FAILED,
     CheckResult,
     ConversationResult,
     Deduplication,
@@ -271,13 +270,11 @@ def _threshold_reasons(
     conversations: Sequence[ConversationResult], thresholds: Mapping[str, float], exact: bool
 ) -> Iterator[Reason]:
     skipped, problems = skipped_metrics(conversations), _problems(conversations)
-    # Where a conversation has failed, what was not asked about it for that reason lacks nowhere.
-    not_asked = {name for name, why in skipped.items() if why == ALREADY_FAILED and name not in problems}
     for metric in metric_verdicts(averages(conversations, exact=exact), thresholds, exact=exact):
         if metric.score is not None and metric.status is Status.FAILED:
             message = f"{metric.name}: average {metric.score:.2f} is below the threshold {metric.threshold:g}"
             yield _threshold_reason(metric, Status.FAILED, message)
-        elif metric.name not in not_asked and (metric.status is Status.ERRORED or metric.name in skipped):
+        elif metric.status is Status.ERRORED or metric.name in skipped:
             why = f" ({skipped[metric.name]})" if metric.name in skipped else ""
             if metric.score is None and metric.name in problems:
                 why = f": {problems[metric.name][0]}"

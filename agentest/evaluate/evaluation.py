@@ -12,7 +12,7 @@ from agentest.evaluate.judge import at_once
 from agentest.evaluate.judging import Judged, beginnings
 from agentest.metrics import NO_FAILURE
 from agentest.results import (
-    ALREADY_FAILED,
+    DECIDED,
     CheckResult,
     ConversationResult,
     LabelledFailure,
@@ -119,7 +119,7 @@ class OngoingEvaluation:
 
     async def _judge(self, conversation: Conversation) -> None:
         if self._evaluator.skip_decided and self._judging.judge and self._has_failed(conversation):
-            self._judged.append(self._judging.nothing(conversation, ALREADY_FAILED))
+            self._judged.append(self._judging.nothing(conversation, DECIDED))
         elif self._at_end:
             self._judged.append(await self._judging.everything(conversation, self._number))
         else:

@@ -5,7 +5,7 @@ reads them.
 """
 
 from agentest.results.evaluations import (
-    ALREADY_FAILED,
+    DECIDED,
     NO_MODEL,
     STATE_CHECKS,
     CaseId,
@@ -48,7 +48,7 @@ from agentest.results.verdicts import (
 )
 
 __all__ = [
-    "ALREADY_FAILED",
+    "DECIDED",
     "NO_MODEL",
     "ROLES",
     "STATE_CHECKS",

@@ -10,8 +10,8 @@ from typing import Any
 from agentest.transcript import Conversation, TimeSpent
 
 NO_MODEL = "no model configured"
-ALREADY_FAILED = "not asked: the conversation has failed already"
-"""Why no judge was asked about a conversation whose verdict is certain (`judge.skip_decided`)."""
+DECIDED = "not asked: the conversation has failed already"
+"""Why a judge was not asked whose answer cannot change the verdict any more."""
 STATE_CHECKS = ("session_state", "final_session_state")
 """The checks of the session's state: of one turn, and after the last."""
 
