@@ -6,6 +6,7 @@ object `turn_N`, so that turns have the same shape as long as the same is asked 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -72,7 +73,7 @@ def _model(fields: _Fields, name: str) -> type[BaseModel]:
 def _usable_or_problem(answer: type[BaseModel]) -> Any:
     def read(value: Any) -> Any:
         try:
-            return answer.model_validate(value, strict=True)
+            return answer.model_validate_json(json.dumps(value), strict=True)
         except ValidationError as error:
             return Problem("; ".join(_text(details) for details in error.errors(include_url=False)[:3]))
 

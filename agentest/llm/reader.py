@@ -54,7 +54,8 @@ def read(text: str, answer: type[Answer]) -> Answer:
 
 def _validated(source: str, answer: type[Answer]) -> Answer:
     try:
-        return answer.model_validate(_decoded(source), strict=True)
+        # As JSON: a choice is a text there, which would be no choice as a value of Python.
+        return answer.model_validate_json(_checked(source), strict=True)
     except ValidationError as error:
         problems = error.errors(include_url=False)[:5]
         raise Unreadable("; ".join(_problem(details) for details in problems)) from None
@@ -63,13 +64,12 @@ def _validated(source: str, answer: type[Answer]) -> Answer:
         raise Unreadable(reason) from None
 
 
-def _decoded(source: str) -> Any:
-    value = _STRICT.decode(source)
+def _checked(source: str) -> bytes:
+    """The JSON of an object whose values are certain."""
     try:
-        json.dumps(value, ensure_ascii=False).encode()
+        return json.dumps(_STRICT.decode(source), ensure_ascii=False).encode()
     except UnicodeEncodeError:
         raise _Unusable("a text in it is not valid Unicode (half a surrogate pair)") from None
-    return value
 
 
 def _is_attempt(source: str, answer: type[BaseModel]) -> bool:
