@@ -25,7 +25,10 @@ FLOORS: list[dict[str, str]] = [
         "messages": "",
         "endings": "",
         "sight": "",
-        "metrics": "support",
+        "questions": "",
+    },
+    {
+        "metrics": "questions support",
     },
     {
         "transcript": "endings sight support",
@@ -60,8 +63,8 @@ FLOORS: list[dict[str, str]] = [
     },
     # What it does with them.
     {
-        "conversation": "endings agents tool_servers llm scenarios mocks errors messages sight transcript storing "
-        "support",
+        "conversation": "endings agents tool_servers llm scenarios mocks errors messages sight transcript "
+        "storing support",
         "evaluate": "llm scenarios config errors metrics results sight transcript storing support verdict",
     },
     {

@@ -23,7 +23,7 @@ from pydantic import (
     model_validator,
 )
 
-from agentest.metrics import BUILTIN, NO_FAILURE, Kind, MetricDefinition
+from agentest.metrics import BUILTIN, FALSE_INFORMATION, NO_FAILURE, Kind, MetricDefinition
 from agentest.results import CriterionOutcome, CriterionResult, Evidence, GoalOutcome, Score
 from agentest.scenarios.criteria import Criterion
 
@@ -35,13 +35,26 @@ def no_bool(value: object) -> object:
     return value
 
 
-UNDESCRIBED = ConfigDict(defer_build=True, json_schema_extra=lambda schema: schema.pop("description", None))
+def _without_description(schema: dict[str, Any]) -> None:
+    schema.pop("description", None)
+
+
+def _without_evidence(schema: dict[str, Any]) -> None:
+    _without_description(schema)
+    del schema["properties"]["evidence"]
+
+
+UNDESCRIBED = ConfigDict(defer_build=True, json_schema_extra=_without_description)
 """The settings of a shape whose docstring is not sent."""
 
 
 def choices_of(names: type[StrEnum]) -> WithJsonSchema:
     """The names as the schema has them: where they are used, and without what is said of them here."""
     return WithJsonSchema({"type": "string", "enum": [name.value for name in names]})
+
+
+_Evidence = Annotated[Evidence | None, choices_of(Evidence)]
+"""Asked for always; an answer without it can be read all the same."""
 
 
 class _Answer(BaseModel):
@@ -59,7 +72,7 @@ class BinaryAnswer(_Answer):
 
 
 class EvidencedAnswer(_Answer):
-    evidence: Annotated[Evidence, choices_of(Evidence)] | None = None
+    evidence: _Evidence = None
     value: Annotated[Literal[1, 2, 3, 4, 5], BeforeValidator(no_bool)]
 
 
@@ -78,7 +91,7 @@ class GoalAnswer(_Answer):
 
 
 class LabelsAnswer(_Answer):
-    evidence: Annotated[Evidence, choices_of(Evidence)] | None = None
+    evidence: _Evidence = None
     value: str
     labels: list[str] = Field(default_factory=list)
 
@@ -87,6 +100,12 @@ class LabelsAnswer(_Answer):
         if self.value == NO_FAILURE and any(label != NO_FAILURE for label in self.labels):
             raise ValueError(f"`labels` names failures, and `value` is {NO_FAILURE!r}; decide for one")
         return self
+
+
+class ToolLabelsAnswer(LabelsAnswer):
+    """What tools are used for is no statement that anything bears out."""
+
+    model_config = ConfigDict(json_schema_extra=_without_evidence)
 
 
 class CriterionAnswer(_Answer):
@@ -106,7 +125,8 @@ def _labels_answer(metric: MetricDefinition) -> type[LabelsAnswer]:
         "value": (choice, Field()),
         "labels": (Annotated[list[choice], BeforeValidator(known)], Field(default_factory=list)),
     }
-    return create_model("LabelsAnswer", __base__=LabelsAnswer, **fields)
+    base = ToolLabelsAnswer if metric.judges_tool_calls else LabelsAnswer
+    return create_model("LabelsAnswer", __base__=base, **fields)
 
 
 def _answer_type(metric: MetricDefinition) -> type[BaseModel]:
@@ -183,7 +203,14 @@ def _labelled(metric: MetricDefinition, answers: Sequence[LabelsAnswer], asked: 
     kept = {most, *(label for label, times in named.items() if 2 * times > len(failing))}
     labels = tuple(label for label in metric.labels if label in kept)
     first = next((answer for answer in failing if answer.value == labels[0]), failing[0])
-    return Score(labels[0], first.reason, _kept(values, asked), labels=labels, evidence=first.evidence)
+    evidence = _evidence_of_falsehood(failing) if FALSE_INFORMATION in labels else None
+    return Score(labels[0], first.reason, _kept(values, asked), labels=labels, evidence=evidence)
+
+
+def _evidence_of_falsehood(answers: Sequence[LabelsAnswer]) -> Evidence | None:
+    """What the first of the answers that found a falsehood, and says how it is known, says of it."""
+    found = [answer.evidence for answer in answers if FALSE_INFORMATION in (answer.value, *answer.labels)]
+    return next((each for each in found if each and each is not Evidence.SUPPORTED), None)
 
 
 def _kept(values: Sequence[Any], asked: int) -> tuple[Any, ...]:

@@ -1,20 +1,64 @@
 """What judges are shown: the background and the conversation, as data that cannot pass for an instruction.
 
 Everything that an agent, a tool, a user or a scenario wrote stands inside `<data>` blocks, with `<`, `>` and
-`&` escaped, so that nothing written there can end a block. What is the same for many questions comes first:
-providers charge little for a beginning that they have seen before.
+`&` escaped, so that nothing written there can end a block. The names of blocks and all that stands between
+them are ours. What is the same for many questions comes first: providers charge little for a beginning that
+they have seen before. So which turn is to be judged is said after the turns.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import Any
 
 from agentest.evaluate.background import Background
-from agentest.storing import shortened
+from agentest.sight import SeenBy
+from agentest.storing import MAX_CHARS
 from agentest.support.json_text import safe_repr
 from agentest.support.moments import shown_moment
-from agentest.transcript import NO_TEXT, ToolCall, Turn
+from agentest.transcript import (
+    NO_TEXT,
+    UNANSWERED,
+    StateChange,
+    ToolCall,
+    Turn,
+    arguments_untold,
+    unanswered,
+)
+
+_TOLD = "The assistant's instructions. It had to keep to them, also against the user's wishes:"
+_TOOLS = "The tools of the assistant, as far as they are known:"
+_UNSEEN = (
+    "The assistant's tool calls cannot be seen here, or not all of them. That no call is shown says nothing: "
+    "take what the assistant says that it did or looked up as done, unless something shown speaks against it."
+)
+_OF_THE_USER = (
+    "The user. The assistant saw none of this: it knew only what the user had told it in the conversation."
+)
+_EXPECTED = (
+    "What the author of the test expects by the end of the conversation; the assistant did not see it. A "
+    "turn before the end is not at fault for not having got there yet:"
+)
+_WHOLE = "The conversation to judge is the whole of the above."
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """How many characters are shown of a text, and of the arguments or the result of a call."""
+
+    text: int
+    call: int
+
+
+_JUDGED = _Limits(text=200_000, call=20_000)
+_EARLIER = _Limits(text=20_000, call=1_500)
+_EARLIER_OF_WHOLE = _Limits(text=20_000, call=6_000)
+"""Where all turns are judged, what a turn is judged by may stand in any of them."""
+_BACKGROUND_CHARS = 40_000
+_STATE_CHARS = 1_500
 
 
 def escaped(text: str) -> str:
@@ -22,53 +66,123 @@ def escaped(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def block(name: str, text: str, turn: int | None = None) -> str:
-    """A data block; the only place where such delimiters are written. A very long text is shortened."""
-    at = "" if turn is None else f' turn="{turn}"'
-    return f'<data name="{name}"{at}>\n{escaped(shortened(text))}\n</data>'
+def block(name: str, text: str, turn: int | None = None, limit: int = MAX_CHARS) -> str:
+    """A data block; the only place where such delimiters are written. Of a very long text the middle is left
+    out."""
+    return _block(name, _cut(text, limit), turn)
 
 
 def turn_context(background: Background, turns: Sequence[Turn]) -> str:
     """The shared beginning of all questions about a turn, the last of `turns`."""
-    parts = [*background_parts(background), "The conversation:", *_turns(turns[:-1])]
-    return "\n\n".join([*parts, "The turn to judge:", *_turn(turns[-1])])
+    asked = f"The turn to judge: turn {turns[-1].turn_index}, the last one above."
+    return "\n\n".join([*_until_the_question(background, turns, _EARLIER), asked])
 
 
 def conversation_context(background: Background, turns: Sequence[Turn]) -> str:
     """The shared beginning of all questions about a conversation."""
-    return "\n\n".join([*background_parts(background), "The conversation:", *_turns(turns)])
+    return "\n\n".join([*_until_the_question(background, turns, _EARLIER_OF_WHOLE), _WHOLE])
 
 
 def background_parts(background: Background) -> list[str]:
-    """What is known besides the conversation; what is not known is left out."""
-    facts = "\n".join(f"- {fact}" for fact in background.knowledge)
-    blocks = {
-        "assistant_instructions": background.instructions,
-        "assistant_tools": background.tools,
-        "user_goal": background.goal,
-        "user_profile": background.profile,
-        "knowledge": facts,
-        "expected_outcome": background.expected_outcome,
-        "date_and_time": shown_moment(background.started_at),
-    }
-    return [block(name, text) for name, text in blocks.items() if text]
-
-
-def _turns(turns: Iterable[Turn]) -> list[str]:
-    return [part for turn in turns for part in _turn(turn)]
-
-
-def _turn(turn: Turn) -> list[str]:
+    """What is known besides the conversation, each with what it is; what is not known is left out."""
     return [
-        block("user", turn.user_message, turn.turn_index),
-        *(block("tool_call", _call_record(call), turn.turn_index) for call in turn.tool_calls),
-        block("assistant", turn.agent_message or NO_TEXT, turn.turn_index),
+        *_introduced(_TOLD, {"assistant_instructions": background.instructions}),
+        *_introduced(_TOOLS, {"assistant_tools": background.tools}),
+        *([_UNSEEN] if background.unseen else []),
+        *_introduced(
+            _OF_THE_USER,
+            {
+                "user_goal": background.goal,
+                "user_profile": background.profile,
+                "user_knowledge": "\n".join(f"- {fact}" for fact in background.knowledge),
+            },
+        ),
+        *_introduced(_EXPECTED, {"expected_outcome": background.expected_outcome}),
+        *_introduced("", {"date_and_time": shown_moment(background.started_at)}),
     ]
 
 
-def _call_record(call: ToolCall) -> str:
-    record = {"tool": call.name, "arguments": call.args, "result": call.result}
+def _introduced(introduction: str, texts: Mapping[str, str]) -> list[str]:
+    """The introduction with a block for each text that there is; nothing where there is none."""
+    blocks = [block(name, text, limit=_BACKGROUND_CHARS) for name, text in texts.items() if text]
+    return ["\n".join([introduction, *blocks] if introduction else blocks)] if blocks else []
+
+
+def _until_the_question(background: Background, turns: Sequence[Turn], earlier: _Limits) -> list[str]:
+    shown = [*background_parts(background), "The conversation:"]
+    for before, turn in pairwise((None, *turns)):
+        if turn is not None:
+            shown.append("\n".join(_turn(turn, before, _JUDGED if turn is turns[-1] else earlier)))
+    return shown
+
+
+def _turn(turn: Turn, before: Turn | None, limits: _Limits) -> Iterator[str]:
+    index = turn.turn_index
+    yield block("user", turn.user_message, index, limits.text)
+    for remark in turn.remarks:
+        yield block("before_the_reply", _json(asdict(remark)), index, limits.text)
+    for call in turn.tool_calls:
+        yield _block("tool_call", "\n".join(_call_lines(call, limits.call)), index)
+    state = _state(turn, before)
+    if state:
+        yield block("session_state", state, index, _STATE_CHARS)
+    if turn.author:
+        yield block("reply_by", turn.author, index, limits.text)
+    yield block("assistant", turn.agent_message or NO_TEXT, index, limits.text)
+
+
+def _call_lines(call: ToolCall, limit: int) -> Iterator[str]:
+    """A line for each thing that is known of a call; in JSON, so that no text of others begins one."""
+    yield f"tool: {_cut(_json(call.name), limit)}"
+    yield f"arguments: {'not known' if arguments_untold(call) else _cut(_json(call.args), limit)}"
+    if call.invalid_arguments and not arguments_untold(call):
+        yield f"arguments refused: {_cut(_json(call.invalid_arguments), limit)}"
+    yield f"result: {_result(call, limit)}"
+    if call.error and call.error != UNANSWERED and _json(call.error)[1:-1] not in _json(call.result):
+        yield f"error: {_cut(_json(call.error), limit)}"
+
+
+def _result(call: ToolCall, limit: int) -> str:
+    if call.error == UNANSWERED:
+        return "none; the call was cancelled before it was answered"
+    if unanswered(call):
+        return "null; nobody answered the call"
+    told_by_others = call.seen_by in (SeenBy.AGENT, SeenBy.SPANS) and not call.mocked
+    if call.result is None and told_by_others and not call.error:
+        return "not known"
+    return _cut(_json(call.result), limit)
+
+
+def _state(turn: Turn, before: Turn | None) -> str:
+    """The session's state after the first turn, and what later ones changed in it; "": nothing is known."""
+    if turn.state_after is None:
+        return ""
+    if before is None or before.state_after is None:
+        return f"state: {_json(turn.state_after)}" if turn.state_after else ""
+    change = StateChange.between(before.state_after, turn.state_after)
+    changes = {"added": change.added, "changed": change.changed, "removed": change.removed}
+    return "\n".join(f"{what}: {_json(values)}" for what, values in changes.items() if values)
+
+
+def _block(name: str, inside: str, turn: int | None = None) -> str:
+    at = "" if turn is None else f' turn="{turn}"'
+    return f'<data name="{name}"{at}>\n{inside}\n</data>'
+
+
+def _cut(text: str, limit: int) -> str:
+    """The text escaped; of one that is too long the beginning and the end.
+
+    What stands between them is a tag: nobody else can write one, as nothing else in a block is one.
+    """
+    if len(text) <= limit:
+        return escaped(text)
+    end = limit // 3
+    left_out = f'<left_out characters="{len(text) - limit}" why="length; it was whole in the conversation"/>'
+    return f"{escaped(text[: limit - end])} {left_out} {escaped(text[len(text) - end :])}"
+
+
+def _json(value: Any) -> str:
     try:
-        return json.dumps(record, ensure_ascii=False, default=repr)
+        return json.dumps(value, ensure_ascii=False, default=safe_repr)
     except (TypeError, ValueError, RecursionError):  # a Python agent's arguments need not be JSON
-        return safe_repr(record)
+        return json.dumps(safe_repr(value), ensure_ascii=False)

@@ -13,11 +13,11 @@ from agentest.metrics import (
     METRICS,
     PASS_RATE,
     THRESHOLD_RANGE,
-    Anchors,
     Kind,
     MetricDefinition,
     one_for_each,
 )
+from agentest.questions import Anchors
 
 ANCHORS = Anchors(five="good", three="fair", one="bad")
 WHOLE: dict[Kind, dict[str, Any]] = {
