@@ -70,9 +70,9 @@ where 2 more failed)
 - unsupported: it states as a fact a particular (a rule, price, deadline, offer, contact or status) of the \
 business or of the user's case, and no known fact bears it out
 - supported: neither. General knowledge, advice, opinions and guesses named as such need no support.
-Otherwise leaving facts out is no fault here. Unsupported takes off points only where it is shown from \
-where the particular should have come: from assistant_instructions, or from one of the assistant's tools \
-that no call asked. Never minor are times, dates, ids, names, doses, amounts, prices and deadlines."""
+Leaving facts out is no fault otherwise. Unsupported takes off points only where it is shown from where the \
+particular should have come: from assistant_instructions, or from one of the assistant's tools that no call \
+asked. Never minor are times, dates, ids, names, doses, amounts, prices and deadlines."""
 
 FAITHFULNESS_POINTS = Anchors(
     five="nothing is contradicted, and nothing unsupported takes off points",

@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 
 from agentest import scenario
 from agentest.errors import ModelUnavailable
-from agentest.evaluate.judge import Judge, majority_label
+from agentest.evaluate.answers import ANSWERS, score_of
+from agentest.evaluate.judge import Judge
 from agentest.llm.limits import Limiter
 from agentest.llm.live import LiveAnswers, Patience
 from agentest.llm.port import CallKey, ChatRequest, Ledger, TransientError
 from agentest.llm.structured import StructuredModel
 from agentest.metrics import BUILTIN, NO_FAILURE
-from agentest.results import MetricResult, Score, Severity, Status, Unscored
+from agentest.results import Evidence, GoalOutcome, MetricResult, Score, Severity, Status, Unscored
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios, tool_call
 
 KEY = CallKey("judge", "s", 1, 0)
@@ -78,10 +79,69 @@ def test_labels_take_the_majority(values: list[str]) -> None:
         assert 2 * values.count(label) <= len(values) or result.value == label
 
 
+def behavior(*answers: dict[str, Any]) -> Score:
+    """The score of judges who answer so about the behaviour of a turn."""
+    read = [ANSWERS["agent_behavior_failure"].model_validate({"reason": "r", **each}) for each in answers]
+    return score_of("agent_behavior_failure", read, len(read))
+
+
+def labelled(*values: str) -> Score:
+    return behavior(*({"value": value} for value in values))
+
+
 def test_judges_agree_first_on_whether_it_failed() -> None:
-    """Where two of three saw a failure, but different ones, the turn is a failure."""
-    assert majority_label([NO_FAILURE, "repetition", "unsafe state"]) == "repetition"
-    assert majority_label([NO_FAILURE, NO_FAILURE, "unsafe state"]) == NO_FAILURE
+    """Where two of three saw a failure, but different ones, the turn is a failure: the worse one of them."""
+    assert labelled(NO_FAILURE, "repetition", "unsafe state").value in ("repetition", "unsafe state")
+    assert labelled(NO_FAILURE, NO_FAILURE, "unsafe state").value == NO_FAILURE
+
+
+def test_a_turn_may_fail_in_several_ways() -> None:
+    """All labels that apply are kept, the worst is the value, and labels that there are not are left out."""
+    score = behavior({"value": "repetition", "labels": ["repetition", "false information", "rude"]})
+    assert score.value == "false information"
+    assert score.labels == ("false information", "repetition")
+    assert labelled("repetition").labels == ("repetition",)
+    assert labelled(NO_FAILURE).labels == ()
+
+
+def test_the_evidence_of_a_falsehood() -> None:
+    """Whether a false statement is contradicted or just unsupported is kept, and nothing for other labels."""
+    false = {"value": "false information", "labels": ["false information"]}
+    assert behavior({**false, "evidence": "unsupported"}).evidence is Evidence.UNSUPPORTED
+    assert behavior({**false, "evidence": "supported"}).evidence is None
+    assert behavior(false).evidence is None
+    assert behavior({"value": "repetition", "evidence": "contradicted"}).evidence is None
+    worse = {"value": "unsafe action", "labels": ["false information"], "evidence": "contradicted"}
+    assert behavior(worse).evidence is Evidence.CONTRADICTED
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "value", "outcome"),
+    [
+        (["reached"], 1, "reached"),
+        (["rightly not reached"], 1, "rightly not reached"),
+        (["not reached"], 0, "not reached"),
+        (["reached", "rightly not reached", "not reached"], 1, "reached"),
+        (["reached", "not reached", "not reached"], 0, "not reached"),
+    ],
+    ids=["reached", "rightly", "not", "most-say-one", "most-say-not"],
+)
+def test_the_outcome_of_a_goal(outcomes: list[str], value: int, outcome: str) -> None:
+    """A goal that was rightly not reached counts as reached, and is marked; samples vote."""
+    answers = [ANSWERS["goal_completion"].model_validate({"reason": o, "outcome": o}) for o in outcomes]
+    score = score_of("goal_completion", answers, len(answers))
+    assert (score.value, score.outcome, score.reason) == (value, GoalOutcome(outcome), outcome)
+
+
+def test_faithfulness_keeps_its_evidence() -> None:
+    """The score has the evidence of the answer that gives its value, and none where an answer has none."""
+    shape = ANSWERS["faithfulness"]
+    read = [
+        shape.model_validate({"reason": "r", "value": value, "evidence": evidence})
+        for value, evidence in ((5, "supported"), (2, "unsupported"), (2, None))
+    ]
+    assert score_of("faithfulness", read, 3).evidence is Evidence.UNSUPPORTED
+    assert score_of("faithfulness", read[2:], 1).evidence is None
 
 
 @pytest.mark.parametrize(
