@@ -55,6 +55,22 @@ REASONS_TO_STOP: Mapping[Ending, str] = MappingProxyType(
 """Ending → when a user ends a conversation so, as the user is told; `{{patience}}` is a number."""
 
 
+IN_WORDS: Mapping[Ending, str] = MappingProxyType(
+    {
+        Ending.SATISFIED: "the user was satisfied",
+        Ending.REFUSED: "the user was refused",
+        Ending.GAVE_UP: "the user gave up",
+        Ending.HANDED_OVER: "the user was handed over",
+        Ending.CLOSED: "the agent closed the chat",
+        Ending.CANNOT_PROVIDE: "the user could not give what was asked for",
+        Ending.MAX_TURNS: "stopped at max_turns",
+        Ending.SCRIPT: "the script was finished",
+        Ending.ERROR: "ended by an error",
+    }
+)
+"""Ending → how reports and judges are told of it."""
+
+
 def ending_of_older(value: str) -> str:
     """The value of today for one of results that were written before version 3."""
     return {"user_stopped": "satisfied", "script_finished": "script", "max_turns": "max turns"}.get(

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from heapq import nlargest
 
+from agentest.outcomes import criteria_totals
 from agentest.results import ConversationResult, SlowTurn, Totals
 from agentest.transcript import TimeSpent, Turn, UnfinishedTurn, Usage, unanswered
 from agentest.verdict import conversation_passed
@@ -31,6 +32,7 @@ def totals_of(conversations: Sequence[ConversationResult]) -> Totals:
         unanswered=dict(Counter(c.name for turn in started for c in turn.tool_calls if unanswered(c))),
         told_turns=sum(turn.tells_calls for turn in turns),
         held_without_calls=any(map(_held_without_calls, conversations)),
+        criteria=criteria_totals(conversations),
     )
 
 

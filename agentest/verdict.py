@@ -13,9 +13,14 @@ from operator import add
 from statistics import mean
 
 from agentest.metrics import PASS_RATE
+from agentest.outcomes import GOAL, criterion_message, missed_goals, unasked_message
 from agentest.results import (
+    DECIDED,
+    NO_MODEL,
     CheckResult,
     ConversationResult,
+    CriterionOutcome,
+    CriterionResult,
     Deduplication,
     ErrorGroup,
     MetricResult,
@@ -146,6 +151,16 @@ def check_status(check: CheckResult) -> Status:
     return _status(check.passed, check.error)
 
 
+def criterion_status(criterion: CriterionResult) -> Status:
+    """What a criterion's result alone makes of a conversation: nothing, where the criterion is not required.
+
+    One about which no judge was asked, as the conversation had failed already, decides nothing more.
+    """
+    if not criterion.required or criterion.result is CriterionOutcome.MET or criterion.reason == DECIDED:
+        return Status.PASSED
+    return Status.FAILED if criterion.result is CriterionOutcome.VIOLATED else Status.ERRORED
+
+
 def threshold_status(metric: str, verdict: Verdict) -> Status:
     """What the verdict on a scenario says about the threshold of a metric."""
     about = (r.status for r in verdict.reasons if r.kind is ReasonKind.THRESHOLD and r.metric == metric)
@@ -200,6 +215,25 @@ def _conversation_reasons(result: ConversationResult) -> Iterator[Reason]:
                     turn_index=turn.turn_index,
                     check=check,
                 )
+    yield from _criterion_reasons(result)
+
+
+def _criterion_reasons(result: ConversationResult) -> Iterator[Reason]:
+    """One reason for each required criterion that does not hold; those that no model judged have one."""
+    id = result.conversation.conversation_id
+    undecided = [c for c in result.criteria if criterion_status(c) is not Status.PASSED]
+    for criterion in undecided:
+        if criterion.reason != NO_MODEL:
+            yield Reason(
+                criterion_status(criterion),
+                ReasonKind.CRITERION,
+                criterion_message(criterion),
+                conversation_id=id,
+                turn_index=criterion.turn_index,
+                criterion=criterion,
+            )
+    if unasked := [c for c in undecided if c.reason == NO_MODEL]:
+        yield Reason(Status.ERRORED, ReasonKind.CRITERION, unasked_message(unasked), conversation_id=id)
 
 
 def _failure_reasons(result: ConversationResult) -> Iterator[Reason]:
@@ -269,17 +303,27 @@ def _group_message(group: ErrorGroup) -> str:
 def _threshold_reasons(
     conversations: Sequence[ConversationResult], thresholds: Mapping[str, float], exact: bool
 ) -> Iterator[Reason]:
-    skipped, problems = skipped_metrics(conversations), _problems(conversations)
+    problems, not_asked = _problems(conversations), _not_asked(conversations)
+    skipped = {name: why for name, why in skipped_metrics(conversations).items() if why != DECIDED}
     for metric in metric_verdicts(averages(conversations, exact=exact), thresholds, exact=exact):
         if metric.score is not None and metric.status is Status.FAILED:
             message = f"{metric.name}: average {metric.score:.2f} is below the threshold {metric.threshold:g}"
+            message += missed_goals(conversations) if metric.name == GOAL else ""
             yield _threshold_reason(metric, Status.FAILED, message)
-        elif metric.status is Status.ERRORED or metric.name in skipped:
+        elif metric.name in skipped or (metric.score is None and metric.name not in not_asked):
             why = f" ({skipped[metric.name]})" if metric.name in skipped else ""
             if metric.score is None and metric.name in problems:
                 why = f": {problems[metric.name][0]}"
             message = f"{metric.name} has a threshold of {metric.threshold:g} but could not be scored{why}"
             yield _threshold_reason(metric, Status.ERRORED, message)
+
+
+def _not_asked(conversations: Sequence[ConversationResult]) -> set[str]:
+    """The metrics that no judge was asked for, as their conversations had failed already."""
+    whys: dict[str, set[str]] = {}
+    for name, result in _metric_results(conversations):
+        whys.setdefault(name, set()).add(result.why if isinstance(result, Skipped) else "")
+    return {name for name, found in whys.items() if found == {DECIDED}}
 
 
 def _threshold_reason(metric: MetricVerdict, status: Status, message: str) -> Reason:

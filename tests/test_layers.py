@@ -37,12 +37,15 @@ FLOORS: list[dict[str, str]] = [
         "results": "sight transcript",
     },
     {
+        "outcomes": "endings results",
+    },
+    {
         "events": "results sight",
-        "verdict": "metrics results transcript",
+        "verdict": "metrics outcomes results transcript",
         "storing": "results transcript",
     },
     {
-        "totals": "results transcript verdict",
+        "totals": "outcomes results transcript verdict",
     },
     # What the user writes.
     {

@@ -231,6 +231,29 @@ class CriterionResult:
     """Every answer, where the judge was asked more than once."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CriterionTotals:
+    """What became of one criterion in a scenario's conversations."""
+
+    text: str
+    required: bool
+    met: int = 0
+    violated: int = 0
+    untold: int = 0
+    example: tuple[str, CriterionResult] | None = None
+    """The first conversation, by its id, of the worst result that there is; None: it was met in all."""
+
+    @property
+    def judged(self) -> int:
+        """In how many conversations it was judged, or should have been."""
+        return self.met + self.violated + self.untold
+
+    @property
+    def worst(self) -> CriterionOutcome:
+        """The worst of its results."""
+        return self.example[1].result if self.example else CriterionOutcome.MET
+
+
 @dataclass(frozen=True, slots=True)
 class ConversationResult:
     """A conversation with all its evaluations."""

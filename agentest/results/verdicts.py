@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from enum import StrEnum
 
-from agentest.results.evaluations import CheckResult, ErrorGroup, TrajectoryResult
+from agentest.results.evaluations import CheckResult, CriterionResult, ErrorGroup, TrajectoryResult
 
 
 class Status(StrEnum):
@@ -22,6 +22,7 @@ class ReasonKind(StrEnum):
     CONVERSATION = "conversation"
     TRAJECTORY = "trajectory"
     CHECK = "check"
+    CRITERION = "criterion"
     ERROR = "error"
     THRESHOLD = "threshold"
     PASS_RATE = "pass_rate"
@@ -51,6 +52,7 @@ class Reason:
     group: ErrorGroup | None = None
     check: CheckResult | None = None
     trajectory: TrajectoryResult | None = None
+    criterion: CriterionResult | None = None
 
 
 @dataclass(frozen=True, slots=True)

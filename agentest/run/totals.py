@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from agentest.results import ConversationResult, MetricResult, Score
+from agentest.results import (
+    ConversationResult,
+    CriterionOutcome,
+    CriterionResult,
+    GoalOutcome,
+    MetricResult,
+    Score,
+)
 from agentest.sight import SeenBy
 from agentest.transcript import ToolCall, Turn, mismatch
 from agentest.verdict import conversation_passed
@@ -45,6 +52,7 @@ def slimmed(result: ConversationResult) -> ConversationResult:
         conversation=replace(result.conversation, turns=turns),
         turns=tuple(replace(turn, metrics=_slim_metrics(turn.metrics)) for turn in result.turns),
         metrics=_slim_metrics(result.metrics),
+        criteria=tuple(map(_slim_criterion, result.criteria)),
     )
 
 
@@ -58,6 +66,15 @@ def _slim_turn(turn: Turn) -> Turn:
 
 def _slim_metrics(metrics: Mapping[str, MetricResult]) -> dict[str, MetricResult]:
     return {
-        name: Score(result.value, "", result.samples) if isinstance(result, Score) else result
-        for name, result in metrics.items()
+        name: _slim_score(result) if isinstance(result, Score) else result for name, result in metrics.items()
     }
+
+
+def _slim_score(score: Score) -> Score:
+    """Why a goal was not reached is shown with the verdict, though it alone fails no conversation."""
+    missed = score.outcome is not None and score.outcome is not GoalOutcome.REACHED
+    return score if missed else replace(score, reason="")
+
+
+def _slim_criterion(criterion: CriterionResult) -> CriterionResult:
+    return replace(criterion, reason="") if criterion.result is CriterionOutcome.MET else criterion

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -15,11 +16,15 @@ from agentest import scenario
 from agentest.endings import Ending
 from agentest.llm.port import ChatRequest, TransientError
 from agentest.results import (
+    DECIDED,
     NO_MODEL,
     CheckResult,
     ConversationResult,
+    CriterionOutcome,
+    CriterionResult,
     Deduplication,
     ErrorGroup,
+    GoalOutcome,
     MetricResult,
     ReasonKind,
     RunResult,
@@ -419,3 +424,84 @@ def test_the_status_of_a_conversation(trajectory: TrajectoryResult | None) -> No
     if trajectory is MISSED:
         assert decided([result], pass_rate=0.0).reasons == ()
         assert conversation_status(result, ()) is Status.FAILED
+
+
+VIOLATED, UNTOLD_CRITERION, MET = (
+    CriterionOutcome.VIOLATED,
+    CriterionOutcome.CANNOT_TELL,
+    CriterionOutcome.MET,
+)
+
+
+def criterion(
+    result: CriterionOutcome, reason: str = "r", *, required: bool = True, text: str = "Never lies"
+) -> CriterionResult:
+    return CriterionResult(text=text, required=required, result=result, turn_index=0, reason=reason)
+
+
+def judged(*criteria: CriterionResult, id: str = "s-1", **metrics: MetricResult) -> ConversationResult:
+    conversation = Conversation(id, (Turn(0, "hi", "hello"),), Ending.GAVE_UP)
+    return ConversationResult(conversation, (turn(),), metrics, criteria=criteria)
+
+
+@pytest.mark.parametrize(
+    ("found", "status", "says"),
+    [
+        (criterion(MET), Status.PASSED, None),
+        (criterion(VIOLATED, "It lied."), Status.FAILED, "criterion 'Never lies' violated: It lied."),
+        (criterion(UNTOLD_CRITERION), Status.ERRORED, "criterion 'Never lies' could not be judged: r"),
+        (criterion(VIOLATED, required=False), Status.PASSED, None),
+        (criterion(UNTOLD_CRITERION, required=False), Status.PASSED, None),
+        (criterion(UNTOLD_CRITERION, DECIDED), Status.PASSED, None),
+    ],
+    ids=["met", "violated", "untold", "wish violated", "wish untold", "not asked any more"],
+)
+def test_a_required_criterion_decides(found: CriterionResult, status: Status, says: str | None) -> None:
+    """A violated one fails the scenario, one that cannot be told errs it; one that is a wish does neither."""
+    verdict = decided([judged(found)])
+    assert verdict.status is status
+    assert conversation_passed(judged(found)) is (status is Status.PASSED)
+    assert [reason.message for reason in verdict.reasons] == ([says] if says else [])
+    assert all(r.criterion == found and r.turn_index == 0 for r in verdict.reasons)
+
+
+def test_criteria_without_a_model_are_told_once_a_conversation() -> None:
+    """Offline, criteria are unscored: errored, with what to do, in one sentence whatever their number."""
+    criteria = [criterion(UNTOLD_CRITERION, NO_MODEL, text=f"Does {n}") for n in range(20)]
+    [reason] = decided([judged(*criteria)]).reasons
+    assert reason.status is Status.ERRORED
+    assert reason.message.startswith("criterion 'Does 0' and 19 more could not be judged: no model")
+    assert "--model" in reason.message
+
+
+def test_criteria_count_by_conversations() -> None:
+    """With a pass rate, single conversations may violate a criterion, and none may be unknown."""
+    good, bad, unknown = (judged(criterion(r), id=f"s-{r}") for r in (MET, VIOLATED, UNTOLD_CRITERION))
+    assert decided([good, good, bad], pass_rate=0.6).status is Status.PASSED
+    assert decided([good, good, bad], pass_rate=0.7).status is Status.FAILED
+    assert decided([good, good, unknown], pass_rate=0.6).status is Status.ERRORED
+
+
+def test_what_was_not_asked_any_more_makes_no_noise() -> None:
+    """Where a conversation had failed already, metrics and criteria that nobody was asked for are no reason."""
+    missed = replace(
+        judged(criterion(UNTOLD_CRITERION, DECIDED), goal_completion=Skipped(DECIDED)), trajectory=MISSED
+    )
+    [reason] = decided([missed], goal_completion=0.8).reasons
+    assert reason.kind is ReasonKind.TRAJECTORY
+    unknown = replace(missed, metrics={"goal_completion": OFFLINE})
+    assert len(decided([unknown], goal_completion=0.8).reasons) == 2
+
+
+def test_a_missed_goal_says_how_the_conversation_ended() -> None:
+    """The reason of a goal below its threshold tells of the conversations that missed it, the first three."""
+    missed = Score(0, "No refund.", outcome=GoalOutcome.NOT_REACHED)
+    found = [judged(id=f"s-{n}", goal_completion=missed) for n in range(5)]
+    right = judged(
+        id="s-9", goal_completion=Score(1, "Not allowed.", outcome=GoalOutcome.RIGHTLY_NOT_REACHED)
+    )
+    [reason] = decided([*found, right], goal_completion=0.8).reasons
+    first, *rows = reason.message.split("\n")
+    assert first == "goal_completion: average 0.17 is below the threshold 0.8"
+    assert rows[0] == "s-0: goal not reached; the user gave up: No refund."
+    assert rows[3:] == ["and 2 more that did not reach it"]

@@ -1,0 +1,94 @@
+"""What became of goals and criteria, in values and in words; what follows from it, `verdict` decides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from agentest.endings import IN_WORDS
+from agentest.results import (
+    DECIDED,
+    NO_MODEL,
+    ConversationResult,
+    CriterionOutcome,
+    CriterionResult,
+    CriterionTotals,
+    GoalOutcome,
+    Score,
+)
+
+GOAL = "goal_completion"
+"""The metric that says what became of the user's goal."""
+_SHOWN_MISSES = 3
+_WORST_FIRST = tuple(CriterionOutcome)
+
+
+def goal_outcome(result: ConversationResult) -> GoalOutcome | None:
+    """What became of the conversation's goal; None where nobody could say.
+
+    Of a score without an outcome, as older results hold, the value says whether the goal was reached.
+    """
+    score = result.metrics.get(GOAL)
+    if not isinstance(score, Score) or score.number is None:
+        return None
+    return score.outcome or (GoalOutcome.REACHED if score.number else GoalOutcome.NOT_REACHED)
+
+
+def goal_reason(result: ConversationResult) -> str:
+    """What decided about the conversation's goal."""
+    score = result.metrics.get(GOAL)
+    return score.reason if isinstance(score, Score) else ""
+
+
+def missed_goals(conversations: Iterable[ConversationResult]) -> str:
+    """Rows, each begun by a line break: of the first conversations that missed their goal how they ended, and
+    what decided."""
+    missed = [each for each in conversations if goal_outcome(each) is GoalOutcome.NOT_REACHED]
+    rows = [_missed_goal(each) for each in missed[:_SHOWN_MISSES]]
+    if missed[_SHOWN_MISSES:]:
+        rows.append(f"and {len(missed) - _SHOWN_MISSES} more that did not reach it")
+    return "".join(f"\n{row}" for row in rows)
+
+
+def _missed_goal(result: ConversationResult) -> str:
+    conversation = result.conversation
+    ended = IN_WORDS[conversation.ending]
+    return f"{conversation.conversation_id}: goal not reached; {ended}: {goal_reason(result)}"
+
+
+def criterion_message(criterion: CriterionResult) -> str:
+    """A criterion that does not hold, or of which that cannot be told, by its text and with the reason."""
+    what = "violated" if criterion.result is CriterionOutcome.VIOLATED else "could not be judged"
+    return f"criterion {criterion.text!r} {what}: {criterion.reason}"
+
+
+def unasked_message(criteria: Sequence[CriterionResult]) -> str:
+    """The criteria that no model judged, in one sentence."""
+    more = f" and {len(criteria) - 1} more" if criteria[1:] else ""
+    return (
+        f"criterion {criteria[0].text!r}{more} could not be judged: {NO_MODEL}; name one (`model`, --model), "
+        "or let the criterion decide nothing: Criterion(…, required=False)"
+    )
+
+
+def criteria_totals(conversations: Iterable[ConversationResult]) -> tuple[CriterionTotals, ...]:
+    """Each criterion with what became of it, over all conversations in which it was judged."""
+    found: dict[str, list[tuple[str, CriterionResult]]] = {}
+    for conversation in conversations:
+        for criterion in conversation.criteria:
+            if criterion.reason != DECIDED:
+                at = conversation.conversation.conversation_id, criterion
+                found.setdefault(criterion.text, []).append(at)
+    return tuple(map(_totals, found.values()))
+
+
+def _totals(found: Sequence[tuple[str, CriterionResult]]) -> CriterionTotals:
+    results = [criterion.result for _, criterion in found]
+    first = min(found, key=lambda each: _WORST_FIRST.index(each[1].result))
+    return CriterionTotals(
+        text=first[1].text,
+        required=first[1].required,
+        met=results.count(CriterionOutcome.MET),
+        violated=results.count(CriterionOutcome.VIOLATED),
+        untold=results.count(CriterionOutcome.CANNOT_TELL),
+        example=None if first[1].result is CriterionOutcome.MET else first,
+    )
