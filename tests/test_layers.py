@@ -72,7 +72,8 @@ FLOORS: list[dict[str, str]] = [
     },
     {
         "run": "adk_plugin conversation evaluate agents tool_servers llm scenarios config mocks errors "
-        "events messages metrics results sight storing totals transcript verdict version support http",
+        "events messages metrics outcomes results sight storing totals transcript verdict version support "
+        "http",
     },
     # Reporting, a column of its own: it knows values and verdicts, and no run.
     {

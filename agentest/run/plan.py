@@ -17,6 +17,7 @@ from agentest.evaluate.grading import Grader
 from agentest.metrics import BUILTIN, PASS_RATE, THRESHOLD_RANGE, Kind
 from agentest.results import Reason, ReasonKind, ScenarioResult, Status, Verdict
 from agentest.run.about import AboutAgent, about_agent
+from agentest.run.goals import general_thresholds
 from agentest.scenarios.definition import Scenario
 from agentest.scenarios.discovery import BrokenFile, Discovered
 from agentest.support.files import readable
@@ -85,7 +86,7 @@ class Unit:
 
     about: AboutAgent = AboutAgent()  # noqa: RUF009 - it holds nothing that could change
     information: tuple[str, ...] = ()
-    """The metrics of graders whose scores are shown and decide nothing."""
+    """The metrics whose scores are shown and decide nothing."""
     metrics_named: bool = True
     """Whether configuration, scenario or command line name `metrics`; else all run by default."""
 
@@ -194,6 +195,9 @@ def _unit(
     chosen = tuple(BUILTIN) if metrics is None else tuple(m for m in BUILTIN if m in metrics)
     judged = {*(chosen if scenario.goal else ()), *custom, PASS_RATE}
     own = {n: least for n, least in scenario.thresholds.items() if n in judged or not options.metrics}
+    general = general_thresholds(scenario, config.thresholds)
+    # What decides about the goal in place of the judge's word takes the configuration's threshold from it.
+    surer = [name for name in config.thresholds if name in judged and name not in {*general, *own}]
     return Unit(
         scenario=scenario,
         agent=agent,
@@ -206,10 +210,11 @@ def _unit(
         metrics=chosen,
         # A threshold of the configuration is for the scenarios in which its metric is judged at all.
         thresholds={
-            **{name: least for name, least in config.thresholds.items() if name in judged},
+            **{name: least for name, least in general.items() if name in judged},
             **own,
         },
         metrics_named=metrics is not None,
+        information=tuple(surer),
     )
 
 

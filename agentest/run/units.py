@@ -24,6 +24,7 @@ from agentest.results import (
 )
 from agentest.run.connections import Connections
 from agentest.run.frame import scenario_result, stop_reason
+from agentest.run.goals import disagreements
 from agentest.run.plan import Unit
 from agentest.run.settings import Settings
 from agentest.run.stop import Stop
@@ -122,6 +123,7 @@ class UnitDecision:
         exact = unit.scenario.case is not None
         deduplication = with_examples(deduplication, conversations, self._redact)
         verdict = decide(conversations, deduplication, thresholds, self._fail_on, exact=exact)
+        warnings = (*warnings_of(conversations), *disagreements(unit.scenario, conversations))
         return scenario_result(
             unit,
             _cut_short(verdict, stopped) if stopped else verdict,
@@ -132,7 +134,7 @@ class UnitDecision:
             duration_ms=(perf_counter() - progress.start) * 1000,
             usage=self._ledger.of(unit.scope),
             totals=totals_of(conversations),
-            warnings=tuple(map(self._redact.error, warnings_of(conversations))),
+            warnings=tuple(map(self._redact.error, warnings)),
         )
 
 

@@ -483,7 +483,7 @@ def test_criteria_count_by_conversations() -> None:
 
 
 def test_what_was_not_asked_any_more_makes_no_noise() -> None:
-    """Where a conversation had failed already, metrics and criteria that nobody was asked for are no reason."""
+    """Where a conversation had failed already, metrics and criteria nobody was asked for are no reason."""
     missed = replace(
         judged(criterion(UNTOLD_CRITERION, DECIDED), goal_completion=Skipped(DECIDED)), trajectory=MISSED
     )

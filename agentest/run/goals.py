@@ -1,0 +1,69 @@
+"""Whether a goal was reached, where calls or a state say it: they decide, and the judge stands beside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from agentest.outcomes import GOAL, goal_outcome, goal_reason
+from agentest.results import ConversationResult, GoalOutcome
+from agentest.scenarios.definition import Scenario
+
+_FINAL_STATE = "final_session_state"
+
+
+def decided_without_judge(scenario: Scenario) -> bool:
+    """Whether a required call or a final state of the session says if the goal was reached."""
+    trajectory = scenario.trajectory
+    # `within` lets every expected call be left out.
+    requires_call = trajectory is not None and bool(trajectory.expected) and trajectory.match_mode != "within"
+    return requires_call or scenario.final_session_state is not None
+
+
+def general_thresholds(scenario: Scenario, configured: Mapping[str, float]) -> dict[str, float]:
+    """The configuration's thresholds that are for this scenario.
+
+    That on the goal is not where something surer than a judge decides about it.
+    """
+    surer = decided_without_judge(scenario)
+    return {name: least for name, least in configured.items() if not (surer and name == GOAL)}
+
+
+def disagreements(scenario: Scenario, conversations: Sequence[ConversationResult]) -> tuple[str, ...]:
+    """Warnings where calls and state say of the goal another thing than the judge: one for each way."""
+    if not decided_without_judge(scenario):
+        return ()
+    found = [(each, _reached(each), goal_outcome(each)) for each in conversations]
+    missed = [each for each, reached, said in found if reached is True and said is GoalOutcome.NOT_REACHED]
+    reached = [each for each, reached, said in found if reached is False and said is GoalOutcome.REACHED]
+    return (*_warning(missed, _DONE), *_warning(reached, _UNDONE))
+
+
+_DONE = (
+    "the judge says that the goal was not reached{where}, though calls and state, which decide, are as "
+    "expected: {why}"
+)
+_UNDONE = (
+    "the judge says that the goal was reached{where}, though calls or state, which decide, are not as "
+    "expected: {why}"
+)
+
+
+def _reached(result: ConversationResult) -> bool | None:
+    """Whether the required calls were made and the final state is right; None: that is not known."""
+    trajectory = result.trajectory
+    state = [check for turn in result.turns for check in turn.checks if check.check == _FINAL_STATE]
+    if result.conversation.failure or any(each.error for each in (*state, trajectory) if each):
+        return None
+    if trajectory is not None and trajectory.missing_calls:
+        return False
+    if any(not check.passed for check in state):
+        return False
+    # Calls that are too many or in another order say nothing of the goal.
+    return True if trajectory is None or trajectory.matched else None
+
+
+def _warning(conversations: Sequence[ConversationResult], text: str) -> Iterator[str]:
+    if conversations:
+        first, more = conversations[0], len(conversations) - 1
+        where = f" in {first.conversation.conversation_id}" + (f" and {more} more" if more else "")
+        yield text.format(where=where, why=goal_reason(first) or "it gives no reason")
