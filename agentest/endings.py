@@ -1,7 +1,7 @@
 """How conversations end, and for which reasons the person who talks to an agent ends one.
 
 `REASONS_TO_STOP` is the one list: the simulated user is told to stop by it, and whoever judges the simulated
-user judges by it.
+user judges by it. `PLAN_ENDS` is that of users who follow the plan of an evaluation set.
 """
 
 from __future__ import annotations
@@ -32,27 +32,47 @@ class Ending(StrEnum):
 
 REASONS_TO_STOP: Mapping[Ending, str] = MappingProxyType(
     {
-        Ending.SATISFIED: "the assistant has done or answered all that you wanted, and has said so",
+        Ending.SATISFIED: (
+            "all that you wanted has been done or answered, or something else that you agreed to, and the "
+            "assistant has said so. A promise, a question or a part of it is not enough"
+        ),
         Ending.REFUSED: (
-            "the assistant has made plain that it cannot or will not do what you want, and there is nothing "
-            "else that you want of it"
+            "the assistant cannot or will not do what you want, still says so after you asked in another "
+            "way or said why it matters, and offers nothing that would serve you instead. Where it gives a "
+            "rule or a fact about your case that leaves no room, once is enough"
         ),
         Ending.GAVE_UP: (
-            "the assistant has given you {{patience}} times the same answer that does not help, in whatever "
-            "words, or has asked {{patience}} times for what you had told it"
+            "{{patience}} of the assistant's replies have left you where you were: the same answer that does "
+            "not help, in whatever words, a question that you had answered, or a promise of which nothing came"
         ),
         Ending.HANDED_OVER: (
-            "the assistant has passed you on: a person takes over, or you are to go on by telephone, by mail "
-            "or elsewhere"
+            "the assistant has passed you on: a person takes over or will get in touch, or you are to go on "
+            "by telephone, by mail, in a branch or elsewhere, and nothing is left to settle here. Another "
+            "assistant in this same chat is no end"
         ),
-        Ending.CLOSED: "the assistant has said goodbye or closed the chat and does not go on with the matter",
+        Ending.CLOSED: (
+            "the assistant says that the chat is closed, or says goodbye again although you said what is "
+            "missing"
+        ),
         Ending.CANNOT_PROVIDE: (
-            "the assistant does not go on without something that you cannot have or give, and you have told "
-            "it so"
+            "the assistant does not go on without something that you do not have; you have told it so, and "
+            "it names no other way"
         ),
     }
 )
 """Ending → when a user ends a conversation so, as the user is told; `{{patience}}` is a number."""
+
+PLAN_ENDS: Mapping[Ending, str] = MappingProxyType(
+    {
+        Ending.SATISFIED: "the assistant has confirmed that all goals of the plan are reached",
+        Ending.GAVE_UP: "the assistant has failed for the second time",
+        Ending.REFUSED: (
+            "the assistant says that it cannot do what the plan wants, or cannot put a mistake right"
+        ),
+        Ending.HANDED_OVER: "the assistant hands {{user}} over to a person",
+    }
+)
+"""Ending → when a user who follows a plan ends a conversation so; `{{user}}` is how the user is spoken of."""
 
 
 IN_WORDS: Mapping[Ending, str] = MappingProxyType(

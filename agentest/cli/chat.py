@@ -32,20 +32,18 @@ ReadLine = Callable[[], str | None]
 class Person:
     """A user whose messages are typed in. `read_line` gives None at the end of the input."""
 
-    ending = Ending.SATISFIED
-
     def __init__(self, read_line: ReadLine, write: Write) -> None:
         self._read_line = read_line
         self._write = write
 
-    async def next_message(self, turns: Sequence[Turn]) -> Said | None:
+    async def next_message(self, turns: Sequence[Turn]) -> Said | Ending:
         """What is typed next; an empty line is asked for again."""
         del turns  # the person remembers
         while True:
             self._write("you    ")
             line = await in_thread(self._read_line)
             if line is None or line.strip() == QUIT:
-                return None
+                return Ending.SATISFIED
             if line.strip():
                 return Said(line.strip())
 

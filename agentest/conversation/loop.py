@@ -170,11 +170,11 @@ class TurnLoop:
         while len(self._turns) < self._max_turns:
             with self._waiting_for("user"):
                 said = await self._user.next_message(self._turns)
-            if said is None:
-                return self._user.ending
+            if isinstance(said, Ending):
+                return said
             await self._take_turn(said)
-            if said.last:
-                return self._user.ending
+            if said.ends is not None:
+                return said.ends
         return Ending.MAX_TURNS
 
     async def _take_turn(self, said: Said) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 
+from agentest.conversation.user_answers import NOT_ENDED, Answer, ReasonToStop, ending_of
 from agentest.conversation.user_prompts import OPENING, reply_seen
 from agentest.conversation.users import Said
-from agentest.endings import Ending
+from agentest.endings import PLAN_ENDS, Ending
 from agentest.errors import ConfigError, ModelError
 from agentest.llm.port import CallKey, Message, Model
 from agentest.scenarios.conversation_plan import ConversationPlan
@@ -41,8 +43,10 @@ In every case:
 
 HABITS = """\
 How you behave:
-- Answer what the assistant asks, with no more than it asks for. What the plan does not say you do not know, \
-and you say so.
+- Answer what the assistant asks, with no more than it asks for. What the plan does not say you don't have \
+at hand right now, and you say so.
+- Where the assistant offers a choice that the plan leaves open, take what serves the plan best, once, and \
+keep to it.
 - When the assistant has done what you asked, go on to the next goal of the plan; leave out goals that are \
 already reached. Name the goal first, and its details when you are asked for them.
 - If the plan has you change your mind, do so at that point.
@@ -50,22 +54,19 @@ already reached. Name the goal first, and its details when you are asked for the
 again.
 - Sound like a person in a chat: short and natural, neither stiff nor overly polite.
 
-When you write {{stop_signal}}:
-- when the assistant has confirmed that all goals of the plan are reached,
-- when it has failed for the second time, or says that it cannot put a mistake right,
-- when it hands you over to a person; and never before one of these."""
+Write {{stop_signal}} as soon as one of these has come about, and never before:
+{{ends}}"""
 
 AS_PERSONA = """\
 Who you are and how you behave:
 {{persona}}"""
 
 
-class PlanMessage(BaseModel, defer_build=True):
-    """What the model that plays the user answers."""
+class PlanMessage(Answer):
+    """What a user who follows a plan writes next. The stop signal decides; `ended_by` may be left out."""
 
-    model_config = ConfigDict(frozen=True)
-
-    message: str = Field(description="What the user writes next, or the word that ends the conversation.")
+    message: str = Field(description="What you write next, or the word that ends the conversation.")
+    ended_by: ReasonToStop = Field(default=NOT_ENDED, description="How the conversation ends, where it does.")
 
     @field_validator("message")
     @classmethod
@@ -82,21 +83,21 @@ class PlanUser:
     case, ends the conversation and is dropped; an empty message is a ModelError.
     """
 
-    ending = Ending.SATISFIED
-
-    def __init__(self, model: Model, plan: ConversationPlan, scope: str, conversation: int) -> None:
+    def __init__(
+        self, model: Model, plan: ConversationPlan, scope: str, conversation: int, *, attempt: int = 0
+    ) -> None:
+        """`attempt`: how often this conversation was held before (`user.check`)."""
         self._model = model
         self._plan = plan
-        self._scope = scope
-        self._conversation = conversation
+        self._key = CallKey("user", scope, conversation, sample=attempt)
 
-    async def next_message(self, turns: Sequence[Turn]) -> Said | None:
+    async def next_message(self, turns: Sequence[Turn]) -> Said | Ending:
         if not turns:
             return _said(self._plan.starting_prompt)
-        key = CallKey("user", self._scope, self._conversation, len(turns))
+        key = replace(self._key, turn=len(turns))
         answer = await self._model.ask(plan_messages(self._plan, turns), PlanMessage, key)
         if _ends(self._plan.stop_signal, answer.message):
-            return None
+            return ending_of(answer.ended_by)
         return _said(answer.message)
 
 
@@ -163,7 +164,12 @@ def _prompt(plan: ConversationPlan) -> str:
 
 
 def _default_habits(plan: ConversationPlan) -> str:
-    return fill(HABITS, {"stop_signal": plan.stop_signal})
+    return fill(HABITS, {"stop_signal": plan.stop_signal, "ends": plan_ends("you")})
+
+
+def plan_ends(user: str) -> str:
+    """When a user who follows a plan ends the conversation, a line each; `user` is how the user is called."""
+    return "\n".join(f"- {fill(when, {'user': user})}" for when in PLAN_ENDS.values())
 
 
 def _history(turns: Sequence[Turn]) -> str:

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol, Self
+from dataclasses import dataclass, replace
+from typing import Protocol
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
-
+from agentest.conversation.user_answers import STOP_MARK, OpeningMessage, UserMessage
 from agentest.conversation.user_prompts import OPENING, reply_seen, user_prompt
 from agentest.endings import Ending
 from agentest.llm.port import CallKey, Message, Model
@@ -19,15 +18,13 @@ from agentest.messages import Attachment, UserText
 from agentest.scenarios.definition import Scenario
 from agentest.transcript import Turn
 
-STOP_MARK = "[[STOP]]"
-
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """A user's message. `last`: the user has nothing to add after the agent's reply to it."""
+    """A user's message. `ends`: how the conversation ends with the agent's reply to it; None: it goes on."""
 
     text: str
-    last: bool = False
+    ends: Ending | None = None
     attachments: tuple[Attachment, ...] = ()
     """Files that go with the text."""
 
@@ -35,79 +32,45 @@ class Said:
 class User(Protocol):
     """Someone who talks to the agent."""
 
-    ending: Ending
-    """How a conversation ends when this user has nothing more to say."""
-
-    async def next_message(self, turns: Sequence[Turn]) -> Said | None:
-        """The next message, or None to end the conversation. Raises ModelError."""
+    async def next_message(self, turns: Sequence[Turn]) -> Said | Ending:
+        """The next message, or how the conversation ends. Raises ModelError."""
         ...
 
 
 class ScriptedUser:
     """Says the messages of a script, whatever the agent replies."""
 
-    ending = Ending.SCRIPT
-
     def __init__(self, messages: Sequence[str | UserText]) -> None:
         self._messages = tuple(UserText(one) if isinstance(one, str) else one for one in messages)
 
-    async def next_message(self, turns: Sequence[Turn]) -> Said | None:
+    async def next_message(self, turns: Sequence[Turn]) -> Said | Ending:
         at = len(turns)
         if at >= len(self._messages):
-            return None
-        message = self._messages[at]
-        return Said(message.text, at == len(self._messages) - 1, message.attachments)
-
-
-class UserMessage(BaseModel, defer_build=True):
-    """What a simulated user's model answers."""
-
-    model_config = ConfigDict(frozen=True)
-
-    message: str = Field(description="What the user says next to the assistant.")
-    should_stop: bool = Field(description="True when the user has nothing more to say.")
-
-    @model_validator(mode="after")
-    def _says_something(self) -> Self:
-        if not self.should_stop and not self.message.strip():
-            raise ValueError("`message` is empty; say something, or set should_stop")
-        return self
-
-
-class OpeningMessage(UserMessage):
-    """The first message: it is sent in any case, so it may not be empty."""
-
-    @model_validator(mode="after")
-    def _opens(self) -> Self:
-        if not self.message.replace(STOP_MARK, "").strip():
-            raise ValueError("`message` is empty; a conversation begins with something said")
-        return self
+            return Ending.SCRIPT
+        message, is_last = self._messages[at], at == len(self._messages) - 1
+        return Said(message.text, Ending.SCRIPT if is_last else None, message.attachments)
 
 
 class SimulatedUser:
     """A user played by a model."""
 
-    ending = Ending.SATISFIED
-
-    def __init__(self, model: Model, scenario: Scenario, scope: str, conversation: int) -> None:
+    def __init__(
+        self, model: Model, scenario: Scenario, scope: str, conversation: int, *, attempt: int = 0
+    ) -> None:
+        """`attempt`: how often this conversation was held before (`user.check`)."""
         self._model = model
         self._prompt = user_prompt(scenario)
-        self._scope = scope
-        self._conversation = conversation
+        self._patience = scenario.patience
+        self._key = CallKey("user", scope, conversation, sample=attempt)
 
-    async def next_message(self, turns: Sequence[Turn]) -> Said | None:
-        key = CallKey("user", self._scope, self._conversation, len(turns))
-        messages = self._messages(turns)
+    async def next_message(self, turns: Sequence[Turn]) -> Said | Ending:
+        if out_of_patience(self._patience, turns):
+            return Ending.GAVE_UP
+        key, messages = replace(self._key, turn=len(turns)), self._messages(turns)
         if not turns:
-            return self._first(await self._model.ask(messages, OpeningMessage, key))
+            return _first(await self._model.ask(messages, OpeningMessage, key))
         answer = await self._model.ask(messages, UserMessage, key)
-        if answer.should_stop or STOP_MARK in answer.message:
-            return None
-        return Said(answer.message)
-
-    def _first(self, answer: UserMessage) -> Said:
-        stop = answer.should_stop or STOP_MARK in answer.message
-        return Said(answer.message.replace(STOP_MARK, "").strip(), stop)
+        return answer.ending or Said(answer.message)
 
     def _messages(self, turns: Sequence[Turn]) -> list[Message]:
         """The conversation as the user sees it: its own lines are the model's, the agent's the other's."""
@@ -119,6 +82,29 @@ class SimulatedUser:
             messages.append({"role": "assistant", "content": turn.user_message})
             messages.append({"role": "user", "content": reply_seen(turn)})
         return messages
+
+
+def _first(answer: UserMessage) -> Said:
+    return Said(answer.message.replace(STOP_MARK, "").strip(), answer.ending)
+
+
+def out_of_patience(patience: int | None, turns: Sequence[Turn]) -> bool:
+    """Whether the agent's last replies are one text as often as a scenario's `patience` allows.
+
+    Without a tool call in any of these turns, and whatever the case, the spaces and the punctuation. A reply
+    that nothing repeats tells nothing: with a patience of 1 the user's model alone decides.
+    """
+    if patience is None or not 1 < patience <= len(turns):
+        return False
+    last = turns[-patience:]
+    return (
+        not any(turn.tool_calls for turn in last) and len({_bare(turn.agent_message) for turn in last}) == 1
+    )
+
+
+def _bare(text: str) -> str:
+    """A text without what does not count when two are compared."""
+    return " ".join(_WORD.findall(text.casefold())) or text.strip()
 
 
 _WORD = re.compile(r"\w+")
@@ -138,23 +124,25 @@ class OfflineUser:
     """A user without a model: says the goal, then answers with what it knows, each fact once.
 
     Deterministic: the fact that shares most words of meaning with the agent's last question comes next, the
-    earliest listed where several share as many; it stops when no fact is left.
+    earliest listed where several share as many. It stops when no fact is left, or the agent has given the
+    same reply as often as the scenario's `patience` allows.
     """
-
-    ending = Ending.SATISFIED
 
     def __init__(self, scenario: Scenario) -> None:
         self._goal = scenario.goal
+        self._patience = scenario.patience
         self._knowledge = scenario.knowledge
 
-    async def next_message(self, turns: Sequence[Turn]) -> Said | None:
+    async def next_message(self, turns: Sequence[Turn]) -> Said | Ending:
         if not turns:
             return Said(self._goal)
+        if out_of_patience(self._patience, turns):
+            return Ending.GAVE_UP
         left = list(self._knowledge)
         for turn in turns[1:]:
             left.remove(turn.user_message)
         if not left:
-            return None
+            return Ending.SATISFIED
         asked = _words(_last_question(turns[-1].agent_message))
         return Said(max(left, key=lambda fact: len(asked & _words(fact))))
 

@@ -27,7 +27,7 @@ PLAN = ConversationPlan("  Hi there! ", "Book Tuesday, then Friday.")
 NEEDED = "{{ stop_signal }} {{conversation_plan}} {{  conversation_history }}"
 
 
-def says(answer: Any, plan: ConversationPlan = PLAN, turns: Sequence[Turn] = (turn(),)) -> Said | None:
+def says(answer: Any, plan: ConversationPlan = PLAN, turns: Sequence[Turn] = (turn(),)) -> Said | Ending:
     """What a user says whose model answers so."""
 
     def given(_: Any) -> Any:
@@ -37,7 +37,7 @@ def says(answer: Any, plan: ConversationPlan = PLAN, turns: Sequence[Turn] = (tu
 
     model = scripted(ScriptedModel(answer=given), Ledger(), Patience(retries=0))
 
-    async def go() -> Said | None:
+    async def go() -> Said | Ending:
         return await PlanUser(model, plan, "scope", 1).next_message(turns)
 
     return anyio.run(go)
@@ -56,13 +56,13 @@ def test_a_later_message() -> None:
 @pytest.mark.parametrize("message", ["</finished>", "Thanks! </FINISHED> bye", "a</Finished>b"])
 def test_the_stop_signal(message: str) -> None:
     """The stop signal anywhere in a message, in any letter case, ends the conversation."""
-    assert says({"message": message}) is None
+    assert says({"message": message}) is Ending.SATISFIED
 
 
 def test_a_stop_signal_of_ones_own() -> None:
     """Only the plan's stop signal ends the conversation; an empty one never does."""
     plan = ConversationPlan("Hi", "Book.", stop_signal="Over&Out")
-    assert says({"message": "over&out"}, plan) is None
+    assert says({"message": "over&out"}, plan) is Ending.SATISFIED
     assert says({"message": "</finished>"}, plan) == Said("</finished>")
     assert says({"message": "Go on."}, ConversationPlan("Hi", "Book.", stop_signal="")) == Said("Go on.")
 

@@ -35,10 +35,10 @@ def talk(user: User, replies: Sequence[str]) -> list[str]:
         turns: list[Turn] = []
         while len(turns) < 50:
             said = await user.next_message(tuple(turns))
-            if said is None:
+            if isinstance(said, Ending):
                 break
             turns.append(turn(len(turns), said.text, replies[min(len(turns), len(replies) - 1)]))
-            if said.last:
+            if said.ends:
                 break
         return [t.user_message for t in turns]
 
@@ -138,7 +138,7 @@ def simulated(
     return SimulatedUser(model, salon(), "s", 1), chat
 
 
-def said(user: User, *turns: Turn) -> Said | None:
+def said(user: User, *turns: Turn) -> Said | Ending:
     return anyio.run(user.next_message, turns)
 
 
@@ -177,7 +177,7 @@ def test_the_answer_is_structured() -> None:
     """The model is asked for a message and whether to stop."""
     user, chat = simulated()
     said(user)
-    assert set(chat.requests[0].schema["properties"]) == {"message", "should_stop"}
+    assert set(chat.requests[0].schema["properties"]) == {"message", "should_stop", "ended_by"}
 
 
 def test_stopping_on_the_first_message() -> None:
@@ -187,7 +187,7 @@ def test_stopping_on_the_first_message() -> None:
         {"message": "Just this. [[STOP]]", "should_stop": False},
         {"message": "[[STOP]]Just this.", "should_stop": True},
     ):
-        assert said(simulated(lambda _, a=answer: a)[0]) == Said("Just this.", last=True)
+        assert said(simulated(lambda _, a=answer: a)[0]) == Said("Just this.", Ending.SATISFIED)
 
 
 def test_stopping_later() -> None:
@@ -197,7 +197,7 @@ def test_stopping_later() -> None:
         {"message": "", "should_stop": True},
         {"message": "Bye. [[STOP]]", "should_stop": False},
     ):
-        assert said(simulated(lambda _, a=answer: a)[0], turn(0, "Hi")) is None
+        assert said(simulated(lambda _, a=answer: a)[0], turn(0, "Hi")) is Ending.SATISFIED
 
 
 def test_going_on() -> None:

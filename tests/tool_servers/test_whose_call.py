@@ -220,16 +220,14 @@ def test_a_call_that_comes_after_the_end() -> None:
 class LateUser:
     """Says one thing; before it falls silent, the agent's call of that turn comes."""
 
-    ending = Ending.SCRIPT
-
     def __init__(self, served: Served) -> None:
         self._served = served
 
-    async def next_message(self, turns: Sequence[Turn]) -> Said | None:
+    async def next_message(self, turns: Sequence[Turn]) -> Said | Ending:
         if not turns:
             return Said("go")
         await self._served.answer(ServedCall(tool="cancel", arguments={}))
-        return None
+        return Ending.SCRIPT
 
 
 class Done:

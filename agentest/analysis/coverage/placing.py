@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from agentest.endings import Ending
+from agentest.endings import REASONS_TO_STOP
 from agentest.errors import UsageError
 from agentest.results import CaseId, Status
 from agentest.run.plan import Unit
@@ -76,7 +76,7 @@ def placed(unit: Unit, status: Status | None) -> Placed:
 def placed_case(entry: StoredEntry, case: CaseId, status: Status | None) -> Placed:
     """A case that only results tell of. Raises UsageError for a tag without a name."""
     scenario = entry.scenario
-    scripted = all(held.ended_by is not Ending.SATISFIED for held in entry.conversations)
+    scripted = all(held.ended_by not in REASONS_TO_STOP for held in entry.conversations)
     level = _level(is_case=True, scripted=scripted)
     return _placed(scenario.name, f"{scenario.file}:{scenario.line}", scenario.tags, case, level, status)
 

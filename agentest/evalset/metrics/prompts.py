@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from agentest.conversation.plan_user import plan_ends
 from agentest.evalset.formats.model import Rubric
 from agentest.evalset.metrics.facts import AgentFacts
 from agentest.evaluate.background import Background
@@ -127,10 +128,11 @@ conversation.
 - The message goes back to a goal that was already reached."""
 
 _DEFAULT_VIOLATIONS = """\
-Ends in time: the conversation ends when the assistant has reached every goal of the plan, has handed the \
-user over to a person, or has failed twice.
-- One of these ends is reached and the message does not use the stop signal.
-- The message uses the stop signal although none of these ends is reached.
+Ends in time: the conversation ends as soon as one of these has come about, and not before:
+{{ends}}
+Violations:
+- One of these has come about and the message does not use the stop signal.
+- The message uses the stop signal although none of these has come about.
 
 One thing at a time
 - The message gives a detail of a goal before the assistant has asked for it.
@@ -138,7 +140,8 @@ One thing at a time
 
 Answers
 - The assistant asked something and the message leaves it unanswered.
-- The message makes an answer up instead of saying that the user does not know.
+- The message makes a fact up instead of saying that it is not known or not at hand. To take one of several \
+things that the assistant offers is no fact made up.
 
 Corrects the assistant
 - The assistant said something wrong or took something risky for granted, and the message lets it pass.
@@ -212,7 +215,8 @@ def user_messages(
     `violations` is what a persona must not do; "" for what nobody's user should do. The user does not see
     tool calls, so the judge does not either.
     """
-    listed = f"{_PLAN_VIOLATIONS}\n\n{violations or _DEFAULT_VIOLATIONS}"
+    default = fill(_DEFAULT_VIOLATIONS, {"ends": plan_ends("the user")})
+    listed = f"{_PLAN_VIOLATIONS}\n\n{violations or default}"
     parts = [
         block("plan", plan),
         block("persona", description or "(none)"),

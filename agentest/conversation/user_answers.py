@@ -1,0 +1,84 @@
+"""What the model that plays a user answers: what it says next, or that the conversation is over, and why.
+
+What is described here is sent to the model with the shape, so it speaks to the person that the model plays.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from agentest.endings import REASONS_TO_STOP, Ending
+
+STOP_MARK = "[[STOP]]"
+NOT_ENDED = "not ended"
+"""What is answered for the reason to stop while there is none."""
+
+
+def _reason(value: Any) -> Any:
+    """The reason in the words of REASONS_TO_STOP, whatever the letter case; nothing at all is no reason."""
+    if value is None:
+        return NOT_ENDED
+    return value.strip().lower().replace("_", " ") or NOT_ENDED if isinstance(value, str) else value
+
+
+_REASONS = (NOT_ENDED, *(reason.value for reason in REASONS_TO_STOP))
+ReasonToStop = Annotated[Literal[_REASONS], BeforeValidator(_reason)]  # type: ignore[valid-type]
+
+
+def ending_of(reason: str) -> Ending:
+    """How a conversation ends whose user stops for this reason: satisfied where they give none."""
+    return Ending.SATISFIED if reason == NOT_ENDED else Ending(reason)
+
+
+class Answer(BaseModel, defer_build=True):
+    """What all answers share: their docstrings stay here."""
+
+    model_config = ConfigDict(
+        frozen=True, json_schema_extra=lambda schema: schema.pop("description", None) and None
+    )
+
+
+class UserMessage(Answer):
+    """What a simulated user says next. `should_stop` decides; `ended_by` may be left out."""
+
+    message: str = Field(description="What you write next. Empty when you stop.")
+    should_stop: bool = Field(description="Whether one of the reasons to stop has come about.")
+    ended_by: ReasonToStop = Field(default=NOT_ENDED, description="Which of the reasons to stop it is.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _reason_only_with_stop(cls, data: Any) -> Any:
+        """The answer; a reason that was given without stopping is none."""
+        if isinstance(data, dict) and data.get("should_stop") is False and not _has_mark(data):
+            return {key: value for key, value in data.items() if key != "ended_by"}
+        return data
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if not self.should_stop and not self.message.strip():
+            raise ValueError("`message` is empty; say something, or set should_stop")
+        return self
+
+    @property
+    def ending(self) -> Ending | None:
+        """How the conversation ends by this answer; None: it goes on."""
+        stops = self.should_stop or STOP_MARK in self.message
+        return ending_of(self.ended_by) if stops else None
+
+
+class OpeningMessage(UserMessage):
+    """The first message: it is sent in any case, so it may not be empty."""
+
+    message: str = Field(description="What you write first.")
+
+    @model_validator(mode="after")
+    def _opens(self) -> Self:
+        if not self.message.replace(STOP_MARK, "").strip():
+            raise ValueError("`message` is empty; a conversation begins with something said")
+        return self
+
+
+def _has_mark(data: dict[str, Any]) -> bool:
+    return STOP_MARK in str(data.get("message"))
