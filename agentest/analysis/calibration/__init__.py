@@ -1,0 +1,1 @@
+"""Calibration: how far a judge agrees with people who have labelled the same conversations."""

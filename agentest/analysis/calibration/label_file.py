@@ -1,0 +1,323 @@
+"""The labels file: JSON lines, of conversations and of what people say of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from agentest.analysis.calibration.labels import (
+    CRITERIA,
+    Label,
+    LabelledConversation,
+    Labels,
+    Question,
+    content_id,
+    known_metric,
+    parsed_value,
+    questions_of,
+)
+from agentest.errors import UsageError
+from agentest.evaluate.background import Background
+from agentest.store.shapes import CODECS
+from agentest.support.json_text import Json, encoded, no_constant, plain
+from agentest.support.spelling import did_you_mean, snake_keys
+from agentest.transcript import Turn
+
+_BACKGROUND = ("goal", "profile", "knowledge", "expected_outcome", "instructions", "tools", "unseen")
+_CONVERSATION = ("type", "id", "scenario", "source", "background", "criteria", "complete", "turns")
+_LABEL = ("type", "conversation", "turn", "metric", "criterion", "value", "by", "at", "note")
+_SHOWN_CHARS = 200
+
+
+def is_labels(content: bytes) -> bool:
+    """Whether a file is one of labels, by its first line that says something."""
+    first = next((line for line in content.split(b"\n") if line.strip()), b"")
+    try:
+        data = json.loads(first)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(data, dict) and data.get("type") in ("conversation", "label") and "number" not in data
+
+
+def read_labels(path: Path) -> Labels:
+    """The conversations and labels of a file. Raises UsageError that names file and line."""
+    try:
+        content = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from None
+    reader = _Reader()
+    for number, line in enumerate(content.split("\n"), start=1):
+        if line.strip():
+            try:
+                reader.add(_object(line))
+            except ValueError as error:
+                raise UsageError(f"{path}:{number}: {error}") from None
+    return reader.read
+
+
+def _object(line: str) -> dict[str, Any]:
+    try:
+        data = json.loads(line, parse_constant=no_constant)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"is not JSON ({error}); every line is one JSON object") from None
+    if not isinstance(data, dict):
+        raise ValueError(f"expected a JSON object, found {line.strip():.80}")
+    return data
+
+
+class _Reader:
+    """Reads line after line; a label stands below its conversation."""
+
+    def __init__(self) -> None:
+        self.read = Labels()
+        self._turn_schema: Callable[[Any], str | None] | None = None
+
+    def add(self, data: dict[str, Any]) -> None:
+        """Raises ValueError."""
+        match data.get("type"):
+            case "conversation":
+                self._add_conversation(data)
+            case "label":
+                self.read.labels.append(self._label(_checked_keys(data, _LABEL)))
+            case other:
+                raise ValueError(f"`type` must be conversation or label, found {other!r:.80}")
+
+    def _add_conversation(self, data: dict[str, Any]) -> None:
+        conversation = self._conversation(_checked_keys(data, _CONVERSATION))
+        known = self.read.conversations.setdefault(conversation.id, conversation)
+        if _content(known) != _content(conversation):
+            raise ValueError(
+                f"the id {conversation.id!r} is that of another conversation above; "
+                "give each an id of its own"
+            )
+
+    def _conversation(self, data: dict[str, Any]) -> LabelledConversation:
+        turns = self._turns(data.get("turns"))
+        background = replace(_background(data.get("background", {})), started_at=turns[0].started_at or "")
+        criteria = _texts(data.get("criteria", []), "criteria")
+        complete = data.get("complete", True)
+        if not isinstance(complete, bool):
+            raise ValueError(f"`complete` must be true or false, found {complete!r:.80}")
+        given = _text(data, "id")
+        return LabelledConversation(
+            id=given or content_id(background, criteria, turns, complete=complete),
+            background=background,
+            turns=turns,
+            criteria=criteria,
+            scenario=_text(data, "scenario"),
+            source=_text(data, "source"),
+            complete=complete,
+        )
+
+    def _turns(self, data: Any) -> tuple[Turn, ...]:
+        if not isinstance(data, list) or not data:
+            raise ValueError("`turns` must be a list of at least one turn, in the form of results.json")
+        self._turn_schema = self._turn_schema or _turn_problem()
+        return tuple(self._turn(turn, index) for index, turn in enumerate(data))
+
+    def _turn(self, data: Any, index: int) -> Turn:
+        assert self._turn_schema
+        if isinstance(data, dict):
+            data = {"turnIndex": index, **data}
+            calls = data.get("toolCalls", [])
+            if isinstance(calls, list):
+                data["toolCalls"] = [_with_defaults(call, index) for call in calls]
+        if problem := self._turn_schema(data):
+            raise ValueError(f"turns[{index}]{problem}")
+        turn = CODECS.read(Turn, data)
+        if turn.turn_index != index:
+            raise ValueError(f"turns[{index}].turnIndex: must be {index}, found {turn.turn_index}")
+        return turn
+
+    def _label(self, data: dict[str, Any]) -> Label:
+        if ("metric" in data) == ("criterion" in data):
+            raise ValueError("a label has either `metric` or `criterion`, the sentence in its own words")
+        metric = CRITERIA if "criterion" in data else known_metric(_needed_text(data, "metric"))
+        if "criterion" not in data and metric == CRITERIA:
+            raise ValueError("`criterion` is missing: write the sentence that is judged")
+        turn = data.get("turn")
+        if turn is not None and (isinstance(turn, bool) or not isinstance(turn, int)):
+            raise ValueError(f"`turn` must be a turn's number, from 0, or null; found {turn!r:.80}")
+        question = Question(
+            conversation=_needed_text(data, "conversation"),
+            turn=turn,
+            metric=metric,
+            criterion=_text(data, "criterion"),
+        )
+        self._check(question)
+        if "value" not in data:
+            raise ValueError("`value` is missing")
+        try:
+            value = parsed_value(metric, data["value"])
+        except ValueError as error:
+            raise ValueError(f"`value` of {metric}: {error}") from None
+        texts = {key: _text(data, key) for key in ("by", "at", "note")}
+        return Label(question=question, value=value, **texts)
+
+    def _check(self, question: Question) -> None:
+        """Raises ValueError for what cannot be asked of the conversation."""
+        conversation = self.read.conversations.get(question.conversation)
+        if conversation is None:
+            raise ValueError(
+                f"no conversation {question.conversation!r} stands above; its line comes before its labels"
+            )
+        asked = list(questions_of(conversation, [question.metric]))
+        if question in asked:
+            return
+        if question.criterion:
+            raise ValueError(f"the conversation has no criterion {question.criterion!r:.100}")
+        if not asked:
+            raise ValueError(
+                f"{question.metric} cannot be asked of this conversation: {_why_not(conversation)}"
+            )
+        turns = asked[0].turn is not None
+        expected = f"a turn from 0 to {len(conversation.turns) - 1}" if turns else "null: it is of the whole"
+        raise ValueError(f"`turn` of {question.metric} must be {expected}; found {question.turn}")
+
+
+def _why_not(conversation: LabelledConversation) -> str:
+    if conversation.background.unseen:
+        return "the agent's calls could not be seen"
+    return "it did not come to its end" if not conversation.complete else "it has no goal"
+
+
+def _content(each: LabelledConversation) -> str:
+    """What makes it the same conversation: where it was found, and how long it took, does not."""
+    return content_id(each.background, each.criteria, each.turns, complete=each.complete)
+
+
+def _checked_keys(data: Mapping[str, Any], valid: tuple[str, ...], inside: str = "") -> dict[str, Any]:
+    known: dict[str, Any] = snake_keys(data, valid)
+    for key in known:
+        if key not in valid:
+            raise ValueError(f"unknown key `{inside}{key}`; {did_you_mean(str(key), valid)}")
+    return known
+
+
+def _background(data: Any) -> Background:
+    if not isinstance(data, dict):
+        raise ValueError(f"`background` must be an object, found {data!r:.80}")
+    known = _checked_keys(data, _BACKGROUND, "background.")
+    texts = {key: _text(known, key) for key in _BACKGROUND if key != "knowledge"}
+    return Background(**texts, knowledge=_texts(known.get("knowledge", []), "background.knowledge"))
+
+
+def _text(data: Mapping[str, Any], key: str) -> str:
+    value = data.get(key) or ""
+    if not isinstance(value, str):
+        raise ValueError(f"`{key}` must be a text, found {value!r:.80}")
+    return value
+
+
+def _needed_text(data: Mapping[str, Any], key: str) -> str:
+    if not data.get(key):
+        raise ValueError(f"`{key}` is missing")
+    return _text(data, key)
+
+
+def _texts(value: Any, key: str) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise ValueError(f"`{key}` must be a list of texts, found {value!r:.80}")
+    return tuple(value)
+
+
+def _with_defaults(call: Any, turn: int) -> Any:
+    """A call with what is left out of one that was written by hand."""
+    if not isinstance(call, dict):
+        return call
+    return {
+        "result": None,
+        "mocked": False,
+        "turnIndex": turn,
+        "invalidArguments": None,
+        "error": None,
+        **call,
+    }
+
+
+def _turn_problem() -> Callable[[Any], str | None]:
+    """What tells what is wrong with a turn: the schema of results.json, but little has to be given."""
+    from jsonschema.validators import validator_for  # takes a tenth of a second
+
+    schema = json.loads(files("agentest").joinpath("schemas/results.schema.json").read_text("utf-8"))
+    turn = {**schema["$defs"]["turn"], "required": ["userMessage", "agentMessage"], "$defs": schema["$defs"]}
+    validator = validator_for(schema)(turn)
+
+    def problem(data: Any) -> str | None:
+        found = next(iter(validator.iter_errors(data)), None)
+        return f"{found.json_path[1:]}: {found.message[:_SHOWN_CHARS]}" if found else None
+
+    return problem
+
+
+def conversation_line(conversation: LabelledConversation) -> Json:
+    """A conversation as a line; what is empty is left out."""
+    background = CODECS.write(conversation.background)
+    background.pop("startedAt")
+    line: Json = {
+        "type": "conversation",
+        "id": conversation.id,
+        "scenario": conversation.scenario,
+        "source": conversation.source,
+        "background": {key: value for key, value in background.items() if value},
+        "criteria": list(conversation.criteria),
+        "complete": conversation.complete,
+        "turns": [CODECS.write(turn) for turn in conversation.turns],
+    }
+    if conversation.complete:
+        line.pop("complete")
+    return {key: value for key, value in line.items() if value or key == "complete"}
+
+
+def label_line(label: Label) -> Json:
+    """A label as a line."""
+    question = label.question
+    value = label.value
+    if isinstance(value, tuple):
+        value_json: Any = value[0] if len(value) == 1 else list(value)
+    else:
+        value_json = value
+    line: Json = {"type": "label", "conversation": question.conversation}
+    if question.turn is not None:
+        line["turn"] = question.turn
+    line |= {"criterion": question.criterion} if question.criterion else {"metric": question.metric}
+    line["value"] = value_json
+    return line | {key: text for key in ("by", "at", "note") if (text := getattr(label, key))}
+
+
+@dataclass(slots=True)
+class LabelWriter:
+    """Appends to a labels file, line by line: what has been written stays, whatever comes."""
+
+    path: Path
+    known: set[str]
+    """Ids of the conversations that are in the file."""
+
+    def add(self, conversation: LabelledConversation, label: Label) -> None:
+        """Write a label, and its conversation where the file lacks it. Raises UsageError."""
+        lines = [] if conversation.id in self.known else [conversation_line(conversation)]
+        self._append([*lines, label_line(label)])
+        self.known.add(conversation.id)
+
+    def _append(self, lines: list[Json]) -> None:
+        content = b"".join(encoded(plain(line)) + b"\n" for line in lines)
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("ab+") as file:
+                file.write(b"".join(self._new_line(file)) + content)
+        except OSError as error:
+            raise UsageError(f"{self.path} cannot be written: {error.strerror}") from None
+
+    @staticmethod
+    def _new_line(file: Any) -> Iterator[bytes]:
+        """The end of a last line that an editor left without one."""
+        if file.seek(0, 2):
+            file.seek(-1, 2)
+            if file.read(1) != b"\n":
+                yield b"\n"

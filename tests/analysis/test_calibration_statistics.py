@@ -1,0 +1,110 @@
+"""Agreement in numbers: against values from the literature, and what must hold of any of them."""
+
+from __future__ import annotations
+
+from statistics import fmean, pvariance
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentest.analysis.calibration.statistics import (
+    counted,
+    kappa_interval,
+    kappa_of_counts,
+    weighted_kappa,
+    wilson,
+)
+
+
+@pytest.mark.parametrize(
+    ("times", "of", "low", "high"),
+    [(81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0.0, 0.1611), (1, 29, 0.0061, 0.1718)],
+)
+def test_wilson(times: int, of: int, low: float, high: float) -> None:
+    """The intervals of Newcombe's paper of 1998 (method 3)."""
+    found = wilson(times, of)
+    assert found is not None
+    assert (found.low, found.high) == pytest.approx((low, high), abs=5e-5)
+
+
+def test_nothing_has_no_interval() -> None:
+    """Of no label there is no share."""
+    assert wilson(0, 0) is None
+
+
+@pytest.mark.parametrize(
+    ("counts", "kappa"),
+    [
+        ((20, 5, 10, 15), 0.4),
+        ((45, 15, 25, 15), 0.1304),
+        ((25, 35, 5, 35), 0.2593),
+        ((118, 5, 2, 0), -0.0234),
+    ],
+)
+def test_kappa(counts: tuple[int, int, int, int], kappa: float) -> None:
+    """Worked examples that text books and encyclopedias give, one of them with agreement by chance alone."""
+    assert kappa_of_counts(counts) == pytest.approx(kappa, abs=5e-5)
+
+
+def test_kappa_is_not_defined_of_one_answer() -> None:
+    """Two who only ever say one and the same thing show nothing of how well they agree."""
+    assert kappa_of_counts((0, 0, 0, 9)) is None
+    assert kappa_of_counts((0, 0, 0, 0)) is None
+    assert weighted_kappa([(4, 4), (4, 4)]) is None
+    assert weighted_kappa([]) is None
+
+
+def test_weighted_kappa() -> None:
+    """With quadratic weights it is a matter of means and variances alone (Fleiss and Cohen, 1973)."""
+    first, second = [1, 2, 3, 4, 5, 5, 1, 2], [1, 2, 4, 4, 5, 3, 2, 2]
+    apart = fmean((a - b) ** 2 for a, b in zip(first, second, strict=True))
+    by_chance = pvariance(first) + pvariance(second) + (fmean(first) - fmean(second)) ** 2
+    value = weighted_kappa(list(zip(first, second, strict=True)))
+    assert value == pytest.approx(1 - apart / by_chance)
+    assert value == pytest.approx(0.8110, abs=5e-5)
+
+
+yes_or_no = st.tuples(st.booleans(), st.booleans())
+
+
+@given(st.lists(yes_or_no, min_size=1))
+def test_kappa_is_bounded_and_symmetric(pairs: list[tuple[bool, bool]]) -> None:
+    """It lies between -1 and 1, is 1 for equal raters, and does not mind who is who."""
+    value = kappa_of_counts(counted(pairs))
+    assert value == kappa_of_counts(counted((b, a) for a, b in pairs))
+    if value is not None:
+        assert -1 <= value <= 1
+        assert (value == 1) is all(a == b for a, b in pairs)
+
+
+@given(st.lists(st.tuples(st.integers(1, 5), st.integers(1, 5)), min_size=1))
+def test_weighted_kappa_is_bounded(pairs: list[tuple[int, int]]) -> None:
+    """It lies between -1 and 1, and is 1 for equal raters only."""
+    value = weighted_kappa(pairs)
+    if value is not None:
+        assert -1 - 1e-9 <= value <= 1
+        assert (value == 1) is all(a == b for a, b in pairs)
+
+
+@given(st.integers(1, 500).flatmap(lambda of: st.tuples(st.integers(0, of), st.just(of))))
+def test_an_interval_holds_its_share(counted: tuple[int, int]) -> None:
+    """The share lies in its interval, which lies between 0 and 1."""
+    times, of = counted
+    found = wilson(times, of)
+    assert found is not None
+    assert 0 <= found.low <= times / of + 1e-12
+    assert times / of - 1e-12 <= found.high <= 1
+
+
+def test_the_bootstrap_draws_conversations() -> None:
+    """It is the same every time; the more conversations, the narrower; the same turns in fewer are less."""
+    turn = [(True, True)] * 3 + [(False, False)] * 4 + [(True, False)]
+    many, few = [[pair] for pair in turn * 10], [turn[n::8] * 10 for n in range(8)]
+    first, again, clustered = kappa_interval(many), kappa_interval(many), kappa_interval(few)
+    assert first is not None
+    assert clustered is not None
+    assert first == again
+    assert clustered.high - clustered.low > first.high - first.low
+    assert kappa_interval([turn]) is None
+    assert kappa_interval([[(False, False)]] * 5) is None
