@@ -14,6 +14,7 @@ from agentest.cli.ending import ended as _ended
 from agentest.cli.ending import hear_interrupts as _hear_interrupts
 from agentest.cli.ending import run_to_exit
 from agentest.cli.eval_set import eval_set
+from agentest.cli.labelling import calibrate, label
 from agentest.cli.mcp import mcp_stdio, mcp_tools
 from agentest.cli.options import (
     EVAL_FILES,
@@ -333,6 +334,8 @@ def coverage(cwd: Path | None, fail_under: float | None, form: Any, **options: A
 cli.add_command(mcp_stdio)
 cli.add_command(mcp_tools)
 cli.add_command(eval_set)
+cli.add_command(label)
+cli.add_command(calibrate)
 
 
 def _dry_run(prepared: Any) -> ExitCode:

@@ -182,9 +182,7 @@ class _Reader:
 
 
 def _why_not(conversation: LabelledConversation) -> str:
-    if conversation.background.unseen:
-        return "the agent's calls could not be seen"
-    return "it did not come to its end" if not conversation.complete else "it has no goal"
+    return "it has no goal" if conversation.complete else "it did not come to its end"
 
 
 def _content(each: LabelledConversation) -> str:

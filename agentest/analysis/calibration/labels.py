@@ -131,11 +131,7 @@ def questions_of(conversation: LabelledConversation, metrics: Iterable[str]) -> 
     asked = tuple(metrics)
     for turn in conversation.turns:
         for metric in asked:
-            if (
-                metric in BUILTIN
-                and BUILTIN[metric].level is MetricLevel.TURN
-                and _applies(metric, conversation)
-            ):
+            if metric in BUILTIN and BUILTIN[metric].level is MetricLevel.TURN:
                 yield Question(conversation=conversation.id, turn=turn.turn_index, metric=metric)
     if not conversation.complete:
         return
@@ -143,10 +139,6 @@ def questions_of(conversation: LabelledConversation, metrics: Iterable[str]) -> 
         yield Question(conversation=conversation.id, turn=None, metric=GOAL)
     for text in conversation.criteria if CRITERIA in asked else ():
         yield Question(conversation=conversation.id, turn=None, metric=CRITERIA, criterion=text)
-
-
-def _applies(metric: str, conversation: LabelledConversation) -> bool:
-    return not (BUILTIN[metric].judges_tool_calls and conversation.background.unseen)
 
 
 def choices(metric: str) -> Mapping[str, str]:
