@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from agentest.cli.ending import ended, hear_interrupts
-from agentest.cli.options import path_option, recording, where
+from agentest.cli.options import recording, where
 from agentest.cli.requests import place_in, request_at, tape
 
 _METRIC = click.option(

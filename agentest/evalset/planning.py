@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -13,7 +13,6 @@ from pydantic import ValidationError
 from agentest.config.agent_types import AgentConfig, sight_of
 from agentest.config.agents.base import AnyAgent
 from agentest.config.agents.chat_completions import ChatCompletionsAgent
-from agentest.config.agents.tools import tools_shown
 from agentest.config.config import Config
 from agentest.config.file import LoadedConfig, find, load, secrets_of
 from agentest.config.instructions import with_instructions
@@ -32,6 +31,8 @@ from agentest.evalset.metrics.facts import AgentFacts
 from agentest.evalset.metrics.own_code import OwnMetric, about_experimental, own_metrics
 from agentest.evalset.words import read_words, without_password
 from agentest.mocks.binding import Mock
+from agentest.run.about import told_instructions, tools_of
+from agentest.run.known_tools import ServedBeside, known_tools
 from agentest.run.plan import Plan, Unit, agents_under_test, placed
 from agentest.run.prepare import Prepared, Request, check_reporters, prepared_for
 from agentest.scenarios.definition import parse_tools
@@ -81,7 +82,7 @@ def prepare_eval(
     reads = _read(asked, wanted)
     tools = load_mocks(asked.mocks) if asked.mocks else {}
     sets = case_sets(reads, asked.criteria, tools, request.root)
-    plan = eval_plan(sets, loaded.config, agent, asked.num_runs, request.root)
+    plan = eval_plan(sets, loaded.config, agent, asked.num_runs, request.root, loaded.redact)
     notes = [*wanted.notes, *(note for read in reads for note in _notes(read, asked.criteria))]
     notes += [note for chosen in sets for note in unchecked(chosen)]
     notes += about_experimental({n: metric for chosen in sets for n, metric in chosen.evaluators.items()})
@@ -219,20 +220,39 @@ def case_sets(
     return [CaseSet(read, criteria, tools, codes) for read in reads for criteria, codes in [of(read)]]
 
 
-def eval_plan(sets: Sequence[CaseSet], config: Config, agent: str | None, num_runs: int, root: Path) -> Plan:
-    """What there is to run. Raises UsageError."""
+def eval_plan(
+    sets: Sequence[CaseSet],
+    config: Config,
+    agent: str | None,
+    num_runs: int,
+    root: Path,
+    redact: Callable[[str], str] = str,
+) -> Plan:
+    """What there is to run. Raises UsageError.
+
+    Args:
+        redact: takes secrets out of what judges are told of the agent.
+    """
     names, known = agents_under_test(config, agent)
-    told = {name: _facts(name, known[name]) for name in names}
-    entries = placed(case_entries(sets, names, num_runs, root, told), known)
+    told = {name: _facts(name, known[name], sets, root, redact) for name in names}
+    entries = placed(case_entries(sets, names, num_runs, root, told), known, root)
     units = tuple(entry for entry in entries if isinstance(entry, Unit))
     used = {unit.agent: known[unit.agent] for unit in units}
     return Plan(tuple(entries), used, len(names) > 1, (), units)
 
 
-def _facts(name: str, agent: AgentConfig) -> AgentFacts:
+def _facts(
+    name: str, agent: AgentConfig, sets: Sequence[CaseSet], root: Path, redact: Callable[[str], str]
+) -> AgentFacts:
+    """What the settings of an agent say of it; beside it, what mock servers and mocks tell of its tools."""
+    mocks = {name: mock for chosen in sets for name, mock in chosen.tools.items()}
+    beside = ServedBeside(servers=agent.mock_servers, root=root, mocked=frozenset(mocks))
+    tools = redact(known_tools(tools_of(agent, beside), mocks).text)
+    told = agent.tools is not None or agent.sent_tools
     return AgentFacts(
-        instructions=agent.instructions or "",
-        tools=tools_shown(agent.tools),
+        instructions=redact(told_instructions(agent)),
+        tools=tools if told else "",
+        tools_beside="" if told else tools,
         unseen=ways_to_see(name, agent) if sight_of(agent) is Sight.UNSEEN else "",
     )
 

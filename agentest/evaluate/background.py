@@ -14,7 +14,7 @@ class Background:
         instructions: what the agent was told to do and not to do.
         tools: which tools the agent has, a line each.
         started_at: when the conversation began, in ISO 8601.
-        unseen: why the agent's tool calls cannot be seen; "": they can.
+        unseen: why the agent may have made tool calls that are not shown; "": all are shown.
     """
 
     goal: str = ""

@@ -55,6 +55,10 @@ class ScenarioEvaluator:
     """What the agent was told, for judges; "": that is not known."""
     tools: str = ""
     """Which tools the agent has, a line each, for judges; "": that is not known."""
+    has_tools: bool = False
+    """Whether any tool of the agent is known."""
+    reports_calls: bool = False
+    """Whether the agent tells of all calls that it makes: then none told is none made."""
     unstreamed: str = "it does not stream its replies"
     """Why the time to the first token of a reply is not known, where it is not."""
     metrics_named: bool = True
@@ -86,7 +90,13 @@ class ScenarioEvaluator:
 
     @property
     def _sight(self) -> SightOfCalls:
-        return SightOfCalls(agent=self.agent, blind=self.blind, told_counts=self.told_counts)
+        return SightOfCalls(
+            agent=self.agent,
+            blind=self.blind,
+            told_counts=self.told_counts,
+            has_tools=self.has_tools or self.scenario.speaks_of_calls,
+            reports_calls=self.reports_calls,
+        )
 
     async def checked_turn(self, turn: Turn) -> TurnEvaluation:
         """A turn held against what its script says of it."""

@@ -113,7 +113,7 @@ class Judging:
     def _of_turn(self, turns: Sequence[Turn]) -> list[JudgeQuestion]:
         """The questions about the last of the turns, none where there is no goal to judge by."""
         turn = turns[-1]
-        about_calls = bool(turn.tool_calls) and not self.sight.hidden(turn)
+        about_calls = self.sight.may_lack_calls(turns) and not self.sight.hidden(turn)
         names = [name for name in self._of_turns if about_calls or name not in ABOUT_CALLS]
         return [metric_question(name, turn.turn_index) for name in names]
 
@@ -148,7 +148,7 @@ class Judging:
             instructions=self.instructions,
             tools=self.tools,
             started_at=turns[0].started_at or "",
-            unseen=self.sight.hidden(turns[-1]) or "",
+            unseen=self.sight.unseen(turns),
         )
 
     def _all_results(self, conversation: Conversation, outcomes: Outcomes) -> Judged:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agentest.sight import cannot_be_seen
 from agentest.transcript import Conversation, Turn
+
+NO_TOOL_KNOWN = "no tool call of the agent was seen, and which tools it has is not known"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,11 +19,15 @@ class SightOfCalls:
         agent: its name.
         blind: why its calls cannot be seen, and what to do about it; None: they can.
         told_counts: whether answers that tell of calls make an agent seen whose calls otherwise cannot be.
+        has_tools: whether any tool of the agent is known, or its scenario speaks of calls.
+        reports_calls: whether the agent tells of all calls that it makes: then none told is none made.
     """
 
     agent: str
     blind: str | None
     told_counts: bool
+    has_tools: bool = False
+    reports_calls: bool = False
 
     def hidden(self, told: Turn | Conversation) -> str | None:
         """Why calls cannot be seen, by what the answers themselves show of it, and by the agent's sight."""
@@ -29,3 +36,17 @@ class SightOfCalls:
         if told.calls_hidden and self.blind is None:
             return f"{cannot_be_seen(self.agent)}: {told.calls_hidden}"
         return None if told.tells_calls and self.told_counts else self.blind
+
+    def may_lack_calls(self, turns: Sequence[Turn]) -> bool:
+        """Whether the last of the turns can be judged for the calls that it lacks.
+
+        The agent is known to have tools, or to tell of all its calls. One that answers by text alone, and of
+        which no tool is known, may run its own behind its endpoint.
+        """
+        told = self.reports_calls or turns[-1].tells_calls
+        return told or self.has_tools or any(turn.tool_calls for turn in turns)
+
+    def unseen(self, turns: Sequence[Turn]) -> str:
+        """Why the agent may have made calls that are not shown: then no claim is false for that alone."""
+        hidden = next((why for turn in turns if (why := self.hidden(turn))), "")
+        return hidden or ("" if self.may_lack_calls(turns) else NO_TOOL_KNOWN)

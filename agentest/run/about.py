@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from agentest.config.agent_types import sight_of
 from agentest.config.agents.base import AnyAgent
 from agentest.config.agents.over_http import HttpAgent
-from agentest.config.agents.tools import tools_shown
 from agentest.config.ways_to_see import TELLING, ways_to_see
+from agentest.run.known_tools import ServedBeside, ToolsOfAgent
 from agentest.sight import Sight
 
 
@@ -35,16 +35,20 @@ class AboutAgent:
     """Whether nothing else does, mock servers neither."""
     instructions: str = ""
     """What it was told to do, for judges; "": that is not known."""
-    tools: str = ""
-    """Which tools it has, a line each, for judges; "": that is not known."""
+    tools: ToolsOfAgent = ToolsOfAgent()  # noqa: RUF009 - it holds nothing that could change
+    """What is known of its tools, for judges."""
     tool_names: frozenset[str] = frozenset()
-    """The names of those."""
+    """The names of those that the configuration names."""
     unstreamed: str = ""
     """Why the time to the first token of a reply is not known, where it is not."""
 
 
-def about_agent(name: str, agent: AnyAgent) -> AboutAgent:
-    """What the settings of an agent say."""
+def about_agent(name: str, agent: AnyAgent, beside: ServedBeside | None = None) -> AboutAgent:
+    """What the settings of an agent say.
+
+    Args:
+        beside: its mock servers, of whose tools judges are told.
+    """
     sight = sight_of(agent)
     return AboutAgent(
         sight=sight,
@@ -55,11 +59,22 @@ def about_agent(name: str, agent: AnyAgent) -> AboutAgent:
         mocks_inside=agent.in_process and agent.tool_visibility is Sight.RETURNED,
         spans_count=_spans_count(agent),
         seen_by_spans_alone=_spans_count(agent) and not agent.mock_servers,
-        instructions=agent.instructions or "",
-        tools=tools_shown(agent.tools),
+        instructions=told_instructions(agent),
+        tools=tools_of(agent, beside),
         tool_names=frozenset(tool.name for tool in agent.tools or ()),
         unstreamed=_unstreamed(agent),
     )
+
+
+def told_instructions(agent: AnyAgent) -> str:
+    """What the agent was told: by the configuration for judges, else by what its requests bring."""
+    return agent.instructions or agent.sent_instructions
+
+
+def tools_of(agent: AnyAgent, beside: ServedBeside | None = None) -> ToolsOfAgent:
+    """What the settings of an agent tell of its tools."""
+    configured = None if agent.tools is None else tuple(agent.tools)
+    return ToolsOfAgent(configured=configured, sent=agent.sent_tools, beside=beside or ServedBeside())
 
 
 def _spans_count(agent: AnyAgent) -> bool:

@@ -18,6 +18,7 @@ from agentest.metrics import BUILTIN, PASS_RATE, THRESHOLD_RANGE, Kind
 from agentest.results import Reason, ReasonKind, ScenarioResult, Status, Verdict
 from agentest.run.about import AboutAgent, about_agent
 from agentest.run.goals import general_thresholds
+from agentest.run.known_tools import served_beside
 from agentest.scenarios.definition import Scenario
 from agentest.scenarios.discovery import BrokenFile, Discovered
 from agentest.support.files import readable
@@ -128,7 +129,7 @@ def make_plan(config: Config, discovered: Discovered, options: Options, root: Pa
     entries: list[Unit | ScenarioResult] = [_broken(b, root) for b in discovered.broken]
     for scenario in _selected(discovered.scenarios, options):
         entries += _entries(scenario, config, options, default, agents, names, root)
-    entries = placed(sorted(entries, key=_position), agents)
+    entries = placed(sorted(entries, key=_position), agents, root)
     units = tuple(entry for entry in entries if isinstance(entry, Unit))
     used = {unit.agent: agents[unit.agent] for unit in units}
     return Plan(tuple(entries), used, len(default) > 1, custom, units)
@@ -310,12 +311,16 @@ def with_slugs(entries: Sequence[Unit | ScenarioResult]) -> list[Unit | Scenario
 
 
 def placed(
-    entries: Sequence[Unit | ScenarioResult], agents: Mapping[str, AgentConfig]
+    entries: Sequence[Unit | ScenarioResult], agents: Mapping[str, AgentConfig], root: Path
 ) -> list[Unit | ScenarioResult]:
-    """The entries in their final form: with short names, with what is known of their agents."""
+    """The entries in their final form: with short names, with what is known of their agents.
+
+    Args:
+        root: the folder of the configuration.
+    """
     return [
         _with_state(entry, agents[entry.agent]) if isinstance(entry, Unit) else entry
-        for entry in with_agents(with_slugs(entries), agents)
+        for entry in with_agents(with_slugs(entries), agents, root)
     ]
 
 
@@ -343,10 +348,14 @@ def _with_state(unit: Unit, agent: AgentConfig) -> Unit | ScenarioResult:
 
 
 def with_agents(
-    entries: Sequence[Unit | ScenarioResult], agents: Mapping[str, AgentConfig]
+    entries: Sequence[Unit | ScenarioResult], agents: Mapping[str, AgentConfig], root: Path
 ) -> list[Unit | ScenarioResult]:
     """Set for every unit what is known of its agent."""
-    known = {name: about_agent(name, agent) for name, agent in agents.items()}
+    units = [entry for entry in entries if isinstance(entry, Unit)]
+    known = {}
+    for name, agent in agents.items():
+        scenarios = (unit.scenario for unit in units if unit.agent == name)
+        known[name] = about_agent(name, agent, served_beside(agent.mock_servers, scenarios, root))
     return [
         replace(entry, about=known[entry.agent]) if isinstance(entry, Unit) else entry for entry in entries
     ]

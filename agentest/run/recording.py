@@ -179,12 +179,12 @@ def one_conversation(
     name = under_test[0]
     # What comes to its servers is of the one conversation, whether it says so or not.
     known[name] = known[name].model_copy(update={"exclusive": True})
-    plan = _plan(_unit(name, request, turns), known)
+    plan = _plan(_unit(name, request, turns), known, request)
     return with_real_tools(prepared_for(request, loaded, plan, (), environ))
 
 
-def _plan(unit: Unit, known: Mapping[str, AgentConfig]) -> Plan:
-    entries = tuple(placed([unit], known))
+def _plan(unit: Unit, known: Mapping[str, AgentConfig], request: Request) -> Plan:
+    entries = tuple(placed([unit], known, request.root))
     units = tuple(entry for entry in entries if isinstance(entry, Unit))
     return Plan(entries, {unit.agent: known[unit.agent]}, False, (), units, left_out=None)
 

@@ -244,6 +244,7 @@ class _Runner:
     def _finish(self, progress: UnitProgress, result: ScenarioResult) -> None:
         scope = progress.unit.scope
         del self._begun[scope]
+        self._evaluation.end(progress.unit)
         self._report(ScenarioFinished(result))
         kept = self._settings.keep_conversations
         self._results[scope] = result if kept else replace(result, conversations=())

@@ -25,10 +25,12 @@ from agentest.results import (
 from agentest.run.connections import Connections
 from agentest.run.frame import scenario_result, stop_reason
 from agentest.run.goals import disagreements
+from agentest.run.known_tools import NOTHING_KNOWN, known_tools
 from agentest.run.plan import Unit
 from agentest.run.settings import Settings
 from agentest.run.stop import Stop
 from agentest.run.totals import warnings_of
+from agentest.sight import Sight
 from agentest.totals import totals_of
 from agentest.verdict import averages, decide, skipped_metrics
 
@@ -58,6 +60,8 @@ class UnitEvaluation:
         model = connections.models.judge
         self._judge = Judge(model, settings.samples, settings.batch) if model else None
         self._named = connections.models.named
+        self._evaluators: dict[str, ScenarioEvaluator] = {}
+        """By scope, of the units that are under way."""
 
     @property
     def asks_judge(self) -> bool:
@@ -66,7 +70,22 @@ class UnitEvaluation:
 
     def begin(self, unit: Unit, number: int) -> OngoingEvaluation:
         """The evaluation of one conversation, to which its turns are added as they close."""
-        evaluator = ScenarioEvaluator(
+        if unit.scope not in self._evaluators:
+            self._evaluators[unit.scope] = self._evaluator(unit)
+        return OngoingEvaluation(self._evaluators[unit.scope], number)
+
+    def end(self, unit: Unit) -> None:
+        """Forget a unit whose conversations have all been evaluated."""
+        self._evaluators.pop(unit.scope, None)
+
+    def _evaluator(self, unit: Unit) -> ScenarioEvaluator:
+        about, asks = unit.about, self._judge is not None
+        tools = (
+            known_tools(about.tools, unit.scenario.tools, unit.scenario.named_tools)
+            if asks
+            else NOTHING_KNOWN
+        )
+        return ScenarioEvaluator(
             scenario=unit.scenario,
             scope=unit.scope,
             metrics=unit.metrics,
@@ -75,18 +94,19 @@ class UnitEvaluation:
             judge=self._judge,
             named=self._named,
             redact=self._redact.error,
-            blind=unit.about.blind,
-            told_counts=unit.about.told_counts,
-            instructions=unit.about.instructions,
-            tools=unit.about.tools,
-            unstreamed=unit.about.unstreamed,
+            blind=about.blind,
+            told_counts=about.told_counts,
+            instructions=self._redact(about.instructions) if asks else "",
+            tools=self._redact(tools.text),
+            has_tools=tools.some,
+            reports_calls=about.sight is Sight.REPORTED,
+            unstreamed=about.unstreamed,
             agent=unit.agent,
             metrics_named=unit.metrics_named,
             information=unit.information,
             # Where some conversations may fail, what judges say of one that did can still decide.
             skip_decided=self._skip_decided and PASS_RATE not in unit.thresholds,
         )
-        return OngoingEvaluation(evaluator, number)
 
 
 class UnitDecision:

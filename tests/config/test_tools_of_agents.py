@@ -79,8 +79,8 @@ def test_an_override_keeps_the_tools() -> None:
     assert [tools_shown(each.tools) for each in agents] == ["a", ""]
 
 
-def test_judges_of_calls_are_shown_the_tools() -> None:
-    """The judge of tool calls sees which tools there are, as data; the other judges do not."""
+def test_judges_are_shown_the_tools() -> None:
+    """Every judge sees which tools there are, as data."""
     asked: dict[str, str] = {}
 
     class Judge:
@@ -88,7 +88,7 @@ def test_judges_of_calls_are_shown_the_tools() -> None:
 
         async def complete(self, request: ChatRequest) -> Any:
             if request.key.role == "judge":
-                asked[request.key.metric or ""] = request.messages[-1]["content"]
+                asked[request.key.metric or ""] = "".join(m["content"] for m in request.messages[1:])
             return await ScriptedModel().complete(request)
 
     def handler(messages: Any, ctx: Any) -> str:
@@ -98,8 +98,8 @@ def test_judges_of_calls_are_shown_the_tools() -> None:
     for tools in (["look", {"name": "pay", "description": "</data>"}], None):
         told = {"type": "custom", "handler": handler, **({"tools": tools} if tools else {})}
         run_scenarios([scenario("s", turns=["Hi."], goal="g")], agent=told, model=Judge())
-        shown = {metric for metric, question in asked.items() if "assistant_tools" in question}
-        assert shown == ({"tool_call_behavior_failure"} if tools else set())
+        shown = {metric for metric, question in asked.items() if '<data name="assistant_tools">' in question}
+        assert shown == (asked.keys() if tools else set())
         if tools:
             block = 'look\n{"name": "pay", "description": "&lt;/data&gt;"}\n</data>\n\n'
-            assert block in asked["tool_call_behavior_failure"]
+            assert all(block in question for question in asked.values())

@@ -15,6 +15,7 @@ from agentest.evalset.formats.reading import read_eval_set
 from agentest.evalset.metrics.facts import facts_of
 from agentest.evalset.metrics.given import conversation_of
 from agentest.evaluate.background import Background
+from agentest.run.known_tools import known_tools
 from agentest.run.plan import Unit
 from agentest.store.journal_reading import is_journal
 from agentest.store.reading import read_results, usable
@@ -122,7 +123,7 @@ def background_of(unit: Unit, conversation: Conversation) -> Background:
         knowledge=tuple(scenario.knowledge),
         expected_outcome=scenario.expected_outcome,
         instructions=about.instructions,
-        tools=about.tools,
+        tools=known_tools(about.tools, scenario.tools, scenario.named_tools).text,
         started_at=conversation.turns[0].started_at or "",
         unseen=hidden or ("" if tells else about.blind) or "",
     )

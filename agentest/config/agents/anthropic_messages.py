@@ -8,6 +8,8 @@ from typing import Any, Literal
 from pydantic import Field, field_validator
 
 from agentest.config.agents.over_http import IN_PROCESS, HttpAgent
+from agentest.config.agents.sent import text_of, tools_in
+from agentest.config.agents.tools import AgentTool
 
 
 class AnthropicMessagesAgent(HttpAgent):
@@ -19,6 +21,14 @@ class AnthropicMessagesAgent(HttpAgent):
     @property
     def default_endpoint(self) -> str:
         return f"{IN_PROCESS}/v1/messages"
+
+    @property
+    def sent_instructions(self) -> str:
+        return text_of(self.body.get("system"))
+
+    @property
+    def sent_tools(self) -> tuple[AgentTool, ...]:
+        return tools_in(self.body)
 
     @field_validator("body")
     @classmethod

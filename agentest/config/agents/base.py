@@ -110,6 +110,16 @@ class AnyAgent(ServedAgent):
         return self
 
     @property
+    def sent_instructions(self) -> str:
+        """What its requests tell it to do, where `body` says so; "": that is not known."""
+        return ""
+
+    @property
+    def sent_tools(self) -> tuple[AgentTool, ...]:
+        """The tools that its requests declare to it, where `body` does."""
+        return ()
+
+    @property
     def saved_names(self) -> tuple[str, ...]:
         """Placeholders beside PLACEHOLDERS: what these settings save on the way."""
         return ()

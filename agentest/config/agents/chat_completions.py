@@ -10,6 +10,8 @@ from pydantic import Field, field_validator, model_validator
 
 from agentest.config.agents.base import WAYS_OF_STATE
 from agentest.config.agents.over_http import IN_PROCESS, AsgiApp, HttpAgent
+from agentest.config.agents.sent import system_text, tools_in
+from agentest.config.agents.tools import AgentTool
 from agentest.config.fields import check_url
 
 CHAT_PATH = "/v1/chat/completions"
@@ -28,6 +30,14 @@ class ChatCompletionsAgent(HttpAgent):
     @property
     def default_endpoint(self) -> str:
         return f"{IN_PROCESS}{self.path or CHAT_PATH}"
+
+    @property
+    def sent_instructions(self) -> str:
+        return system_text(self.body.get("messages"))
+
+    @property
+    def sent_tools(self) -> tuple[AgentTool, ...]:
+        return tools_in(self.body)
 
     @property
     def state_refusal(self) -> str | None:

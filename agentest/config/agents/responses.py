@@ -9,6 +9,8 @@ from typing import Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from agentest.config.agents.over_http import IN_PROCESS, HttpAgent
+from agentest.config.agents.sent import joined, system_text, text_of, tools_in
+from agentest.config.agents.tools import AgentTool
 
 
 class History(StrEnum):
@@ -32,6 +34,14 @@ class ResponsesAgent(HttpAgent):
     @property
     def default_endpoint(self) -> str:
         return f"{IN_PROCESS}/v1/responses"
+
+    @property
+    def sent_instructions(self) -> str:
+        return joined([text_of(self.body.get("instructions")), system_text(self.body.get("input"))])
+
+    @property
+    def sent_tools(self) -> tuple[AgentTool, ...]:
+        return tools_in(self.body)
 
     @field_validator("body")
     @classmethod

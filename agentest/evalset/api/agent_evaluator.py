@@ -139,7 +139,7 @@ class AgentEvaluator:
         loaded, name = configuration(wanted_agent(agent, agent_module, agent_name), root)
         parsed, codes = criteria_of(_criteria(criteria, eval_config), evaluators, root)
         chosen = CaseSet(read_set(as_eval_set(eval_set)), parsed, mocks(tools), codes)
-        plan = eval_plan([chosen], loaded.config, name, num_runs, root)
+        plan = eval_plan([chosen], loaded.config, name, num_runs, root, loaded.redact)
         request = Request(root, detailed=print_detailed_results)
         notes = [*unchecked(chosen), *about_experimental(codes)]
         await _evaluated(prepared_for(request, loaded, plan, notes))

@@ -84,7 +84,7 @@ class LocalEvalService:
         self, sets: Sequence[CaseSet], held: Mapping[str, Conversation] | None = None
     ) -> AsyncGenerator[ScenarioResult]:
         """Run the sets. `held`: the path of each → the conversation that was held already."""
-        plan = eval_plan(sets, self._loaded.config, self._name, 1, self._root)
+        plan = eval_plan(sets, self._loaded.config, self._name, 1, self._root, self._loaded.redact)
         finished = None if held is None else {unit.scope: [held[unit.file]] for unit in plan.units}
         prepared = prepared_for(Request(self._root), self._loaded, plan, _notes(sets))
         return results_as_they_come(prepared, finished)

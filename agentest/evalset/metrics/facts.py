@@ -17,6 +17,8 @@ class AgentFacts:
     instructions: str = ""
     tools: str = ""
     """The declarations of its tools, a line each."""
+    tools_beside: str = ""
+    """What is known of its tools otherwise: for cases that have recorded none."""
     unseen: str = ""
     """Why its tool calls cannot be seen, unless its answers tell of them; "": they can."""
 
@@ -30,7 +32,7 @@ def facts_of(case: EvalCase, own: AgentFacts = NOTHING_KNOWN) -> AgentFacts:
     declared = (tool for agent in agents for tool in _tools(agent.tool_declarations))
     return AgentFacts(
         instructions=own.instructions or _joined("\n\n", map(_told, agents)),
-        tools=own.tools or _joined("\n", declared),
+        tools=own.tools or _joined("\n", declared) or own.tools_beside,
         unseen=own.unseen,
     )
 

@@ -62,6 +62,8 @@ class Operation:
     """By status, `2XX` or `default`."""
     short_name: str | None = None
     """The name of FastAPI's function, from which it made the id."""
+    summary: str = ""
+    """What it does, in the document's words."""
 
     def __str__(self) -> str:
         return f"{self.method} {self.path}"
@@ -169,6 +171,7 @@ class _Reader:
             body=self._body(self._document.child(node, "requestBody")),
             answers=dict(self._answers(node)),
             short_name=_function_of(tool, path, method),
+            summary=_said(node, "summary") or _said(node, "description"),
         )
 
     def _id(self, node: Node, operation: str) -> str:
@@ -248,6 +251,11 @@ class _Reader:
             return None
         check_schema(self._document, node, self._checked)
         return Schema(self._document, node)
+
+
+def _said(node: Node, key: str) -> str:
+    text = node.value.get(key)
+    return text if isinstance(text, str) else ""
 
 
 def _with_arguments(parameters: list[Parameter]) -> Iterator[Parameter]:

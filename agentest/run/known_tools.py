@@ -1,0 +1,162 @@
+"""Which tools an agent has, as far as a run knows them: what judges are told of them.
+
+Known are, the most trusted first: what the configuration names (`agent.tools`), what a mock server beside the
+agent serves, what the agent's requests declare, and the scenario's mocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from agentest.config.agents.mock_servers import McpMock, RestMock
+from agentest.config.agents.tools import AgentTool, tools_shown
+from agentest.errors import ConfigError
+from agentest.messages import ToolSpec
+from agentest.mocks.binding import Mock
+from agentest.mocks.schemas import ANY_ARGUMENTS, tool_specs
+from agentest.run.tool_lines import MAYBE_OTHERS, NONE, KnownTool, joined_tools, tool_lines
+from agentest.scenarios.definition import Scenario
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedBeside:
+    """The mock servers beside an agent, as far as files tell of their tools."""
+
+    servers: tuple[McpMock | RestMock, ...] = ()
+    root: Path = Path()
+    """What the files' paths are relative to."""
+    mocked: frozenset[str] = frozenset()
+    """The tools that any scenario with this agent mocks: operations are known by the names that mocks use."""
+    spoken: frozenset[str] = frozenset()
+    """The tools that trajectories name."""
+
+    def tools(self) -> tuple[KnownTool, ...]:
+        """The tools that they serve. Raises ConfigError for a file that cannot be read."""
+        return tuple(tool for server in self.servers for tool in self._of(server))
+
+    def known(self) -> tuple[KnownTool, ...]:
+        """Those of files that can be read; of others a live run has said so when it opened its servers."""
+        try:
+            return self.tools()
+        except ConfigError:
+            return ()
+
+    def _of(self, server: McpMock | RestMock) -> Iterator[KnownTool]:
+        if isinstance(server, RestMock):
+            yield from _operations(self.root / Path(server.openapi).expanduser(), self.mocked, self.spoken)
+        elif server.tools and ((path := self.root / server.tools).exists() or not server.upstream):
+            yield from _recorded(path)
+
+
+def served_beside(
+    servers: tuple[McpMock | RestMock, ...], scenarios: Iterable[Scenario], root: Path
+) -> ServedBeside:
+    """The mock servers of an agent, and the tools that the scenarios with it name."""
+    if not servers:
+        return ServedBeside()
+    held = list(scenarios)
+    return ServedBeside(
+        servers=servers,
+        root=root,
+        mocked=frozenset(tool for each in held for tool in each.tools),
+        spoken=frozenset(tool for each in held for tool in each.named_tools),
+    )
+
+
+def _operations(path: Path, mocked: Iterable[str], spoken: Iterable[str]) -> Iterable[KnownTool]:
+    from agentest.tool_servers.rest.told import told_operations
+
+    return map(_known, told_operations(_api(path, _changed(path)), mocked, spoken))
+
+
+@lru_cache(maxsize=16)
+def _api(path: Path, changed: int) -> Any:
+    del changed  # the file is read again when it has
+    from agentest.tool_servers.rest.told import read_operations
+
+    return read_operations(path)
+
+
+def _recorded(path: Path) -> Iterator[KnownTool]:
+    for entry in _entries(path, _changed(path)):
+        description = entry.get("description")
+        said = description if isinstance(description, str) else ""
+        yield KnownTool(name=entry["name"], description=said, parameters=entry["inputSchema"])
+
+
+@lru_cache(maxsize=16)
+def _entries(path: Path, changed: int) -> Sequence[Any]:
+    del changed
+    from agentest.tool_servers.mcp.recorded import read_tools
+
+    try:
+        return read_tools(path)
+    except ValueError as error:
+        raise ConfigError(f"{path} {error}") from None
+
+
+def _changed(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolsOfAgent:
+    """What an agent's settings tell of its tools."""
+
+    configured: tuple[AgentTool, ...] | None = None
+    """None: the configuration does not say which it has."""
+    sent: tuple[AgentTool, ...] = ()
+    """Those that its requests declare."""
+    beside: ServedBeside = ServedBeside()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownTools:
+    """The tools of an agent for judges."""
+
+    text: str = ""
+    """A line each; "": none is known."""
+    some: bool = False
+    """Whether any is known."""
+
+
+NOTHING_KNOWN = KnownTools()
+
+
+def known_tools(agent: ToolsOfAgent, mocks: Mapping[str, Mock], named: Iterable[str] = ()) -> KnownTools:
+    """What is known of an agent's tools in a scenario.
+
+    Args:
+        mocks: the scenario's, by name.
+        named: the tools that the scenario names besides.
+    """
+    served = agent.beside.known()
+    sources = (_configured(agent.configured or ()), served, map(_declared, agent.sent))
+    tools = joined_tools((*sources, map(_known, tool_specs(mocks))))
+    if not tools:
+        return KnownTools(text=NONE) if agent.configured is not None else NOTHING_KNOWN
+    complete = agent.configured or served or agent.sent
+    lines = tool_lines(tools, {*mocks, *named})
+    return KnownTools(text="\n".join([*lines, *([] if complete else [MAYBE_OTHERS])]), some=True)
+
+
+def _configured(tools: Iterable[AgentTool]) -> Iterator[KnownTool]:
+    for tool in tools:
+        line = tools_shown([tool])
+        yield KnownTool(name=tool.name, declared="" if line == tool.name else line)
+
+
+def _declared(tool: AgentTool) -> KnownTool:
+    return KnownTool(name=tool.name, description=tool.description or "", parameters=tool.parameters)
+
+
+def _known(spec: ToolSpec) -> KnownTool:
+    parameters = None if spec.parameters == ANY_ARGUMENTS else spec.parameters
+    return KnownTool(name=spec.name, description=spec.description, parameters=parameters)
