@@ -13,9 +13,9 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import TypeVar
 
-import agentest.questions as asked
-from agentest.questions import Anchors
+import agentest.wording as asked
 from agentest.support.spelling import snake_case
+from agentest.wording import Anchors
 
 NO_FAILURE = "no failure"
 FALSE_INFORMATION = "false information"

@@ -25,10 +25,10 @@ FLOORS: list[dict[str, str]] = [
         "messages": "",
         "endings": "",
         "sight": "",
-        "questions": "",
+        "wording": "",
     },
     {
-        "metrics": "questions support",
+        "metrics": "wording support",
     },
     {
         "transcript": "endings sight support",

@@ -17,7 +17,7 @@ from agentest.metrics import (
     MetricDefinition,
     one_for_each,
 )
-from agentest.questions import Anchors
+from agentest.wording import Anchors
 
 ANCHORS = Anchors(five="good", three="fair", one="bad")
 WHOLE: dict[Kind, dict[str, Any]] = {
