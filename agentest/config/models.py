@@ -102,7 +102,7 @@ class JudgeSettings(ModelSettings):
     def _true_means_turn(cls, value: Any) -> Any:
         if isinstance(value, bool):
             return Batch.TURN if value else Batch.OFF
-        if value in (Batch.TURN, Batch.CONVERSATION):
+        if value in tuple(Batch):
             return value
         raise ValueError(f"is {value!r:.80}; write false, turn (or true), or conversation")
 

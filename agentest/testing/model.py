@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from agentest.llm.port import ChatReply, ChatRequest
@@ -19,8 +20,9 @@ class ScriptedModel:
 
     Args:
         user: the simulated user's lines by turn; STOP, or the end of the lines, ends the conversation.
-        scores: metric → value, or a function from the ChatRequest to a value. Metrics that are not named get
-            the best value.
+        scores: metric, or `criterion 1` and so on → value, or a function from the ChatRequest to a value. A
+            value may be a dict: it is sent with a reason. What is not named gets the best value. Where
+            several questions are asked at once, the request's key has turn and metric of each in its turn.
         groups: what deduplication answers: a list of groups; default: one group for all, severity `high`.
         answer: a function from the ChatRequest to the whole answer (a text, or a dict that is sent as JSON),
             in place of all the others. It may raise what a ChatModel raises.
@@ -56,19 +58,48 @@ class ScriptedModel:
         if request.key.role == "dedup":
             return {"groups": self._groups if self._groups is not None else [_one_group(request)]}
         if request.key.metric == "batch":
-            return {metric: self._judged(metric, request) for metric in request.schema["properties"]}
+            return self._judged_together(request.schema, request)
         return self._judged(request.key.metric or "", request)
+
+    def _judged_together(self, form: Mapping[str, Any], request: ChatRequest) -> dict[str, Any]:
+        """An answer with an object for each question, those about a turn in an object of their own."""
+        answer: dict[str, Any] = {}
+        for name, inner in form["properties"].items():
+            if name.startswith("turn_"):
+                of_turn = replace(request, key=replace(request.key, turn=int(name.removeprefix("turn_"))))
+                answer[name] = self._judged_together(_resolved(inner, request.schema), of_turn)
+            else:
+                metric = name.replace("criterion_", "criterion ")
+                answer[name] = self._judged(metric, replace(request, key=replace(request.key, metric=metric)))
+        return answer
 
     def _judged(self, metric: str, request: ChatRequest) -> dict[str, Any]:
         value = self._scores.get(metric, _best(metric))
-        return {"reason": "scripted", "value": value(request) if callable(value) else value}
+        value = value(request) if callable(value) else value
+        if isinstance(value, Mapping):
+            return {"reason": "scripted", **value}
+        return {"reason": "scripted", _key_of(metric, value): value}
 
     def _line(self, turn: int) -> dict[str, Any]:
         line = self._user[turn] if turn < len(self._user) else STOP
         return {"message": line.replace(STOP, ""), "should_stop": STOP in line}
 
 
+def _resolved(form: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A part of a schema, or what it refers to."""
+    found: Mapping[str, Any] = schema["$defs"][form["$ref"].rpartition("/")[2]] if "$ref" in form else form
+    return found
+
+
+def _key_of(metric: str, value: Any) -> str:
+    if metric.startswith("criterion "):
+        return "result"
+    return "outcome" if metric == "goal_completion" and isinstance(value, str) else "value"
+
+
 def _best(metric: str) -> Any:
+    if metric.startswith("criterion "):
+        return "met"
     kind = BUILTIN[metric].kind if metric in BUILTIN else Kind.SCALE
     return {Kind.LABEL: NO_FAILURE, Kind.BINARY: 1}.get(kind, 5)
 
