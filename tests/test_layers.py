@@ -68,7 +68,8 @@ FLOORS: list[dict[str, str]] = [
     {
         "conversation": "endings agents tool_servers llm scenarios mocks errors messages sight transcript "
         "storing support",
-        "evaluate": "llm scenarios config errors metrics results sight transcript storing support verdict",
+        "evaluate": "endings llm scenarios config errors metrics outcomes results sight transcript storing "
+        "support verdict",
     },
     {
         "run": "adk_plugin conversation evaluate agents tool_servers llm scenarios config mocks errors "

@@ -10,9 +10,9 @@ from pydantic import BaseModel
 
 from agentest.errors import ModelError
 from agentest.evaluate.answers import UNDESCRIBED
-from agentest.evaluate.prompts import dedup_messages
+from agentest.evaluate.dedup_prompts import chosen, dedup_messages
 from agentest.llm.port import CallKey, Model
-from agentest.results import Deduplication, ErrorGroup, LabelledFailure, Severity
+from agentest.results import ConversationResult, Deduplication, ErrorGroup, LabelledFailure, Severity
 
 
 class Group(BaseModel):
@@ -35,20 +35,34 @@ class Groups(BaseModel):
 
 
 async def deduplicate(
-    failures: Sequence[LabelledFailure], scenario: str, goal: str, model: Model | None, scope: str
+    failures: Sequence[LabelledFailure],
+    scenario: str,
+    goal: str,
+    model: Model | None,
+    scope: str,
+    conversations: Sequence[ConversationResult] = (),
+    *,
+    expected_outcome: str = "",
 ) -> Deduplication:
-    """The failures in groups; each failure is in exactly one. No failure, no call."""
+    """The failures in groups; each failure is in exactly one. No failure, no call.
+
+    Args:
+        conversations: those in which the failures occurred, for what became of them.
+        expected_outcome: what should happen in the end, where the scenario says it.
+    """
     if not failures:
         return Deduplication()
     if model is None:
         return group_by_label(failures)
+    shown, unshown = chosen(failures)
+    messages = dedup_messages(scenario, goal, shown, conversations, expected_outcome=expected_outcome)
     try:
-        answer = await model.ask(dedup_messages(scenario, goal, failures), Groups, CallKey("dedup", scope))
+        answer = await model.ask(messages, Groups, CallKey("dedup", scope))
     except ModelError as error:
         return replace(group_by_label(failures), error=str(error))
     except Exception as error:  # noqa: BLE001 - the boundary of the stage: no failure is lost by it
         return replace(group_by_label(failures), error=f"internal error: {type(error).__name__}: {error}")
-    return Deduplication(settle(answer.groups, failures))
+    return Deduplication(_with_unshown(settle(answer.groups, shown), shown, unshown))
 
 
 def settle(groups: Iterable[Group], failures: Sequence[LabelledFailure]) -> tuple[ErrorGroup, ...]:
@@ -68,6 +82,32 @@ def settle(groups: Iterable[Group], failures: Sequence[LabelledFailure]) -> tupl
     if left:
         settled.append(_ungrouped(tuple(left.values())))
     return tuple(settled)
+
+
+def _with_unshown(
+    groups: Sequence[ErrorGroup], shown: Sequence[LabelledFailure], unshown: Sequence[LabelledFailure]
+) -> tuple[ErrorGroup, ...]:
+    """The groups with the failures that were too many to show: each in the worst group that has its label."""
+    kinds = {failure.id: (failure.metric, failure.label) for failure in shown}
+    worst_last = sorted(enumerate(groups), key=lambda each: each[1].severity)
+    group_of = {kinds[id]: n for n, group in worst_last for id in group.occurrences}
+    added: dict[int, list[str]] = {}
+    for failure in unshown:
+        added.setdefault(group_of.get((failure.metric, failure.label), 0), []).append(failure.id)
+    return tuple(_with_more(group, added.get(n, [])) for n, group in enumerate(groups))
+
+
+def _with_more(group: ErrorGroup, ids: Sequence[str]) -> ErrorGroup:
+    if not ids:
+        return group
+    note = (
+        f"{len(ids)} of them were not shown to the model, as there were too many: they have the same labels"
+    )
+    return replace(
+        group,
+        occurrences=(*group.occurrences, *ids),
+        explanation=f"{group.explanation} ({note}.)",
+    )
 
 
 def _ungrouped(failures: Sequence[LabelledFailure]) -> ErrorGroup:

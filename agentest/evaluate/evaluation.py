@@ -167,12 +167,13 @@ def _with_last_checks(
 
 
 def labelled_failures(conversation_id: str, turns: Sequence[TurnEvaluation]) -> tuple[LabelledFailure, ...]:
-    """Every label other than `no failure`, with its id."""
+    """Every label other than `no failure`, with an id of its own; a turn may have several."""
     failures = [
-        (turn.turn_index, name, result)
+        (turn.turn_index, name, label, result.reason)
         for turn in turns
         for name, result in turn.metrics.items()
-        if isinstance(result, Score) and isinstance(result.value, str) and result.value != NO_FAILURE
+        if isinstance(result, Score)
+        for label in _failed_labels(result)
     ]
     return tuple(
         LabelledFailure(
@@ -180,8 +181,15 @@ def labelled_failures(conversation_id: str, turns: Sequence[TurnEvaluation]) -> 
             conversation_id=conversation_id,
             turn_index=turn,
             metric=name,
-            label=str(result.value),
-            reason=result.reason,
+            label=label,
+            reason=reason,
         )
-        for n, (turn, name, result) in enumerate(failures, start=1)
+        for n, (turn, name, label, reason) in enumerate(failures, start=1)
     )
+
+
+def _failed_labels(score: Score) -> tuple[str, ...]:
+    """All labels of a turn that failed; none of one that did not, or has a number."""
+    if not isinstance(score.value, str) or score.value == NO_FAILURE:
+        return ()
+    return score.labels or (score.value,)

@@ -132,7 +132,15 @@ class UnitDecision:
     async def _deduplicate(self, progress: UnitProgress) -> Deduplication:
         unit = progress.unit
         failures = [failure for result in progress.ordered for failure in result.failures]
-        groups = await deduplicate(failures, unit.scenario.name, unit.scenario.goal, self._judge, unit.scope)
+        groups = await deduplicate(
+            failures,
+            unit.scenario.name,
+            unit.scenario.goal,
+            self._judge,
+            unit.scope,
+            progress.ordered,
+            expected_outcome=unit.scenario.expected_outcome,
+        )
         return replace(groups, error=self._redact.error(groups.error)) if groups.error else groups
 
     def _result(

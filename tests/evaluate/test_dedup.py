@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from agentest import scenario
 from agentest.evaluate.dedup import Group, deduplicate, group_by_label, settle
+from agentest.evaluate.dedup_prompts import MOST_FAILURES
 from agentest.evaluate.evaluation import labelled_failures
 from agentest.llm.limits import Limiter
 from agentest.llm.live import LiveAnswers, Patience
@@ -138,6 +140,36 @@ def test_a_failed_call_falls_back_and_is_told(answer: Callable[[ChatRequest], An
     made = asked(ScriptedModel(answer=answer), failures)
     assert made.groups == group_by_label(failures).groups
     assert says in (made.error or "")
+
+
+def test_failures_beyond_those_shown_join_the_worst_group_of_their_label() -> None:
+    """Too many to show: the others go where the worst of their kind went, and the explanation says so."""
+    failures = [failure(f"c-{n}-F1", "lie" if n % 2 else "loop") for n in range(MOST_FAILURES + 100)]
+
+    def answer(request: ChatRequest) -> Any:
+        shown = re.findall(r'"id": "([^"]+)", "metric": "[^"]+", "label": "lie"', str(request.messages))
+        return {
+            "groups": [
+                {"label": "a", "severity": "low", "occurrences": shown[:1], "explanation": "First."},
+                {"label": "b", "severity": "high", "occurrences": shown[1:], "explanation": "Others."},
+            ]
+        }
+
+    made = asked(ScriptedModel(answer=answer), failures)
+    assert sorted(id for g in made.groups for id in g.occurrences) == sorted(f.id for f in failures)
+    assert [(g.label, g.severity.label, len(g.occurrences)) for g in made.groups] == [
+        ("b", "high", 199),
+        ("a", "low", 1),
+        ("ungrouped: loop", "medium", 200),
+    ]
+    assert "50 of them were not shown" in made.groups[0].explanation
+
+
+def test_a_turn_with_two_labels_has_two_failures() -> None:
+    """Each label of a score has an id of its own, in the order of precedence."""
+    score = Score("unsafe action", "why", labels=("unsafe action", "other"))
+    found = labelled_failures("c-7", [TurnEvaluation(0, {"a": score})])
+    assert [(f.id, f.label) for f in found] == [("c-7-F1", "unsafe action"), ("c-7-F2", "other")]
 
 
 def test_only_labels_other_than_no_failure_are_failures() -> None:

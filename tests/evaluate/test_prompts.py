@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from agentest import scenario
 from agentest.evaluate.answers import ANSWERS, CriterionAnswer
 from agentest.evaluate.background import Background
-from agentest.evaluate.prompts import dedup_messages, judge_messages, question, shown_prompts
+from agentest.evaluate.dedup_prompts import dedup_messages
+from agentest.evaluate.prompts import judge_messages, question, shown_prompts
 from agentest.evaluate.shown import block, conversation_context, escaped, turn_context
 from agentest.llm.port import joined
 from agentest.llm.schema import answer_schema
