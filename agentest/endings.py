@@ -43,7 +43,8 @@ REASONS_TO_STOP: Mapping[Ending, str] = MappingProxyType(
         ),
         Ending.GAVE_UP: (
             "{{patience}} of the assistant's replies have left you where you were: the same answer that does "
-            "not help, in whatever words, a question that you had answered, or a promise of which nothing came"
+            "not help, in whatever words, a question that you had answered, or a promise of which nothing "
+            "came"
         ),
         Ending.HANDED_OVER: (
             "the assistant has passed you on: a person takes over or will get in touch, or you are to go on "

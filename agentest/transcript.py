@@ -275,6 +275,8 @@ class Conversation:
     """Whether texts that were too long to be kept lack their ends (`storing`)."""
     initial_state: Mapping[str, Any] | None = None
     """The state with which the agent's session began; None: nobody tells of it."""
+    invalid: str | None = None
+    """Why it says nothing of the agent (`user.check`): the simulated user broke its role."""
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:

@@ -78,10 +78,12 @@ def decide(
         exact: compare averages with thresholds to the last digit, as ADK does.
     """
     by_conversation = [list(_conversation_reasons(c)) for c in conversations]
+    # What says nothing of the agent is part of no rate.
+    telling = [each for c, each in zip(conversations, by_conversation, strict=True) if c.invalid is None]
     rate = thresholds.get(PASS_RATE)
     reasons = [reason for each in by_conversation for reason in each]
     if rate is not None:
-        missed = _missed_rate(by_conversation, rate)
+        missed = _missed_rate(telling, rate)
         # With a rate, single conversations may fail; their reasons count only when too many do.
         reasons = [*missed, *reasons] if missed else [r for r in reasons if r.status is Status.ERRORED]
     reasons += _error_reasons(deduplication, fail_on)
@@ -194,6 +196,8 @@ def _metric_verdict(name: str, threshold: float, score: float | None, tolerance:
 
 def _metric_results(conversations: Sequence[ConversationResult]) -> Iterator[tuple[str, MetricResult]]:
     for conversation in conversations:
+        if conversation.invalid is not None:
+            continue
         for turn in conversation.turns:
             yield from turn.metrics.items()
         yield from conversation.metrics.items()
@@ -201,6 +205,14 @@ def _metric_results(conversations: Sequence[ConversationResult]) -> Iterator[tup
 
 def _conversation_reasons(result: ConversationResult) -> Iterator[Reason]:
     id = result.conversation.conversation_id
+    if result.invalid is not None:
+        yield Reason(
+            Status.ERRORED,
+            ReasonKind.MODEL,
+            f"conversation {id} says nothing of the agent: {result.invalid}",
+            conversation_id=id,
+        )
+        return
     yield from _failure_reasons(result)
     yield from _trajectory_reasons(result.trajectory, id)
     for turn in result.turns:

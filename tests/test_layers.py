@@ -72,9 +72,9 @@ FLOORS: list[dict[str, str]] = [
         "support verdict",
     },
     {
-        "run": "adk_plugin conversation evaluate agents tool_servers llm scenarios config mocks errors "
-        "events messages metrics outcomes results sight storing totals transcript verdict version support "
-        "http",
+        "run": "endings adk_plugin conversation evaluate agents tool_servers llm scenarios config mocks "
+        "errors events messages metrics outcomes results sight storing totals transcript verdict version "
+        "support http",
     },
     # Reporting, a column of its own: it knows values and verdicts, and no run.
     {

@@ -23,6 +23,7 @@ def dry_run(prepared: Prepared) -> Iterator[str]:
         judge=prepared.asks("judge"),
         samples=judge.samples,
         batch=judge.batch,
+        check=prepared.loaded.config.user.check,
     )
     yield from map(clean, shown(estimates, len(prepared.plan.agents) > 1))
 

@@ -111,6 +111,11 @@ def _ends(stop_signal: str, message: str) -> bool:
     return bool(stop_signal) and stop_signal.lower() in message.lower()
 
 
+def told_by_plan(plan: ConversationPlan) -> str:
+    """What the model that plays the user is told before anything is said."""
+    return str(plan_messages(plan, ())[0]["content"])
+
+
 def plan_messages(plan: ConversationPlan, turns: Sequence[Turn]) -> list[Message]:
     """The prompt from which the model writes the message after these turns."""
     if plan.instructions:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agentest.config.models import Batch
 from agentest.metrics import BUILTIN, Kind, MetricLevel
@@ -29,10 +29,27 @@ class Estimate:
 
 
 def estimate(
-    units: Sequence[Unit], *, user: bool, judge: bool, samples: int = 1, batch: Batch = Batch.OFF
+    units: Sequence[Unit],
+    *,
+    user: bool,
+    judge: bool,
+    samples: int = 1,
+    batch: Batch = Batch.OFF,
+    check: bool = False,
 ) -> list[Estimate]:
-    """The most calls of every unit. `user`, `judge`: whether a model plays that role."""
-    return [_of(unit, user, judge, samples, batch) for unit in units]
+    """The most calls of every unit.
+
+    Args:
+        user, judge: whether a model plays that role.
+        check: whether users are checked: each conversation may be held, and looked at, twice.
+    """
+    found = [_of(unit, user, judge, samples, batch) for unit in units]
+    return [_checked(*each, samples) for each in zip(found, units, strict=True)] if check else found
+
+
+def _checked(found: Estimate, unit: Unit, samples: int) -> Estimate:
+    looks = 2 * samples * unit.conversations if found.user else 0
+    return replace(found, user=2 * found.user, judge=found.judge + looks)
 
 
 def _of(unit: Unit, user: bool, judge: bool, samples: int, batch: Batch) -> Estimate:

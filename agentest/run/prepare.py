@@ -159,6 +159,11 @@ def prepared_for(
     user, judge = _model_specs(loaded, options, folder, scopes, environ)
     named, named_notes = _named_models(plan, loaded.config, options, (user, judge), folder, environ)
     _check_cost([user, judge, *named.values()], options)
+    if user and not judge and loaded.config.user.check:
+        raise ConfigError(
+            f"{loaded.path}: `user.check` has a judge look at the simulated user, and no model judges; "
+            "configure `judge.model` or `model`, or leave `user.check` out"
+        )
     reporters = request.reporters or tuple(loaded.config.reporters)
     return Prepared(
         request=request,

@@ -11,15 +11,17 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Protocol
 
 import anyio
 from anyio.abc import TaskGroup
 
+from agentest.conversation.loop import OnTurn
 from agentest.evaluate.custom import Metric
 from agentest.events import ConversationFinished, Emit, ScenarioFinished, ScenarioStarted, TurnFinished
+from agentest.llm.port import CallKey
 from agentest.results import ConversationResult, ScenarioResult, Status
 from agentest.run.connections import Connections
 from agentest.run.plan import Unit
@@ -27,8 +29,9 @@ from agentest.run.settings import Settings
 from agentest.run.stop import Stop
 from agentest.run.totals import slimmed
 from agentest.run.units import UnitDecision, UnitEvaluation, UnitProgress
+from agentest.run.user_check import Finding, user_check
 from agentest.storing import stored
-from agentest.transcript import Turn
+from agentest.transcript import Conversation, Turn
 
 
 class UnitQueue(Protocol):
@@ -87,6 +90,16 @@ class _Waiting:
             self.seconds += perf_counter() - began
 
 
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A conversation that was held, and when that was, by `perf_counter`."""
+
+    conversation: Conversation
+    began: float
+    """Without the time in which it waited for others."""
+    ended: float
+
+
 async def run_units(
     units: UnitQueue,
     custom: Sequence[Metric],
@@ -114,6 +127,8 @@ class _Runner:
         self._source = connections.source
         self._evaluation = UnitEvaluation(custom, settings, connections)
         self._decision = UnitDecision(settings, connections)
+        self._check = user_check(connections.models.judge, settings.samples, wanted=settings.check_user)
+        self._redact = connections.redact.error
         self._report = emit
         self._stop = stop
         self._places = anyio.Semaphore(settings.concurrency)
@@ -192,7 +207,7 @@ class _Runner:
             on_held: is called when it has been held, before judges have finished.
         """
         unit = progress.unit
-        result = stored(await self._converse_and_evaluate(unit, number, on_held))
+        result = stored(await self._converse_and_evaluate(progress, number, on_held))
         progress.results[number] = self._kept(unit, result)
         self._report(
             ConversationFinished(
@@ -209,31 +224,72 @@ class _Runner:
             self._stop_after_failure(unit)
 
     async def _converse_and_evaluate(
-        self, unit: Unit, number: int, on_held: Callable[[], object]
+        self, progress: UnitProgress, number: int, on_held: Callable[[], object]
     ) -> ConversationResult:
-        conversation_id = f"{unit.slug}-{number}"
-        evaluation = self._evaluation.begin(unit, number)
+        told = self._source.told_to_user(progress.unit) if self._check else None
+        evaluation = self._evaluation.begin(progress.unit, number)
+        async with anyio.create_task_group() as judging:
+
+            def judge(turns: tuple[Turn, ...]) -> None:
+                judging.start_soon(evaluation.add_turn, turns)
+
+            try:
+                if told is None:
+                    held = await self._hold(progress.unit, number, judge)
+                else:
+                    held = await self._hold_checked(progress, number, told)
+            finally:
+                on_held()
+            conversation = held.conversation
+            if told is not None and conversation.invalid is None:
+                for closed in range(1, len(conversation.turns) + 1):
+                    judge(conversation.turns[:closed])
+            if conversation.invalid is None:
+                await evaluation.add_conversation(conversation)
+        now = perf_counter()
+        judges_ms = (now - held.ended) * 1000 if self._evaluation.asks_judge else 0.0
+        time = replace(conversation.time, total_ms=(now - held.began) * 1000, judges_ms=judges_ms)
+        if conversation.invalid is not None:
+            return ConversationResult(conversation, time=time, invalid=conversation.invalid)
+        return replace(evaluation.result(conversation), time=time)
+
+    async def _hold_checked(self, progress: UnitProgress, number: int, told: str) -> _Held:
+        """A conversation, held again where its user broke the role. Judges wait: the first may not count.
+
+        It keeps its place meanwhile, so that the second follows the first before another begins.
+        """
+        first = await self._hold(progress.unit, number, _nothing)
+        found = await self._look_at(first, progress.unit, number, told)
+        if found is None or not found.broken:
+            return _marked(first, found)
+        progress.held_again[number] = found.text
+        second = await self._hold(progress.unit, number, _nothing, attempt=1)
+        return _marked(second, await self._look_at(second, progress.unit, number, told, attempt=1))
+
+    async def _look_at(
+        self, held: _Held, unit: Unit, number: int, told: str, attempt: int = 0
+    ) -> Finding | None:
+        """What a judge finds wrong with a user. What ended with an error tells that, whoever the user was."""
+        conversation = held.conversation
+        if self._check is None or conversation.failure or not conversation.turns:
+            return None
+        key = CallKey("judge", unit.scope, number)
+        found = await self._check.look_at(told, conversation, key, attempt)
+        return found and replace(found, text=self._redact(found.text))
+
+    async def _hold(self, unit: Unit, number: int, judge: OnTurn, attempt: int = 0) -> _Held:
+        conversation_id = f"{unit.slug}-{number}{'-again' * attempt}"
+        waiting = _Waiting(self._places)
 
         def on_turn(turns: tuple[Turn, ...]) -> None:
             self._report(TurnFinished(unit.scenario.name, unit.agent, conversation_id, turns[-1].turn_index))
-            judging.start_soon(evaluation.add_turn, turns)
+            judge(turns)
 
-        start, waiting = perf_counter(), _Waiting(self._places)
-        async with anyio.create_task_group() as judging:
-            try:
-                conversation = await self._source.converse(
-                    unit, number, conversation_id, on_turn, waiting.outside
-                )
-            finally:
-                on_held()
-            end_of_conversation = perf_counter()
-            await evaluation.add_conversation(conversation)
-        now = perf_counter()
-        judges_ms = (now - end_of_conversation) * 1000 if self._evaluation.asks_judge else 0.0
-        time = replace(
-            conversation.time, total_ms=(now - start - waiting.seconds) * 1000, judges_ms=judges_ms
+        began = perf_counter()
+        conversation = await self._source.converse(
+            unit, number, conversation_id, on_turn, waiting.outside, attempt
         )
-        return replace(evaluation.result(conversation), time=time)
+        return _Held(conversation, began + waiting.seconds, perf_counter())
 
     def _kept(self, unit: Unit, result: ConversationResult) -> ConversationResult:
         """What is kept of a reported conversation until its scenario ends."""
@@ -253,3 +309,14 @@ class _Runner:
         failed = self._results[unit.scope].verdict.status is Status.FAILED
         if self._settings.fail_fast and failed:
             self._stop("stopped by --fail-fast", Status.SKIPPED)
+
+
+def _marked(held: _Held, found: Finding | None) -> _Held:
+    """The conversation, marked where it says nothing of the agent."""
+    if found is None:
+        return held
+    return replace(held, conversation=replace(held.conversation, invalid=found.text))
+
+
+def _nothing(turns: tuple[Turn, ...]) -> None:
+    """Judges wait."""

@@ -15,10 +15,11 @@ from anyio.abc import TaskGroup
 
 from agentest.agents.port import Agent
 from agentest.conversation.loop import OnTurn, TurnLoop
-from agentest.conversation.plan_user import PlanUser
+from agentest.conversation.plan_user import PlanUser, told_by_plan
 from agentest.conversation.serving import Served
 from agentest.conversation.sessions import session_id_of
 from agentest.conversation.traced import Traced
+from agentest.conversation.user_prompts import user_prompt
 from agentest.conversation.users import OfflineUser, ScriptedUser, SimulatedUser, User
 from agentest.llm.open import Models
 from agentest.messages import UserText
@@ -53,11 +54,17 @@ class ConversationSource(Protocol):
         conversation_id: str,
         on_turn: OnTurn,
         outside: Outside = nullcontext,
+        attempt: int = 0,
     ) -> Conversation:
         """The conversation of this number (from 1). `on_turn` receives the closed turns when one closes.
 
-        `outside` opens the block in which it waits where others must end before.
+        `outside` opens the block in which it waits where others must end before. `attempt` counts how often
+        it was held before.
         """
+        ...
+
+    def told_to_user(self, unit: Unit) -> str | None:
+        """What the model was told that plays the user of conversations held now; None: there is none."""
         ...
 
 
@@ -147,6 +154,7 @@ class LiveConversations:
         conversation_id: str,
         on_turn: OnTurn,
         outside: Outside = nullcontext,
+        attempt: int = 0,
     ) -> Conversation:
         mocks = self._mocks(unit, conversation_id)
         if self.on_mocks:
@@ -156,6 +164,7 @@ class LiveConversations:
             self._loop,
             unit,
             number,
+            attempt,
             conversation_id=conversation_id,
             session_id=session_id,
             on_turn=on_turn,
@@ -178,6 +187,7 @@ class LiveConversations:
         self,
         unit: Unit,
         number: int,
+        attempt: int,
         *,
         conversation_id: str,
         session_id: str,
@@ -189,7 +199,7 @@ class LiveConversations:
             conversation_id,
             unit.scenario.name,
             self.agents[unit.agent],
-            (self.pick_user or self._user)(unit, number),
+            self.pick_user(unit, number) if self.pick_user else self._user(unit, number, attempt),
             mocks,
             max_turns=unit.max_turns,
             session=unit.scenario.session,
@@ -211,7 +221,13 @@ class LiveConversations:
             redact=self.redact,
         )
 
-    def _user(self, unit: Unit, number: int) -> User:
+    def told_to_user(self, unit: Unit) -> str | None:
+        plan = unit.scenario.plan
+        if self.pick_user or unit.scenario.scripted or not self.models.user_for(plan.model if plan else None):
+            return None
+        return told_by_plan(plan) if plan else user_prompt(unit.scenario)
+
+    def _user(self, unit: Unit, number: int, attempt: int) -> User:
         if unit.scenario.scripted:
             return ScriptedUser([UserText(t.user_message, t.attachments) for t in unit.scenario.turns])
         plan = unit.scenario.plan
@@ -219,8 +235,8 @@ class LiveConversations:
         if model is None:
             return OfflineUser(unit.scenario)
         if plan:
-            return PlanUser(model, plan, unit.scope, number)
-        return SimulatedUser(model, unit.scenario, unit.scope, number)
+            return PlanUser(model, plan, unit.scope, number, attempt=attempt)
+        return SimulatedUser(model, unit.scenario, unit.scope, number, attempt=attempt)
 
 
 def _needs_spans(unit: Unit) -> bool:
@@ -285,11 +301,17 @@ class FinishedConversations:
         conversation_id: str,
         on_turn: OnTurn,
         outside: Outside = nullcontext,
+        attempt: int = 0,
     ) -> Conversation:
-        del conversation_id, outside  # it has an id, and waits for nobody
+        del conversation_id, outside, attempt  # it has an id, waits for nobody, and is not held again
         conversation = self.conversations[unit.scope][number - 1]
         # One without its end cannot be judged: a check might hold, or fail, for that alone.
-        closed_turns = 0 if conversation.shortened else len(conversation.turns)
+        unusable = conversation.shortened or conversation.invalid is not None
+        closed_turns = 0 if unusable else len(conversation.turns)
         for closed in range(1, closed_turns + 1):
             on_turn(conversation.turns[:closed])
         return conversation
+
+    def told_to_user(self, unit: Unit) -> str | None:
+        del unit  # its users were checked when their conversations were held
+        return None

@@ -43,6 +43,8 @@ class UnitProgress:
     start: float = 0.0
     results: dict[int, ConversationResult] = field(default_factory=dict)
     """Number → result, of the conversations that have finished."""
+    held_again: dict[int, str] = field(default_factory=dict)
+    """Number → why, of the conversations whose simulated user broke its role the first time."""
 
     @property
     def ordered(self) -> tuple[ConversationResult, ...]:
@@ -162,7 +164,8 @@ class UnitDecision:
             duration_ms=(perf_counter() - progress.start) * 1000,
             usage=self._ledger.of(unit.scope),
             totals=totals_of(conversations),
-            warnings=tuple(map(self._redact.error, warnings)),
+            warnings=tuple(map(self._redact.error, warnings))
+            + tuple(_held_again(unit, number, why) for number, why in sorted(progress.held_again.items())),
         )
 
 
@@ -172,6 +175,10 @@ def _missing(unit: Unit) -> Reason | None:
         return None
     message = f"of {unit.planned} conversations the earlier run held {unit.conversations}"
     return Reason(Status.ERRORED, ReasonKind.INTERRUPTED, message)
+
+
+def _held_again(unit: Unit, number: int, why: str) -> str:
+    return f"conversation {unit.slug}-{number} was held again, as {why}"
 
 
 def _thresholds_of_a_part(thresholds: Mapping[str, float]) -> dict[str, float]:

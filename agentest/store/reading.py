@@ -70,8 +70,11 @@ def conversations_of(run: AnyRun) -> dict[tuple[str, str], tuple[Conversation, .
 
 
 def usable(stored: StoredConversation) -> Conversation:
-    """A stored conversation; one whose texts were shortened has failed, as it cannot be judged again."""
-    conversation = conversation_of(stored)
+    """A stored conversation; one whose texts were shortened has failed, as it cannot be judged again.
+
+    One that is invalid stays so: what its user did has been judged.
+    """
+    conversation = replace(conversation_of(stored), invalid=stored.invalid)
     if not conversation.shortened or conversation.failure:
         return conversation
     return replace(conversation, ending=Ending.ERROR, failure=Failure(Blame.INTERNAL, _SHORTENED))

@@ -348,7 +348,7 @@ CODECS = Codecs(
 """The codecs of all values. Cost is rounded, as the sum depends on the order in which answers came."""
 
 NOT_STORED: Mapping[type, tuple[str, ...]] = {
-    Conversation: ("time", "session_id"),
+    Conversation: ("time", "session_id", "invalid"),
     Score: ("rubrics",),
     TurnEvaluation: ("reference",),
     Verdict: ("reasons",),
@@ -359,7 +359,7 @@ NOT_STORED: Mapping[type, tuple[str, ...]] = {
 }
 """Fields of `transcript` and `results` that have their default when they are read back.
 
-Time is stored once, with the result of the conversation; rubrics and references are in ADK's part of a case;
-of reasons the messages are stored (`StoredScenario.failures`), of silent agents the names and the warnings
-(`RunHead`), and of unanswered calls the warnings.
+Time and what makes a conversation invalid are stored once, with its result; rubrics and references are in
+ADK's part of a case; of reasons the messages are stored (`StoredScenario.failures`), of silent agents the
+names and the warnings (`RunHead`), and of unanswered calls the warnings.
 """

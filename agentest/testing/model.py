@@ -11,6 +11,8 @@ from agentest.llm.port import ChatReply, ChatRequest
 from agentest.metrics import BUILTIN, NO_FAILURE, Kind
 from agentest.transcript import Usage
 
+KEPT_ITS_ROLE = "kept its role"
+"""What a judge answers of a simulated user that did nothing against its role (`user.check`)."""
 STOP = "[[STOP]]"
 """As a line of a ScriptedModel's user: the user ends the conversation."""
 
@@ -98,6 +100,8 @@ def _key_of(metric: str, value: Any) -> str:
 
 
 def _best(metric: str) -> Any:
+    if metric == "user":
+        return KEPT_ITS_ROLE
     if metric.startswith("criterion "):
         return "met"
     kind = BUILTIN[metric].kind if metric in BUILTIN else Kind.SCALE
