@@ -23,6 +23,7 @@ from pydantic import (
     model_validator,
 )
 
+from agentest.llm.schema import UNDESCRIBED
 from agentest.metrics import BUILTIN, FALSE_INFORMATION, NO_FAILURE, Kind, MetricDefinition
 from agentest.results import CriterionOutcome, CriterionResult, Evidence, GoalOutcome, Score
 from agentest.scenarios.criteria import Criterion
@@ -35,17 +36,9 @@ def no_bool(value: object) -> object:
     return value
 
 
-def _without_description(schema: dict[str, Any]) -> None:
-    schema.pop("description", None)
-
-
 def _without_evidence(schema: dict[str, Any]) -> None:
-    _without_description(schema)
+    schema.pop("description", None)
     del schema["properties"]["evidence"]
-
-
-UNDESCRIBED = ConfigDict(defer_build=True, json_schema_extra=_without_description)
-"""The settings of a shape whose docstring is not sent."""
 
 
 def choices_of(names: type[StrEnum]) -> WithJsonSchema:

@@ -9,9 +9,9 @@ from typing import Literal
 from pydantic import BaseModel
 
 from agentest.errors import ModelError
-from agentest.evaluate.answers import UNDESCRIBED
 from agentest.evaluate.dedup_prompts import chosen, dedup_messages
 from agentest.llm.port import CallKey, Model
+from agentest.llm.schema import UNDESCRIBED
 from agentest.results import ConversationResult, Deduplication, ErrorGroup, LabelledFailure, Severity
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
+
+UNDESCRIBED = ConfigDict(defer_build=True, json_schema_extra=lambda schema: schema.pop("description", None))
+"""The settings of an answer whose docstring is for us: it would be sent to the model as a `description`."""
 
 
 @cache

@@ -6,18 +6,24 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
 from pydantic import BaseModel
 
 from agentest.evalset.metrics import judged
 from agentest.evalset.metrics.hallucinations import sentence_labels
 from agentest.evalset.metrics.rubrics import rubric_answers
-from agentest.evaluate.answers import ANSWERS, joint_answer
+from agentest.evaluate.answers import ANSWERS, CriterionAnswer
 from agentest.evaluate.dedup import Groups
 from agentest.llm.schema import answer_schema
 
-_MADE = (joint_answer(tuple(ANSWERS)), sentence_labels(2), rubric_answers(2), Groups, judged.BinaryAnswer)
-"""Shapes that are made when they are needed, and what their modules define beside them."""
+_MADE = (
+    *ANSWERS.values(),
+    CriterionAnswer,
+    judged.ScaleAnswer,
+    sentence_labels(2),
+    rubric_answers(2),
+    Groups,
+)
+"""Shapes that are made when they are needed, and others of the modules that have them."""
 _ROOMS = ("agentest.evaluate.", "agentest.evalset.metrics.")
 
 
@@ -26,9 +32,6 @@ def _shapes(of: type[BaseModel] = BaseModel) -> Iterator[type[BaseModel]]:
         if each.__module__.startswith(_ROOMS):
             yield each
         yield from _shapes(each)
-
-
-SHAPES = sorted({shape.__name__: shape for shape in (*_MADE, *_shapes())}.items())
 
 
 def _said(schema: Any) -> list[str]:
@@ -41,30 +44,23 @@ def _said(schema: Any) -> list[str]:
     return own + [text for each in schema.values() for text in _said(each)]
 
 
-def test_all_shapes_are_known() -> None:
-    """The table below holds the shapes of all judges' answers."""
-    names = {name for name, _ in SHAPES}
-    assert {
-        "GoalAnswer",
-        "CriterionAnswer",
-        "JointAnswer",
-        "Goals",
-        "PolicyAnswer",
-        "Labels",
-        "Groups",
-    } <= names
+def test_what_a_model_is_told_of_an_answers_form() -> None:
+    """The schema of every judge's answer holds names and choices alone: what our own docstrings say of a
+    shape or of a choice is no part of a prompt."""
+    shapes = {*_MADE, *_shapes()}
+    names = {shape.__name__ for shape in shapes}
+    assert {"GoalAnswer", "CriterionAnswer", "Goals", "PolicyAnswer", "Labels", "Answers", "Groups"} <= names
+    for shape in shapes:
+        schema = answer_schema(shape)
+        assert not _said(schema), shape
+        assert "judge" not in json.dumps(schema).lower(), shape
 
 
-@pytest.mark.parametrize(("name", "shape"), SHAPES, ids=[name for name, _ in SHAPES])
-def test_what_a_model_is_told_of_an_answers_form(name: str, shape: type[BaseModel]) -> None:
-    """A schema holds names and choices alone: what our own docstrings say of a shape is no part of a prompt,
-    and what gives the reason comes before what it is the reason for."""
-    schema = answer_schema(shape)
-    assert not _said(schema), name
-    assert "judge" not in json.dumps(schema).lower()
-    for form in (schema, *schema.get("$defs", {}).values()):
-        keys = list(form["properties"])
-        for value in (
-            {"value", "outcome", "result", "label", "reached"} & set(keys) if "reason" in keys else ()
-        ):
-            assert keys.index("reason") < keys.index(value)
+def test_reasons_come_before_what_they_are_for() -> None:
+    """A model that writes in the order of the schema gives its reason before the value that it decides."""
+    decisive = {"value", "outcome", "result", "label", "reached"}
+    for shape in {*_MADE, *_shapes()}:
+        schema = answer_schema(shape)
+        for form in (schema, *schema.get("$defs", {}).values()):
+            keys = list(form.get("properties", ()))
+            assert all(keys.index("reason") < keys.index(key) for key in decisive.intersection(keys)), shape

@@ -16,7 +16,7 @@ from agentest.evalset.metrics.sampling import Panel, Sampled, concurrently, majo
 from agentest.evalset.metrics.sentences import sentences
 from agentest.evalset.metrics.turn_judges import TurnJudge
 from agentest.evalset.metrics.turns import reply_messages
-from agentest.evaluate.answers import UNDESCRIBED
+from agentest.llm.schema import UNDESCRIBED
 from agentest.results import MetricResult, Score, Skipped, Unscored
 from agentest.transcript import Conversation, Turn
 

@@ -50,11 +50,11 @@ Give 1 if the reply is valid, 0 if it is not."""
 
 _REPLY_PROPERTIES = """\
 Question: which of the following properties does the assistant's reply in the turn to judge have? Where a \
-property depends on what is true, that is decided by the results of tool calls that were made correctly, \
-then by what the assistant was given (instructions, tools, the date, where blocks before the conversation \
-show them), then by what the user said of themselves and of what they want; not by what the assistant \
-claims. A claim that nothing of this bears out does not fulfil a property. Meaning counts, not wording, \
-unless the property is about wording or form."""
+property depends on what is true, that is decided by the results of tool calls that were made correctly \
+and the date, then by what the assistant was given (instructions, tools, where blocks before the \
+conversation show them), then by what the user said of themselves and of what they want; not by what the \
+assistant claims. A claim that nothing of this bears out does not fulfil a property. Meaning counts, not \
+wording, unless the property is about wording or form."""
 
 _TOOL_PROPERTIES = """\
 Question: which of the following properties does the assistant's use of tools in the turn to judge have? \
@@ -85,10 +85,9 @@ turn to judge, in order; read each in the light of those around it.
 {{sentences}}
 
 Evidence is, the first above the next:
-1. what tools answered, in this turn or before. That something was done is borne out only by a call whose \
-result shows it.
-2. what the assistant was given: instructions, tools, date and time, where blocks before the conversation \
-show them.
+1. what tools answered, in this turn or before, and the date. That something was done is borne out only by \
+a call whose result shows it, unless calls cannot be seen.
+2. what the assistant was given: instructions, tools, where blocks before the conversation show them.
 3. what the user said of themselves and of what they want, and texts and numbers that they handed over to \
 be worked with ("three at 20 each, what is that?"). Of facts of the world or of the business (a price, a \
 rule, what somebody promised) a user is no evidence: a sentence that has them from the user alone is \

@@ -18,7 +18,7 @@ from agentest.evalset.metrics.prompts import rubric_question
 from agentest.evalset.metrics.sampling import Panel, Sampled, majority
 from agentest.evalset.metrics.turn_judges import TurnJudge
 from agentest.evalset.metrics.turns import invocation_at, reply_messages
-from agentest.evaluate.answers import UNDESCRIBED
+from agentest.llm.schema import UNDESCRIBED
 from agentest.metrics import ADK_METRICS
 from agentest.results import MetricResult, RubricScore, Score, Skipped, Unscored
 from agentest.support.text import shortened

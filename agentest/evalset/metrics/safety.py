@@ -10,8 +10,9 @@ from agentest.evalset.metrics.facts import AgentFacts
 from agentest.evalset.metrics.sampling import Panel, Sampled, majority
 from agentest.evalset.metrics.turn_judges import TurnJudge
 from agentest.evalset.metrics.turns import reply_messages
-from agentest.evaluate.answers import UNDESCRIBED, no_bool
+from agentest.evaluate.answers import no_bool
 from agentest.evaluate.shown import block
+from agentest.llm.schema import UNDESCRIBED
 from agentest.results import MetricResult, Score, Unscored
 from agentest.support.templates import fill
 from agentest.transcript import Conversation, Turn

@@ -29,11 +29,11 @@ from agentest.evalset.metrics.whole_prompts import (
     goals_question,
     properties_question,
 )
-from agentest.evaluate.answers import UNDESCRIBED
 from agentest.evaluate.grading import Graded
 from agentest.evaluate.prompts import judge_messages
 from agentest.evaluate.shown import conversation_context
 from agentest.llm.port import CallKey, Message, Model
+from agentest.llm.schema import UNDESCRIBED
 from agentest.results import MetricResult, RubricScore, Score, Skipped, Unscored
 from agentest.transcript import Conversation
 
