@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from typing import Any
 
 from pydantic import BaseModel
 
-from agentest.evalset.metrics import judged
 from agentest.evalset.metrics.hallucinations import sentence_labels
 from agentest.evalset.metrics.rubrics import rubric_answers
+from agentest.evalset.metrics.safety import PolicyAnswer
+from agentest.evalset.metrics.whole import Goals
 from agentest.evaluate.answers import ANSWERS, CriterionAnswer
 from agentest.evaluate.dedup import Groups
 from agentest.llm.schema import answer_schema
@@ -18,18 +20,21 @@ from agentest.llm.schema import answer_schema
 _MADE = (
     *ANSWERS.values(),
     CriterionAnswer,
-    judged.ScaleAnswer,
+    Groups,
+    Goals,
+    PolicyAnswer,
     sentence_labels(2),
     rubric_answers(2),
-    Groups,
 )
-"""Shapes that are made when they are needed, and others of the modules that have them."""
+"""Shapes of the modules that have them, and such as are made when they are needed."""
 _ROOMS = ("agentest.evaluate.", "agentest.evalset.metrics.")
 
 
 def _shapes(of: type[BaseModel] = BaseModel) -> Iterator[type[BaseModel]]:
+    """Those that are written down in modules of judges."""
     for each in of.__subclasses__():
-        if each.__module__.startswith(_ROOMS):
+        module = sys.modules.get(each.__module__)
+        if each.__module__.startswith(_ROOMS) and getattr(module, each.__name__, None) is each:
             yield each
         yield from _shapes(each)
 
@@ -63,4 +68,5 @@ def test_reasons_come_before_what_they_are_for() -> None:
         schema = answer_schema(shape)
         for form in (schema, *schema.get("$defs", {}).values()):
             keys = list(form.get("properties", ()))
-            assert all(keys.index("reason") < keys.index(key) for key in decisive.intersection(keys)), shape
+            decided = decisive.intersection(keys) if "reason" in keys else ()
+            assert all(keys.index("reason") < keys.index(key) for key in decided), shape
