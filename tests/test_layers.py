@@ -91,7 +91,8 @@ FLOORS: list[dict[str, str]] = [
         "messages metrics results sight transcript verdict support",
     },
     {
-        "analysis": "endings errors evalset report results run sight store support transcript",
+        "analysis": "config endings errors evalset evaluate llm metrics report results run scenarios sight "
+        "store support transcript",
     },
     {
         "cli": "endings analysis evalset scale run conversation evaluate llm scenarios store report errors "

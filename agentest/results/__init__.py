@@ -4,6 +4,7 @@
 reads them.
 """
 
+from agentest.results.calibrations import JudgeCalibration
 from agentest.results.evaluations import (
     DECIDED,
     NO_MODEL,
@@ -64,6 +65,7 @@ __all__ = [
     "ErrorGroup",
     "Evidence",
     "GoalOutcome",
+    "JudgeCalibration",
     "LabelledFailure",
     "MetricResult",
     "MetricVerdict",

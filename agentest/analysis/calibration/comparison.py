@@ -26,6 +26,7 @@ from agentest.analysis.calibration.statistics import (
     wilson,
 )
 from agentest.metrics import BUILTIN, Kind
+from agentest.results import Unscored
 
 FEW = 20
 """Of fewer labels hardly anything can be said."""
@@ -37,6 +38,10 @@ class Judged:
 
     value: Value
     reason: str
+
+
+Answer = Judged | Unscored
+"""What came of asking the judge."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +65,11 @@ class Pair:
     @property
     def differ(self) -> bool:
         return self.people != self.judge.value
+
+    @property
+    def slight(self) -> bool:
+        """Whether they differ by one number, and both see a fault, or none."""
+        return self.seriousness <= (0, 1) and isinstance(self.people, int)
 
     @property
     def seriousness(self) -> tuple[int, int]:
@@ -159,12 +169,12 @@ def _majority(values: Sequence[Value]) -> Value | None:
 
 
 def figures_of(
-    metric: str, labels: Labels, consensus: Consensus, answers: Mapping[Question, Judged | None]
+    metric: str, labels: Labels, consensus: Consensus, answers: Mapping[Question, Answer]
 ) -> Figures:
     """The figures of one metric.
 
     Args:
-        answers: those of the judge; None for a question that it could not answer.
+        answers: those of the judge.
     """
     pairs = [pair for pair in pairs_of(consensus, answers) if pair.question.metric == metric]
     well, badly = [p for p in pairs if not is_fault(p.people)], [p for p in pairs if is_fault(p.people)]
@@ -184,18 +194,18 @@ def figures_of(
         kappa_interval=kappa_interval([_faults(cluster) for cluster in clusters]),
         weighted=weighted_kappa(list(_numbers(pairs))) if numbers else None,
         confusion=Counter((shown_value(p.people), shown_value(p.judge.value)) for p in pairs),
-        unscored=sum(answers.get(question) is None for question in mine),
+        unscored=sum(isinstance(answers.get(question), Unscored) for question in mine),
         undecided=sum(question.metric == metric for question in consensus.undecided),
         between_people=_between_people(metric, labels),
     )
 
 
-def pairs_of(consensus: Consensus, answers: Mapping[Question, Judged | None]) -> list[Pair]:
+def pairs_of(consensus: Consensus, answers: Mapping[Question, Answer]) -> list[Pair]:
     """The questions that people and judge have answered."""
     return [
         Pair(question, value, judged, consensus.notes.get(question, ""))
         for question, value in consensus.values.items()
-        if (judged := answers.get(question)) is not None
+        if isinstance(judged := answers.get(question), Judged)
     ]
 
 
@@ -243,8 +253,8 @@ def metrics_of(questions: Iterable[Question]) -> list[str]:
     return [metric for metric in (*BUILTIN, CRITERIA) if metric in asked]
 
 
-def where(pair: Pair, conversations: Mapping[str, LabelledConversation]) -> str:
-    """Which conversation and turn it is about, as people find it."""
-    conversation = conversations[pair.question.conversation]
-    turn = "" if pair.question.turn is None else f", turn {pair.question.turn}"
+def where(question: Question, conversations: Mapping[str, LabelledConversation]) -> str:
+    """Which conversation and turn a question is about, as people find it."""
+    conversation = conversations[question.conversation]
+    turn = "" if question.turn is None else f", turn {question.turn}"
     return f"{conversation.source or conversation.id}{turn}"

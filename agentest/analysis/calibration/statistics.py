@@ -33,7 +33,8 @@ def wilson(times: int, of: int) -> Interval | None:
     share, square = times / of, Z_95 * Z_95
     middle = (share + square / (2 * of)) / (1 + square / of)
     half = Z_95 / (1 + square / of) * sqrt(share * (1 - share) / of + square / (4 * of * of))
-    return Interval(max(0.0, middle - half), min(1.0, middle + half))
+    # At the ends it is exact, whatever rounding makes of it.
+    return Interval(0.0 if times == 0 else middle - half, 1.0 if times == of else middle + half)
 
 
 def weighted_kappa(pairs: Sequence[tuple[int, int]]) -> float | None:

@@ -1,0 +1,140 @@
+"""`agentest calibrate`: the configured judge against people's labels."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import anyio
+
+from agentest.analysis.calibration.comparison import (
+    Answer,
+    Figures,
+    consensus_of,
+    differences,
+    figures_of,
+    metrics_of,
+    pairs_of,
+)
+from agentest.analysis.calibration.judges import ask_judge, prepared_judge
+from agentest.analysis.calibration.label_file import read_labels
+from agentest.analysis.calibration.labels import Labels, Question
+from agentest.analysis.calibration.show import Result, as_json, as_text
+from agentest.cli.label import chosen_metrics
+from agentest.errors import ExitCode, UsageError
+from agentest.evaluate.fingerprints import fingerprint
+from agentest.results import JudgeCalibration, ModelUsage, Unscored
+from agentest.run.calibration import Calibrated, calibration_file, known_calibrations, write_calibrations
+from agentest.run.prepare import Prepared, Request
+from agentest.support.json_text import json_document
+from agentest.support.paths import path_from
+from agentest.support.terminal import Output, say, source, tell
+from agentest.support.text import count
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What is to be measured, and what becomes of it."""
+
+    labels: Path
+    judge: str | None = None
+    metrics: tuple[str, ...] = ()
+    write: bool = False
+    as_json: bool = False
+
+
+def calibrate(wish: Wish, request: Request) -> ExitCode:
+    """Ask the judge, and say how far it agrees. Raises UsageError."""
+    metrics = chosen_metrics(wish.metrics)
+    labels = read_labels(wish.labels)
+    consensus = consensus_of(labels)
+    questions = [question for question in consensus.values if question.metric in metrics]
+    if not any(label.question.metric in metrics for label in labels.labels):
+        raise UsageError(_nothing(wish, labels))
+    prepared = prepared_judge(request, wish.judge)
+    settings = prepared.loaded.config.judge
+    if request.options.dry_run:
+        calls = count(len(questions) * settings.samples, "model call")
+        say(f"{count(len(questions), 'labelled question')}, at most {calls}, retries on top")
+        return ExitCode.PASSED
+    answers, usage = anyio.run(ask_judge, prepared, labels, questions)
+    result = _result(prepared, labels, questions, answers, usage)
+    if wish.as_json:
+        Output(sys.stdout).write_bytes(source(json_document(as_json(result))))
+    else:
+        say("\n".join(as_text(result)))
+    if wish.write:
+        _write(prepared, result.figures, request)
+    return ExitCode.PASSED
+
+
+def _nothing(wish: Wish, labels: Labels) -> str:
+    if not labels.labels:
+        return f"{wish.labels} holds no label; give some: agentest label RESULTS --to {wish.labels.name}"
+    known = ", ".join(sorted({label.question.metric for label in labels.labels}))
+    return f"--metric: {wish.labels} holds no label for {', '.join(wish.metrics)}; it has labels for {known}"
+
+
+def _result(
+    prepared: Prepared,
+    labels: Labels,
+    questions: list[Question],
+    answers: dict[Question, Answer],
+    usage: ModelUsage,
+) -> Result:
+    assert prepared.judge
+    consensus = consensus_of(labels)
+    redact = prepared.loaded.redact
+    return Result(
+        judge=prepared.judge.name,
+        figures=[figures_of(metric, labels, consensus, answers) for metric in metrics_of(questions)],
+        differences=differences(pairs_of(consensus, answers)),
+        unscored={
+            question: Unscored(redact.error(answer.error))
+            for question, answer in answers.items()
+            if isinstance(answer, Unscored)
+        },
+        conversations=labels.conversations,
+        usage=usage,
+    )
+
+
+def _write(prepared: Prepared, figures: Iterable[Figures], request: Request) -> None:
+    """Keep the figures beside the configuration. Raises UsageError."""
+    assert prepared.judge
+    model, batch = prepared.judge.name, prepared.loaded.config.judge.batch
+    path = calibration_file(prepared.loaded.path)
+    measured = [each for each in figures if each.n]
+    _, notes = known_calibrations(path, model, [each.metric for each in measured], batch)
+    lines = [
+        Calibrated(
+            metric=each.metric, prompts=fingerprint(each.metric, batch), calibration=_line(each, model)
+        )
+        for each in measured
+    ]
+    try:
+        write_calibrations(path, lines)
+    except ValueError as error:
+        raise UsageError(f"{path}: {error}; remove it, and measure again with --write") from None
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}") from None
+    shown = path_from(request.here or request.root, path)
+    tell(f"agentest: {shown}: {count(len(lines), 'metric')} of {model}; commit it, and runs show it")
+    if notes:
+        tell("agentest: what had been kept was measured with other prompts; it is replaced")
+
+
+def _line(figures: Figures, model: str) -> JudgeCalibration:
+    interval = figures.kappa_interval
+    return JudgeCalibration(
+        model=model,
+        n=figures.n,
+        agreement=figures.agreement.value or 0.0,
+        kappa=figures.kappa,
+        low=interval.low if interval else None,
+        high=interval.high if interval else None,
+        date=datetime.now().astimezone().date().isoformat(),
+    )
