@@ -69,7 +69,8 @@ class OngoingEvaluation:
         """Evaluate the conversation as a whole, and its turns where that has waited."""
         try:
             await self._check(conversation)
-            await at_once([partial(self._judge, conversation), partial(self._measure, conversation)])
+            judging = [partial(self._judge, conversation), partial(self._measure, conversation)]
+            await at_once([*judging, partial(self._judge_again, conversation)])
             self._grades = await self._evaluator.grade(conversation, self._number)
         except Exception as error:  # noqa: BLE001 - as above
             self._note(error)
@@ -108,7 +109,7 @@ class OngoingEvaluation:
         for turn in conversation.turns:
             if self._at_end:
                 await self._check_turn(turn)
-            elif _known_calls(turn) != self._calls.get(turn.turn_index, _known_calls(turn)):
+            elif self._calls_came(turn):
                 self._late[turn.turn_index] = await self._evaluator.turn_trajectory(turn)
         self._trajectory = await self._evaluator.trajectory(conversation)
         self._final_state = await self._evaluator.final_state(conversation)
@@ -124,6 +125,22 @@ class OngoingEvaluation:
             self._judged.append(await self._judging.everything(conversation, self._number))
         else:
             self._judged.append(await self._judging.whole(conversation, self._number))
+
+    async def _judge_again(self, conversation: Conversation) -> None:
+        """Judge the turns anew that were judged without calls that came late: the first answers do not count."""
+        early = self._judged_too_early(conversation)
+        judging = [partial(self._judge_turn, turns) for turns in early]
+        await at_once([*judging, *(partial(self._measure_turn, turns) for turns in early)])
+
+    def _judged_too_early(self, conversation: Conversation) -> list[Sequence[Turn]]:
+        """The first turn of which calls came when it had closed, and all after it, each with those before."""
+        turns = beginnings(conversation)
+        late = (n for n, each in enumerate(turns) if self._calls_came(each[-1]))
+        return turns[next(late, len(turns)) :]
+
+    def _calls_came(self, turn: Turn) -> bool:
+        known = _known_calls(turn)
+        return self._calls.get(turn.turn_index, known) != known
 
     def _has_failed(self, conversation: Conversation) -> bool:
         """Whether the conversation fails whatever judges say."""

@@ -117,6 +117,18 @@ class ToolsOfAgent:
     beside: ServedBeside = ServedBeside()
 
 
+def unread(agents: Mapping[str, ToolsOfAgent]) -> Iterator[str]:
+    """What to say of agents whose mock servers have files that cannot be read, where no server is opened."""
+    for name, agent in agents.items():
+        try:
+            agent.beside.tools()
+        except ConfigError as error:
+            yield (
+                f"judges are not told which tools the mock servers of agent {name!r} serve: {error}. Put the "
+                "file back, or name the tools in the agent's `tools`"
+            )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownTools:
     """The tools of an agent for judges."""

@@ -26,6 +26,7 @@ from agentest.messages import UserText
 from agentest.mocks.resolver import MockResolver
 from agentest.results import RunWarning
 from agentest.run.agents import connected_agents, start_servers
+from agentest.run.known_tools import unread
 from agentest.run.plan import Unit, UnmockedTools, wished_unmocked_tools
 from agentest.run.prepare import Prepared
 from agentest.run.session import Session
@@ -123,7 +124,11 @@ class EarlierRun:
     """Of its calls that belonged to no conversation: what they would have broken is as unknown as it was."""
 
     async def open(self, session: Session, opened: AsyncExitStack, tasks: TaskGroup) -> Origin:
-        del session, opened, tasks  # there is nothing to open
+        del opened, tasks  # there is nothing to open
+        if session.model_names.get("judge"):
+            units = session.prepared.plan.units
+            for note in unread({unit.agent: unit.about.tools for unit in units}):
+                session.on_note(note)
         return Origin(self._make, unclaimed=self.unclaimed)
 
     async def _make(self, models: Models, stack: AsyncExitStack) -> ConversationSource:

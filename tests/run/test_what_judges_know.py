@@ -1,0 +1,371 @@
+"""What judges are told of the agent: its instructions and tools, when it was talked to, what is hidden."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from openapi_documents import document, operation, parameter
+
+from agentest import scenario
+from agentest.config.config import Config
+from agentest.llm.port import ChatRequest
+from agentest.metrics import BUILTIN
+from agentest.results import ConversationResult, Score
+from agentest.run.about import about_agent
+from agentest.run.known_tools import known_tools, served_beside, unread
+from agentest.run.tool_lines import MOST_CHARS, KnownTool, tool_lines
+from agentest.scenarios.definition import Scenario
+from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios
+
+CALLS = "tool_call_behavior_failure"
+OTHERS = "(the assistant may have other tools: these are known)"
+BOOK = {
+    "name": "book",
+    "description": "Books a slot.\nOnly after look.",
+    "parameters": {
+        "type": "object",
+        "properties": {
+            "day": {"type": "string", "description": "ISO 8601. Not a weekday."},
+            "kind": {"enum": ["cut", "wash"]},
+            "tags": {"type": "array", "items": {"type": "string"}},
+            "note": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+        },
+        "required": ["day"],
+    },
+}
+BOOK_LINE = (
+    'book(day: string (ISO 8601.), kind?: "cut" | "wash", tags?: string[], note?: string | null): '
+    "Books a slot. Only after look."
+)
+
+
+def look(day: str, late: bool = False) -> dict[str, Any]:
+    """Which slots are free."""
+    return {"free": [day], "late": late}
+
+
+def take(args: dict[str, Any]) -> str:
+    return "taken"
+
+
+MOCKS = {"look": look, "take": take, "plain": {"ok": True}}
+MOCK_LINES = ["look(day: string, late?: boolean): Which slots are free.", "take", "plain"]
+
+
+def made(**options: Any) -> Scenario:
+    return scenario("s", **{"turns": ["Hi."], "goal": "to have a slot", **options})
+
+
+def judges(model: ScriptedModel) -> list[ChatRequest]:
+    return [request for request in model.requests if request.key.role == "judge"]
+
+
+def prompt(request: ChatRequest) -> str:
+    return "\n".join(message["content"] for message in request.messages)
+
+
+def block(request: ChatRequest, name: str) -> str | None:
+    found = re.search(rf'<data name="{name}">\n(.*?)\n</data>', prompt(request), re.DOTALL)
+    return found.group(1) if found else None
+
+
+def shown(name: str, *scenarios: Scenario, **run: Any) -> set[str | None]:
+    """What stands in a block of all judges' prompts, and nothing of it in what the agent is sent."""
+    model = ScriptedModel()
+    run_scenarios(scenarios or [made()], model=model, **run)
+    asked = judges(model)
+    assert asked
+    return {block(request, name) for request in asked}
+
+
+def tools_of(options: dict[str, Any], root: Path = Path(), **of_scenario: Any) -> list[str]:
+    """The lines of which judges are told, by the settings of an agent and a scenario."""
+    agent = Config.model_validate({"agent": {"endpoint": "http://h", **options}}).agent
+    held = made(**of_scenario)
+    about = about_agent("agent", agent, served_beside(agent.mock_servers, [held], root))
+    return known_tools(about.tools, held.tools, held.named_tools).text.split("\n")
+
+
+@pytest.fixture
+def agent() -> Iterator[ScriptedAgent]:
+    with ScriptedAgent(["Which day?"]) as opened:
+        yield opened
+
+
+# Tools
+
+FORMS: dict[str, Any] = {
+    "chat_completions": {"tools": [{"type": "function", "function": BOOK}]},
+    "responses": {"tools": [{"type": "function", **BOOK}, {"type": "web_search"}]},
+    "anthropic_messages": {
+        "tools": [{"name": "book", "description": BOOK["description"], "input_schema": BOOK["parameters"]}]
+    },
+}
+
+
+@pytest.mark.parametrize("type", FORMS)
+def test_tools_that_requests_declare(type: str) -> None:
+    """The tools of a request are known in the form of each protocol; what is none is left out."""
+    more = ["web_search"] if type == "responses" else []
+    assert tools_of({"type": type, "body": FORMS[type]}) == [BOOK_LINE, *more]
+    broken = {"tools": [3, {}, {"name": ""}, {"name": "a", "parameters": [], "description": 1}]}
+    assert tools_of({"type": type, "body": broken}) == ["a"]
+    assert tools_of({"type": type, "body": {"tools": "x"}}) == [""]
+
+
+def test_tools_of_mocks() -> None:
+    """Mocks are tools with their docstrings and signatures; the agent may have others."""
+    assert tools_of({}, tools=MOCKS) == [*MOCK_LINES, OTHERS]
+
+
+def test_tools_by_name_the_most_trusted_first() -> None:
+    """The configuration comes first, and what it leaves open is told by others; then it is the whole list."""
+    body = {"tools": [{"type": "function", "function": {**BOOK, "name": "take"}}]}
+    options = {"tools": ["look", {"name": "pay", "description": "Pays."}], "body": body}
+    assert tools_of(options, tools=MOCKS) == [
+        MOCK_LINES[0],
+        '{"name": "pay", "description": "Pays."}',
+        BOOK_LINE.replace("book", "take", 1),
+        "plain",
+    ]
+    assert tools_of({"tools": []}) == ["(the assistant has no tools)"]
+
+
+def test_tools_that_mock_servers_serve(tmp_path: Path) -> None:
+    """Recorded tools of an MCP server and the operations of an API are known, by the names of mocks."""
+    recorded = {"tools": [{"name": "look", "description": "Looks.", "inputSchema": {"type": "object"}}]}
+    (tmp_path / "tools.json").write_text(json.dumps(recorded))
+    order = operation(
+        "place_order_orders__id__post",
+        parameter("id", "path"),
+        parameter("urgent", kind="boolean"),
+        body={"type": "object", "properties": {"item": {"type": "string"}}},
+        summary="Places an order.",
+    )
+    (tmp_path / "api.json").write_text(json.dumps(document({"/orders/{id}": {"post": order}})))
+    beside = {
+        "mcp_mock": {"port": 20001, "tools": "tools.json"},
+        "rest_mock": {"port": 20002, "openapi": "api.json"},
+    }
+    line = "(id: string, urgent?: boolean, item?: string): Places an order."
+    assert tools_of(beside, tmp_path) == ["look(): Looks.", f"place_order_orders__id__post{line}"]
+    mocked = tools_of(beside, tmp_path, tools={"place_order": 1})
+    assert mocked == ["look(): Looks.", f"place_order{line}"]
+
+
+def test_files_of_mock_servers_that_are_gone(tmp_path: Path) -> None:
+    """Where a server is not opened, a file that cannot be read is told, and its tools are not known."""
+    (tmp_path / "tools.json").write_text("[")
+    for server in (
+        {"mcp_mock": {"port": 20001, "tools": "tools.json"}},
+        {"rest_mock": {"port": 20001, "openapi": "gone.yaml"}},
+    ):
+        assert tools_of(server, tmp_path) == [""]
+        settings = Config.model_validate({"agent": {"endpoint": "http://h", **server}}).agent
+        about = about_agent("shop", settings, served_beside(settings.mock_servers, [], tmp_path))
+        [note] = unread({"shop": about.tools})
+        assert note.startswith("judges are not told which tools the mock servers of agent 'shop' serve: ")
+        assert "name the tools in the agent's `tools`" in note
+    assert tools_of({"mcp_mock": {"port": 20001, "upstream": "x", "tools": "not-yet.json"}}) == [""]
+
+
+def test_many_tools_are_bounded() -> None:
+    """Of hundreds of tools judges see names and first sentences, those of the scenario whole and first."""
+    tools = [
+        KnownTool(name=f"op_{n}", description=f"Does {n}. " + "More. " * 90, parameters=BOOK["parameters"])
+        for n in range(800)
+    ]
+    lines = tool_lines(tools, {"op_799"})
+    assert len("\n".join(lines)) <= MOST_CHARS + 50
+    assert lines[0].startswith("op_799(day: string")
+    assert lines[1] == "op_0: Does 0."
+    assert lines[-1] == f"(and {800 - len(lines) + 1} more, which are not shown)"
+    huge = tool_lines([KnownTool(name="x" * 100_000, description="y" * 100_000, declared="z" * 100_000)])
+    assert len("\n".join(huge)) < 300
+
+
+def test_a_description_is_one_line() -> None:
+    """No description looks like a further tool."""
+    tool = KnownTool(name="a\nb", description="One.\nbook: Books.\r\n(the assistant has no tools)")
+    assert tool_lines([tool]) == ["a b: One. book: Books. (the assistant has no tools)"]
+
+
+def test_all_judges_are_shown_the_tools(agent: ScriptedAgent) -> None:
+    """Each judge of a run sees them in one block; the agent is sent nothing of it."""
+    told = shown("assistant_tools", made(tools=MOCKS), agent={"endpoint": agent.endpoint, "tools": ["x"]})
+    assert told == {"\n".join(["x", *MOCK_LINES])}
+    assert all(request.keys() == {"messages"} for request in agent.requests)
+
+
+# Instructions
+
+RULES = "Never promise a refund."
+
+
+def system(text: str) -> dict[str, Any]:
+    return {"messages": [{"role": "system", "content": text}, {"role": "user", "content": "x"}]}
+
+
+SENT: dict[str, Any] = {
+    "chat_completions": [
+        (system(RULES), RULES),
+        ({"messages": [{"role": "developer", "content": [{"type": "text", "text": RULES}]}]}, RULES),
+        ({"messages": [{"role": "user", "content": RULES}, {"role": "system"}]}, ""),
+    ],
+    "responses": [
+        ({"instructions": RULES}, RULES),
+        ({"instructions": "A.", "input": [{"role": "developer", "content": "B."}]}, "A.\n\nB."),
+        ({"instructions": 3}, ""),
+    ],
+    "anthropic_messages": [
+        ({"system": RULES}, RULES),
+        ({"system": [{"type": "text", "text": "A."}, {"type": "text", "text": "B."}]}, "A.\n\nB."),
+    ],
+}
+
+
+@pytest.mark.parametrize("type", SENT)
+def test_instructions_that_requests_bring(type: str) -> None:
+    """What requests tell the agent counts as its instructions, unless the configuration says others."""
+    for body, told in SENT[type]:
+        given = {"type": type, "endpoint": "http://h", "body": body}
+        sent = Config.model_validate({"agent": given}).agent
+        own = Config.model_validate({"agent": {**given, "instructions": "Own."}}).agent
+        assert [about_agent("a", each).instructions for each in (sent, own)] == [told, "Own."]
+
+
+def test_all_judges_are_shown_the_instructions(agent: ScriptedAgent) -> None:
+    """Instructions reach every judge of every agent, and never the agent itself."""
+    settings = {
+        "agent": {"name": "one", "endpoint": agent.endpoint, "instructions": RULES},
+        "compare": [{"name": "two"}, {"name": "three", "instructions": "Be kind."}],
+        "agents": {"four": {"endpoint": agent.endpoint, "instructions": "Be brief."}},
+    }
+    model = ScriptedModel()
+    run_scenarios([made(criteria=["Is polite."]), made(agent="four")], config=settings, model=model)
+    told: dict[str, set[str | None]] = {}
+    for request in judges(model):
+        told.setdefault(request.key.scope.partition(" @ ")[2], set()).add(
+            block(request, "assistant_instructions")
+        )
+    assert told == {
+        "'one'": {RULES},
+        "'two'": {RULES},
+        "'three'": {"Be kind."},
+        "'four'": {"Be brief."},
+    }
+    assert len(agent.requests) == 4
+    assert all(request.keys() == {"messages"} for request in agent.requests)
+    assert not any("refund" in json.dumps(request) for request in agent.requests)
+    handler = {"type": "custom", "handler": lambda messages, ctx: "Hello.", "instructions": RULES}
+    assert shown("assistant_instructions", agent=handler) == {RULES}
+
+
+def test_secrets_in_a_system_message_are_not_shown(agent: ScriptedAgent) -> None:
+    """What is sent to the agent may hold secrets; judges see them masked."""
+    body = system("Use the key sk-abcdefghijklmnopqrstuvwxyz0123456789 and be kind.")
+    [told] = shown("assistant_instructions", agent={"endpoint": agent.endpoint, "body": body})
+    assert told
+    assert "be kind" in told
+    assert "abcdefghijklmnopqrstuvwxyz" not in told
+
+
+# When
+
+
+def test_all_judges_are_told_the_date(agent: ScriptedAgent) -> None:
+    """The moment at which the conversation began is known to judges, of handlers too."""
+    handler = {"type": "custom", "handler": lambda messages, ctx: "Hello."}
+    for tested in (agent, handler):
+        model = ScriptedModel()
+        result = run_scenarios([made(turns=["Hi.", "Bye."])], agent=tested, model=model)
+        first = result.scenarios[0].conversations[0].conversation.turns[0]
+        told = {block(request, "date_and_time") for request in judges(model)}
+        assert first.started_at
+        assert len(told) == 1
+        assert f", {first.started_at[:10]}, {first.started_at[11:16]} (UTC" in (told.pop() or "")
+
+
+# Which turns are asked about
+
+
+def answering(call: str = "", reported: bool = False, **more: Any) -> dict[str, Any]:
+    """An agent that calls a tool in its first turn, or never."""
+
+    async def handler(messages: list[Any], ctx: Any) -> str:
+        if call and ctx.turn_index == 0:
+            ctx.record_tool(call, {}, 1) if reported else await ctx.resolve_tool(call, {})
+        return "Done."
+
+    return {"type": "custom", "handler": handler, **more}
+
+
+ASKED: dict[str, tuple[dict[str, Any], dict[str, Any], list[bool]]] = {
+    "no tool is known, none was called": (answering(), {}, [False, False]),
+    "no tool, as the configuration says": (answering(tools=[]), {}, [False, False]),
+    "a tool of the configuration": (answering(tools=["look"]), {}, [True, True]),
+    "a mock": (answering(), {"tools": {"look": 1}}, [True, True]),
+    "a trajectory": (answering(), {"trajectory": {"forbidden": ["pay"]}}, [True, True]),
+    "a call before": (answering("look", reported=True), {}, [True, True]),
+    "an agent that reports": (answering(tool_visibility="reported"), {}, [True, True]),
+    "an agent that is unseen": (answering(tool_visibility="unseen"), {}, [False, False]),
+}
+
+
+@pytest.mark.parametrize("case", ASKED)
+def test_missing_calls_are_asked_for(case: str) -> None:
+    """The metric of calls is asked for each turn of an agent that could have called a tool."""
+    agent, options, asked = ASKED[case]
+    model = ScriptedModel()
+    result = run_scenarios([made(turns=["Hi.", "Bye."], **options)], agent=agent, model=model)
+    [conversation] = result.scenarios[0].conversations
+    assert [isinstance(turn.metrics.get(CALLS), Score) for turn in conversation.turns] == asked
+
+
+def test_a_missing_call_is_a_failure() -> None:
+    """An agent that claims without a call is given the label, and the turn is failed by it."""
+    model = ScriptedModel(scores={CALLS: "missing tool call"})
+    result = run_scenarios([made(tools=MOCKS)], agent=answering(), model=model)
+    [conversation] = result.scenarios[0].conversations
+    assert [failure.label for failure in conversation.failures] == ["missing tool call"]
+
+
+def test_late_calls_are_judged() -> None:
+    """A turn of which a call comes after its reply is judged once more, with that call, and so are those
+    after it; what judges had said before counts no longer."""
+    kept: dict[str, Any] = {}
+
+    async def handler(messages: list[Any], ctx: Any) -> str:
+        if ctx.turn_index == 0:
+            kept[ctx.conversation_id] = ctx
+            return "I am looking."
+        await kept[ctx.conversation_id].resolve_tool("look", {"day": "Friday"})
+        return "Done."
+
+    model = ScriptedModel(
+        scores={CALLS: lambda request: "no failure" if "Friday" in prompt(request) else "missing tool call"}
+    )
+    agent = {"type": "custom", "handler": handler}
+    result = run_scenarios([made(turns=["Hi.", "Bye."], tools=MOCKS)], agent=agent, model=model)
+    [conversation] = result.scenarios[0].conversations
+    assert labels(conversation) == ["no failure", "no failure"]
+    assert not conversation.failures
+    times = [request.key.turn for request in judges(model) if request.key.metric == CALLS]
+    assert times.count(0) == 2
+    assert times.count(1) == 2
+
+
+def labels(conversation: ConversationResult) -> list[Any]:
+    found = (turn.metrics[CALLS] for turn in conversation.turns)
+    return [each.value if isinstance(each, Score) else each for each in found]
+
+
+def test_nothing_is_worked_out_offline(agent: ScriptedAgent) -> None:
+    """Without a judge the metrics are skipped, whatever is known."""
+    result = run_scenarios([made(tools=MOCKS)], agent=agent)
+    assert set(result.scenarios[0].conversations[0].turns[0].metrics) <= set(BUILTIN)
