@@ -6,7 +6,7 @@ import re
 from datetime import datetime
 
 _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-_MOMENT = re.compile(rf"(?:{'|'.join(_DAYS)}), \d{{4}}-\d\d-\d\d, \d\d:\d\d \(UTC[+-]\d\d:\d\d\)")
+_MOMENT = re.compile(rf"(?:{'|'.join(_DAYS)}), \d{{4}}-\d\d-\d\d, \d\d:\d\d(?: \(UTC[+-]\d\d:\d\d\))?")
 
 
 def moment_of(nanoseconds: int) -> str:
@@ -20,8 +20,9 @@ def shown_moment(moment: str) -> str:
         at = datetime.fromisoformat(moment)
     except ValueError:
         return moment
-    offset = at.strftime("%z") or "+0000"
-    return f"{_DAYS[at.weekday()]}, {at:%Y-%m-%d, %H:%M} (UTC{offset[:3]}:{offset[3:5]})"
+    offset = at.strftime("%z")
+    zone = f" (UTC{offset[:3]}:{offset[3:5]})" if offset else ""
+    return f"{_DAYS[at.weekday()]}, {at:%Y-%m-%d, %H:%M}{zone}"
 
 
 def without_moments(text: str) -> str:

@@ -30,6 +30,7 @@ from agentest.llm.recording.cassette import (
 )
 from agentest.llm.recording.cassette_file import cassette_path, digest
 from agentest.results import ModelUsage
+from agentest.support.moments import shown_moment
 from agentest.support.redact import Redactor
 from agentest.transcript import Usage
 
@@ -796,3 +797,15 @@ def test_a_question_with_another_conversation_before_it(tape: Tape) -> None:
     asked = question()
     longer = replace(asked, messages=[{"role": "system", "content": "You judge."}, *asked.messages])
     assert "changed since" in miss(tape, longer)
+
+
+def test_a_recording_of_another_day(tmp_path: Path) -> None:
+    """A question that differs by the moment of its conversation alone is the one that was recorded."""
+    days = ("2026-11-16T12:00:00+00:00", "2027-01-02T23:59:00+05:30")
+    cassettes = Cassettes(tmp_path, Mode.RECORD, Redactor())
+    hashes = {
+        cassettes.asked(question(f"{text} It is {shown_moment(day)}."), "m", {}).hash
+        for day in days
+        for text in ("How was it?", "And then?")
+    }
+    assert len(hashes) == 2
