@@ -1,4 +1,4 @@
-"""The instructions of agents: what judges of evaluation sets are told of an agent, and nobody else."""
+"""The instructions of agents: what judges are told of an agent, and nobody else."""
 
 from __future__ import annotations
 
