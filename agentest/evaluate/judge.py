@@ -14,7 +14,7 @@ from agentest.errors import ModelError
 from agentest.evaluate.answers import score_of
 from agentest.evaluate.joint import Problem, joint_answer, picked
 from agentest.evaluate.prompts import judge_messages
-from agentest.evaluate.questions import JudgeQuestion, metric_question, of_all_turns, together
+from agentest.evaluate.questions import JudgeQuestion, joint_messages, metric_question
 from agentest.llm.port import CallKey, Message, Model
 from agentest.results import MetricResult, Unscored
 
@@ -58,8 +58,7 @@ class Judge:
     ) -> dict[JudgeQuestion, Answers]:
         """Answers to questions about one turn, or about a conversation as a whole."""
         if self.batch is not Batch.OFF and len(questions) > 1:
-            messages = judge_messages(context, together(questions))
-            return await self._together(questions, messages, key, by_turn=False)
+            return await self._together(questions, context, key, by_turn=False)
         answers = await at_once([_bound(self._alone, each, context, key) for each in questions])
         return dict(zip(questions, answers, strict=True))
 
@@ -69,16 +68,16 @@ class Judge:
         """Answers to questions about every turn and the whole of a conversation, from one call a sample."""
         if not questions:
             return {}
-        messages = judge_messages(context, of_all_turns(questions))
-        return await self._together(questions, messages, key, by_turn=True)
+        return await self._together(questions, context, key, by_turn=True)
 
     async def _alone(self, question: JudgeQuestion, context: str, key: CallKey) -> Answers:
         messages = judge_messages(context, question.alone)
         return _counted(await self._sample(messages, question.answer, replace(key, metric=question.name)))
 
     async def _together(
-        self, questions: Sequence[JudgeQuestion], messages: Sequence[Message], key: CallKey, *, by_turn: bool
+        self, questions: Sequence[JudgeQuestion], context: str, key: CallKey, *, by_turn: bool
     ) -> dict[JudgeQuestion, Answers]:
+        messages = joint_messages(questions, context, by_turn=by_turn)
         shape = joint_answer(questions, by_turn=by_turn)
         samples = await self._sample(messages, shape, replace(key, metric=TOGETHER))
         return {

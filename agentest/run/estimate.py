@@ -57,9 +57,10 @@ def _of(unit: Unit, user: bool, judge: bool, samples: int, batch: Batch) -> Esti
     turns = len(scenario.turns) or unit.max_turns
     # A user who follows a plan opens with words of the plan.
     spoken = max(0, turns - 1) if scenario.plan else turns
-    judged = unit.metrics if judge and scenario.goal else ()
-    of_turns = [metric for metric in judged if BUILTIN[metric].level is MetricLevel.TURN]
-    per_conversation = turns * _questions(of_turns, batch) + len(judged) - len(of_turns)
+    of_turn = _asked(unit, MetricLevel.TURN) if scenario.goal else 0
+    aim = scenario.goal or scenario.expected_outcome
+    of_whole = (_asked(unit, MetricLevel.CONVERSATION) if aim else 0) + len(scenario.criteria)
+    per_conversation = _calls(turns, of_turn, of_whole, batch) if judge else 0
     graded = sum(grader.most_calls(turns) for grader in unit.graders)
     return Estimate(
         scenario.name,
@@ -67,13 +68,25 @@ def _of(unit: Unit, user: bool, judge: bool, samples: int, batch: Batch) -> Esti
         0 if scenario.scripted or not user else unit.conversations * spoken,
         unit.conversations * (per_conversation * samples + (graded if judge else 0)),
         # Custom metrics with labels may need it too, so it is counted wherever there is a judge.
-        int(judge and bool(scenario.goal) and any(BUILTIN[metric].kind is Kind.LABEL for metric in judged)),
+        int(judge and bool(scenario.goal) and any(BUILTIN[m].kind is Kind.LABEL for m in unit.metrics)),
     )
 
 
-def _questions(metrics: Sequence[str], batch: Batch) -> int:
-    scale = sum(BUILTIN[metric].kind is Kind.SCALE for metric in metrics)
-    return len(metrics) - scale + 1 if batch is not Batch.OFF and scale > 1 else len(metrics)
+def _asked(unit: Unit, level: MetricLevel) -> int:
+    return sum(BUILTIN[metric].level is level for metric in unit.metrics)
+
+
+def _calls(turns: int, of_turn: int, of_whole: int, batch: Batch) -> int:
+    """The calls for one conversation.
+
+    Args:
+        of_turn, of_whole: how many questions there are about each turn, and about the whole.
+    """
+    if batch is Batch.CONVERSATION:
+        return int(of_turn + of_whole > 0)
+    if batch is Batch.TURN:
+        return turns * int(of_turn > 0) + int(of_whole > 0)
+    return turns * of_turn + of_whole
 
 
 def shown(estimates: Sequence[Estimate], several_agents: bool) -> Iterable[str]:
