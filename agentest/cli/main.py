@@ -256,13 +256,18 @@ def migrate(old: Path, new: Path, **options: Any) -> int:
 
 @cli.command("show-prompts")
 @click.option("--metric", metavar="NAME", help="Only this metric; one of evaluation sets, too.")
-def show_prompts(metric: str | None) -> int:
+@click.option(
+    "--mode",
+    type=click.Choice(["off", "turn", "conversation"]),
+    help="All calls about an example, as `judge.batch` has them made.",
+)
+def show_prompts(metric: str | None, mode: str | None) -> int:
     """Show what the judges are asked."""
 
     def go() -> int:
         from agentest.cli.prompts import prompts
 
-        say(prompts(metric))
+        say(prompts(metric, mode))
         return ExitCode.PASSED
 
     return _ended(go)

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from agentest import Criterion, scenario
+from agentest.cli.prompts import prompts
+from agentest.config.models import Batch
+from agentest.errors import UsageError
+from agentest.evaluate.prompts import SYSTEM
 from agentest.llm.port import ChatRequest
 from agentest.metrics import BUILTIN
 from agentest.results import (
@@ -22,6 +27,8 @@ from agentest.results import (
     Status,
     Unscored,
 )
+from agentest.run.estimate import estimate
+from agentest.run.plan import Unit
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios, tool_call
 
 MODES = ("off", "turn", "conversation")
@@ -298,6 +305,39 @@ def test_a_key_names_a_call_by_what_it_asks() -> None:
     }  # fmt: skip
     assert keys["turn"] == {*((n, "batch") for n in range(4)), (None, "batch")}
     assert keys["conversation"] == {(None, "batch")}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_estimate_is_what_is_asked(mode: str) -> None:
+    """Where each turn has tool calls, the most calls that --dry-run tells of are those that are made."""
+    model = ScriptedModel()
+    run(mode, model, judge={"samples": 3})
+    made = scenario("s", goal="Book.", turns=LINES, criteria=CRITERIA)
+    unit = Unit(
+        scenario=made, agent="a", file="", scope="s", slug="s", conversations=1, max_turns=5,
+        metrics=tuple(BUILTIN), thresholds={},
+    )  # fmt: skip
+    [told] = estimate([unit], user=False, judge=True, samples=3, batch=Batch(mode))
+    assert (told.judge, told.user) == (len(calls(model)), 0)
+    without = replace(unit, scenario=replace(made, goal=""))
+    [fewer] = estimate([without], user=False, judge=True, batch=Batch(mode))
+    assert (fewer.judge, fewer.dedup) == (2 if mode == "off" else 1, 0)
+    [offline] = estimate([unit], user=False, judge=False, batch=Batch(mode))
+    assert offline.total == 0
+
+
+@pytest.mark.parametrize(("mode", "number"), [("off", 16), ("turn", 3), ("conversation", 1)])
+def test_whole_calls_are_shown(mode: str, number: int) -> None:
+    """`show-prompts --mode` has every call about an example, and each text once."""
+    shown = prompts(None, mode)
+    assert shown.count("\n\n## system\n") == number
+    assert f"# call {number} of {number}: the conversation, " in shown
+    assert shown.count(SYSTEM) == 1
+    for text in ("B-17 is a Light fare", "Never asks for the full card number", "The refund is refused"):
+        assert text in shown
+    assert ("(as in call 1)" in shown) is (number > 1)
+    with pytest.raises(UsageError, match="one of them"):
+        prompts("coherence", mode)
 
 
 def test_what_the_whole_prompt_of_a_conversation_shows() -> None:
