@@ -18,9 +18,14 @@ from agentest.testing import ScriptedAgent
 SCHEMA = Path(__file__).parent.parent.parent / "agentest" / "schemas" / "results.schema.json"
 
 
-def properties(received: Received) -> dict[str, Any]:
+def schema(received: Received) -> dict[str, Any]:
     form = received.body.get("response_format") or {}
-    found: dict[str, Any] = form.get("json_schema", {}).get("schema", {}).get("properties", {})
+    found: dict[str, Any] = form.get("json_schema", {}).get("schema", {})
+    return found
+
+
+def properties(received: Received) -> dict[str, Any]:
+    found: dict[str, Any] = schema(received).get("properties", {})
     return found
 
 
@@ -32,14 +37,21 @@ def best(received: Received) -> Answer:
         return completion({"message": f"message {said}", "should_stop": said >= 2})
     if "groups" in asked:
         return completion({"groups": []})
-    return completion({name: _value(form) for name, form in asked.items()})
+    return completion(_value(schema(received), schema(received).get("$defs", {})))
 
 
-def _value(form: dict[str, Any]) -> Any:
-    if "$ref" in form or "properties" in form:
-        return {"reason": "good", "value": 5}
+def _value(form: dict[str, Any], named: dict[str, Any]) -> Any:
+    """The best answer of a form: the last of its choices."""
+    if "$ref" in form:
+        form = named[form["$ref"].rpartition("/")[2]]
+    if "properties" in form:
+        return {name: _value(inner, named) for name, inner in form["properties"].items()}
+    if form.get("type") == "array":
+        return []
     options = form.get("enum")
-    return "good" if not options else "no failure" if "no failure" in options else options[-1]
+    if not options:
+        return None if "anyOf" in form else "good"
+    return "no failure" if "no failure" in options else options[-1]
 
 
 def configure(project: Project, agent: ScriptedAgent, model: ModelServer | None, **keys: Any) -> None:
@@ -77,18 +89,25 @@ def test_a_judged_run_counts_calls_and_tokens(project: Project) -> None:
     assert "cost unknown" in done.stdout
 
 
-def test_a_batch_asks_once_for_all_scores(project: Project) -> None:
-    """With judge.batch the five 1–5 metrics of a turn take one call, and all have their values."""
-    project.scenario('scenario("s", goal="Get help.")')
-    with ScriptedAgent(["sure"]) as agent, ModelServer(script=best) as model:
-        configure(project, agent, model, judge={"batch": True})
-        assert project.run().returncode == 0
-    assert project.results["summary"]["usage"]["byRole"]["judge"]["calls"] == 2 * (2 * 2 + 1)
-    averages = project.scenario_result("s")["averages"]
-    assert averages == {
-        **dict.fromkeys(["helpfulness", "coherence", "relevance", "faithfulness", "verbosity"], 5),
-        "goal_completion": 1,
-    }
+@pytest.mark.parametrize(("batch", "calls"), [(True, 3), ("conversation", 1)], ids=["turn", "conversation"])
+def test_a_batch_asks_once_for_all(project: Project, batch: Any, calls: int) -> None:
+    """With judge.batch a turn or a conversation takes one call, and a replay gives the same."""
+    project.scenario('scenario("s", goal="Get help.", criteria=["Is polite"])')
+    with ScriptedAgent(["sure"]) as agent:
+        with ModelServer(script=best) as model:
+            configure(project, agent, model, judge={"batch": batch})
+            assert project.run("--record").returncode == 0
+        recorded = results(project)
+        assert project.results["summary"]["usage"]["byRole"]["judge"]["calls"] == 2 * calls
+        assert project.scenario_result("s")["averages"] == {
+            **dict.fromkeys(["helpfulness", "coherence", "relevance", "faithfulness", "verbosity"], 5),
+            "goal_completion": 1,
+        }
+        for held in project.scenario_result("s")["conversations"]:
+            assert [criterion["result"] for criterion in held["criteria"]] == ["met"]
+        configure(project, agent, None, judge={"batch": batch})
+        assert project.run("--replay").returncode == 0
+    assert comparable(results(project)) == comparable(recorded)
 
 
 def test_a_replay_gives_the_same_results_without_a_model(project: Project) -> None:
