@@ -81,7 +81,7 @@ FLOORS: list[dict[str, str]] = [
         "store": "endings errors events results sight totals transcript verdict support",
     },
     {
-        "report": "endings store errors events metrics results sight transcript verdict support",
+        "report": "endings store errors events metrics outcomes results sight transcript verdict support",
     },
     # Who uses runs.
     {

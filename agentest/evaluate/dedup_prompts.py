@@ -133,7 +133,7 @@ def _conversation(result: ConversationResult, limit: int) -> dict[str, Any]:
     if outcome:
         shown["goal_reason"] = shortened(goal_reason(result), limit)
     if result.trajectory:
-        shown["tool_calls"] = (
+        shown["expected_tool_calls"] = (
             "as expected" if result.trajectory.matched else result.trajectory.summary[:limit]
         )
     if result.criteria:

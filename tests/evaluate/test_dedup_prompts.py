@@ -76,7 +76,7 @@ def test_what_is_shown_and_in_which_order() -> None:
         "ended": "the user gave up",
         "goal": "not reached",
         "goal_reason": "No refund. text",
-        "tool_calls": "as expected",
+        "expected_tool_calls": "as expected",
         "criteria_met": "1 of 3",
         "criteria_not_met": [
             {"criterion": "Never lies text", "required": True, "result": "violated", "reason": "It did."},

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from agentest.endings import Ending
+from agentest.endings import IN_WORDS
 from agentest.metrics import PASS_RATE
 from agentest.report.console.case import shortfall_lines
+from agentest.report.console.criteria import criteria_lines
 from agentest.report.console.text import BLANK, STYLES, Chunk, Line, Look, Part, labelled, line, rows_of
 from agentest.report.console.transcript import (
     call_lines,
@@ -16,6 +17,7 @@ from agentest.report.console.transcript import (
     state_lines,
     transcript_lines,
 )
+from agentest.report.outcomes import missed_goal
 from agentest.results import (
     STATE_CHECKS,
     ConversationResult,
@@ -30,19 +32,9 @@ from agentest.support.text import count, duration
 from agentest.transcript import Conversation, Turn, UnfinishedTurn
 from agentest.verdict import conversation_status, threshold_status
 
-_ENDINGS = {
-    Ending.SATISFIED: "the user was satisfied",
-    Ending.REFUSED: "the user was refused",
-    Ending.GAVE_UP: "the user gave up",
-    Ending.HANDED_OVER: "the user was handed over",
-    Ending.CLOSED: "the agent closed the chat",
-    Ending.CANNOT_PROVIDE: "the user could not give what was asked for",
-    Ending.MAX_TURNS: "stopped at max_turns",
-    Ending.SCRIPT: "the script was finished",
-    Ending.ERROR: "ended by an error",
-}
 _SHOWN_IDS = 6
 _SHOWN_PASSED = 5
+_SHOWN_BY_CRITERIA = 5
 _SHOWN_ROWS = 30
 _SEVERITY_STYLES = {
     Severity.LOW: "dim",
@@ -57,7 +49,12 @@ def scenario_lines(result: ScenarioResult, look: Look) -> list[Line]:
     status = result.verdict.status
     if status is Status.SKIPPED:
         return [headline(result, look), *(_reason_line(r, look, 4) for r in result.verdict.reasons)]
-    findings = [*_warnings(result), *_error_groups(result, look), *_averages(result)]
+    findings = [
+        *_warnings(result),
+        *_error_groups(result, look),
+        *criteria_lines(result, look),
+        *_averages(result),
+    ]
     if status is Status.PASSED and not look.verbose:
         return [headline(result, look), *findings]
     general = [*_general_reasons(result, look), *shortfall_lines(result, look)]
@@ -167,13 +164,18 @@ def _conversations(result: ScenarioResult, look: Look) -> Iterator[Line]:
     reasons = _by_conversation(result)
     with_reasons = [c for c in result.conversations if c.conversation.conversation_id in reasons]
     others = [c for c in result.conversations if c.conversation.conversation_id not in reasons]
-    for alike in _alike(with_reasons, reasons, look):
+    groups = _alike(with_reasons, reasons, look)
+    shown_groups = [*_shown(groups, reasons, look)]
+    for alike in shown_groups:
         first = alike[0]
         yield from _conversation(first, reasons[first.conversation.conversation_id], look)
         if alike[1:]:
             ids = [other.conversation.conversation_id for other in alike[1:]]
             text = f"and {count(len(ids), 'more conversation')} like it: "
             yield line(8, (text, "yellow"), _ids(ids))
+    if hidden := sum(map(len, groups)) - sum(map(len, shown_groups)):
+        text = f"… {count(hidden, 'more conversation')} in which criteria did not hold (shown by --verbose)"
+        yield line(4, (text, "yellow"))
     if result.case is not None and not look.verbose:
         return  # the scores below their thresholds are shown already, for all runs
     shown = others if look.verbose else others[:_SHOWN_PASSED]
@@ -206,12 +208,28 @@ def _alike(
     return list(groups.values())
 
 
+def _shown(
+    groups: Sequence[list[ConversationResult]], reasons: dict[str, list[Reason]], look: Look
+) -> Iterator[list[ConversationResult]]:
+    """The groups to show: of those that differ only in their criteria a few, as criteria are counted below."""
+    left = _SHOWN_BY_CRITERIA
+    for alike in groups:
+        about = reasons[alike[0].conversation.conversation_id]
+        if not look.verbose and all(reason.kind is ReasonKind.CRITERION for reason in about):
+            left -= 1
+            if left < 0:
+                continue
+        yield alike
+
+
 def _signature(reason: Reason) -> tuple[object, ...]:
     """The same for reasons that differ only in ids, numbers and what the agent happened to say."""
     first_row = _without_reply(reason).split("\n", 1)[0]
     message = re.sub(r"\d+", "#", first_row.replace(str(reason.conversation_id), "#"))
     # An agent may break down at any turn; a check or a trajectory belongs to its own.
     by_turn = reason.kind in (ReasonKind.CHECK, ReasonKind.TRAJECTORY)
+    if reason.criterion:
+        return reason.status, reason.kind, reason.criterion.text
     return reason.status, reason.kind, message, reason.turn_index if by_turn else None
 
 
@@ -231,6 +249,8 @@ def _conversation(result: ConversationResult, reasons: Sequence[Reason], look: L
     mark = look.mark(conversation_status(result, reasons))
     yield Line(("    ", mark, " "), ((conversation.conversation_id,), ((facts, "dim"),)))
     yield from _reasons(conversation, reasons, look)
+    if (goal := missed_goal(result)) and not look.verbose:
+        yield line(8, goal, lead=(("goal: ", "dim"),))
     if look.verbose:
         yield from transcript_lines(result, look, 8, faults=not reasons)
     elif reasons and conversation.tool_calls:
@@ -241,7 +261,7 @@ def _conversation(result: ConversationResult, reasons: Sequence[Reason], look: L
 def _ending(conversation: Conversation) -> str:
     if conversation.failure:
         return f"ended by an error ({conversation.failure.blame})"
-    return _ENDINGS[conversation.ending]
+    return IN_WORDS[conversation.ending]
 
 
 def _reasons(conversation: Conversation, reasons: Sequence[Reason], look: Look) -> Iterator[Line]:

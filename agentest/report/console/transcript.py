@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from agentest.report.console.criteria import conversation_criteria
 from agentest.report.console.text import Line, Look, Part, labelled, line, rows_of
+from agentest.report.outcomes import score_reason, score_text
 from agentest.report.session_state import state_rows
 from agentest.results import (
     CheckResult,
@@ -89,6 +91,7 @@ def transcript_lines(
     if faults and conversation.failure:
         yield from labelled(indent, "cut short  ", rows_of(conversation.failure.message), "red")
     yield from _metrics(result.metrics, indent)
+    yield from conversation_criteria(result, look, indent)
     yield from _trajectory(result.trajectory, look, indent, faults)
 
 
@@ -164,11 +167,9 @@ def _evaluation(evaluation: TurnEvaluation, look: Look, indent: int, faults: boo
 def _metrics(metrics: Mapping[str, MetricResult], indent: int) -> Iterator[Line]:
     for name, result in metrics.items():
         if isinstance(result, Score):
-            value = result.value if isinstance(result.value, str) else f"{result.value:g}"
             samples = f" {[*result.samples]}" if len(result.samples) > 1 else ""
-            yield line(
-                indent, f"{name} ", (value, "bold"), samples, ("  " + shortened(result.reason, 400), "dim")
-            )
+            value: Part = (score_text(result), "bold")
+            yield line(indent, f"{name} ", value, samples, ("  " + score_reason(result), "dim"))
         elif not isinstance(result, Skipped):
             yield line(indent, f"{name} ", ("could not be scored: " + shortened(result.error, 400), "yellow"))
 

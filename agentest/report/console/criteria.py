@@ -1,0 +1,64 @@
+"""A scenario's criteria as lines for the console: each by its text, with what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from agentest.report.console.text import STYLES, Line, Look, Part, line
+from agentest.report.outcomes import criterion_counts, criterion_example, criterion_name
+from agentest.results import (
+    NO_MODEL,
+    ConversationResult,
+    CriterionOutcome,
+    CriterionResult,
+    CriterionTotals,
+    ScenarioResult,
+    Status,
+)
+from agentest.support.text import count, shortened
+from agentest.verdict import criterion_status
+
+
+def criteria_lines(result: ScenarioResult, look: Look) -> Iterator[Line]:
+    """The criteria that did not hold in all conversations; with --verbose all of them."""
+    criteria = result.totals.criteria
+    unasked = [each for each in criteria if each.example and each.example[1].reason == NO_MODEL]
+    if unasked and not look.verbose:
+        yield _unasked(unasked, look)
+        criteria = tuple(each for each in criteria if each not in unasked)
+    told = [reason.criterion for reason in result.verdict.reasons if reason.criterion]
+    for each in criteria:
+        if each.example or look.verbose:
+            yield _criterion(each, told, look)
+
+
+def conversation_criteria(result: ConversationResult, look: Look, indent: int) -> Iterator[Line]:
+    """Each criterion of a conversation with what the judge says of it."""
+    for each in result.criteria:
+        turn = "" if each.turn_index is None else f" in turn {each.turn_index}"
+        found: Part = (f"{each.result}{turn}", "bold")
+        why = ("  " + shortened(each.reason, 400), "dim") if each.reason else ""
+        yield line(indent, f"{each.text} ", found, why, lead=(_mark(each, look), " "))
+
+
+def _unasked(criteria: Sequence[CriterionTotals], look: Look) -> Line:
+    status = Status.ERRORED if any(each.required for each in criteria) else Status.SKIPPED
+    text = f"{count(len(criteria), 'criterion', 'criteria')} not judged: {NO_MODEL}"
+    return line(4, (text, STYLES[status]), lead=(look.mark(status), " "))
+
+
+def _criterion(criterion: CriterionTotals, told: Sequence[CriterionResult], look: Look) -> Line:
+    found = criterion.example[1] if criterion.example else None
+    mark = _mark(found, look) if found else look.mark(Status.PASSED)
+    # What the verdict says already is not said again.
+    example = criterion_example(criterion, reason=found not in told)
+    counts = criterion_counts(criterion) if criterion.judged > 1 or not example else ""
+    where = "; ".join(part for part in (counts, example) if part)
+    return line(4, f"{criterion_name(criterion)}  ", (where, "dim"), lead=(mark, " "))
+
+
+def _mark(criterion: CriterionResult, look: Look) -> Part:
+    """A criterion that is not required has no say: where it does not hold, its mark is pale."""
+    status = criterion_status(criterion)
+    pale = not criterion.required and criterion.result is not CriterionOutcome.MET
+    return look.mark(Status.SKIPPED if pale else status)

@@ -1,0 +1,202 @@
+"""Criteria and goals in the reports: by name, counted, and readable however many there are."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+
+from agentest.endings import Ending
+from agentest.report.console.reporter import ConsoleReporter
+from agentest.report.github import Transcripts, summary
+from agentest.report.github_annotations import annotation_lines
+from agentest.results import (
+    NO_MODEL,
+    ConversationResult,
+    CriterionOutcome,
+    CriterionResult,
+    Evidence,
+    GoalOutcome,
+    RunResult,
+    ScenarioResult,
+    Score,
+    Status,
+)
+from agentest.transcript import Conversation
+from tests.support import builders as make
+
+MET, VIOLATED, UNTOLD = CriterionOutcome.MET, CriterionOutcome.VIOLATED, CriterionOutcome.CANNOT_TELL
+CARD, VOUCHER = "Never asks for the full card number", "Offers a voucher"
+NOT_REACHED, RIGHTLY = GoalOutcome.NOT_REACHED, GoalOutcome.RIGHTLY_NOT_REACHED
+
+
+def criterion(result: CriterionOutcome, text: str = CARD, **more: Any) -> CriterionResult:
+    more = {"required": text != VOUCHER, "turn_index": 0, "reason": f"It is {result}.", **more}
+    return CriterionResult(text=text, result=result, **more)
+
+
+def talk(
+    id: str, *criteria: CriterionResult, goal: GoalOutcome | None = None, ending: Ending = Ending.GAVE_UP
+) -> ConversationResult:
+    score = Score(goal.value_of_goal, "Not allowed.", outcome=goal) if goal else None
+    metrics = {"goal_completion": score} if score else {}
+    held = Conversation(id, (make.turn(),), ending)
+    evaluation = make.turn_evaluation(metrics={})
+    return ConversationResult(held, (evaluation,), metrics, criteria=criteria)
+
+
+def told(result: ScenarioResult, *, verbose: bool = False) -> str:
+    """The scenario on a console that is no terminal."""
+    file = io.StringIO()
+    reporter = ConsoleReporter(Console(file=file, soft_wrap=True, width=200), verbose=verbose, live=False)
+    for event in make.events(make.run_result(result)):
+        reporter.on_event(event)
+    return file.getvalue()
+
+
+def annotated(result: ScenarioResult) -> list[str]:
+    return list(annotation_lines(make.run_result(result), lambda file: file))
+
+
+def summed_up(result: ScenarioResult) -> str:
+    transcripts = Transcripts()
+    transcripts.add(result)
+    return summary(make.run_result(result), transcripts, 1024 * 1024)
+
+
+def test_one_conversation_on_the_console() -> None:
+    """A criterion is a line with what became of it; what the verdict says already is said once."""
+    held = talk("pay-1", criterion(VIOLATED), criterion(MET, "Is polite"), criterion(VIOLATED, VOUCHER))
+    text = told(make.scenario_result(conversations=[held]))
+    assert f"✗ turn 0  criterion '{CARD}' violated: It is violated." in text
+    assert f"    ✗ {CARD}  violated in turn 0\n" in text
+    assert f"    - {VOUCHER} (not required)  violated in turn 0: It is violated.\n" in text
+    assert "Is polite" not in text
+    verbose = told(make.scenario_result(conversations=[held]), verbose=True)
+    assert "    ✓ Is polite  met 1/1\n" in verbose
+    assert f"        ✗ {CARD} violated in turn 0  It is violated.\n" in verbose
+
+
+def test_several_conversations_on_the_console() -> None:
+    """Over several conversations, criteria are counted, with the first that broke each."""
+    held = [
+        talk("pay-1", criterion(MET), criterion(VIOLATED, VOUCHER)),
+        talk("pay-2", criterion(VIOLATED), criterion(MET, VOUCHER)),
+        talk("pay-3", criterion(VIOLATED), criterion(UNTOLD, VOUCHER, turn_index=None)),
+    ]
+    text = told(make.scenario_result(conversations=held))
+    assert f"    ✗ {CARD}  met 1/3; violated in pay-2, turn 0\n" in text
+    assert f"    - {VOUCHER} (not required)  met 1/3; violated in pay-1, turn 0: It is violated.\n" in text
+    assert "and 1 more conversation like it: pay-3" in text
+
+
+def test_a_goal_that_was_missed_is_told_with_its_reason() -> None:
+    """Of each conversation that missed its goal, rightly or not, the console says so and why."""
+    held = [
+        talk("pay-1", goal=NOT_REACHED),
+        talk("pay-2", goal=RIGHTLY),
+        talk("pay-3", goal=GoalOutcome.REACHED),
+    ]
+    result = make.scenario_result(conversations=held, thresholds={"goal_completion": 0.8})
+    text = told(result)
+    assert "        goal: not reached: Not allowed.\n" in text
+    assert "        goal: rightly not reached: Not allowed.\n" in text
+    assert text.count("goal: ") == 2
+    assert "      pay-1: goal not reached; the user gave up: Not allowed.\n" in text
+    assert "goal_completion 1  rightly not reached: Not allowed." in told(result, verbose=True)
+
+
+def test_evidence_and_labels_are_told_apart() -> None:
+    """What contradicts known facts and what nothing supports are not the same; all labels are named."""
+    metrics = {
+        "faithfulness": Score(2, "No such fee.", evidence=Evidence.UNSUPPORTED),
+        "agent_behavior_failure": Score("unsafe action", "Paid.", labels=("unsafe action", "other")),
+    }
+    held = make.conversation_result(turns=[make.turn_evaluation(metrics=metrics)])
+    text = told(make.scenario_result(conversations=[held]), verbose=True)
+    assert "faithfulness 2  unsupported: No such fee." in text
+    assert "agent_behavior_failure unsafe action, other  Paid." in text
+
+
+def many(result: Sequence[CriterionOutcome], count: int = 100, reason: str = "r") -> ScenarioResult:
+    """Twenty criteria in a hundred conversations, each conversation with other results."""
+    return make.scenario_result(
+        conversations=[
+            talk(
+                f"pay-{n}",
+                *(
+                    criterion(result[(n * 7 + k * k) % len(result)], f"Criterion {k}", reason=reason)
+                    for k in range(20)
+                ),
+            )
+            for n in range(count)
+        ]
+    )
+
+
+def test_reports_stay_readable_with_many_criteria() -> None:
+    """Twenty criteria in a hundred conversations are a few screens, and each criterion is there by name."""
+    result = many([MET, MET, VIOLATED, MET, UNTOLD])
+    text = told(result)
+    assert len(text.splitlines()) < 400
+    assert all(f"Criterion {k}  met " in text for k in range(20))
+    assert "more conversations in which criteria did not hold (shown by --verbose)" in text
+    first, *others = annotated(result)
+    assert len(first) < 10_000
+    assert len(others) == 20
+    assert summed_up(result).count("Criterion 7 |") == 1
+
+
+def test_without_a_model_criteria_are_one_line() -> None:
+    """Offline, all criteria are told of in one line; --verbose names them."""
+    result = many([UNTOLD], 10, NO_MODEL)
+    assert result.verdict.status is Status.ERRORED
+    text = told(result)
+    assert f"    ! 20 criteria not judged: {NO_MODEL}\n" in text
+    assert len(text.splitlines()) < 30
+    assert "Criterion 19" in told(result, verbose=True)
+    [annotation] = annotated(result)
+    assert annotation.count("and 19 more could not be judged") == 1
+    assert "and 9 more conversations" in annotation
+
+
+def test_github_annotates_violated_criteria() -> None:
+    """A required one is an error at the scenario's line, another a warning; each has a row of the summary."""
+    held = [talk("pay-1", criterion(VIOLATED), criterion(VIOLATED, VOUCHER), criterion(MET, "Is polite"))]
+    result = make.scenario_result(conversations=held)
+    _, *lines = annotated(result)
+    where = f"file={result.file},line={result.line},title={result.name}%3A criterion"
+    assert lines == [
+        f"::error {where}::{CARD}: violated in turn 0: It is violated.",
+        f"::warning {where}::{VOUCHER} (not required): violated in turn 0: It is violated.",
+    ]
+    text = summed_up(result)
+    assert f"| ❌ | {result.name} | {CARD} | met 0/1 | violated in turn 0: It is violated. |" in text
+    assert f"| ➖ | {result.name} | {VOUCHER} (not required) | met 0/1 |" in text
+    assert f"| ✅ | {result.name} | Is polite | met 1/1 |  |" in text
+    forgiven = make.scenario_result(conversations=[*held, talk("pay-2")], thresholds={"pass_rate": 0.5})
+    assert [line.split(" ")[0] for line in annotated(forgiven)] == ["::warning", "::warning"]
+
+
+def test_a_transcript_tells_of_goal_and_criteria() -> None:
+    """The transcript of a failed conversation begins with its end, its goal and what is not in the verdict."""
+    held = talk("pay-1", criterion(VIOLATED), criterion(VIOLATED, VOUCHER), goal=NOT_REACHED)
+    text = summed_up(make.scenario_result(conversations=[held]))
+    assert "ended: the user gave up\ngoal: not reached: Not allowed.\n" in text
+    assert f"criterion '{VOUCHER}' (not required) violated: It is violated." in text.replace("&#x27;", "'")
+
+
+def test_what_a_report_shows_stays_data() -> None:
+    """A criterion's text or a judge's reason is no markup, no workflow command and no new line."""
+    evil = criterion(VIOLATED, "a | b\n::error::x <b>", reason="::set-output name=a::b\n| c")
+    result: ScenarioResult = make.scenario_result(conversations=[talk("pay-1", evil)])
+    assert all(
+        line.startswith(("::error file=", "::warning file=")) and "\n" not in line
+        for line in annotated(result)
+    )
+    rows = [row for row in summed_up(result).splitlines() if row.startswith("| ❌ | ") and "met 0/1" in row]
+    assert len(rows) == 1
+    assert "<b>" not in rows[0]
+    assert isinstance(make.run_result(result), RunResult)
