@@ -12,6 +12,8 @@ from pathlib import Path
 from agentest.events import Event, RunFinished, ScenarioFinished
 from agentest.report import github_selection as select
 from agentest.report.github_annotations import annotation_lines, repository_path
+from agentest.report.github_criteria import TABLE_HEAD, badness, criterion_row, story_lines
+from agentest.report.github_markdown import cut, inline, table_row
 from agentest.report.session_state import state_rows
 from agentest.results import (
     ConversationResult,
@@ -33,9 +35,6 @@ SUMMARY_LIMIT = 1024 * 1024
 
 _ICONS = {Status.PASSED: "✅", Status.FAILED: "❌", Status.ERRORED: "⚠️", Status.SKIPPED: "⏭️"}
 
-_IN_MARKDOWN = str.maketrans({c: f"&#{ord(c)};" for c in "&<>|`*[]\\~$"})
-
-_MAX_CELL_CHARS = 500
 _MAX_MESSAGE_CHARS = 4_000
 _MAX_TRANSCRIPT_CHARS = 40_000
 _MAX_NOTE_BYTES = 160
@@ -183,6 +182,10 @@ def _sections(result: RunResult, transcripts: Transcripts) -> Iterator[_Section]
     yield _Section("errors", _ERRORS_HEAD, [partial(_error_row, s, e, several) for s, e in errors])
     examples = [partial(_example, s, e, several) for s, e in errors if e.examples]
     yield _Section("examples of errors", "\n### Examples of errors\n\n", examples)
+    judged = [(s, each) for s in scenarios for each in s.totals.criteria]
+    criteria = sorted(judged, key=lambda one: badness(one[1]))
+    rows = [partial(criterion_row, s, each, several) for s, each in criteria]
+    yield _Section("criteria", TABLE_HEAD, rows)
     violations = [partial(_violation, s, r, several) for s, r in select.violations(result)]
     yield _Section("threshold violations", "\n### Threshold violations\n\n", violations)
     warnings = [partial(_warning, s, text, several) for s, text in select.warnings(result)]
@@ -212,16 +215,16 @@ def _models(result: RunResult) -> str:
 
 def _table_head(several: bool) -> str:
     columns = ["Status", "Scenario", *(["Agent"] if several else []), "Conversations passed", "Duration"]
-    return f"\n{_table_row(columns)}{_table_row(['---'] * len(columns))}"
+    return f"\n{table_row(columns)}{table_row(['---'] * len(columns))}"
 
 
 def _row(scenario: ScenarioResult, several: bool) -> str:
     status = scenario.verdict.status
     totals = scenario.totals
-    cells = [f"{_ICONS[status]} {status}", _inline(scenario.name)]
-    cells += [_inline(scenario.agent)] if several else []
+    cells = [f"{_ICONS[status]} {status}", inline(scenario.name)]
+    cells += [inline(scenario.agent)] if several else []
     cells += [f"{totals.passed} of {totals.conversations}", _seconds(scenario.duration_ms)]
-    return _table_row(cells)
+    return table_row(cells)
 
 
 _ERRORS_HEAD = (
@@ -230,9 +233,9 @@ _ERRORS_HEAD = (
 
 
 def _error_row(scenario: ScenarioResult, group: ErrorGroup, several: bool) -> str:
-    label = _inline(select.label(scenario, several))
+    label = inline(select.label(scenario, several))
     times = str(len(group.occurrences))
-    return _table_row([group.severity.label, _inline(group.label), label, times, _inline(group.explanation)])
+    return table_row([group.severity.label, inline(group.label), label, times, inline(group.explanation)])
 
 
 def _example(scenario: ScenarioResult, group: ErrorGroup, several: bool) -> str:
@@ -240,33 +243,29 @@ def _example(scenario: ScenarioResult, group: ErrorGroup, several: bool) -> str:
     example = group.examples[0]
     times = count(len(group.occurrences), "time")
     where = f"{times}, for example {example.conversation_id}, turn {example.turn_index}"
-    head = f"- {_inline(group.label)} ({_inline(select.label(scenario, several))}): {_inline(where)}\n"
+    head = f"- {inline(group.label)} ({inline(select.label(scenario, several))}): {inline(where)}\n"
     said = [f"user: {example.user_message}", *(f"tool: {call}" for call in example.tool_calls)]
     said.append(f"agent: {example.agent_message or NO_TEXT}")
-    return head + "".join(f"  - {_inline(text)}\n" for text in said)
-
-
-def _table_row(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |\n"
+    return head + "".join(f"  - {inline(text)}\n" for text in said)
 
 
 def _violation(scenario: ScenarioResult, reason: Reason, several: bool) -> str:
-    return f"- {_inline(select.label(scenario, several))}: {_inline(reason.message)}\n"
+    return f"- {inline(select.label(scenario, several))}: {inline(reason.message)}\n"
 
 
 def _warning(scenario: ScenarioResult, text: str, several: bool) -> str:
-    return f"- {_inline(select.label(scenario, several))}: {_inline(text)}\n"
+    return f"- {inline(select.label(scenario, several))}: {inline(text)}\n"
 
 
 def _run_warning(warning: RunWarning) -> str:
-    return f"- {_inline(warning.message)}\n"
+    return f"- {inline(warning.message)}\n"
 
 
 def _details(scenario: ScenarioResult, story: Story, several: bool) -> str:
     title = f"{select.label(scenario, several)}: {story.conversation_id}"
     # Without the blank lines, a blank line of the transcript would end the HTML block and start Markdown.
     return (
-        f"<details>\n<summary>{_inline(title)}</summary>\n\n"
+        f"<details>\n<summary>{inline(title)}</summary>\n\n"
         f"<pre>\n{html.escape(story.text, quote=False)}\n</pre>\n\n</details>\n\n"
     )
 
@@ -279,6 +278,8 @@ def _story(scenario: ScenarioResult, result: ConversationResult) -> Iterator[str
             yield _shown(f"{reason.status}: ", reason.message)
     for failure in result.failures:
         yield _shown(f"{failure.id} {failure.metric}: {failure.label}: ", failure.reason)
+    for label, text in story_lines(scenario, result):
+        yield _shown(label, text)
     yield ""
     yield from _dialogue(conversation)
     if conversation.failure:
@@ -314,7 +315,7 @@ def _calls(calls: Iterable[ToolCall]) -> Iterator[str]:
 
 def _shown(who: str, text: str) -> str:
     """What somebody said; indented from the second line on, so that it cannot pass for another speaker."""
-    return "\n    ".join(map(clean, _cut(who + text, _MAX_MESSAGE_CHARS).splitlines()))
+    return "\n    ".join(map(clean, cut(who + text, _MAX_MESSAGE_CHARS).splitlines()))
 
 
 def _capped(lines: Iterable[str]) -> str:
@@ -326,15 +327,6 @@ def _capped(lines: Iterable[str]) -> str:
             break
         kept.append(line)
     return "\n".join(kept)
-
-
-def _cut(text: str, limit: int) -> str:
-    return text if len(text) <= limit else text[: limit - 1] + "…"
-
-
-def _inline(text: str) -> str:
-    """Text on one line that Markdown shows as it is, in a table or outside; at most 500 characters of it."""
-    return clean(" ".join(_cut(text, _MAX_CELL_CHARS).split())).translate(_IN_MARKDOWN)
 
 
 def _seconds(milliseconds: float) -> str:

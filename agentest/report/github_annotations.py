@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from agentest.report import github_selection as select
+from agentest.report.github_criteria import criterion_annotations, grouped
 from agentest.results import RunResult, ScenarioResult, Severity
 from agentest.support.terminal import in_command
 
@@ -62,6 +63,10 @@ def annotation_lines(result: RunResult, locate: Callable[[str], str]) -> Iterato
         title = f"{group.severity.label} error: {group.label}"
         message = f"{named(scenario)}: {group.explanation} ({', '.join(group.occurrences)})"
         yield annotation(_LEVELS[group.severity], locate(scenario.file), scenario.line, title, message)
+    for scenario in result.scenarios:
+        for level, message in criterion_annotations(scenario):
+            title = f"{named(scenario)}: criterion"
+            yield annotation(level, locate(scenario.file), scenario.line, title, message)
     for scenario, reason in select.violations(result):
         title = f"{named(scenario)}: threshold"
         yield annotation("warning", locate(scenario.file), scenario.line, title, reason.message)
@@ -76,11 +81,11 @@ def annotation_lines(result: RunResult, locate: Callable[[str], str]) -> Iterato
 
 
 def _reasons(scenario: ScenarioResult) -> str:
-    """The reasons that made the scenario what it is, one after the other."""
+    """The reasons that made the scenario what it is, one after the other; each criterion once."""
     status = scenario.verdict.status
+    reasons = [reason for reason in scenario.verdict.reasons if reason.status is status]
     texts = [
-        f"{r.conversation_id}: {r.message}" if r.conversation_id else r.message
-        for r in scenario.verdict.reasons
-        if r.status is status
+        (f"{r.conversation_id}: {r.message}" if r.conversation_id else r.message) + more
+        for r, more in grouped(reasons)
     ]
     return "\n".join(texts) or str(status)

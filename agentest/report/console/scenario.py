@@ -174,7 +174,8 @@ def _conversations(result: ScenarioResult, look: Look) -> Iterator[Line]:
             text = f"and {count(len(ids), 'more conversation')} like it: "
             yield line(8, (text, "yellow"), _ids(ids))
     if hidden := sum(map(len, groups)) - sum(map(len, shown_groups)):
-        text = f"… {count(hidden, 'more conversation')} in which criteria did not hold (shown by --verbose)"
+        more = count(hidden, "more conversation")
+        text = f"… {more} in which criteria did not hold (shown by --verbose)"
         yield line(4, (text, "yellow"))
     if result.case is not None and not look.verbose:
         return  # the scores below their thresholds are shown already, for all runs
@@ -211,7 +212,7 @@ def _alike(
 def _shown(
     groups: Sequence[list[ConversationResult]], reasons: dict[str, list[Reason]], look: Look
 ) -> Iterator[list[ConversationResult]]:
-    """The groups to show: of those that differ only in their criteria a few, as criteria are counted below."""
+    """The groups to show: a few of those that are about criteria alone, as these are counted below."""
     left = _SHOWN_BY_CRITERIA
     for alike in groups:
         about = reasons[alike[0].conversation.conversation_id]

@@ -1,0 +1,76 @@
+"""Criteria and goals in the report for GitHub: annotations, rows of the summary, lines of a transcript."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from agentest.endings import IN_WORDS
+from agentest.outcomes import criterion_message
+from agentest.report import github_selection as select
+from agentest.report.github_markdown import inline, table_row
+from agentest.report.outcomes import criterion_counts, criterion_example, criterion_name, missed_goal
+from agentest.results import (
+    ConversationResult,
+    CriterionOutcome,
+    CriterionTotals,
+    Reason,
+    ReasonKind,
+    ScenarioResult,
+)
+from agentest.support.text import count
+
+TABLE_HEAD = (
+    "\n### Criteria\n\n| Status | Scenario | Criterion | Conversations | Example |\n"
+    "| --- | --- | --- | --- | --- |\n"
+)
+_ICONS = {CriterionOutcome.MET: "✅", CriterionOutcome.VIOLATED: "❌", CriterionOutcome.CANNOT_TELL: "⚠️"}
+_NO_SAY = "➖"
+
+
+def badness(criterion: CriterionTotals) -> tuple[bool, int]:
+    """Sorts those that did not hold first, of them the required ones."""
+    held = criterion.worst is CriterionOutcome.MET
+    return held or not criterion.required, list(CriterionOutcome).index(criterion.worst)
+
+
+def criterion_row(scenario: ScenarioResult, criterion: CriterionTotals, several: bool) -> str:
+    """A row of the table of criteria."""
+    held = criterion.worst is CriterionOutcome.MET
+    icon = _ICONS[criterion.worst] if held or criterion.required else _NO_SAY
+    name = criterion_name(criterion)
+    texts = (select.label(scenario, several), name, criterion_counts(criterion), criterion_example(criterion))
+    return table_row([icon, *map(inline, texts)])
+
+
+def criterion_annotations(scenario: ScenarioResult) -> Iterator[tuple[str, str]]:
+    """Level and message for each criterion that was violated: an error where the verdict names it."""
+    failing = {reason.criterion.text for reason in scenario.verdict.reasons if reason.criterion}
+    for each in scenario.totals.criteria:
+        if each.violated:
+            level = "error" if each.required and each.text in failing else "warning"
+            counts = f"{criterion_counts(each)}; " if each.judged > 1 else ""
+            yield level, f"{criterion_name(each)}: {counts}{criterion_example(each)}"
+
+
+def grouped(reasons: list[Reason]) -> Iterator[tuple[Reason, str]]:
+    """The reasons with what follows their messages: of those about the same criterion the first, and how many
+    more conversations there are."""
+    alike: dict[object, list[Reason]] = {}
+    for number, reason in enumerate(reasons):
+        text = reason.criterion.text if reason.criterion else reason.message
+        alike.setdefault(text if reason.kind is ReasonKind.CRITERION else number, []).append(reason)
+    for first, *others in alike.values():
+        yield first, f" (and {count(len(others), 'more conversation')})" if others else ""
+
+
+def story_lines(scenario: ScenarioResult, result: ConversationResult) -> Iterator[tuple[str, str]]:
+    """Label and text: how a conversation ended, and of goal and criteria what its reasons do not say."""
+    goal = missed_goal(result)
+    if goal:
+        yield "ended: ", IN_WORDS[result.conversation.ending]
+        yield "goal: ", goal
+    id = result.conversation.conversation_id
+    told = [reason.criterion for reason in scenario.verdict.reasons if reason.conversation_id == id]
+    for each in result.criteria:
+        if each.result is not CriterionOutcome.MET and each not in told:
+            yield "" if each.required else "not required: ", criterion_message(each)
