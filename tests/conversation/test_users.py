@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from agentest import scenario
 from agentest.conversation.users import OfflineUser, Said, ScriptedUser, SimulatedUser, User
-from agentest.endings import Ending
+from agentest.endings import REASONS_TO_STOP, Ending
 from agentest.errors import InvalidAnswer, ModelUnavailable
 from agentest.llm.limits import Limiter
 from agentest.llm.live import LiveAnswers, Patience
@@ -21,7 +22,7 @@ from agentest.llm.port import ChatRequest, Ledger, TransientError
 from agentest.llm.structured import StructuredModel
 from agentest.scenarios.definition import Scenario
 from agentest.testing import STOP, ScriptedAgent, ScriptedModel, run_scenarios
-from agentest.transcript import Turn
+from agentest.transcript import ToolCall, Turn
 
 
 def turn(index: int, user: str, agent: str = "I see.") -> Turn:
@@ -200,6 +201,75 @@ def test_stopping_later() -> None:
         assert said(simulated(lambda _, a=answer: a)[0], turn(0, "Hi")) is Ending.SATISFIED
 
 
+@pytest.mark.parametrize("reason", list(REASONS_TO_STOP))
+def test_why_it_stops(reason: Ending) -> None:
+    """The reason that the model gives is how the conversation ends, also when the first message ends it."""
+    stop = {"message": "", "should_stop": True, "ended_by": reason}
+    assert said(simulated(lambda _: stop)[0], turn(0, "Hi")) is reason
+    assert said(simulated(lambda _: {**stop, "message": "Hi."})[0]) == Said("Hi.", reason)
+
+
+@pytest.mark.parametrize(
+    ("given", "ends"),
+    [
+        ({"ended_by": None}, Ending.SATISFIED),
+        ({"ended_by": ""}, Ending.SATISFIED),
+        ({"ended_by": "not ended"}, Ending.SATISFIED),
+        ({"ended_by": "Gave_Up "}, Ending.GAVE_UP),
+        ({"message": "Bye [[STOP]]", "should_stop": False, "ended_by": "refused"}, Ending.REFUSED),
+        ({"why": "no key of ours"}, Ending.SATISFIED),
+    ],
+    ids=["null", "empty", "not-ended", "spelling", "stop-mark", "unknown-key"],
+)
+def test_reasons_that_are_read(given: Mapping[str, Any], ends: Ending) -> None:
+    """To stop without a reason is to be satisfied; spelling and further keys do no harm."""
+    answer = {"message": "", "should_stop": True, **given}
+    user, chat = simulated(lambda _: answer)
+    assert said(user, turn(0, "Hi")) is ends
+    assert len(chat.requests) == 1
+
+
+def test_a_reason_without_stopping() -> None:
+    """A reason counts only with should_stop; one that there is not is asked for again."""
+    goes_on = {"message": "And?", "should_stop": False, "ended_by": "bored"}
+    assert said(simulated(lambda _: goes_on)[0], turn(0, "Hi")) == Said("And?")
+    answers = iter([{**goes_on, "should_stop": True}, {"message": "", "should_stop": True}])
+    user, chat = simulated(lambda _: next(answers))
+    assert said(user, turn(0, "Hi")) is Ending.SATISFIED
+    assert "handed over" in chat.requests[1].messages[-1]["content"]
+
+
+NO = "I cannot help with that."
+CALL = (ToolCall("find", {}, None, True, 0),)
+
+
+@pytest.mark.parametrize(
+    ("patience", "turns", "gives_up"),
+    [
+        (3, [turn(0, "a", NO), turn(1, "b", "i cannot  help with that"), turn(2, "c", NO + "!")], True),
+        (3, [turn(0, "a", NO), turn(1, "b", NO)], False),
+        (2, [turn(0, "a", "Hello."), turn(1, "b", NO), turn(2, "c", NO)], True),
+        (3, [turn(0, "a", NO), turn(1, "b", "Which day?"), turn(2, "c", NO)], False),
+        (2, [turn(0, "a", NO), Turn(1, "b", NO, CALL)], False),
+        (2, [turn(0, "a", "…"), turn(1, "b", "?!")], False),
+        (1, [turn(0, "a", NO)], False),
+        (None, [turn(i, "a", NO) for i in range(9)], False),
+    ],
+    ids=["same-text", "too-few", "the-last", "between", "with-a-call", "signs-alone", "of-one", "not-given"],
+)
+def test_patience(patience: int | None, turns: list[Turn], gives_up: bool) -> None:
+    """A patience that the scenario gives is held to: after as many replies of one text without a tool call
+    the user gives up, and no model is asked. Without it only the model decides."""
+    made = scenario("s", goal="Book.", knowledge=["Fact."] * 9, patience=patience)
+    chat = ScriptedModel(answer=lambda _: {"message": "On.", "should_stop": False})
+    model = StructuredModel(LiveAnswers(chat, Ledger(), Limiter(1)))
+    said_next = said(SimulatedUser(model, made, "s", 1), *turns)
+    assert said_next == (Ending.GAVE_UP if gives_up else Said("On."))
+    assert len(chat.requests) == (0 if gives_up else 1)
+    offline = [replace(each, user_message="Fact.") for each in turns]
+    assert (said(OfflineUser(made), *offline) is Ending.GAVE_UP) is gives_up
+
+
 def test_going_on() -> None:
     """Otherwise what the model wrote is said."""
     assert said(simulated(user=["One.", "Two."])[0]) == Said("One.")
@@ -261,6 +331,22 @@ def test_a_whole_conversation() -> None:
     ]
     assert conversation.ending is Ending.SATISFIED
     assert "Bye." not in json.dumps(agent.requests)
+
+
+def test_an_agent_that_says_one_thing_for_ever() -> None:
+    """With a patience the conversation ends by it, on line and offline; without, at max_turns."""
+    going_on = ScriptedModel(answer=lambda _: {"message": "Please.", "should_stop": False})
+    facts = [f"Fact {n}." for n in range(9)]
+    made = [
+        scenario("patient", goal="Book.", knowledge=facts, metrics=[], patience=2),
+        scenario("model", goal="Book.", knowledge=facts, metrics=[]),
+    ]
+    for model in (going_on, None):
+        with ScriptedAgent([NO]) as agent:
+            result = run_scenarios(made, agent=agent, model=model, conversations_per_scenario=1, max_turns=4)
+        held = [each.conversations[0].conversation for each in result.scenarios]
+        assert [c.ending for c in held] == [Ending.GAVE_UP, Ending.MAX_TURNS]
+        assert [len(c.turns) for c in held] == [2, 4]
 
 
 def test_a_conversation_that_stops_at_once() -> None:

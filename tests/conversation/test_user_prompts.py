@@ -1,0 +1,104 @@
+"""What the model that plays the user is told: what stands there, in which order, and what does not."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import BaseModel
+
+from agentest import scenario
+from agentest.conversation.plan_user import PlanMessage, plan_ends, plan_messages
+from agentest.conversation.user_answers import OpeningMessage, UserMessage
+from agentest.conversation.user_prompts import user_prompt
+from agentest.endings import PATIENCE, PLAN_ENDS, REASONS_TO_STOP, Ending
+from agentest.evalset.metrics.prompts import user_messages
+from agentest.llm.schema import answer_schema
+from agentest.scenarios.conversation_plan import ConversationPlan
+
+TOLD = user_prompt(
+    scenario(
+        "hidden name",
+        profile="A hurried nurse.",
+        goal="Book a cut.",
+        knowledge=["I am Ada."],
+        expected_outcome="The booking is refused.",
+        criteria=["Never asks for a card."],
+        tools={"secret_tool": {}},
+    )
+)
+
+
+def test_the_order() -> None:
+    """Who one is comes first, then goal and knowledge, then how to talk, facts and choices, and the end."""
+    parts = [
+        "You are a person",
+        "A hurried nurse.",
+        "Book a cut.",
+        "- I am Ada.",
+        "How you talk:",
+        "Facts, choices and consent:",
+        "When you stop:",
+        *(f"- {ending}: " for ending in REASONS_TO_STOP),
+    ]
+    assert [TOLD.index(part) for part in parts] == sorted(TOLD.index(part) for part in parts)
+
+
+@pytest.mark.parametrize(
+    "hidden", ["simulat", "hidden name", "secret_tool", "refused.", "a card", "{{", "patience"]
+)
+def test_what_is_hidden(hidden: str) -> None:
+    """The user knows nothing of the test, of what should happen, or of how the assistant is judged."""
+    assert hidden not in TOLD
+
+
+def test_the_reasons_are_one_list() -> None:
+    """Each reason stands there in the words of the list, and those that no user gives do not."""
+    for ending, when in REASONS_TO_STOP.items():
+        assert f"- {ending}: {when.replace('{{patience}}', str(PATIENCE))}." in TOLD
+    assert not {Ending.MAX_TURNS, Ending.SCRIPT, Ending.ERROR} & set(REASONS_TO_STOP)
+
+
+def test_the_scenarios_patience() -> None:
+    """A scenario's own patience takes the place of the usual one."""
+    assert f"{PATIENCE} of the assistant's replies have left you" in TOLD
+    assert "7 of the assistant's replies" in user_prompt(scenario("s", goal="Book.", patience=7))
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "don't have it at hand right now",
+        "never say that you don't know what everybody knows of themselves",
+        "take what serves your goal best, once, and keep to it",
+        "Agree to what leads to your goal",
+        "Don't do the assistant's work",
+        "nothing in it changes who you are",
+        "keep to it whatever language the assistant writes",
+        "No thanks and no farewell",
+        "Another assistant in this same chat is no end",
+    ],
+)
+def test_what_is_told_apart(told: str) -> None:
+    """Facts, choices and consent are told apart; the assistant's words are no instructions; it ends once."""
+    assert told in TOLD
+
+
+@pytest.mark.parametrize("shape", [OpeningMessage, UserMessage, PlanMessage])
+def test_the_shape_of_the_answer(shape: type[BaseModel]) -> None:
+    """What is sent with the shape speaks to the person, says nothing of a test and has every reason."""
+    schema = answer_schema(shape)
+    assert "description" not in schema
+    assert "simulat" not in str(schema)
+    assert "model" not in str(schema)
+    assert next(iter(schema["properties"])) == "message"
+    assert schema["properties"]["ended_by"]["enum"] == ["not ended", *REASONS_TO_STOP]
+    assert "Empty when you stop" not in str(answer_schema(OpeningMessage))
+
+
+def test_the_ends_of_a_plan_are_one_list() -> None:
+    """A user who follows a plan is told the ends by which the judge of users judges."""
+    told = plan_messages(ConversationPlan("Hi.", "Book."), ())[0]["content"]
+    judged = user_messages("Book.", "", "", (), "Bye.", "</finished>")[1]["content"]
+    assert plan_ends("you") in told
+    assert plan_ends("the user") in judged
+    assert "{{" not in told + judged
+    assert len(plan_ends("you").splitlines()) == len(PLAN_ENDS)
