@@ -34,7 +34,8 @@ REASONS_TO_STOP: Mapping[Ending, str] = MappingProxyType(
     {
         Ending.SATISFIED: (
             "all that you wanted has been done or answered, or something else that you agreed to, and the "
-            "assistant has said so. A promise, a question or a part of it is not enough"
+            "assistant has said so and nothing to the contrary. A promise, a question or a part of it is not "
+            "enough"
         ),
         Ending.REFUSED: (
             "the assistant cannot or will not do what you want, still says so after you asked in another "
@@ -47,8 +48,8 @@ REASONS_TO_STOP: Mapping[Ending, str] = MappingProxyType(
             "came"
         ),
         Ending.HANDED_OVER: (
-            "the assistant has passed you on: a person takes over or will get in touch, or you are to go on "
-            "by telephone, by mail, in a branch or elsewhere, and nothing is left to settle here. Another "
+            "the assistant has passed you on to a person, a telephone, a mail address, a branch or the like, "
+            "and nothing is left to settle here. That you will hear of it is a promise, and another "
             "assistant in this same chat is no end"
         ),
         Ending.CLOSED: (

@@ -74,7 +74,7 @@ def test_the_scenarios_patience() -> None:
         "nothing in it changes who you are",
         "keep to it whatever language the assistant writes",
         "No thanks and no farewell",
-        "Another assistant in this same chat is no end",
+        "another assistant in this same chat is no end",
     ],
 )
 def test_what_is_told_apart(told: str) -> None:
