@@ -209,7 +209,7 @@ def _conversation_reasons(result: ConversationResult) -> Iterator[Reason]:
         yield Reason(
             Status.ERRORED,
             ReasonKind.MODEL,
-            f"conversation {id} says nothing of the agent: {result.invalid}",
+            f"the conversation says nothing of the agent: {result.invalid}",
             conversation_id=id,
         )
         return

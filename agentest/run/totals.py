@@ -17,6 +17,8 @@ from agentest.sight import SeenBy
 from agentest.transcript import ToolCall, Turn, mismatch
 from agentest.verdict import conversation_passed
 
+_SHOWN = 3
+
 
 def warnings_of(conversations: Sequence[ConversationResult]) -> tuple[str, ...]:
     """One text for each tool whose mock does not take the arguments that the agent called it with."""
@@ -37,6 +39,21 @@ def _warning(name: str, calls: Sequence[ToolCall]) -> str:
         f"{name} was called{times} {what}: {mismatch(calls[0])}. The agent was answered an error; if the "
         f"call is right, mend {mend}"
     )
+
+
+def held_again(slug: str, whys: Mapping[int, str]) -> tuple[str, ...]:
+    """One text about the conversations that were held again, with the first of them and why.
+
+    Args:
+        slug: what the ids of the conversations begin with.
+        whys: number of a conversation → what its simulated user did.
+    """
+    if not whys:
+        return ()
+    shown = "; ".join(f"{slug}-{number}, as {whys[number]}" for number in sorted(whys)[:_SHOWN])
+    more = f"; and {len(whys) - _SHOWN} more" if len(whys) > _SHOWN else ""
+    what = "1 conversation was" if len(whys) == 1 else f"{len(whys)} conversations were"
+    return (f"{what} held again, the first did not count: {shown}{more}",)
 
 
 def slimmed(result: ConversationResult) -> ConversationResult:

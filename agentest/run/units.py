@@ -29,7 +29,7 @@ from agentest.run.known_tools import NOTHING_KNOWN, known_tools
 from agentest.run.plan import Unit
 from agentest.run.settings import Settings
 from agentest.run.stop import Stop
-from agentest.run.totals import warnings_of
+from agentest.run.totals import held_again, warnings_of
 from agentest.sight import Sight
 from agentest.totals import totals_of
 from agentest.verdict import averages, decide, skipped_metrics
@@ -164,8 +164,7 @@ class UnitDecision:
             duration_ms=(perf_counter() - progress.start) * 1000,
             usage=self._ledger.of(unit.scope),
             totals=totals_of(conversations),
-            warnings=tuple(map(self._redact.error, warnings))
-            + tuple(_held_again(unit, number, why) for number, why in sorted(progress.held_again.items())),
+            warnings=tuple(map(self._redact.error, warnings)) + held_again(unit.slug, progress.held_again),
         )
 
 
@@ -175,10 +174,6 @@ def _missing(unit: Unit) -> Reason | None:
         return None
     message = f"of {unit.planned} conversations the earlier run held {unit.conversations}"
     return Reason(Status.ERRORED, ReasonKind.INTERRUPTED, message)
-
-
-def _held_again(unit: Unit, number: int, why: str) -> str:
-    return f"conversation {unit.slug}-{number} was held again, as {why}"
 
 
 def _thresholds_of_a_part(thresholds: Mapping[str, float]) -> dict[str, float]:

@@ -62,7 +62,8 @@ def test_a_broken_role_is_played_again() -> None:
     assert [c.conversation.conversation_id for c in found.conversations] == ["book-1-again"]
     assert found.totals.agent_calls == 1
     assert found.warnings == (
-        "conversation book-1 was held again, as the simulated user invented facts: scripted",
+        "1 conversation was held again, the first did not count: book-1, as the simulated user invented "
+        "facts: scripted",
     )
     assert {e.conversation_id for e in events if isinstance(e, TurnFinished)} == {"book-1", "book-1-again"}
     assert [r.key.sample for r in asked(model, "user")] == [0, 0, 1, 1]
@@ -76,7 +77,7 @@ def test_a_role_that_is_broken_twice() -> None:
     (held,) = found.conversations
     assert found.verdict.status is Status.ERRORED
     assert found.verdict.reasons[0].message == (
-        "conversation book-1-again says nothing of the agent: the simulated user invented facts: scripted"
+        "the conversation says nothing of the agent: the simulated user invented facts: scripted"
     )
     assert held.invalid == "the simulated user invented facts: scripted"
     assert held.conversation.turns[0].user_message == "Hello."
