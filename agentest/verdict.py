@@ -87,7 +87,9 @@ def decide(
         # With a rate, single conversations may fail; their reasons count only when too many do.
         reasons = [*missed, *reasons] if missed else [r for r in reasons if r.status is Status.ERRORED]
     reasons += _error_reasons(deduplication, fail_on)
-    by_threshold = list(_threshold_reasons(conversations, thresholds, exact))
+    # Where no conversation tells anything, nothing else is missing.
+    held_to = thresholds if telling or not conversations else {}
+    by_threshold = list(_threshold_reasons(conversations, held_to, exact))
     told = {reason.metric for reason in by_threshold if reason.actual is None}
     reasons += [*by_threshold, *(r for r in _unscored_reasons(conversations) if r.metric not in told)]
     if not conversations:

@@ -76,7 +76,8 @@ def test_a_role_that_is_broken_twice() -> None:
     (found,) = result.scenarios
     (held,) = found.conversations
     assert found.verdict.status is Status.ERRORED
-    assert found.verdict.reasons[0].message == (
+    [reason] = found.verdict.reasons
+    assert reason.message == (
         "the conversation says nothing of the agent: the simulated user invented facts: scripted"
     )
     assert held.invalid == "the simulated user invented facts: scripted"
