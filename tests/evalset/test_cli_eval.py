@@ -438,15 +438,21 @@ def test_the_session_reaches_an_agent_that_wants_it(project: Project) -> None:
 
 
 def test_judged_metrics_ask_the_configured_model(project: Project) -> None:
-    """The judge of the configuration answers in place of one whose key is not there, which a note says."""
+    """The judge of the configuration answers in place of one whose key is not there, which a note says. How
+    built-in metrics are asked is no matter: criteria are, each by itself, also where a case has failed."""
     written(project, PRICE, case("rude", invocation("Insult me.", "No.")))
     named = {"threshold": 1.0, "judge_model_options": {"judge_model": "gemini-x", "num_samples": 3}}
-    project.write("test_config.json", text(criteria(final_response_match_v2=named)))
+    held = criteria(final_response_match_v2=named, response_match_score=1.0)
+    project.write("test_config.json", text(held))
     with (
         ScriptedAgent(shop) as agent,
         ModelServer(script=judging(lambda shown: float("Insult" not in shown))) as model,
     ):
-        project.config(agent.endpoint, **model_options(model))
+        asking = {"batch": "conversation", "skip_decided": True}
+        project.config(agent.endpoint, judge=asking, **model_options(model))
+        counted = evaluate(project, "orders.test.json", "--dry-run", "--num-runs", "1")
+        assert counted.stdout.splitlines()[-2].split()[:4] == ["0", "6", "0", "6"], counted.stdout
+        assert not model.received
         done = evaluate(project, "orders.test.json")
         assert len(model.received) == 6
     assert done.returncode == 1, done.stdout + done.stderr
