@@ -60,9 +60,11 @@ class MetricDefinition:
             Agentest measures in scenarios.
         judged: whether a judge is asked, where one is configured.
         judges_tool_calls: whether tool calls decide the value: it has none where they cannot be seen.
-        question: what the judge is asked; `{{labels}}` stands for the labels. ADK's metrics have none here:
-            their questions show references and rubrics (`evalset.metrics.prompts`).
+        question: what the judge is asked. ADK's metrics have none here: their questions show references and
+            rubrics (`evalset.metrics.prompts`).
         first_turn_question: the question for the first turn, where it is another one.
+        terms: what the question's words mean, before its points or labels; questions that are asked together
+            share them.
         anchors: what the points of a scale mean.
         labels: label → what it means, `no failure` first, then the others, the worst first.
         rubric_type: the type of the rubrics of cases and invocations that the metric asks about.
@@ -79,6 +81,7 @@ class MetricDefinition:
     judges_tool_calls: bool = False
     question: str = ""
     first_turn_question: str = ""
+    terms: tuple[str, ...] = ()
     anchors: Anchors | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     rubric_type: str | None = None
@@ -96,19 +99,30 @@ class MetricDefinition:
             raise LookupError(f"the definition of the metric {self.name} has the wrong {name}")
 
 
-def _scale(name: str, question: str, anchors: Anchors, first_turn_question: str = "") -> MetricDefinition:
+def _scale(
+    name: str,
+    question: str,
+    anchors: Anchors,
+    first_turn_question: str = "",
+    terms: tuple[str, ...] = (),
+) -> MetricDefinition:
     return MetricDefinition(
         name=name,
         kind=Kind.SCALE,
         thresholds=(0.0, 5.0),
         question=question,
         first_turn_question=first_turn_question,
+        terms=terms,
         anchors=anchors,
     )
 
 
 def _labels(
-    name: str, question: str, labels: Mapping[str, str], judges_tool_calls: bool = False
+    name: str,
+    question: str,
+    labels: Mapping[str, str],
+    terms: tuple[str, ...],
+    judges_tool_calls: bool = False,
 ) -> MetricDefinition:
     return MetricDefinition(
         name=name,
@@ -116,7 +130,8 @@ def _labels(
         thresholds=None,
         judges_tool_calls=judges_tool_calls,
         question=question,
-        labels=MappingProxyType({NO_FAILURE: "none of the following applies", **labels}),
+        terms=terms,
+        labels=MappingProxyType({NO_FAILURE: "none of these", **labels}),
     )
 
 
@@ -161,7 +176,7 @@ _BUILTIN = (
     _scale("helpfulness", asked.HELPFULNESS, asked.HELPFULNESS_POINTS),
     _scale("coherence", asked.COHERENCE, asked.COHERENCE_POINTS, asked.COHERENCE_OF_FIRST_TURN),
     _scale("relevance", asked.RELEVANCE, asked.RELEVANCE_POINTS),
-    _scale("faithfulness", asked.FAITHFULNESS, asked.FAITHFULNESS_POINTS),
+    _scale("faithfulness", asked.FAITHFULNESS, asked.FAITHFULNESS_POINTS, terms=(asked.EVIDENCE,)),
     _scale("verbosity", asked.VERBOSITY, asked.VERBOSITY_POINTS),
     MetricDefinition(
         name="goal_completion",
@@ -170,8 +185,14 @@ _BUILTIN = (
         thresholds=(0.0, 1.0),
         question=asked.GOAL_COMPLETION,
     ),
-    _labels("agent_behavior_failure", asked.BEHAVIOR, asked.BEHAVIOR_LABELS),
-    _labels("tool_call_behavior_failure", asked.TOOL_USE, asked.TOOL_USE_LABELS, judges_tool_calls=True),
+    _labels("agent_behavior_failure", asked.BEHAVIOR, asked.BEHAVIOR_LABELS, (asked.EVIDENCE, asked.FAILURE)),
+    _labels(
+        "tool_call_behavior_failure",
+        asked.TOOL_USE,
+        asked.TOOL_USE_LABELS,
+        (asked.FAILURE,),
+        judges_tool_calls=True,
+    ),
 )
 
 _ADK = (

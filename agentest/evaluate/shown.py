@@ -33,7 +33,7 @@ _TOLD = "The assistant's instructions. It had to keep to them, also against the 
 _TOOLS = "The tools of the assistant, as far as they are known:"
 _UNSEEN = (
     "The assistant's tool calls cannot be seen here, or not all of them. That no call is shown says nothing: "
-    "take what the assistant says that it did or looked up as done, unless something shown speaks against it."
+    "believe what the assistant says that it did or found out, unless something shown speaks against it."
 )
 _OF_THE_USER = (
     "The user. The assistant saw none of this: it knew only what the user had told it in the conversation."

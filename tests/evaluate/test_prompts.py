@@ -14,7 +14,7 @@ from agentest import scenario
 from agentest.evaluate.answers import ANSWERS, CriterionAnswer
 from agentest.evaluate.background import Background
 from agentest.evaluate.dedup_prompts import dedup_messages
-from agentest.evaluate.prompts import judge_messages, question, shown_prompts
+from agentest.evaluate.prompts import judge_messages, own_words, question, shown_prompts
 from agentest.evaluate.shown import block, conversation_context, escaped, turn_context
 from agentest.llm.port import joined
 from agentest.llm.schema import answer_schema
@@ -211,12 +211,16 @@ def test_every_question_names_all_values(name: str) -> None:
 
 
 SAID = {
-    "helpfulness": ("right refusal", "allowed to do", "needless words do not"),
+    "helpfulness": ("A right refusal", "allowed to do", "Length is not asked"),
     "verbosity": ("missing, wrong or refused takes off no points", "needed steps"),
-    "faithfulness": ("Leaving facts out is no fault", "41 tests passed", "Never minor are times, dates, ids"),
+    "faithfulness": (
+        "Leaving facts out is no fault",
+        "41 tests passed",
+        "doses, amounts, prices and deadlines",
+    ),
     "goal_completion": ("A promise is not completion", "proves nothing", "block expected_outcome"),
-    "agent_behavior_failure": ("First decide whether it failed at all", "stands first in this list"),
-    "tool_call_behavior_failure": ("whether one is missing", "have no order", "an error that may pass"),
+    "agent_behavior_failure": ("decide first whether it failed at all", "stands first in the list"),
+    "tool_call_behavior_failure": ("whether a call is missing", "do not depend", "an error that may pass"),
 }
 
 
@@ -246,10 +250,19 @@ def test_labels_have_a_precedence(name: str, worst_first: list[str]) -> None:
         assert "\n" not in meaning
 
 
+@pytest.mark.parametrize("name", BUILTIN)
+def test_what_questions_share_can_be_said_once(name: str) -> None:
+    """A question alone has its own words and the terms that they use; its own words have no term in them."""
+    alone, own, terms = question(name), own_words(name), BUILTIN[name].terms
+    assert all(term in alone and term not in own for term in terms)
+    assert alone.startswith(own.split("\n- ")[0])
+    assert [line for line in own.split("\n") if line not in alone] == []
+
+
 def test_every_point_of_faithfulness_is_fixed() -> None:
     """All five points say what they are; other scales leave 4 and 2 between their neighbours."""
-    assert "closer to" not in question("faithfulness")
-    assert question("helpfulness").count("closer to") == 2
+    assert "between" not in question("faithfulness")
+    assert question("helpfulness").count("between") == 2
 
 
 @pytest.mark.parametrize("name", [*BUILTIN, "criterion"])
