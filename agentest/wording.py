@@ -136,8 +136,8 @@ BEHAVIOR_LABELS: Mapping[str, str] = MappingProxyType(
             "cancelled, the new one not made). Not: waiting for an answer"
         ),
         "false information": (
-            "the evidence is `contradicted` or `unsupported`. Not: a mere promise; a detail that nobody would "
-            "act on"
+            "the evidence is `contradicted` or `unsupported`. Not: a mere promise; a detail that nobody "
+            "would act on"
         ),
         "empty promise": (
             "promised to do or find out what it could have done at once, or cannot do later. Not: what is "
