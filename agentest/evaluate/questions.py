@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from pydantic import BaseModel
 
 from agentest.evaluate.answers import ANSWERS, CriterionAnswer
-from agentest.evaluate.prompts import SYSTEM, question
+from agentest.evaluate.prompts import SYSTEM, own_words, question
 from agentest.evaluate.shown import block
 from agentest.llm.port import Message
 from agentest.metrics import BUILTIN, MetricDefinition
@@ -53,7 +53,7 @@ class JudgeQuestion:
         name: the metric, or `criterion N`, counted from 1; a call for this question alone bears it.
         turn: the turn that it is about; None: the whole conversation.
         alone: its words where nothing else is asked.
-        common: what it shares with others of its kind; asked together, that is said once.
+        common: what it shares with others; asked together, each of these is said once.
         text: its own words besides.
         answer: the shape of an answer.
     """
@@ -61,7 +61,7 @@ class JudgeQuestion:
     name: str
     turn: int | None = None
     alone: str
-    common: str = ""
+    common: tuple[str, ...] = ()
     text: str
     answer: type[BaseModel]
 
@@ -73,13 +73,14 @@ class JudgeQuestion:
 
 def metric_question(metric: str, turn: int | None = None) -> JudgeQuestion:
     """The question of a built-in metric."""
-    known, alone = BUILTIN[metric], question(metric, first_turn=turn == 0)
-    if not known.anchors:
-        return JudgeQuestion(name=metric, turn=turn, alone=alone, text=alone, answer=ANSWERS[metric])
-    asked = known.first_turn_question if turn == 0 and known.first_turn_question else known.question
-    text = "\n".join([asked, *_named_points(known)])
+    known, first = BUILTIN[metric], turn == 0
     return JudgeQuestion(
-        name=metric, turn=turn, alone=alone, common=_SCALE, text=text, answer=ANSWERS[metric]
+        name=metric,
+        turn=turn,
+        alone=question(metric, first_turn=first),
+        common=(*known.terms, *([_SCALE] if known.anchors else [])),
+        text="\n".join([own_words(metric, first_turn=first), *_named_points(known)]),
+        answer=ANSWERS[metric],
     )
 
 
@@ -96,7 +97,7 @@ def criterion_question(number: int, criterion: Criterion) -> JudgeQuestion:
     return JudgeQuestion(
         name=f"criterion {number}",
         alone=f"{CRITERION}\n\n{text}",
-        common=CRITERION,
+        common=(CRITERION,),
         text=text,
         answer=CriterionAnswer,
     )
@@ -146,8 +147,7 @@ def _listed(questions: Sequence[JudgeQuestion]) -> list[str]:
     parts: list[str] = []
     for field, versions in turns.items():
         for each, asked_of in versions.items():
-            if each.common and each.common not in parts:
-                parts.append(each.common)
+            parts += [common for common in each.common if common not in parts]
             some = "" if len(asked_of) == len(all_turns) else f", {_named(asked_of)}"
             parts.append(f"[{field}{some}] {each.text}")
     return parts

@@ -326,7 +326,7 @@ def test_the_estimate_is_what_is_asked(mode: str) -> None:
     assert offline.total == 0
 
 
-@pytest.mark.parametrize(("mode", "number"), [("off", 16), ("turn", 3), ("conversation", 1)])
+@pytest.mark.parametrize(("mode", "number"), [("off", 17), ("turn", 3), ("conversation", 1)])
 def test_whole_calls_are_shown(mode: str, number: int) -> None:
     """`show-prompts --mode` has every call about an example, and each text once."""
     shown = prompts(None, mode)

@@ -201,12 +201,12 @@ def run(answer: Callable[[ChatRequest], Any] | None = None, **more: Any) -> Any:
 
 
 def test_every_metric_is_judged_where_it_applies() -> None:
-    """Seven metrics on a turn with tool calls, six on one without, and the goal once a conversation."""
+    """Seven metrics on every turn of an agent that has tools, and the goal once a conversation."""
     found, _ = run()
     [held] = found.conversations
     assert [set(turn.metrics) for turn in held.turns] == [
         set(BUILTIN) - {"goal_completion"},
-        set(BUILTIN) - {"goal_completion", "tool_call_behavior_failure"},
+        set(BUILTIN) - {"goal_completion"},
     ]
     assert set(held.metrics) == {"goal_completion"}
 
