@@ -34,6 +34,21 @@ from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios, tool_c
 MODES = ("off", "turn", "conversation")
 LINES = ("Do you have a slot on Tuesday?", "Half past ten, then.", "Under the name of Ada.", "Thank you.")
 CRITERIA = ("Never asks for the card number", Criterion("Offers a voucher", required=False))
+USUAL = {
+    "profile": "A busy professional who writes short messages and wants it to be over within minutes. " * 2,
+    "knowledge": [
+        "The salon is open from Tuesday to Saturday, from nine in the morning until six in the evening.",
+        "The last haircut was in May, by Grace, and took forty minutes; the next one may take as long.",
+        "A booking can be moved or cancelled until the evening before, by telephone or in the chat.",
+    ]
+    * 2,
+    "tools": {
+        "look": {"slots": [{"day": "Tuesday", "at": f"{n}:30", "with": "Grace"} for n in range(9, 17)]}
+    },
+    "said": "There are several slots on Tuesday with Grace, the first at half past nine and the last at half "
+    "past four. Which of them would suit you best? I can book it as soon as you tell me the time and a name. "
+    * 2,
+}
 TURN_METRICS = [name for name in BUILTIN if name != "goal_completion"]
 
 
@@ -51,11 +66,12 @@ SCORES: Mapping[str, Any] = {
 
 def run(mode: Any, model: ScriptedModel | None = None, *, judge: Any = None, **options: Any) -> RunResult:
     given = {"goal": "Book a haircut.", "criteria": CRITERIA, "tools": {"look": {"slots": ["10:30"]}}}
+    said = options.pop("said", "There is one.")
     settings = {key: options.pop(key) for key in ("metrics", "custom_metrics") if key in options}
     made = scenario("s", **{"turns": LINES, **given, **options})
 
     def reply(body: Any) -> Any:
-        return "There is one." if body["messages"][-1]["role"] == "tool" else tool_call("look")
+        return said if body["messages"][-1]["role"] == "tool" else tool_call("look")
 
     with ScriptedAgent(reply) as agent:
         return run_scenarios(
@@ -104,10 +120,13 @@ def test_what_judges_say_is_the_same_in_every_mode(samples: int) -> None:
 
 
 def test_calls_and_tokens_of_a_four_turn_conversation() -> None:
-    """29 calls become 5 and 1 without criteria; a turn a call sends less than 45 % of what 29 calls send."""
+    """29 calls become 5 and 1 without criteria; a turn a call sends less than 45 % of what 29 calls send.
+
+    The conversation is of usual length: some 150 words of background, 70 words and a tool's result a turn.
+    """
     models = {mode: ScriptedModel() for mode in MODES}
     for mode, model in models.items():
-        run(mode, model, criteria=[])
+        run(mode, model, criteria=[], **USUAL)
     assert {mode: len(calls(model)) for mode, model in models.items()} == {
         "off": 29,
         "turn": 5,
@@ -326,11 +345,12 @@ def test_the_estimate_is_what_is_asked(mode: str) -> None:
     assert offline.total == 0
 
 
-@pytest.mark.parametrize(("mode", "number"), [("off", 17), ("turn", 3), ("conversation", 1)])
-def test_whole_calls_are_shown(mode: str, number: int) -> None:
+@pytest.mark.parametrize("mode", MODES)
+def test_whole_calls_are_shown(mode: str) -> None:
     """`show-prompts --mode` has every call about an example, and each text once."""
     shown = prompts(None, mode)
-    assert shown.count("\n\n## system\n") == number
+    number = shown.count("\n\n## system\n")
+    assert number == {"turn": 3, "conversation": 1}.get(mode, number)
     assert f"# call {number} of {number}: the conversation, " in shown
     assert shown.count(SYSTEM) == 1
     for text in ("B-17 is a Light fare", "Never asks for the full card number", "The refund is refused"):
