@@ -77,7 +77,7 @@ def test_one_conversation_on_the_console() -> None:
     assert "Is polite" not in text
     verbose = told(make.scenario_result(conversations=[held]), verbose=True)
     assert "    ✓ Is polite  met 1/1\n" in verbose
-    assert f"        ✗ {CARD} violated in turn 0  It is violated.\n" in verbose
+    assert f"        ✗ {CARD}  violated in turn 0  It is violated.\n" in verbose
 
 
 def test_several_conversations_on_the_console() -> None:

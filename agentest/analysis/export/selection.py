@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -12,7 +12,7 @@ from agentest.store.reading import read_results, usable
 from agentest.store.runs import entries
 from agentest.support.paths import contains_any
 from agentest.support.spelling import did_you_mean
-from agentest.support.text import shortened
+from agentest.support.text import count, shortened
 from agentest.transcript import Conversation
 
 _SHOWN = 5
@@ -26,6 +26,8 @@ class Held:
     agent: str
     conversation: Conversation
     passed: bool
+    criteria: int = 0
+    """How many criteria it was judged by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ def read_earlier(path: Path) -> Earlier:
     """The conversations of a results.json. Raises UsageError."""
     run = read_results(path)
     held = tuple(
-        Held(entry.scenario.name, entry.scenario.agent, usable(stored), stored.passed)
+        Held(entry.scenario.name, entry.scenario.agent, usable(stored), stored.passed, len(stored.criteria))
         for entry in entries(run)
         for stored in entry.conversations
     )
@@ -90,7 +92,14 @@ def select(earlier: Earlier, scenarios: Sequence[str], ids: Sequence[str]) -> Se
         raise UsageError(
             f"{earlier.path}: no conversation is left to export\n" + "\n".join(_left_out(chosen, len(chosen)))
         )
-    return Selection(tuple(finished), (*_left_out(chosen, _SHOWN), *_not_passed(finished)))
+    notes = (*_left_out(chosen, _SHOWN), *_not_passed(finished), *_about_criteria(finished))
+    return Selection(tuple(finished), notes)
+
+
+def _about_criteria(finished: Sequence[Held]) -> Iterator[str]:
+    """A note for each scenario with criteria: what is exported runs without a model, which they need."""
+    for name, criteria in {held.scenario: held.criteria for held in finished if held.criteria}.items():
+        yield f"{name}: its {count(criteria, 'criterion', 'criteria')} and any expected outcome are left out"
 
 
 def _check_filters(earlier: Earlier, scenarios: Sequence[str], ids: Sequence[str]) -> None:

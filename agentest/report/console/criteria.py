@@ -38,7 +38,8 @@ def conversation_criteria(result: ConversationResult, look: Look, indent: int) -
         turn = "" if each.turn_index is None else f" in turn {each.turn_index}"
         found: Part = (f"{each.result}{turn}", "bold")
         why = ("  " + shortened(each.reason, 400), "dim") if each.reason else ""
-        yield line(indent, f"{each.text} ", found, why, lead=(_mark(each, look), " "))
+        name = each.text if each.required else f"{each.text} (not required)"
+        yield line(indent, f"{name}  ", found, why, lead=(_mark(each, look), " "))
 
 
 def _unasked(criteria: Sequence[CriterionTotals], look: Look) -> Line:
