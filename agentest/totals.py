@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from heapq import nlargest
 
 from agentest.outcomes import criteria_totals
-from agentest.results import ConversationResult, SlowTurn, Totals
+from agentest.results import ConversationResult, Evidence, Score, SlowTurn, Totals
 from agentest.transcript import TimeSpent, Turn, UnfinishedTurn, Usage, unanswered
 from agentest.verdict import conversation_passed
 
@@ -32,8 +32,19 @@ def totals_of(conversations: Sequence[ConversationResult]) -> Totals:
         unanswered=dict(Counter(c.name for turn in started for c in turn.tool_calls if unanswered(c))),
         told_turns=sum(turn.tells_calls for turn in turns),
         held_without_calls=any(map(_held_without_calls, conversations)),
+        evidence=_evidence(conversations),
         criteria=criteria_totals(conversations),
     )
+
+
+def _evidence(conversations: Sequence[ConversationResult]) -> dict[str, dict[Evidence, int]]:
+    """The evidence that speaks against what was said; the worst first."""
+    found: dict[str, Counter[Evidence]] = {}
+    for turn in (turn for result in conversations for turn in result.turns):
+        for name, score in turn.metrics.items():
+            if isinstance(score, Score) and score.evidence not in (None, Evidence.SUPPORTED):
+                found.setdefault(name, Counter())[score.evidence] += 1
+    return {name: {each: counts[each] for each in Evidence if counts[each]} for name, counts in found.items()}
 
 
 def _held_without_calls(result: ConversationResult) -> bool:

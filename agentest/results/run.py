@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import nlargest
 
-from agentest.results.evaluations import CaseId, ConversationResult, CriterionTotals, ErrorGroup
+from agentest.results.evaluations import CaseId, ConversationResult, CriterionTotals, ErrorGroup, Evidence
 from agentest.results.verdicts import MetricVerdict, Status, Verdict
 from agentest.sight import Sight
 from agentest.transcript import TimeSpent, Usage
@@ -69,6 +69,8 @@ class Totals:
     """Turns whose answers showed that the agent tells of its calls, where its type does not say so."""
     held_without_calls: bool = False
     """Whether a trajectory held without any call: that shows nothing if the agent was never seen to call."""
+    evidence: Mapping[str, Mapping[Evidence, int]] = field(default_factory=dict)
+    """Metric → in how many turns what was said is contradicted, or not supported, by what is known."""
     criteria: tuple[CriterionTotals, ...] = ()
     """In the scenario's order."""
 

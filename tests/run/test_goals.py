@@ -7,8 +7,20 @@ from typing import Any
 import pytest
 
 from agentest import scenario
-from agentest.results import ScenarioResult, Status
+from agentest.endings import Ending
+from agentest.results import (
+    CheckResult,
+    ConversationResult,
+    GoalOutcome,
+    ScenarioResult,
+    Score,
+    Status,
+    TrajectoryResult,
+    TurnEvaluation,
+)
+from agentest.run.goals import decided_without_judge, disagreements
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios, tool_call
+from agentest.transcript import Conversation, Turn
 
 BOOKS = {"match_mode": "contains", "expected": ["book"]}
 WITHIN = {"match_mode": "within", "expected": ["book"]}
@@ -59,3 +71,51 @@ def test_a_required_call_decides(
     without = "goal_completion" not in found.thresholds
     assert found.information == (("goal_completion",) if without else ())
     assert found.averages["goal_completion"] == goal
+
+
+def judged(
+    outcome: GoalOutcome | None, *, state: CheckResult | None = None, **more: Any
+) -> ConversationResult:
+    turns = (TurnEvaluation(0, checks=(state,)),) if state else ()
+    metrics = {"goal_completion": Score(outcome.value_of_goal, "Why.", outcome=outcome)} if outcome else {}
+    return ConversationResult(
+        Conversation("s-1", (Turn(0, "hi", "hello"),), Ending.SCRIPT), turns, metrics, **more
+    )
+
+
+def check(*, passed: bool, error: str | None = None, name: str = "final_session_state") -> CheckResult:
+    return CheckResult(check=name, passed=passed, summary="paid is true", error=error)
+
+
+BY_STATE = scenario("s", turns=["hi"], final_session_state={"paid": True})
+REACHED, RIGHTLY, MISSED = GoalOutcome.REACHED, GoalOutcome.RIGHTLY_NOT_REACHED, GoalOutcome.NOT_REACHED
+
+
+@pytest.mark.parametrize(
+    ("found", "warns"),
+    [
+        (judged(MISSED, state=check(passed=True)), "not reached in s-1, though"),
+        (judged(REACHED, state=check(passed=False)), "reached in s-1, though"),
+        (judged(RIGHTLY, state=check(passed=True)), None),
+        (judged(RIGHTLY, state=check(passed=False)), None),
+        (judged(MISSED, state=check(passed=False)), None),
+        (judged(REACHED, state=check(passed=False, error="no state")), None),
+        (judged(REACHED, trajectory=TrajectoryResult(matched=False, summary="too many")), None),
+        (judged(None, state=check(passed=False)), None),
+    ],
+)
+def test_what_is_a_disagreement(found: ConversationResult, warns: str | None) -> None:
+    """Only a goal that is known on both sides, and differs; a right refusal contradicts nothing."""
+    warnings = disagreements(BY_STATE, [found])
+    assert [warns in text for text in warnings if warns] == ([True] if warns else [])
+    assert bool(warnings) is (warns is not None)
+
+
+def test_an_outcome_without_a_goal_has_its_threshold() -> None:
+    """A script with an expected outcome alone is held to the configuration's threshold on the goal."""
+    assert decided_without_judge(BY_STATE)
+    by_outcome = scenario("s", turns=["hi"], expected_outcome="It is refused.")
+    assert not decided_without_judge(by_outcome)
+    with ScriptedAgent(["no"]) as agent:
+        run = run_scenarios([by_outcome], agent=agent, thresholds={"goal_completion": 1, "helpfulness": 4})
+    assert dict(run.scenarios[0].thresholds) == {"goal_completion": 1}

@@ -119,10 +119,13 @@ def _averages(result: ScenarioResult) -> Iterator[Line]:
 def _average(name: str, result: ScenarioResult) -> Chunk:
     value = f"{result.averages[name]:.2f}" if name in result.averages else "not scored"
     least = result.thresholds.get(name)
+    against = result.totals.evidence.get(name, {})
+    evidence = "".join(f", {each} in {count(times, 'turn')}" for each, times in against.items())
     if least is None:
         mark = " (for information)" if name in result.information else ""
-        return ((f"{name} {value}{mark}", "dim"),)
-    return f"{name} ", (value, STYLES[threshold_status(name, result.verdict)]), (f" (≥ {least:g})", "dim")
+        return ((f"{name} {value}{mark}{evidence}", "dim"),)
+    status = STYLES[threshold_status(name, result.verdict)]
+    return f"{name} ", (value, status), (f" (≥ {least:g}){evidence}", "dim")
 
 
 def _general_reasons(result: ScenarioResult, look: Look) -> Iterator[Line]:
