@@ -43,19 +43,23 @@ async def deduplicate(
     conversations: Sequence[ConversationResult] = (),
     *,
     expected_outcome: str = "",
+    instructions: str = "",
 ) -> Deduplication:
     """The failures in groups; each failure is in exactly one. No failure, no call.
 
     Args:
         conversations: those in which the failures occurred, for what became of them.
         expected_outcome: what should happen in the end, where the scenario says it.
+        instructions: what the agent was told, where that is known.
     """
     if not failures:
         return Deduplication()
     if model is None:
         return group_by_label(failures)
     shown, unshown = chosen(failures)
-    messages = dedup_messages(scenario, goal, shown, conversations, expected_outcome=expected_outcome)
+    messages = dedup_messages(
+        scenario, goal, shown, conversations, expected_outcome=expected_outcome, instructions=instructions
+    )
     try:
         answer = await model.ask(messages, Groups, CallKey("dedup", scope))
     except ModelError as error:

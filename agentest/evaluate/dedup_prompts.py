@@ -13,6 +13,7 @@ from agentest.evaluate.shown import block
 from agentest.llm.port import Message
 from agentest.outcomes import goal_outcome, goal_reason
 from agentest.results import ConversationResult, CriterionOutcome, LabelledFailure
+from agentest.storing import shortened as kept
 from agentest.support.json_text import safe_repr
 from agentest.support.text import shortened
 from agentest.transcript import NO_TEXT, ToolCall, Turn, call_text
@@ -22,6 +23,7 @@ _MOST_PLACES = 100
 """Of conversations, and of turns."""
 _REASONS_CHARS, _TURNS_CHARS, _CONVERSATIONS_CHARS = 30_000, 40_000, 16_000
 _MOST_CALLS = 6
+_INSTRUCTIONS_CHARS = 6_000
 
 DEDUP_SYSTEM = """\
 You group failures that were found in test conversations with an AI assistant by their root cause, for an \
@@ -33,8 +35,8 @@ Put every failure into exactly one group. Failures belong together when one chan
 mend them all. For each group give:
 - label: a short name of the root cause
 - severity: how bad the worst of its failures is, by what it did:
-  - critical: it harmed somebody, lost data or money, broke a rule that the assistant must keep, or did what \
-cannot be undone
+  - critical: it harmed somebody or put them in danger, lost data or money, broke a rule of the assistant's \
+instructions, of the law or of safety (other than one of style or form), or did wrongly what cannot be undone
   - high: because of it the goal was not reached or a required criterion was violated, or the user was told \
 something wrong that they will act on
   - medium: the user had to do or ask more than was needed
@@ -56,16 +58,18 @@ def dedup_messages(
     conversations: Iterable[ConversationResult] = (),
     *,
     expected_outcome: str = "",
+    instructions: str = "",
 ) -> list[Message]:
     """The messages that ask for groups of failures.
 
     Args:
         failures: at most `MOST_FAILURES` of them.
         conversations: those in which they occurred; others are not shown.
+        instructions: what the agent was told: which rules it had to keep.
     """
     by_id = {each.conversation.conversation_id: each for each in conversations}
     parts = [
-        *_about(scenario, goal, expected_outcome),
+        *_about(scenario, goal, expected_outcome, instructions),
         *_conversations(failures, by_id),
         *_turns(failures, by_id),
         "The failures, a line each. An id begins with the conversation's.",
@@ -91,12 +95,14 @@ def _spread(failures: Iterable[LabelledFailure]) -> list[LabelledFailure]:
     return [failure for _, failure in sorted(ranked, key=lambda each: each[0])]
 
 
-def _about(scenario: str, goal: str, expected_outcome: str) -> Iterator[str]:
-    yield block("scenario", scenario)
-    if goal:
-        yield block("goal", goal)
-    if expected_outcome:
-        yield block("expected_outcome", expected_outcome)
+def _about(scenario: str, goal: str, expected_outcome: str, instructions: str) -> Iterator[str]:
+    known = {
+        "assistant_instructions": kept(instructions, _INSTRUCTIONS_CHARS),
+        "scenario": scenario,
+        "goal": goal,
+        "expected_outcome": expected_outcome,
+    }
+    return (block(name, text) for name, text in known.items() if text)
 
 
 def _share(chars: int, among: int, least: int, most: int) -> int:

@@ -142,6 +142,7 @@ class UnitDecision:
             unit.scope,
             progress.ordered,
             expected_outcome=unit.scenario.expected_outcome,
+            instructions=unit.about.instructions,
         )
         return replace(groups, error=self._redact.error(groups.error)) if groups.error else groups
 

@@ -67,10 +67,20 @@ def asked(*failures: LabelledFailure, conversations: Any = (), **more: Any) -> s
 
 
 def test_what_is_shown_and_in_which_order() -> None:
-    """The scenario, then what became of each conversation, the failing turns, the failures, the question."""
-    content = asked(failure(), conversations=[held(), held("other-1")], expected_outcome="No refund.")
+    """Instructions and scenario, then what became of each conversation, the failing turns, the failures, the question."""
+    content = asked(
+        failure(), conversations=[held(), held("other-1")], expected_outcome="No refund.", instructions="No."
+    )
     shown = blocks(content)
-    assert list(shown) == ["scenario", "goal", "expected_outcome", "conversations", "turns", "failures"]
+    assert list(shown) == [
+        "assistant_instructions",
+        "scenario",
+        "goal",
+        "expected_outcome",
+        "conversations",
+        "turns",
+        "failures",
+    ]
     assert json.loads(shown["conversations"]) == {
         "conversation": "refund-1",
         "ended": "the user gave up",
@@ -123,7 +133,9 @@ def test_no_text_leaves_its_block() -> None:
 
     def delimiters(text: str) -> list[str]:
         found = LabelledFailure("c-F1", "c", 1, text, text, text)
-        made = dedup_messages(text, text, [found], [held("c", text)], expected_outcome=text)[1]["content"]
+        made = dedup_messages(
+            text, text, [found], [held("c", text)], expected_outcome=text, instructions=text
+        )[1]["content"]
         return re.findall(r"</?data\b[^>]*>", made)
 
     assert delimiters(INJECTION) == delimiters("plain")
@@ -139,6 +151,6 @@ def test_the_prompt_is_bounded() -> None:
     shown, unshown = chosen(failures)
     assert (len(shown), len(unshown)) == (MOST_FAILURES, 200)
     assert "rare" in {f.label for f in shown}
-    content = asked(*shown, conversations=[held(f"c-{n}", long) for n in range(500)])
+    content = asked(*shown, conversations=[held(f"c-{n}", long) for n in range(500)], instructions=long)
     assert len(content) < 200_000
     assert content.count("200 more are not shown.") == 2
