@@ -67,7 +67,7 @@ def asked(*failures: LabelledFailure, conversations: Any = (), **more: Any) -> s
 
 
 def test_what_is_shown_and_in_which_order() -> None:
-    """Instructions and scenario, then what became of each conversation, the failing turns, the failures, the question."""
+    """Instructions, scenario, what became of conversations, the failing turns, failures, the question."""
     content = asked(
         failure(), conversations=[held(), held("other-1")], expected_outcome="No refund.", instructions="No."
     )
