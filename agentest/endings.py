@@ -49,7 +49,7 @@ REASONS_TO_STOP: Mapping[Ending, str] = MappingProxyType(
         ),
         Ending.HANDED_OVER: (
             "the assistant has passed you on to a person, a telephone, a mail address, a branch or the like, "
-            "and nothing is left to settle here. That you will hear of it is a promise, and another "
+            "and nothing is left to settle here. A mere 'you will hear from us' is a promise, and another "
             "assistant in this same chat is no end"
         ),
         Ending.CLOSED: (
@@ -69,7 +69,7 @@ PLAN_ENDS: Mapping[Ending, str] = MappingProxyType(
         Ending.SATISFIED: "the assistant has confirmed that all goals of the plan are reached",
         Ending.GAVE_UP: "the assistant has failed for the second time",
         Ending.REFUSED: (
-            "the assistant says that it cannot do what the plan wants, or cannot put a mistake right"
+            "the assistant says that it cannot put a mistake right, or can never do what the plan wants"
         ),
         Ending.HANDED_OVER: "the assistant hands {{user}} over to a person",
     }

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from model_server import Answer, ModelServer, Received, best, completion, model_keys
+from project import Project
 
 from agentest import scenario
 from agentest.conversation.user_prompts import user_prompt
@@ -186,3 +189,37 @@ def test_what_the_judge_answers() -> None:
     assert list(request.schema["properties"]) == ["reason", "value"]
     assert "description" not in str(request.schema)
     assert str([role.value for role in Role]) in str(request.schema)
+
+
+def inventing(received: Received) -> Answer:
+    """A model whose user is found to invent facts."""
+    if "user_instructions" in str(received.body["messages"]):
+        return completion({"reason": "It has no number 5.", "value": "invented facts"})
+    return best(received)
+
+
+def test_on_the_command_line(project: Project) -> None:
+    """A dry run counts what a check may cost; an invalid conversation errs the run, which says why in console
+    and results, also when it is judged again; a configuration without a judge is refused."""
+    project.scenario('scenario("s", goal="g", max_turns=4, metrics=["helpfulness"])')
+    why = "the simulated user invented facts: It has no number 5."
+    with ScriptedAgent(["sure"]) as agent, ModelServer(script=inventing) as model:
+        keys = {**model_keys(model), "conversations_per_scenario": 2, "reporters": ["console", "json"]}
+        project.config(agent.endpoint, user={"check": True}, **keys)
+        counted = project.run("--dry-run")
+        done = project.run()
+        asked = len(model.received)
+        again = project.agentest("judge", ".agentest/results.json")
+        assert len(model.received) == asked
+        alone = {"user": {**model_keys(model), "check": True}}
+        project.config(agent.endpoint, **alone)
+        refused = project.run()
+    assert re.search(r"16\s+12\s+0\s+28\s+s$", counted.stdout, re.M), counted.stdout
+    assert (done.returncode, again.returncode, refused.returncode) == (2, 2, 2)
+    for each in (done, again):
+        assert f"the conversation says nothing of the agent: {why}" in each.stdout
+    assert f"2 conversations were held again, the first did not count: s-1, as {why}" in done.stdout
+    [entry] = project.results["scenarios"]
+    assert [c["invalid"] for c in entry["conversations"]] == [why, why]
+    assert entry["averages"] == {}
+    assert "`user.check` has a judge look at the simulated user, and no model judges" in refused.stderr

@@ -132,6 +132,8 @@ def _missing(conversation: Conversation) -> str | None:
     """What a test made of a conversation would lack, or None when it lacks nothing."""
     if why := unfinished(conversation):
         return f"which did not finish: {shortened(why)}"
+    if conversation.invalid is not None:
+        return f"which says nothing of the agent: {shortened(conversation.invalid)}"
     if any(turn.attachments for turn in conversation.turns):
         return "whose user sent files along: results do not keep them"
     return None
