@@ -39,8 +39,8 @@ REASONS_TO_STOP: Mapping[Ending, str] = MappingProxyType(
         ),
         Ending.REFUSED: (
             "the assistant cannot or will not do what you want, still says so after you asked in another "
-            "way or said why it matters, and offers nothing that would serve you instead. Where it gives a "
-            "rule or a fact about your case that leaves no room, once is enough"
+            "way or said why it matters, and offers nothing that would serve you instead. Where it has "
+            "looked at your case and names what leaves no room, once is enough"
         ),
         Ending.GAVE_UP: (
             "{{patience}} of the assistant's replies have left you where you were: the same answer that does "
