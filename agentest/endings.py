@@ -44,8 +44,8 @@ REASONS_TO_STOP: Mapping[Ending, str] = MappingProxyType(
         ),
         Ending.GAVE_UP: (
             "{{patience}} of the assistant's replies have left you where you were: the same answer that does "
-            "not help, in whatever words, a question that you had answered, or a promise of which nothing "
-            "came"
+            "not help, in whatever words, a question that you had answered, a promise of which nothing came, "
+            "or the taking back of what it had said"
         ),
         Ending.HANDED_OVER: (
             "the assistant has passed you on to a person, a telephone, a mail address, a branch or the like, "
