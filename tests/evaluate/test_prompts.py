@@ -220,7 +220,7 @@ SAID = {
     ),
     "goal_completion": ("A promise is not completion", "proves nothing", "block expected_outcome"),
     "agent_behavior_failure": ("decide first whether it failed at all", "stands first in the list"),
-    "tool_call_behavior_failure": ("whether a call is missing", "do not depend", "an error that may pass"),
+    "tool_call_behavior_failure": ("a call that is missing", "do not depend", "an error that may pass"),
 }
 
 
