@@ -71,7 +71,8 @@ def _stored_calls(turn: _AnyTurn) -> _AnyTurn:
 
 def _stored_remark(remark: Remark) -> Remark:
     author, text = shortened(remark.author), shortened(remark.text)
-    return remark if text is remark.text and author is remark.author else Remark(author, text)
+    same = text is remark.text and author is remark.author
+    return remark if same else replace(remark, author=author, text=text)
 
 
 def _stored_call(call: ToolCall) -> ToolCall:

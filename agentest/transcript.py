@@ -95,6 +95,8 @@ class Remark:
 
     author: str
     text: str
+    calls_before: int | None = field(default=None, compare=False)
+    """How many calls of the turn its protocol had told of when it was said; None: it does not tell."""
 
 
 CUT_OFF = "…"

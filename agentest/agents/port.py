@@ -69,7 +69,9 @@ def well_formed_reply(reply: AgentReply) -> AgentReply:
             ToolRequest(well_formed(r.id), well_formed(r.name), well_formed(r.arguments))
             for r in reply.tool_requests
         ),
-        remarks=tuple(Remark(well_formed(r.author), well_formed(r.text)) for r in reply.remarks),
+        remarks=tuple(
+            replace(r, author=well_formed(r.author), text=well_formed(r.text)) for r in reply.remarks
+        ),
         author=reply.author and well_formed(reply.author),
         state=well_formed_value(reply.state),
         state_before=well_formed_value(reply.state_before),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -119,16 +119,25 @@ def _until_the_question(background: Background, turns: Sequence[Turn], earlier: 
 def _turn(turn: Turn, before: Turn | None, limits: _Limits) -> Iterator[str]:
     index = turn.turn_index
     yield block("user", turn.user_message, index, limits.text)
-    for remark in turn.remarks:
-        yield block("before_the_reply", _json(asdict(remark)), index, limits.text)
-    for call in turn.tool_calls:
-        yield _block("tool_call", "\n".join(_call_lines(call, limits.call)), index)
+    yield from _on_the_way(turn, limits)
     state = _state(turn, before)
     if state:
         yield block("session_state", state, index, _STATE_CHARS)
     if turn.author:
         yield block("reply_by", turn.author, index, limits.text)
     yield block("assistant", turn.agent_message or NO_TEXT, index, limits.text)
+
+
+def _on_the_way(turn: Turn, limits: _Limits) -> Iterator[str]:
+    """Remarks and calls as they came. Remarks of which nobody knows when they were made come first."""
+    index, last = turn.turn_index, len(turn.tool_calls)
+    for place in range(last + 1):
+        for remark in turn.remarks:
+            if min(remark.calls_before or 0, last) == place:
+                said = _json({"author": remark.author, "text": remark.text})
+                yield block("before_the_reply", said, index, limits.text)
+        for call in turn.tool_calls[place : place + 1]:
+            yield _block("tool_call", "\n".join(_call_lines(call, limits.call)), index)
 
 
 def _call_lines(call: ToolCall, limit: int) -> Iterator[str]:

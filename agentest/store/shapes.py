@@ -31,7 +31,7 @@ from agentest.results import (
 )
 from agentest.sight import Sight
 from agentest.store.codec import Codecs, Layout
-from agentest.transcript import Blame, Conversation, TimeSpent, ToolCall, Turn, UnfinishedTurn, Usage
+from agentest.transcript import Blame, Conversation, Remark, TimeSpent, ToolCall, Turn, UnfinishedTurn, Usage
 
 SCHEMA_VERSION = 3
 
@@ -294,6 +294,7 @@ def _agents(data: Any) -> Any:
 
 CODECS = Codecs(
     {
+        Remark: Layout(only_if_set=("calls_before",)),
         ToolCall: Layout(
             order=("name", "args", "result", "mocked", "seen_by", "also_seen_by", "call_id"),
             only_if_set=("also_seen_by", "call_id"),

@@ -541,7 +541,8 @@ def test_absent_arguments() -> None:
 
 
 def test_remarks() -> None:
-    """What is said before the reply is kept with its author, joined by event; thoughts are not."""
+    """What is said before the reply is kept with its author, joined by event, and with how many calls came
+    before; thoughts are not."""
     run = read_run(
         [
             event(text("Book."), author="user"),
@@ -553,6 +554,7 @@ def test_remarks() -> None:
         0,
     )
     assert run.remarks == (Remark("salon", "Let me look."), Remark("helper", "Found\nit."))
+    assert [remark.calls_before for remark in run.remarks] == [0, 1]
     assert run.text == "Tuesday\nat 9."
 
 

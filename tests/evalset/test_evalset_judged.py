@@ -48,6 +48,7 @@ from agentest.llm.live import Patience
 from agentest.llm.open import scripted
 from agentest.llm.port import CallKey, ChatRequest, Ledger, TransientError
 from agentest.results import NO_MODEL, MetricResult, Score, Skipped, Unscored
+from agentest.sight import SeenBy
 from agentest.testing import ScriptedModel
 from agentest.transcript import Remark, Turn
 
@@ -717,6 +718,35 @@ def test_remarks() -> None:
     alone = Asked(lambda _: labels("supported", "supported"))
     assert score(grade(alone, criterion(GROUNDED), case(), [said])).value == 1
     assert len(alone.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("more", "known"),
+    [({}, True), ({"seen_by": SeenBy.SPANS}, False)],
+    ids=["told in order", "seen by spans"],
+)
+def test_evidence_by_the_time_of_a_remark(more: dict[str, Any], known: bool) -> None:
+    """A remark is judged by the calls that came before it, and without what was said later; where others
+    than the agent's protocol told of calls, their places are not known, and the whole turn is shown."""
+    calls = (tool_call("first", result="early", **more), tool_call("second", result="late", **more))
+    remarks = (Remark("a", "Wait.", 0), Remark("b", "Seen.", 1), Remark("c", "Elsewhere."))
+    said = turn(agent="Done.", tool_calls=calls, remarks=remarks, author="shop")
+    asked = Asked(lambda _: labels("supported"))
+    grade(asked, criterion(GROUNDED, evaluate_intermediate_nl_responses=True), case(), [said])
+    by_sentence = {r.messages[2]["content"].split("\n")[3]: r.messages[1]["content"] for r in asked.requests}
+    shown = {
+        sentence: [
+            word for word in ("Wait.", "early", "Seen.", "late", "Elsewhere.", "Done.") if word in text
+        ]
+        for sentence, text in by_sentence.items()
+    }
+    everything = ["Wait.", "early", "Seen.", "late", "Elsewhere.", "Done."]
+    assert shown == {
+        "Wait.": ["Wait."] if known else everything,
+        "Seen.": ["Wait.", "early", "Seen."] if known else everything,
+        "Elsewhere.": everything,
+        "Done.": everything,
+    }
 
 
 def test_a_remark_that_could_not_be_judged() -> None:

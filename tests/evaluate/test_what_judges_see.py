@@ -139,6 +139,21 @@ def test_a_turn_is_shown_as_it_happened() -> None:
     [said] = inside(context, "before_the_reply")
     assert json.loads(said) == {"author": "biller", "text": "I look it up."}
     assert inside(context, "reply_by") == ["root"]
+    timed = replace(
+        held, remarks=(Remark("a", "After.", 1), Remark("b", "Before.", 0), Remark("c", "Late.", 9))
+    )
+    context = turn_context(Background(), [timed])
+    assert [name for name in names(context) if "before" in name or "call" in name] == [
+        "before_the_reply 0",
+        "tool_call 0",
+        "before_the_reply 0",
+        "before_the_reply 0",
+    ]
+    assert [json.loads(said)["text"] for said in inside(context, "before_the_reply")] == [
+        "Before.",
+        "After.",
+        "Late.",
+    ]
     assert inside(turn_context(Background(), [turn(agent="")]), "assistant") == [NO_TEXT]
 
 

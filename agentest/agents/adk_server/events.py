@@ -6,7 +6,7 @@ final and has text. All other texts are remarks, and all function calls are the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,14 +107,21 @@ def read_run(items: Sequence[Any], turn_index: int, streamed: bool = False) -> R
     return Run(
         text=text or None,
         calls=calls,
-        remarks=tuple(
-            Remark(event.author, event.text) for event in events if event is not last and event.text
-        ),
+        remarks=tuple(_remarks(events, last)),
         usage=sum((event.usage for event in events), Usage()),
         problem=problem,
         author=last.author if last else events[-1].author if events else _UNNAMED,
         model_calls=sum(event.of_a_model for event in events) or None,
     )
+
+
+def _remarks(events: Sequence[_Event], reply: _Event | None) -> Iterator[Remark]:
+    """What was said on the way to the reply, each with how many calls came in events before it."""
+    calls = 0
+    for event in events:
+        if event is not reply and event.text:
+            yield Remark(event.author, event.text, calls)
+        calls += sum(part.get("functionCall") is not None for part in event.parts)
 
 
 def _calls_at_its_end(events: Sequence[_Event]) -> bool:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from agentest.endings import Ending
 from agentest.evalset.formats.model import (
     FunctionCall,
     FunctionResponse,
+    IntermediateData,
     Invocation,
+    InvocationEvents,
     answered_calls,
     text_of,
 )
@@ -31,8 +33,18 @@ def _turn(invocation: Invocation, index: int) -> Turn:
         user_message=text_of(invocation.user_content),
         agent_message=text_of(invocation.final_response),
         tool_calls=tuple(_call(call, response, index) for call, response in answered_calls(data)),
-        remarks=tuple(Remark(author, text) for author, text in said_before(data)),
+        remarks=tuple(_remarks(data)),
     )
+
+
+def _remarks(data: IntermediateData | InvocationEvents | None) -> Iterator[Remark]:
+    """What was said before the reply; events tell after how many calls, too."""
+    if not isinstance(data, InvocationEvents):
+        yield from (Remark(author, text) for author, text in said_before(data))
+        return
+    for at, event in enumerate(data.invocation_events):
+        calls = len(answered_calls(InvocationEvents(data.invocation_events[:at])))
+        yield from (Remark(*said, calls) for said in said_before(InvocationEvents((event,))))
 
 
 def _call(call: FunctionCall, response: FunctionResponse | None, index: int) -> ToolCall:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from math import fsum
 from typing import ClassVar, Literal, Self
@@ -18,7 +18,8 @@ from agentest.evalset.metrics.turn_judges import TurnJudge
 from agentest.evalset.metrics.turns import reply_messages
 from agentest.llm.schema import UNDESCRIBED
 from agentest.results import MetricResult, Score, Skipped, Unscored
-from agentest.transcript import Conversation, Turn
+from agentest.sight import SeenBy
+from agentest.transcript import Conversation, ToolCall, Turn
 
 _GROUNDED = ("supported", "not_applicable")
 _SHOWN = 120
@@ -77,14 +78,16 @@ class _Statement:
 
     sentences: tuple[str, ...]
     source: str
+    turn: Turn
+    """The turn as far as it had come, where that is known."""
 
 
 class HallucinationsV1(TurnJudge):
     """The share of sentences that are supported or claim nothing, 0 to 1.
 
-    With `evaluate_intermediate_nl_responses` the mean of the shares of each remark and of the reply. When in
-    a turn a remark was made is not known, so all of the turn's tool calls are evidence for it. What the agent
-    was told is evidence, too. A label is
+    With `evaluate_intermediate_nl_responses` the mean of the shares of each remark and of the reply. A remark
+    is judged by what had been called before it; where the agent does not tell that, by all of the turn's
+    calls. What the agent was told is evidence, too. A label is
     decided by the majority of the samples, a tie against the sentence. A turn without any sentence is left
     out; one of whose statements no judge could be had is unscored.
     """
@@ -95,10 +98,10 @@ class HallucinationsV1(TurnJudge):
         return Skipped("the agent said no sentence")
 
     def _statements(self, turn: Turn) -> list[_Statement]:
-        remarks = turn.remarks if self.criterion.evaluate_intermediate_nl_responses else ()
-        said = [(remark.text, "a remark on the way to its reply") for remark in remarks]
-        said.append((turn.agent_message, "its reply"))
-        return [_Statement(split, source) for text, source in said if (split := sentences(text))]
+        statements = [_Statement(sentences(turn.agent_message), "its reply", turn)]
+        if self.criterion.evaluate_intermediate_nl_responses:
+            statements[:0] = [_remark(turn, at) for at in range(len(turn.remarks))]
+        return [statement for statement in statements if statement.sentences]
 
     async def _score(self, turn: Turn, conversation: Conversation, panel: Panel) -> MetricResult | None:
         statements = self._statements(turn)
@@ -108,12 +111,36 @@ class HallucinationsV1(TurnJudge):
         async def judged(nth: int) -> Score | Unscored:
             statement = statements[nth]
             question = grounding_question(statement.sentences, statement.source)
-            messages = reply_messages(self.case, self.criterion, conversation, turn, question, self.facts)
+            messages = reply_messages(
+                self.case, self.criterion, conversation, statement.turn, question, self.facts
+            )
             shape = sentence_labels(len(statement.sentences))
             return _share(statement.sentences, await panel.ask(messages, shape, turn.turn_index, nth))
 
         results = await concurrently(judged, range(len(statements)))
         return _mean(results, panel.samples * len(statements))
+
+
+def _remark(turn: Turn, at: int) -> _Statement:
+    """A remark in the turn as it was when it was made: what came later bears nothing of it out."""
+    remark = turn.remarks[at]
+    split = sentences(remark.text)
+    if remark.calls_before is None or not all(_told_by_protocol(call) for call in turn.tool_calls):
+        return _Statement(split, "a remark on the way to its reply", turn)
+    until = replace(
+        turn,
+        agent_message=remark.text,
+        author=remark.author,
+        remarks=turn.remarks[:at],
+        tool_calls=turn.tool_calls[: remark.calls_before],
+        state_after=None,
+    )
+    return _Statement(split, "what it said last, on the way to its reply,", until)
+
+
+def _told_by_protocol(call: ToolCall) -> bool:
+    """Whether a call is one of those that are counted in a remark's `calls_before`."""
+    return call.seen_by in (SeenBy.AGENT, SeenBy.CALLER) or SeenBy.AGENT in call.also_seen_by
 
 
 def _share(said: Sequence[str], sampled: Sampled[SentenceLabels]) -> Score | Unscored:
