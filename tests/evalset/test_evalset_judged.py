@@ -19,8 +19,11 @@ from agentest.evalset.formats.criteria import Criterion
 from agentest.evalset.formats.model import (
     AgentDetails,
     AppDetails,
+    Content,
     ConversationScenario,
     EvalCase,
+    FunctionCall,
+    FunctionResponse,
     IntermediateData,
     Invocation,
     InvocationEvent,
@@ -38,6 +41,7 @@ from agentest.evalset.formats.personas import (
     persona_violations,
 )
 from agentest.evalset.metrics.facts import NOTHING_KNOWN, AgentFacts, facts_of
+from agentest.evalset.metrics.given import conversation_of
 from agentest.evalset.metrics.judged import JUDGED
 from agentest.evalset.metrics.prompts import background_of
 from agentest.evalset.metrics.rubrics import check_rubrics, effective_rubrics
@@ -747,6 +751,24 @@ def test_evidence_by_the_time_of_a_remark(more: dict[str, Any], known: bool) -> 
         "Elsewhere.": everything,
         "Done.": everything,
     }
+
+
+def test_when_a_remark_was_made() -> None:
+    """Events of an invocation tell after how many calls something was said; a list of responses does not."""
+    looked = Content("model", (Part(text="I look."), Part(function_call=FunctionCall(name="find", args={}))))
+    found = Content("user", (Part(function_response=FunctionResponse(name="find", response={"n": 1})),))
+    events = InvocationEvents(
+        (
+            InvocationEvent("a", looked),
+            InvocationEvent("a", found),
+            InvocationEvent("b", content("One.", "model")),
+        )
+    )
+    [told] = conversation_of([invocation(intermediate_data=events)]).turns
+    assert [(r.text, r.calls_before) for r in told.remarks] == [("I look.", 0), ("One.", 1)]
+    listed = IntermediateData(intermediate_responses=(("a", (Part(text="I look."),)),))
+    [unknown] = conversation_of([invocation(intermediate_data=listed)]).turns
+    assert [(r.text, r.calls_before) for r in unknown.remarks] == [("I look.", None)]
 
 
 def test_a_remark_that_could_not_be_judged() -> None:

@@ -14,6 +14,7 @@ from agentest.evalset.formats.model import (
     InvocationEvents,
     answered_calls,
     text_of,
+    tool_calls,
 )
 from agentest.evalset.metrics.beside_the_reply import said_before
 from agentest.store.invocations import unwrapped
@@ -42,9 +43,11 @@ def _remarks(data: IntermediateData | InvocationEvents | None) -> Iterator[Remar
     if not isinstance(data, InvocationEvents):
         yield from (Remark(author, text) for author, text in said_before(data))
         return
-    for at, event in enumerate(data.invocation_events):
-        calls = len(answered_calls(InvocationEvents(data.invocation_events[:at])))
-        yield from (Remark(*said, calls) for said in said_before(InvocationEvents((event,))))
+    calls = 0
+    for event in data.invocation_events:
+        alone = InvocationEvents((event,))
+        yield from (Remark(author, text, calls) for author, text in said_before(alone))
+        calls += len(list(tool_calls(alone)))
 
 
 def _call(call: FunctionCall, response: FunctionResponse | None, index: int) -> ToolCall:
