@@ -885,7 +885,7 @@ SAID = {
         "or a calculation in it is wrong",
         "a user is no evidence",
         "or a disclaimer about itself",
-        "borne out only by a call whose result shows it",
+        "only by a call whose result shows it; where calls cannot be seen it is unsupported, too",
     ),
     REPLY: (
         "A property that has a condition in its own words",

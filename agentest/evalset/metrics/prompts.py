@@ -85,8 +85,9 @@ turn to judge, in order; read each in the light of those around it.
 {{sentences}}
 
 Evidence is, the first above the next:
-1. what tools answered, in this turn or before, and the date. That something was done is borne out only by \
-a call whose result shows it, unless calls cannot be seen.
+1. what tools answered, in this turn or before, and the date. That something was done or found out is borne \
+out only by a call whose result shows it; where calls cannot be seen it is unsupported, too, as this \
+question asks for evidence.
 2. what the assistant was given: instructions, tools, where blocks before the conversation show them.
 3. what the user said of themselves and of what they want, and texts and numbers that they handed over to \
 be worked with ("three at 20 each, what is that?"). Of facts of the world or of the business (a price, a \
