@@ -56,7 +56,7 @@ class ScenarioEvaluator:
     tools: str = ""
     """Which tools the agent has, a line each, for judges; "": that is not known."""
     has_tools: bool = False
-    """Whether any tool of the agent is known."""
+    """Whether any tool of the agent is known; False with `tools` that are not empty: it has none."""
     reports_calls: bool = False
     """Whether the agent tells of all calls that it makes: then none told is none made."""
     unstreamed: str = "it does not stream its replies"
@@ -95,6 +95,7 @@ class ScenarioEvaluator:
             blind=self.blind,
             told_counts=self.told_counts,
             has_tools=self.has_tools or self.scenario.speaks_of_calls,
+            has_none=bool(self.tools) and not self.has_tools,
             reports_calls=self.reports_calls,
         )
 

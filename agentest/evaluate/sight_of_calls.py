@@ -20,6 +20,7 @@ class SightOfCalls:
         blind: why its calls cannot be seen, and what to do about it; None: they can.
         told_counts: whether answers that tell of calls make an agent seen whose calls otherwise cannot be.
         has_tools: whether any tool of the agent is known, or its scenario speaks of calls.
+        has_none: whether it is known to have no tool.
         reports_calls: whether the agent tells of all calls that it makes: then none told is none made.
     """
 
@@ -27,6 +28,7 @@ class SightOfCalls:
     blind: str | None
     told_counts: bool
     has_tools: bool = False
+    has_none: bool = False
     reports_calls: bool = False
 
     def hidden(self, told: Turn | Conversation) -> str | None:
@@ -49,4 +51,4 @@ class SightOfCalls:
     def unseen(self, turns: Sequence[Turn]) -> str:
         """Why the agent may have made calls that are not shown: then no claim is false for that alone."""
         hidden = next((why for turn in turns if (why := self.hidden(turn))), "")
-        return hidden or ("" if self.may_lack_calls(turns) else NO_TOOL_KNOWN)
+        return hidden or ("" if self.has_none or self.may_lack_calls(turns) else NO_TOOL_KNOWN)

@@ -22,6 +22,7 @@ from agentest.run.tool_lines import MOST_CHARS, KnownTool, tool_lines
 from agentest.scenarios.definition import Scenario
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios
 
+HIDDEN = "That no call is shown says nothing"
 CALLS = "tool_call_behavior_failure"
 OTHERS = "(the assistant may have other tools: these are known)"
 BOOK = {
@@ -305,26 +306,29 @@ def answering(call: str = "", reported: bool = False, **more: Any) -> dict[str, 
     return {"type": "custom", "handler": handler, **more}
 
 
-ASKED: dict[str, tuple[dict[str, Any], dict[str, Any], list[bool]]] = {
-    "no tool is known, none was called": (answering(), {}, [False, False]),
-    "no tool, as the configuration says": (answering(tools=[]), {}, [False, False]),
-    "a tool of the configuration": (answering(tools=["look"]), {}, [True, True]),
-    "a mock": (answering(), {"tools": {"look": 1}}, [True, True]),
-    "a trajectory": (answering(), {"trajectory": {"forbidden": ["pay"]}}, [True, True]),
-    "a call before": (answering("look", reported=True), {}, [True, True]),
-    "an agent that reports": (answering(tool_visibility="reported"), {}, [True, True]),
-    "an agent that is unseen": (answering(tool_visibility="unseen"), {}, [False, False]),
+ASKED: dict[str, tuple[dict[str, Any], dict[str, Any], list[bool], bool]] = {
+    "no tool is known, none was called": (answering(), {}, [False, False], True),
+    "no tool, as the configuration says": (answering(tools=[]), {}, [False, False], False),
+    "a tool of the configuration": (answering(tools=["look"]), {}, [True, True], False),
+    "a mock": (answering(), {"tools": {"look": 1}}, [True, True], False),
+    "a trajectory": (answering(), {"trajectory": {"forbidden": ["pay"]}}, [True, True], False),
+    "a call before": (answering("look", reported=True), {}, [True, True], False),
+    "an agent that reports": (answering(tool_visibility="reported"), {}, [True, True], False),
+    "an agent that is unseen": (answering(tool_visibility="unseen"), {}, [False, False], True),
 }
 
 
 @pytest.mark.parametrize("case", ASKED)
 def test_missing_calls_are_asked_for(case: str) -> None:
-    """The metric of calls is asked for each turn of an agent that could have called a tool."""
-    agent, options, asked = ASKED[case]
+    """The metric of calls is asked for each turn of an agent that could have called a tool; judges are told
+    where that no call is shown says nothing."""
+    agent, options, asked, hidden = ASKED[case]
     model = ScriptedModel()
     result = run_scenarios([made(turns=["Hi.", "Bye."], **options)], agent=agent, model=model)
     [conversation] = result.scenarios[0].conversations
     assert [isinstance(turn.metrics.get(CALLS), Score) for turn in conversation.turns] == asked
+    helpful = [request for request in judges(model) if request.key.metric == "helpfulness"]
+    assert {HIDDEN in prompt(request) for request in helpful} == {hidden}
 
 
 def test_a_missing_call_is_a_failure() -> None:
