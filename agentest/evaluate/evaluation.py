@@ -50,6 +50,8 @@ class OngoingEvaluation:
         """What was known of the calls of each turn when it closed."""
         self._late: dict[int, TrajectoryResult | None] = {}
         """The trajectories of turns of which calls came when they had closed."""
+        self._again: dict[int, Mapping[str, MetricResult]] = {}
+        """The metrics of those turns, and of the turns after them, as they were asked for once more."""
         self._trajectory: TrajectoryResult | None = None
         self._final_state: tuple[CheckResult, ...] = ()
         self._problem: str | None = None
@@ -97,7 +99,7 @@ class OngoingEvaluation:
         turns = []
         for index in sorted(self._checked):
             turn = self._checked[index]
-            metrics = {**judged.get(index, {}), **self._custom.get(index, {})}
+            metrics = self._again.get(index, {**judged.get(index, {}), **self._custom.get(index, {})})
             turns.append(replace(turn, metrics=metrics, trajectory=self._late.get(index, turn.trajectory)))
         return _with_last_checks(tuple(turns), self._final_state)
 
@@ -127,10 +129,15 @@ class OngoingEvaluation:
             self._judged.append(await self._judging.whole(conversation, self._number))
 
     async def _judge_again(self, conversation: Conversation) -> None:
-        """Judge the turns anew that were judged without calls that came late: the first answers do not count."""
+        """Judge the turns anew that were judged without calls that came late."""
         early = self._judged_too_early(conversation)
-        judging = [partial(self._judge_turn, turns) for turns in early]
-        await at_once([*judging, *(partial(self._measure_turn, turns) for turns in early)])
+        await at_once([partial(self._judge_turn_again, turns) for turns in early])
+
+    async def _judge_turn_again(self, turns: Sequence[Turn]) -> None:
+        """The first answers do not count, though they may come last."""
+        judged = await self._judging.turn(turns, self._number)
+        custom = await self._evaluator.custom_of_turn(turns, self._number)
+        self._again[turns[-1].turn_index] = {**judged, **custom}
 
     def _judged_too_early(self, conversation: Conversation) -> list[Sequence[Turn]]:
         """The first turn of which calls came when it had closed, and all after it, each with those before."""

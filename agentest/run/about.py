@@ -68,7 +68,7 @@ def about_agent(name: str, agent: AnyAgent, beside: ServedBeside | None = None) 
 
 def told_instructions(agent: AnyAgent) -> str:
     """What the agent was told: by the configuration for judges, else by what its requests bring."""
-    return agent.instructions or agent.sent_instructions
+    return (agent.instructions or agent.sent_instructions).strip()
 
 
 def tools_of(agent: AnyAgent, beside: ServedBeside | None = None) -> ToolsOfAgent:

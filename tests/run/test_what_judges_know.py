@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
+from anyio.lowlevel import checkpoint
 from openapi_documents import document, operation, parameter
 
 from agentest import scenario
@@ -362,6 +364,35 @@ def test_late_calls_are_judged() -> None:
     times = [request.key.turn for request in judges(model) if request.key.metric == CALLS]
     assert times.count(0) == 2
     assert times.count(1) == 2
+
+
+def test_first_answers_about_late_calls_do_not_count() -> None:
+    """A judge who answers about a turn as it closed, and after all has been judged anew, is not heard."""
+    kept: list[Any] = []
+    judged_anew = anyio.Event()
+
+    class Judge:
+        name = "judge"
+
+        async def complete(self, request: ChatRequest) -> Any:
+            if request.key.metric != CALLS:
+                return await ScriptedModel().complete(request)
+            anew = "Friday" in prompt(request)
+            await (checkpoint() if anew else judged_anew.wait())
+            judged_anew.set()
+            label = "no failure" if anew else "missing tool call"
+            return await ScriptedModel(scores={CALLS: label}).complete(request)
+
+    async def handler(messages: list[Any], ctx: Any) -> str:
+        kept.append(ctx)
+        if ctx.turn_index:
+            await kept[0].resolve_tool("look", {"day": "Friday"})
+        return "Done."
+
+    agent = {"type": "custom", "handler": handler}
+    result = run_scenarios([made(turns=["Hi.", "Bye."], tools=MOCKS)], agent=agent, model=Judge())
+    [conversation] = result.scenarios[0].conversations
+    assert labels(conversation) == ["no failure", "no failure"]
 
 
 def labels(conversation: ConversationResult) -> list[Any]:
