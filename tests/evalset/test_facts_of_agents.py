@@ -1,0 +1,63 @@
+"""What judges of evaluation sets are told of an agent: its settings, then the set, then what is beside it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from evalset_documents import case, eval_set, invocation
+
+from agentest.config.config import Config
+from agentest.evalset.cases import CaseSet
+from agentest.evalset.formats.criteria import parse_criteria
+from agentest.evalset.formats.model import EVAL_SET
+from agentest.evalset.formats.reading import Form, ReadSet
+from agentest.evalset.metrics.facts import AgentFacts
+from agentest.evalset.planning import eval_plan
+from agentest.run.plan import Unit
+from agentest.scenarios.definition import parse_tools
+
+APP = {
+    "agent_details": {
+        "a": {
+            "name": "a",
+            "instructions": "Recorded.",
+            "tool_declarations": [{"function_declarations": [{"name": "recorded"}]}],
+        }
+    }
+}
+
+
+def facts(root: Path, agent: dict[str, Any], app: Any = None, **mocks: Any) -> AgentFacts:
+    """What the judge of a case is told, with the word `secret` taken out."""
+    document = eval_set("s", case("c", invocation("x", "y", **({"app_details": app} if app else {}))))
+    read = ReadSet(EVAL_SET.validate_python(document), root / "a.test.json", Form.EVAL_SET, {})
+    chosen = CaseSet(read, parse_criteria({"hallucinations_v1": 0.5}, "c"), parse_tools({"tools": mocks}))
+    config = Config.model_validate({"agent": {"endpoint": "http://h", **agent}})
+    plan = eval_plan([chosen], config, None, 1, root, lambda text: text.replace("secret", "…"))
+    [unit] = (entry for entry in plan.entries if isinstance(entry, Unit))
+    found: AgentFacts = unit.graders[0].facts  # type: ignore[attr-defined]
+    return found
+
+
+def test_where_facts_come_from(tmp_path: Path) -> None:
+    """Settings and requests of the agent count most, then what the set recorded, then servers and mocks."""
+    served = {"tools": [{"name": "served", "inputSchema": {"type": "object"}}]}
+    (tmp_path / "tools.json").write_text(json.dumps(served))
+    sent = {
+        "messages": [{"role": "system", "content": "Sent, secret."}],
+        "tools": [{"type": "function", "function": {"name": "sent"}}],
+    }
+    beside = {"mcp_mock": {"port": 20001, "tools": "tools.json"}}
+    others = "(the assistant may have other tools: these are known)"
+    for agent, app, told in (
+        ({"instructions": "Own.", "tools": ["own"], "body": sent}, APP, ("Own.", "own\nsent")),
+        ({"body": sent}, APP, ("Sent, ….", "sent")),
+        (beside, APP, ("Agent a:\nRecorded.", '{"name": "recorded"}')),
+        (beside, None, ("", "served()")),
+        ({}, None, ("", "")),
+    ):
+        found = facts(tmp_path, agent, app)
+        assert (found.instructions, found.tools) == told
+    assert facts(tmp_path, {}, None, look=1).tools == f"look\n{others}"
