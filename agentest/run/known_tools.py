@@ -6,7 +6,7 @@ agent serves, what the agent's requests declare, and the scenario's mocks.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -20,6 +20,9 @@ from agentest.mocks.binding import Mock
 from agentest.mocks.schemas import ANY_ARGUMENTS, tool_specs
 from agentest.run.tool_lines import MAYBE_OTHERS, NONE, KnownTool, joined_tools, tool_lines
 from agentest.scenarios.definition import Scenario
+
+_FILES = 32
+"""Of how many files the tools are kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,9 +50,10 @@ class ServedBeside:
 
     def _of(self, server: McpMock | RestMock) -> Iterator[KnownTool]:
         if isinstance(server, RestMock):
-            yield from _operations(self.root / Path(server.openapi).expanduser(), self.mocked, self.spoken)
+            path = self.root / Path(server.openapi).expanduser()
+            yield from _operations(path, _changed(path), self.mocked, self.spoken)
         elif server.tools and ((path := self.root / server.tools).exists() or not server.upstream):
-            yield from _recorded(path)
+            yield from _recorded(path, _changed(path))
 
 
 def served_beside(
@@ -67,36 +71,32 @@ def served_beside(
     )
 
 
-def _operations(path: Path, mocked: Iterable[str], spoken: Iterable[str]) -> Iterable[KnownTool]:
-    from agentest.tool_servers.rest.told import told_operations
-
-    return map(_known, told_operations(_api(path, _changed(path)), mocked, spoken))
-
-
-@lru_cache(maxsize=16)
-def _api(path: Path, changed: int) -> Any:
+@lru_cache(maxsize=_FILES)
+def _operations(
+    path: Path, changed: int, mocked: frozenset[str], spoken: frozenset[str]
+) -> tuple[KnownTool, ...]:
+    """The operations of a document; every unit asks for them."""
     del changed  # the file is read again when it has
-    from agentest.tool_servers.rest.told import read_operations
+    from agentest.tool_servers.rest.told import read_operations, told_operations
 
-    return read_operations(path)
-
-
-def _recorded(path: Path) -> Iterator[KnownTool]:
-    for entry in _entries(path, _changed(path)):
-        description = entry.get("description")
-        said = description if isinstance(description, str) else ""
-        yield KnownTool(name=entry["name"], description=said, parameters=entry["inputSchema"])
+    return tuple(map(_known, told_operations(read_operations(path), mocked, spoken)))
 
 
-@lru_cache(maxsize=16)
-def _entries(path: Path, changed: int) -> Sequence[Any]:
+@lru_cache(maxsize=_FILES)
+def _recorded(path: Path, changed: int) -> tuple[KnownTool, ...]:
     del changed
     from agentest.tool_servers.mcp.recorded import read_tools
 
     try:
-        return read_tools(path)
+        return tuple(map(_listed, read_tools(path)))
     except ValueError as error:
         raise ConfigError(f"{path} {error}") from None
+
+
+def _listed(entry: Mapping[str, Any]) -> KnownTool:
+    description = entry.get("description")
+    said = description if isinstance(description, str) else ""
+    return KnownTool(name=entry["name"], description=said, parameters=entry["inputSchema"])
 
 
 def _changed(path: Path) -> int:
@@ -117,8 +117,9 @@ class ToolsOfAgent:
     beside: ServedBeside = ServedBeside()
 
 
-def unread(agents: Mapping[str, ToolsOfAgent]) -> Iterator[str]:
-    """What to say of agents whose mock servers have files that cannot be read, where no server is opened."""
+def read_beside(agents: Mapping[str, ToolsOfAgent]) -> Iterator[str]:
+    """Read what mock servers beside agents serve, before the first conversation. Yields what to say of those
+    whose files cannot be read: a live run has said it when it opened them."""
     for name, agent in agents.items():
         try:
             agent.beside.tools()

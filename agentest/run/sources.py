@@ -26,7 +26,7 @@ from agentest.messages import UserText
 from agentest.mocks.resolver import MockResolver
 from agentest.results import RunWarning
 from agentest.run.agents import connected_agents, start_servers
-from agentest.run.known_tools import unread
+from agentest.run.known_tools import read_beside
 from agentest.run.plan import Unit, UnmockedTools, wished_unmocked_tools
 from agentest.run.prepare import Prepared
 from agentest.run.session import Session
@@ -107,11 +107,18 @@ class LiveAgents:
 
         async def make(models: Models, stack: AsyncExitStack) -> ConversationSource:
             agents = await connected_agents(prepared, started.client, stack, on_note)
+            if models.judge:
+                _tools_beside(prepared)
             return live_conversations(
                 prepared, agents, models, registry=started.registry, on_mocks=self.on_mocks
             )
 
         return Origin(make, started.registry)
+
+
+def _tools_beside(prepared: Prepared) -> list[str]:
+    """Have the tools of mock servers read, for judges. Returns what to say of those that cannot be."""
+    return list(read_beside({unit.agent: unit.about.tools for unit in prepared.plan.units}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +133,7 @@ class EarlierRun:
     async def open(self, session: Session, opened: AsyncExitStack, tasks: TaskGroup) -> Origin:
         del opened, tasks  # there is nothing to open
         if session.model_names.get("judge"):
-            units = session.prepared.plan.units
-            for note in unread({unit.agent: unit.about.tools for unit in units}):
+            for note in _tools_beside(session.prepared):
                 session.on_note(note)
         return Origin(self._make, unclaimed=self.unclaimed)
 

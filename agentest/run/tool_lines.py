@@ -55,28 +55,30 @@ def tool_lines(tools: Sequence[KnownTool], first: Container[str] = ()) -> list[s
     Args:
         first: names of tools that are told of whole, as far as there is room, when others are not.
     """
-    whole = [_line(tool) for tool in tools]
-    if _size(whole) <= MOST_CHARS:
+    whole = _fitting(map(_line, tools))
+    if len(whole) == len(tools):
         return whole
-    ordered = sorted(zip(tools, whole, strict=True), key=lambda each: each[0].name not in first)
-    brief = [
-        line if tool.name in first and len(line) < MOST_CHARS // 8 else _brief(tool) for tool, line in ordered
-    ]
-    return _cut(brief)
+    ordered = sorted(tools, key=lambda tool: tool.name not in first)
+    brief = _fitting(_line_of_many(tool, first) for tool in ordered)
+    left = len(tools) - len(brief)
+    return [*brief, *([f"(and {left:,} more, which are not shown)"] if left else [])]
 
 
-def _size(lines: Iterable[str]) -> int:
-    return sum(len(line) + 1 for line in lines)
+def _fitting(lines: Iterable[str]) -> list[str]:
+    """The first lines, as many as there is room for; no more are made."""
+    kept: list[str] = []
+    room = MOST_CHARS
+    for line in lines:
+        room -= len(line) + 1
+        if room < 0:
+            break
+        kept.append(line)
+    return kept
 
 
-def _cut(lines: list[str]) -> list[str]:
-    """As many of the lines as there is room for, and how many there are besides."""
-    kept, size = 0, 0
-    while kept < len(lines) and size + len(lines[kept]) < MOST_CHARS:
-        size += len(lines[kept]) + 1
-        kept += 1
-    left = len(lines) - kept
-    return [*lines[:kept], *([f"(and {left:,} more, which are not shown)"] if left else [])]
+def _line_of_many(tool: KnownTool, first: Container[str]) -> str:
+    line = _line(tool) if tool.name in first else ""
+    return line if 0 < len(line) <= MOST_CHARS // 8 else _brief(tool)
 
 
 def _line(tool: KnownTool) -> str:

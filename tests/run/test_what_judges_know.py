@@ -19,7 +19,7 @@ from agentest.llm.port import ChatRequest
 from agentest.metrics import BUILTIN
 from agentest.results import ConversationResult, Score
 from agentest.run.about import about_agent
-from agentest.run.known_tools import known_tools, served_beside, unread
+from agentest.run.known_tools import known_tools, read_beside, served_beside
 from agentest.run.tool_lines import MOST_CHARS, KnownTool, tool_lines
 from agentest.scenarios.definition import Scenario
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios
@@ -171,7 +171,7 @@ def test_files_of_mock_servers_that_are_gone(tmp_path: Path) -> None:
         assert tools_of(server, tmp_path) == [""]
         settings = Config.model_validate({"agent": {"endpoint": "http://h", **server}}).agent
         about = about_agent("shop", settings, served_beside(settings.mock_servers, [], tmp_path))
-        [note] = unread({"shop": about.tools})
+        [note] = read_beside({"shop": about.tools})
         assert note.startswith("judges are not told which tools the mock servers of agent 'shop' serve: ")
         assert "name the tools in the agent's `tools`" in note
     assert tools_of({"mcp_mock": {"port": 20001, "upstream": "x", "tools": "not-yet.json"}}) == [""]
