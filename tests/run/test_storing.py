@@ -171,15 +171,18 @@ def test_nothing_is_judged_by_what_is_stored() -> None:
 
 
 def test_models_are_shown_shortened_texts() -> None:
-    """Judges and the simulated user get long texts shortened, with their length said."""
+    """Judges and the simulated user get long texts shortened, with what is missing said."""
     model = ScriptedModel(user=["Hi.", "Bye."])
     run(goal="Talk.", tools={"find": "z" * LONG}, conversations_per_scenario=1, model=model)
     sizes = {r.key.role: len("".join(m["content"] for m in r.messages)) for r in model.requests}
     assert sizes["user"] < 1.1 * MAX_CHARS
     assert sizes["judge"] < 3.1 * MAX_CHARS
     for request in model.requests:
-        if request.key.role == "judge" or request.key.turn:
-            assert "characters, shortened)" in "".join(m["content"] for m in request.messages)
+        said = "".join(m["content"] for m in request.messages)
+        if request.key.role == "judge":
+            assert '<left_out characters="' in said
+        elif request.key.turn:
+            assert "characters, shortened)" in said
 
 
 def test_what_was_shortened_is_not_judged_again(tmp_path: Path) -> None:
