@@ -28,7 +28,7 @@ Where `evidence` is asked for, it is the first of these that is true of any stat
 not done; arithmetic or a date is wrong; or what it leaves out misleads ("41 tests passed", and 2 failed)
 - unsupported: it states as a fact a particular of the business or the user's case (a rule, price, \
 deadline, offer, contact, status) that does not follow by plain sense from known facts, though its source \
-is shown: assistant_instructions, or a tool that no call asked
+is shown: assistant_instructions, or one of its tools, asked or not
 - supported: neither, as with general knowledge, advice and guesses named as such"""
 """What the answers about statements mean; asked together, their questions need it once."""
 
@@ -189,7 +189,9 @@ TOOL_USE_LABELS: Mapping[str, str] = MappingProxyType(
         "repeated tool call": (
             "made again though the first had answered it. Not: after an error that may pass, or a change"
         ),
-        "unnecessary tool call": ("served nothing. Not: looking up or checking before a change or an answer"),
+        "unnecessary tool call": (
+            "served nothing. Not: looking up or checking what a change or an answer rests on"
+        ),
         "other": "another plain mistake with tools",
     }
 )
