@@ -28,7 +28,7 @@ Where `evidence` is asked for, it is the first of these that is true of any stat
 not done; arithmetic or a date is wrong; or what it leaves out misleads ("41 tests passed", and 2 failed)
 - unsupported: it states as a fact a particular of the business or the user's case (a rule, price, \
 deadline, offer, contact, status) that does not follow by plain sense from known facts, though its source \
-is shown: assistant_instructions, or one of its tools, asked or not
+is shown: assistant_instructions, or one of the assistant's tools, asked or not
 - supported: neither, as with general knowledge, advice and guesses named as such"""
 """What the answers about statements mean; asked together, their questions need it once."""
 
