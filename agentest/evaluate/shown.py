@@ -30,7 +30,7 @@ from agentest.transcript import (
 )
 
 _TOLD = "The assistant's instructions. It had to keep to them, also against the user's wishes:"
-_TOOLS = "The tools of the assistant, as far as they are known:"
+_TOOLS = "The assistant's tools:"
 _UNSEEN = (
     "The assistant's tool calls cannot be seen here, or not all of them. That no call is shown says nothing: "
     "believe what the assistant says that it did or found out, unless something shown speaks against it."
