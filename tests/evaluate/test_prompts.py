@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -257,6 +258,16 @@ def test_what_questions_share_can_be_said_once(name: str) -> None:
     assert all(term in alone and term not in own for term in terms)
     assert alone.startswith(own.split("\n- ")[0])
     assert [line for line in own.split("\n") if line not in alone] == []
+
+
+@pytest.mark.parametrize("name", ["agent_behavior_failure", "tool_call_behavior_failure"])
+def test_the_documentation_has_the_labels_in_their_order(name: str) -> None:
+    """docs/metrics.md names every label of a metric after the metric's name, the worst first."""
+    text = (Path(__file__).parents[2] / "docs/metrics.md").read_text(encoding="utf-8")
+    [listed] = re.findall(rf"`{name}`: ((?:`[a-z ]+`[,.]\s+)+)", text)
+    assert re.findall("`([a-z ]+)`", listed) == [
+        label for label in BUILTIN[name].labels if label != NO_FAILURE
+    ]
 
 
 def test_every_point_of_faithfulness_is_fixed() -> None:
