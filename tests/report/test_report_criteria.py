@@ -74,6 +74,7 @@ def test_one_conversation_on_the_console() -> None:
     assert f"✗ turn 0  criterion '{CARD}' violated: It is violated." in text
     assert f"    ✗ {CARD}  violated in turn 0\n" in text
     assert f"    - {VOUCHER} (not required)  violated in turn 0: It is violated.\n" in text
+    assert "    ✓ 1 criterion met\n" in text
     assert "Is polite" not in text
     verbose = told(make.scenario_result(conversations=[held]), verbose=True)
     assert "    ✓ Is polite  met 1/1\n" in verbose

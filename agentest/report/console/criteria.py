@@ -20,7 +20,7 @@ from agentest.verdict import criterion_status
 
 
 def criteria_lines(result: ScenarioResult, look: Look) -> Iterator[Line]:
-    """The criteria that did not hold in all conversations; with --verbose all of them."""
+    """The criteria that did not hold in all conversations, and how many did; with --verbose all of them."""
     criteria = result.totals.criteria
     unasked = [each for each in criteria if each.example and each.example[1].reason == NO_MODEL]
     if unasked and not look.verbose:
@@ -30,6 +30,10 @@ def criteria_lines(result: ScenarioResult, look: Look) -> Iterator[Line]:
     for each in criteria:
         if each.example or look.verbose:
             yield _criterion(each, told, look)
+    held = sum(each.example is None for each in criteria)
+    if held and not look.verbose:
+        text = f"{count(held, 'criterion', 'criteria')} met{_everywhere(result)}"
+        yield line(4, (text, "dim"), lead=(look.mark(Status.PASSED), " "))
 
 
 def conversation_criteria(result: ConversationResult, look: Look, indent: int) -> Iterator[Line]:
@@ -40,6 +44,10 @@ def conversation_criteria(result: ConversationResult, look: Look, indent: int) -
         why = ("  " + shortened(each.reason, 400), "dim") if each.reason else ""
         name = each.text if each.required else f"{each.text} (not required)"
         yield line(indent, f"{name}  ", found, why, lead=(_mark(each, look), " "))
+
+
+def _everywhere(result: ScenarioResult) -> str:
+    return " in all conversations" if result.totals.conversations > 1 else ""
 
 
 def _unasked(criteria: Sequence[CriterionTotals], look: Look) -> Line:
