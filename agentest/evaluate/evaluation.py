@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -23,6 +23,8 @@ from agentest.results import (
 )
 from agentest.transcript import Blame, Conversation, Failure, Turn
 from agentest.verdict import conversation_failed
+
+Measuring = Callable[[], Awaitable[None]]
 
 
 class OngoingEvaluation:
@@ -62,7 +64,8 @@ class OngoingEvaluation:
             return
         self._calls[turns[-1].turn_index] = _known_calls(turns[-1])
         try:
-            await at_once([partial(self._judge_turn, turns), partial(self._measure_turn, turns)])
+            judging: list[Measuring] = [partial(self._judge_turn, turns)]
+            await at_once([*judging, *self._own_of(partial(self._measure_turn, turns))])
             await self._check_turn(turns[-1])
         except Exception as error:  # noqa: BLE001 - the boundary of the stage: it becomes part of the result
             self._note(error)
@@ -71,8 +74,10 @@ class OngoingEvaluation:
         """Evaluate the conversation as a whole, and its turns where that has waited."""
         try:
             await self._check(conversation)
-            judging = [partial(self._judge, conversation), partial(self._measure, conversation)]
-            await at_once([*judging, partial(self._judge_again, conversation)])
+            early = self._judged_too_early(conversation)
+            judging: list[Measuring] = [partial(self._judge_turn_again, turns) for turns in early]
+            judging += self._own_of(partial(self._measure, conversation))
+            await at_once([partial(self._judge, conversation), *judging])
             self._grades = await self._evaluator.grade(conversation, self._number)
         except Exception as error:  # noqa: BLE001 - as above
             self._note(error)
@@ -103,6 +108,10 @@ class OngoingEvaluation:
             turns.append(replace(turn, metrics=metrics, trajectory=self._late.get(index, turn.trajectory)))
         return _with_last_checks(tuple(turns), self._final_state)
 
+    def _own_of(self, measuring: Measuring) -> list[Measuring]:
+        """What measures by the users' own metrics, where there are any: a run may be stopped at each task."""
+        return [measuring] if self._evaluator.custom else []
+
     async def _check_turn(self, turn: Turn) -> None:
         self._checked[turn.turn_index] = await self._evaluator.checked_turn(turn)
 
@@ -128,13 +137,11 @@ class OngoingEvaluation:
         else:
             self._judged.append(await self._judging.whole(conversation, self._number))
 
-    async def _judge_again(self, conversation: Conversation) -> None:
-        """Judge the turns anew that were judged without calls that came late."""
-        early = self._judged_too_early(conversation)
-        await at_once([partial(self._judge_turn_again, turns) for turns in early])
-
     async def _judge_turn_again(self, turns: Sequence[Turn]) -> None:
-        """The first answers do not count, though they may come last."""
+        """Judge a turn anew that was judged without calls that came late.
+
+        The first answers do not count, though they may come last.
+        """
         judged = await self._judging.turn(turns, self._number)
         custom = await self._evaluator.custom_of_turn(turns, self._number)
         self._again[turns[-1].turn_index] = {**judged, **custom}
