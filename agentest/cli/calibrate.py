@@ -10,6 +10,7 @@ from pathlib import Path
 
 import anyio
 
+from agentest.analysis.calibration.asking import to_ask
 from agentest.analysis.calibration.comparison import (
     Answer,
     Figures,
@@ -19,7 +20,7 @@ from agentest.analysis.calibration.comparison import (
     metrics_of,
     pairs_of,
 )
-from agentest.analysis.calibration.judges import ask_judge, prepared_judge
+from agentest.analysis.calibration.judges import ask_judge, prepared_judge, run_metrics
 from agentest.analysis.calibration.label_file import read_labels
 from agentest.analysis.calibration.labels import Labels, Question
 from agentest.analysis.calibration.show import Result, as_json, as_text
@@ -57,8 +58,9 @@ def calibrate(wish: Wish, request: Request) -> ExitCode:
     prepared = prepared_judge(request, wish.judge)
     settings = prepared.loaded.config.judge
     if request.options.dry_run:
-        calls = count(len(questions) * settings.samples, "model call")
-        say(f"{count(len(questions), 'labelled question')}, at most {calls}, retries on top")
+        asked = to_ask(questions, labels.conversations, settings.batch, run_metrics(prepared))
+        calls = count(len(list(asked)) * settings.samples, "model call")
+        say(f"{count(len(questions), 'labelled question')}, at most {calls}, retries and repairs on top")
         return ExitCode.PASSED
     answers, usage = anyio.run(ask_judge, prepared, labels, questions)
     result = _result(prepared, labels, questions, answers, usage)

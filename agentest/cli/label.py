@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentest.analysis.calibration.dialogue import Dialogue, open_questions
-from agentest.analysis.calibration.gathering import Units, gather
+from agentest.analysis.calibration.gathering import Scenarios, gather
 from agentest.analysis.calibration.label_file import LabelWriter, read_labels
 from agentest.analysis.calibration.labels import CRITERIA, Labels, known_metric
 from agentest.cli.chat import typed
@@ -41,7 +41,7 @@ def label(wish: Wish, request: Request) -> ExitCode:
     if sys.stdin is None:
         raise UsageError("label reads what you type from the standard input, which is closed")
     metrics = chosen_metrics(wish.metrics)
-    gathered = gather(wish.results, _units(request))
+    gathered = gather(wish.results, _scenarios(request))
     for note in gathered.notes:
         tell(f"agentest: {note}")
     chosen = {
@@ -87,11 +87,12 @@ def _nothing(wish: Wish, names: Sequence[str]) -> str:
     return f"--scenario: {wish.results} holds no conversation of {', '.join(wish.scenarios)}; {hint}"
 
 
-def _units(request: Request) -> Units:
+def _scenarios(request: Request) -> Scenarios:
     """The scenarios, of which results hold the names alone. None where there is no configuration."""
     from agentest.run.prepare import is_configured, prepare
 
     if not is_configured(request):
-        return {}
+        return Scenarios()
     prepared = prepare(request, may_be_empty=True)
-    return {(unit.scenario.name, unit.agent): unit for unit in prepared.plan.units}
+    units = {(unit.scenario.name, unit.agent): unit for unit in prepared.plan.units}
+    return Scenarios(units, prepared.loaded.redact)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 
 from agentest.config.models import Batch
-from agentest.evaluate.prompts import SYSTEM, question
+from agentest.evaluate.prompts import SYSTEM
+from agentest.evaluate.questions import criterion_question, metric_question
 from agentest.metrics import BUILTIN
+from agentest.scenarios.criteria import Criterion
 
 _CHARS = 16
 
@@ -17,7 +19,8 @@ def fingerprint(metric: str, batch: Batch) -> str:
     Args:
         metric: a built-in one; any other name stands for the criteria of scenarios.
     """
-    asked = [SYSTEM, batch.value]
     if metric in BUILTIN:
-        asked += [question(metric), question(metric, first_turn=True)]
-    return hashlib.sha256("\0".join(asked).encode()).hexdigest()[:_CHARS]
+        asked = [metric_question(metric, turn).alone for turn in (0, 1)]
+    else:
+        asked = [criterion_question(1, Criterion("")).alone]
+    return hashlib.sha256("\0".join([SYSTEM, batch.value, *asked]).encode()).hexdigest()[:_CHARS]

@@ -1,62 +1,147 @@
-"""The judge's answers to the questions that people have answered."""
+"""The judge's answers to the questions that people have answered, asked as a run asks them."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-
-import anyio
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 from agentest.analysis.calibration.comparison import Answer, Judged
-from agentest.analysis.calibration.labels import GOAL, LabelledConversation, Question, Value
-from agentest.evaluate.judge import Judge
+from agentest.analysis.calibration.labels import (
+    CRITERIA,
+    GOAL,
+    LabelledConversation,
+    Question,
+    Value,
+    questions_of,
+)
+from agentest.config.models import Batch
+from agentest.evaluate.answers import criterion_result, score_of
+from agentest.evaluate.judge import Answers, Judge, at_once
+from agentest.evaluate.questions import JudgeQuestion, criterion_question, metric_question
 from agentest.evaluate.shown import conversation_context, turn_context
 from agentest.llm.port import CallKey
-from agentest.results import GoalOutcome, MetricResult, Score, Unscored
+from agentest.metrics import BUILTIN
+from agentest.results import GoalOutcome, Score, Unscored
+from agentest.scenarios.criteria import Criterion
 
 SCOPE = "calibrate"
 """What the model's calls are counted and recorded under."""
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is asked in one go: of a turn, of a conversation as a whole, or of all of it."""
+
+    conversation: LabelledConversation
+    turn: int | None
+    questions: Mapping[Question, JudgeQuestion]
+    all_turns: bool = False
+
+
 async def answers_to(
-    questions: Sequence[Question], conversations: Mapping[str, LabelledConversation], judge: Judge
+    questions: Sequence[Question],
+    conversations: Mapping[str, LabelledConversation],
+    judge: Judge,
+    metrics: Iterable[str],
 ) -> dict[Question, Answer]:
-    """What the judge says to each question, asked as in a run. Never raises for what the model does."""
-    found: dict[Question, Answer] = {}
+    """What the judge says to each question. Never raises for what the model does.
 
-    async def ask(question: Question) -> None:
-        found[question] = await _answer(question, conversations[question.conversation], judge)
-
-    async with anyio.create_task_group() as tasks:
-        for question in questions:
-            tasks.start_soon(ask, question)
-    return {question: found[question] for question in questions}
-
-
-async def _answer(question: Question, conversation: LabelledConversation, judge: Judge) -> Answer:
-    first = question.turn == 0
-    result = await judge.score(
-        question.metric, _context(question, conversation), _key(question), first_turn=first
-    )
-    return _judged(question.metric, result)
+    Args:
+        metrics: what a run asks about. Where several questions are asked in one call, these are asked with
+            those that have labels: what stands beside a question may change its answer.
+    """
+    asked = list(to_ask(questions, conversations, judge.batch, metrics))
+    if not asked:
+        return {}
+    found = await at_once([partial(_ask, each, judge) for each in asked])
+    answers = {question: answer for each in found for question, answer in each.items()}
+    return {question: answers[question] for question in questions}
 
 
-def _context(question: Question, conversation: LabelledConversation) -> str:
-    if question.turn is None:
-        return conversation_context(conversation.background, conversation.turns)
-    return turn_context(conversation.background, conversation.turns[: question.turn + 1])
+def to_ask(
+    questions: Sequence[Question],
+    conversations: Mapping[str, LabelledConversation],
+    batch: Batch,
+    metrics: Iterable[str],
+) -> Iterator[Asked]:
+    """What is asked, grouped as the configuration wants it."""
+    labelled: dict[str, set[Question]] = {}
+    for question in questions:
+        labelled.setdefault(question.conversation, set()).add(question)
+    beside = frozenset({*metrics, CRITERIA})
+    for conversation_id, mine in labelled.items():
+        conversation = conversations[conversation_id]
+        of_a_run = {q for q in questions_of(conversation, beside) if not _out_of_sight(q, conversation)}
+        asked = [q for q in questions_of(conversation, (*BUILTIN, CRITERIA)) if q in mine | of_a_run]
+        yield from _grouped(conversation, asked, mine, batch)
 
 
-def _key(question: Question) -> CallKey:
+def _grouped(
+    conversation: LabelledConversation, asked: Sequence[Question], labelled: set[Question], batch: Batch
+) -> Iterator[Asked]:
+    if batch is Batch.CONVERSATION:
+        yield Asked(conversation, None, _for_judge(asked, conversation), all_turns=True)
+        return
+    if batch is Batch.OFF:
+        yield from (
+            Asked(conversation, q.turn, _for_judge([q], conversation)) for q in asked if q in labelled
+        )
+        return
+    for turn in dict.fromkeys(q.turn for q in asked if q in labelled):
+        yield Asked(conversation, turn, _for_judge([q for q in asked if q.turn == turn], conversation))
+
+
+def _out_of_sight(question: Question, conversation: LabelledConversation) -> bool:
+    """Whether a run would not ask it, as the agent's calls cannot be seen."""
+    about_calls = question.metric != CRITERIA and BUILTIN[question.metric].judges_tool_calls
+    return about_calls and bool(conversation.background.unseen)
+
+
+def _for_judge(
+    questions: Iterable[Question], conversation: LabelledConversation
+) -> dict[Question, JudgeQuestion]:
+    return {question: _judge_question(question, conversation) for question in questions}
+
+
+def _judge_question(question: Question, conversation: LabelledConversation) -> JudgeQuestion:
+    if question.metric != CRITERIA:
+        return metric_question(question.metric, question.turn)
+    number = conversation.criteria.index(question.criterion) + 1
+    return criterion_question(number, Criterion(question.criterion))
+
+
+async def _ask(asked: Asked, judge: Judge) -> dict[Question, Answer]:
+    conversation, turns = asked.conversation, asked.conversation.turns
+    key = CallKey("judge", SCOPE, _number(conversation.id), asked.turn)
+    wanted = list(asked.questions.values())
+    if asked.all_turns:
+        context = conversation_context(conversation.background, turns)
+        found = await judge.ask_of_all_turns(wanted, context, key)
+    elif asked.turn is None:
+        found = await judge.ask(wanted, conversation_context(conversation.background, turns), key)
+    else:
+        context = turn_context(conversation.background, turns[: asked.turn + 1])
+        found = await judge.ask(wanted, context, key)
+    return {
+        question: _answer(question, found[each], len(turns)) for question, each in asked.questions.items()
+    }
+
+
+def _number(conversation: str) -> int:
     """The same whatever else is in the file, so that a recording can be used when labels were added."""
-    number = int(hashlib.sha256(question.conversation.encode()).hexdigest()[:8], 16)
-    return CallKey("judge", SCOPE, number, question.turn)
+    return int(hashlib.sha256(conversation.encode()).hexdigest()[:8], 16)
 
 
-def _judged(metric: str, result: MetricResult) -> Answer:
-    if not isinstance(result, Score):
-        return result if isinstance(result, Unscored) else Unscored(result.why)
-    return Judged(_value(metric, result), result.reason)
+def _answer(question: Question, found: Answers, turns: int) -> Answer:
+    if not found.usable:
+        return Unscored(found.problem)
+    if question.metric == CRITERIA:
+        result = criterion_result(Criterion(question.criterion), found.usable, found.asked, turns)
+        return Judged(str(result.result), result.reason)
+    score = score_of(question.metric, found.usable, found.asked)
+    return Judged(_value(question.metric, score), score.reason)
 
 
 def _value(metric: str, score: Score) -> Value:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,17 +15,25 @@ from agentest.evalset.formats.reading import read_eval_set
 from agentest.evalset.metrics.facts import facts_of
 from agentest.evalset.metrics.given import conversation_of
 from agentest.evaluate.background import Background
+from agentest.evaluate.sight_of_calls import SightOfCalls
 from agentest.run.known_tools import known_tools
 from agentest.run.plan import Unit
+from agentest.sight import Sight
 from agentest.store.journal_reading import is_journal
 from agentest.store.reading import read_results, usable
 from agentest.store.runs import entries
-from agentest.store.shapes import StoredEntry
 from agentest.support.text import count
-from agentest.transcript import Conversation
+from agentest.transcript import Conversation, Turn
 
-Units = Mapping[tuple[str, str], Unit]
-"""Scenario and agent → the unit: what results do not hold of a scenario, its goal above all."""
+
+@dataclass(frozen=True, slots=True)
+class Scenarios:
+    """What results do not hold of their scenarios, their goals above all."""
+
+    units: Mapping[tuple[str, str], Unit] = field(default_factory=dict)
+    """By scenario and agent."""
+    redact: Callable[[str], str] = str
+    """Takes secrets out of a text."""
 
 
 @dataclass(slots=True)
@@ -39,13 +47,13 @@ class Gathered:
         self.conversations.setdefault(conversation.id, conversation)
 
 
-def gather(path: Path, units: Units) -> Gathered:
+def gather(path: Path, scenarios: Scenarios) -> Gathered:
     """The conversations of a file, of whichever kind it is. Raises UsageError."""
     content = _content(path)
     if is_labels(content):
         return Gathered(read_labels(path).conversations)
     if is_journal(content) or _is_results(content):
-        return _of_results(path, units)
+        return _of_results(path, scenarios)
     if path.suffix == ".py":
         raise UsageError(
             f"{path} is a Python file, which holds no replies; label the results it was made of, or export "
@@ -69,22 +77,27 @@ def _is_results(content: bytes) -> bool:
     return isinstance(document, dict) and "schemaVersion" in document
 
 
-def _of_results(path: Path, units: Units) -> Gathered:
+def _of_results(path: Path, scenarios: Scenarios) -> Gathered:
     found, unknown = Gathered(), []
     for entry in entries(read_results(path)):
-        unit = units.get((entry.scenario.name, entry.scenario.agent))
+        name = entry.scenario.name
+        unit = scenarios.units.get((name, entry.scenario.agent))
         conversations = [usable(stored) for stored in entry.conversations]
-        if unit is None and any(conversation.turns for conversation in conversations):
-            unknown.append(entry.scenario.name)
-        for conversation in conversations:
-            if conversation.shortened or not conversation.turns:
-                why = "texts in it were too long to be kept" if conversation.shortened else "it has no turn"
-                found.notes.append(f"left out {conversation.conversation_id}: {why}")
-            else:
-                found.add(_of_run(conversation, entry, unit, path.name))
+        found.notes += filter(None, map(_why_left_out, conversations))
+        kept = [each for each in conversations if not _why_left_out(each)]
+        if kept and unit is None:
+            unknown.append(name)
+        for conversation in kept:
+            found.add(_of_run(conversation, unit, name, path.name, scenarios.redact))
     if unknown:
         found.notes.append(_unknown(unknown))
     return found
+
+
+def _why_left_out(conversation: Conversation) -> str | None:
+    if conversation.shortened:
+        return f"left out {conversation.conversation_id}: texts in it were too long to be kept"
+    return None if conversation.turns else f"left out {conversation.conversation_id}: it has no turn"
 
 
 def _unknown(names: Sequence[str]) -> str:
@@ -96,41 +109,45 @@ def _unknown(names: Sequence[str]) -> str:
 
 
 def _of_run(
-    conversation: Conversation, entry: StoredEntry, unit: Unit | None, file: str
+    conversation: Conversation, unit: Unit | None, scenario: str, file: str, redact: Callable[[str], str]
 ) -> LabelledConversation:
-    background = background_of(unit, conversation) if unit else _started(conversation)
+    turns, complete = conversation.turns, conversation.failure is None
+    background = (
+        background_of(unit, turns, redact) if unit else Background(started_at=turns[0].started_at or "")
+    )
     criteria = tuple(criterion.text for criterion in unit.scenario.criteria) if unit else ()
-    complete = conversation.failure is None
     return LabelledConversation(
-        id=content_id(background, criteria, conversation.turns, complete=complete),
+        id=content_id(background, criteria, turns, complete=complete),
         background=background,
         criteria=criteria,
-        turns=conversation.turns,
-        scenario=entry.scenario.name,
+        turns=turns,
+        scenario=scenario,
         source=f"{file}: {conversation.conversation_id}",
         complete=complete,
     )
 
 
-def background_of(unit: Unit, conversation: Conversation) -> Background:
+def background_of(unit: Unit, turns: Sequence[Turn], redact: Callable[[str], str]) -> Background:
     """What the judges of a run are told of a conversation of this unit."""
     scenario, about = unit.scenario, unit.about
-    hidden = conversation.call_refused or conversation.calls_hidden
-    tells = conversation.tells_calls and about.told_counts
+    tools = known_tools(about.tools, scenario.tools, scenario.named_tools)
+    sight = SightOfCalls(
+        agent=unit.agent,
+        blind=about.blind,
+        told_counts=about.told_counts,
+        has_tools=tools.some,
+        reports_calls=about.sight is Sight.REPORTED,
+    )
     return Background(
         goal=scenario.goal,
         profile=scenario.profile,
         knowledge=tuple(scenario.knowledge),
         expected_outcome=scenario.expected_outcome,
-        instructions=about.instructions,
-        tools=known_tools(about.tools, scenario.tools, scenario.named_tools).text,
-        started_at=conversation.turns[0].started_at or "",
-        unseen=hidden or ("" if tells else about.blind) or "",
+        instructions=redact(about.instructions),
+        tools=redact(tools.text),
+        started_at=turns[0].started_at or "",
+        unseen=sight.unseen(turns),
     )
-
-
-def _started(conversation: Conversation) -> Background:
-    return Background(started_at=conversation.turns[0].started_at or "")
 
 
 def _of_eval_set(path: Path) -> Gathered:

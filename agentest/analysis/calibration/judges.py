@@ -14,6 +14,7 @@ from agentest.config.file import LoadedConfig
 from agentest.config.models import ModelSettings, UserSettings
 from agentest.errors import ConfigError
 from agentest.evaluate.judge import Judge
+from agentest.metrics import BUILTIN
 from agentest.results import ModelUsage
 from agentest.run.connections import check_recordings, open_models, open_recordings
 from agentest.run.plan import Plan, Unit
@@ -80,6 +81,12 @@ def _unit() -> Unit:
     )
 
 
+def run_metrics(prepared: Prepared) -> tuple[str, ...]:
+    """The built-in metrics that runs ask about."""
+    named = prepared.loaded.config.metrics
+    return tuple(name for name in BUILTIN if named is None or name in named)
+
+
 async def ask_judge(
     prepared: Prepared, labels: Labels, questions: list[Question]
 ) -> tuple[dict[Question, Answer], ModelUsage]:
@@ -102,5 +109,5 @@ async def ask_judge(
         models, ledger = await open_models(session, recordings, stack)
         assert models.judge
         judge = Judge(models.judge, settings.samples, settings.batch)
-        answers = await answers_to(questions, labels.conversations, judge)
+        answers = await answers_to(questions, labels.conversations, judge, run_metrics(prepared))
     return answers, ledger.of(SCOPE).get("judge", ModelUsage())
