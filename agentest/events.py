@@ -9,6 +9,7 @@ from typing import Protocol
 from agentest.results import (
     CaseId,
     ConversationResult,
+    JudgeCalibration,
     RunResult,
     ScenarioResult,
 )
@@ -36,6 +37,8 @@ class RunStarted:
     """How the agents' tool calls come to be known."""
     servers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Agent → the servers of ours by which that is, where they are why, as keys of the configuration."""
+    calibrations: Mapping[str, JudgeCalibration] = field(default_factory=dict)
+    """Metric → how far its judge has been right, where that was measured."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,11 +41,12 @@ FLOORS: list[dict[str, str]] = [
     },
     {
         "events": "results sight",
+        "spread": "results",
         "verdict": "metrics outcomes results transcript",
         "storing": "results transcript",
     },
     {
-        "totals": "outcomes results transcript verdict",
+        "totals": "outcomes results spread transcript verdict",
     },
     # What the user writes.
     {

@@ -28,7 +28,13 @@ from agentest.cli.label import chosen_metrics
 from agentest.errors import ExitCode, UsageError
 from agentest.evaluate.fingerprints import fingerprint
 from agentest.results import JudgeCalibration, ModelUsage, Unscored
-from agentest.run.calibration import Calibrated, calibration_file, known_calibrations, write_calibrations
+from agentest.run.calibration import (
+    Calibrated,
+    calibration_file,
+    known_calibrations,
+    read_calibrations,
+    write_calibrations,
+)
 from agentest.run.prepare import Prepared, Request
 from agentest.support.json_text import json_document
 from agentest.support.paths import path_from
@@ -62,6 +68,8 @@ def calibrate(wish: Wish, request: Request) -> ExitCode:
         calls = count(len(list(asked)) * settings.samples, "model call")
         say(f"{count(len(questions), 'labelled question')}, at most {calls}, retries and repairs on top")
         return ExitCode.PASSED
+    if wish.write:
+        _check_file(calibration_file(prepared.loaded.path))  # before anything is paid for
     answers, usage = anyio.run(ask_judge, prepared, labels, questions)
     result = _result(prepared, labels, questions, answers, usage)
     if wish.as_json:
@@ -104,6 +112,15 @@ def _result(
     )
 
 
+def _check_file(path: Path) -> None:
+    """Raise UsageError where results cannot be added to the file."""
+    try:
+        if path.exists():
+            read_calibrations(path)
+    except ValueError as error:
+        raise UsageError(f"--write: {path}: {error}; remove it or mend it") from None
+
+
 def _write(prepared: Prepared, figures: Iterable[Figures], request: Request) -> None:
     """Keep the figures beside the configuration. Raises UsageError."""
     assert prepared.judge
@@ -119,8 +136,6 @@ def _write(prepared: Prepared, figures: Iterable[Figures], request: Request) -> 
     ]
     try:
         write_calibrations(path, lines)
-    except ValueError as error:
-        raise UsageError(f"{path}: {error}; remove it, and measure again with --write") from None
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}") from None
     shown = path_from(request.here or request.root, path)

@@ -18,6 +18,7 @@ from agentest.report.session_state import state_rows
 from agentest.results import (
     ConversationResult,
     ErrorGroup,
+    JudgeCalibration,
     Reason,
     RunResult,
     RunWarning,
@@ -202,7 +203,21 @@ def _headline(result: RunResult) -> str:
     interrupted = "\n**Interrupted: only what had finished is here.**\n" if result.interrupted else ""
     return (
         f"## {icon} Agentest: {outcome}\n{interrupted}\nIn {_seconds(result.duration_ms)}.{_models(result)}\n"
+        f"{_calibrations(result)}"
     )
+
+
+def _calibrations(result: RunResult) -> str:
+    """How far the judge has been right about each metric, where that was measured."""
+    if not result.calibrations:
+        return ""
+    shown = "; ".join(f"{name}: {_calibrated(known)}" for name, known in result.calibrations.items())
+    return f"\nThe judge against people's labels: {_inline(shown)}.\n"
+
+
+def _calibrated(known: JudgeCalibration) -> str:
+    sure = "" if known.low is None or known.high is None else f" ({known.low:.2f} to {known.high:.2f})"
+    return f"{known.shown}{sure}"
 
 
 def _models(result: RunResult) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import nlargest
 
+from agentest.results.calibrations import JudgeCalibration
 from agentest.results.evaluations import CaseId, ConversationResult, CriterionTotals, ErrorGroup, Evidence
 from agentest.results.verdicts import MetricVerdict, Status, Verdict
 from agentest.sight import Sight
@@ -73,6 +74,8 @@ class Totals:
     """Metric → in how many turns what was said is contradicted, or not supported, by what is known."""
     criteria: tuple[CriterionTotals, ...] = ()
     """In the scenario's order."""
+    spreads: Mapping[str, float] = field(default_factory=dict)
+    """Metric → half of the 95 % interval of its average, where two conversations or more have a value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +146,9 @@ class RunResult:
     """One for each tool of which calls were answered with null, as nothing had an answer to them."""
     unclaimed: tuple[RunWarning, ...] = ()
     """One for each tool of which mock servers refused calls, as they belonged to no conversation."""
+
+    calibrations: Mapping[str, JudgeCalibration] = field(default_factory=dict)
+    """Metric → how far its judge has been right, where that was measured."""
 
     @property
     def warnings(self) -> tuple[RunWarning, ...]:

@@ -17,6 +17,8 @@ from agentest.support.files import write_atomically
 from agentest.support.json_text import json_document
 
 FILE = "agentest.calibration.json"
+CRITERIA = "criteria"
+"""What all criteria of scenarios are counted under."""
 _VERSION = 1
 _DIGITS = 4
 
@@ -44,7 +46,9 @@ def known_calibrations(
     try:
         lines = read_calibrations(path)
     except ValueError as error:
-        return {}, (f"{path.name} is not used: {error}; write it again with agentest calibrate --write",)
+        return {}, (
+            f"{path.name} is not used: {error}; remove it, and measure again: agentest calibrate LABELS --write",
+        )
     mine = {line.metric: line for line in lines if line.calibration.model == model}
     wanted = [mine[metric] for metric in metrics if metric in mine]
     known = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from time import perf_counter
+from types import MappingProxyType
 from typing import Any
 
 from agentest.config.agent_types import AgentConfig, sight_of
@@ -15,6 +16,7 @@ from agentest.events import (
     ScenarioFinished,
 )
 from agentest.results import (
+    JudgeCalibration,
     Reason,
     ReasonKind,
     RunResult,
@@ -44,11 +46,13 @@ class Frame:
         emit: Emit,
         stop: Stop,
         redact: Redactor,
+        calibrations: Mapping[str, JudgeCalibration] = MappingProxyType({}),
     ) -> None:
         self._plan = plan
         self._redact = redact
         self._concurrency = concurrency
         self._models = models
+        self._calibrations = calibrations
         self._emit = emit
         self._stop = stop
         self._sights = {name: sight_of(agent) for name, agent in plan.agents.items()}
@@ -72,6 +76,7 @@ class Frame:
                 planned=tuple((unit.scenario.name, unit.agent, unit.planned) for unit in self._plan.units),
                 sights=self._sights,
                 servers=_servers(self._plan, self._sights),
+                calibrations=self._calibrations,
             )
         )
         for entry in self._plan.entries:
@@ -100,6 +105,7 @@ class Frame:
             duration_ms=(perf_counter() - self._start) * 1000,
             version=__version__,
             models=self._models,
+            calibrations=self._calibrations,
             interrupted=self._stop.interrupted,
             stopped=self._stop.reason,
             sights=sights,

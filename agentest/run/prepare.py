@@ -13,6 +13,7 @@ from agentest.config.fields import check_name
 from agentest.config.file import LoadedConfig, find, load
 from agentest.config.wishes import ModelWish
 from agentest.errors import ConfigError, UsageError
+from agentest.results import JudgeCalibration
 from agentest.run.plan import Options, Plan, make_plan, wishes_of
 from agentest.scenarios.discovery import Discovered, discover
 from agentest.support.paths import path_from
@@ -53,6 +54,8 @@ class Prepared:
     """The models that files wish for and that are asked in place of the one of their role."""
     notes: tuple[str, ...] = ()
     """What the user should know before the run."""
+    calibrations: Mapping[str, JudgeCalibration] = field(default_factory=dict)
+    """Metric → how far the judge has been right about it, asked as it is asked now."""
     files: frozenset[Path] = frozenset()
     """The scenario files and everything of the user's that they imported."""
 
@@ -165,6 +168,7 @@ def prepared_for(
             "configure `judge.model` or `model`, or leave `user.check` out"
         )
     reporters = request.reporters or tuple(loaded.config.reporters)
+    calibrations, calibration_notes = _calibrations(plan, loaded, judge)
     return Prepared(
         request=request,
         loaded=loaded,
@@ -173,9 +177,24 @@ def prepared_for(
         user=user,
         judge=judge,
         named=named,
-        notes=(*notes, *named_notes),
+        notes=(*notes, *named_notes, *calibration_notes),
+        calibrations=calibrations,
         files=files,
     )
+
+
+def _calibrations(
+    plan: Plan, loaded: LoadedConfig, judge: ModelSpec | None
+) -> tuple[dict[str, JudgeCalibration], tuple[str, ...]]:
+    """What is known of the judge of the plan's metrics, and what the user should know of that."""
+    if judge is None:
+        return {}, ()
+    from agentest.run.calibration import CRITERIA, calibration_file, known_calibrations
+
+    metrics = {metric for unit in plan.units for metric in unit.metrics}
+    criteria = {CRITERIA for unit in plan.units if unit.scenario.criteria}
+    path, batch = calibration_file(loaded.path), loaded.config.judge.batch
+    return known_calibrations(path, judge.name, sorted(metrics | criteria), batch)
 
 
 def _check_not_empty(plan: Plan, discovered: Discovered, request: Request, loaded: LoadedConfig) -> None:

@@ -91,6 +91,7 @@ async def run_steps(
         plan=prepared.plan,
         concurrency=prepared.concurrency,
         models=session.model_names,
+        calibrations=prepared.calibrations,
         emit=session.emit,
         stop=session.stop,
         redact=prepared.loaded.redact,

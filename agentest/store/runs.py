@@ -49,6 +49,7 @@ def stored_head(result: RunResult) -> RunHead:
         stopped=result.stopped,
         models=result.models,
         agents=stored_agents(result.agents, result.sights, silent_agents(result)),
+        calibration=result.calibrations,
         summary=summary(result),
     )
 
@@ -67,6 +68,7 @@ def run_of(run: StoredRun | StoredComparison) -> RunResult:
         interrupted=head.interrupted,
         stopped=head.stopped,
         unclaimed=head.summary.unclaimed_calls,
+        calibrations=head.calibration,
         sights={name: agent.tool_calls for name, agent in head.agents.items() if agent.tool_calls},
     )
 

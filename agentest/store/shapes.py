@@ -8,7 +8,7 @@ of them, so that no other module spells a key.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -18,6 +18,7 @@ from agentest.results import (
     CheckResult,
     CriterionResult,
     ErrorGroup,
+    JudgeCalibration,
     MetricResult,
     ModelUsage,
     RunResult,
@@ -268,6 +269,8 @@ class RunHead:
     stopped: str | None
     models: Mapping[str, str | None]
     agents: Mapping[str, StoredAgent]
+    calibration: Mapping[str, JudgeCalibration] = field(default_factory=dict)
+    """Metric → how far its judge has been right, where that was measured."""
     summary: Summary
 
 
@@ -341,7 +344,7 @@ CODECS = Codecs(
         StoredSlowTurn: Layout(only_if_set=("first_token_ms",)),
         RunUsage: Layout(flat=("tokens",), digits={"cost": 6}),
         Summary: Layout(flat=("counts",), only_if_set=("unclaimed_calls", "per_agent")),
-        RunHead: Layout(older={"agents": _agents}),
+        RunHead: Layout(older={"agents": _agents}, only_if_set=("calibration",)),
         StoredRun: Layout(flat=("head",)),
         StoredComparison: Layout(flat=("head",)),
     }

@@ -11,13 +11,12 @@ from typing import Any
 from agentest.evaluate.background import Background
 from agentest.metrics import BUILTIN, METRICS, NO_FAILURE, Kind, MetricLevel, metric_name
 from agentest.results import CriterionOutcome, GoalOutcome
+from agentest.run.calibration import CRITERIA as CRITERIA
 from agentest.store.shapes import CODECS
 from agentest.support.json_text import plain
 from agentest.support.spelling import did_you_mean
 from agentest.transcript import Turn
 
-CRITERIA = "criteria"
-"""What all criteria are counted under: each is a question of its own."""
 GOAL = "goal_completion"
 MOST_OF_A_FAULT = 3
 """A number from 1 to 5 that is no higher says that something is wrong."""

@@ -95,7 +95,8 @@ class ConsoleReporter:
 
     def _show(self, event: Event) -> None:
         if isinstance(event, RunStarted):
-            self._look = replace(self._look, several_agents=len(event.agents) > 1)
+            several = len(event.agents) > 1
+            self._look = replace(self._look, several_agents=several, calibrations=event.calibrations)
             self._printer.write(header_lines(event))
         if self._live:
             self._live.on_event(event)

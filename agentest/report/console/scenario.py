@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from agentest.endings import IN_WORDS
 from agentest.metrics import PASS_RATE
@@ -22,6 +23,7 @@ from agentest.results import (
     STATE_CHECKS,
     ConversationResult,
     ErrorGroup,
+    JudgeCalibration,
     Reason,
     ReasonKind,
     ScenarioResult,
@@ -53,7 +55,7 @@ def scenario_lines(result: ScenarioResult, look: Look) -> list[Line]:
         *_warnings(result),
         *_error_groups(result, look),
         *criteria_lines(result, look),
-        *_averages(result),
+        *_averages(result, look),
     ]
     if status is Status.PASSED and not look.verbose:
         return [headline(result, look), *findings]
@@ -79,10 +81,16 @@ def location(result: ScenarioResult) -> str:
     return f"{result.file}:{result.line}" if result.line else result.file
 
 
-def averages_text(result: ScenarioResult) -> list[Chunk]:
-    """Each average with its threshold, coloured by what the verdict says about it."""
+def averages_text(
+    result: ScenarioResult, calibrations: Mapping[str, JudgeCalibration] = MappingProxyType({})
+) -> list[Chunk]:
+    """Each average with its threshold, coloured by what the verdict says about it.
+
+    Args:
+        calibrations: where its judge was measured, an average says how sure it is, and how right the judge.
+    """
     names = dict.fromkeys([*result.averages, *result.thresholds])
-    return [_average(name, result) for name in names if name != PASS_RATE]
+    return [_average(name, result, calibrations.get(name)) for name in names if name != PASS_RATE]
 
 
 def passed_conversations(result: ScenarioResult) -> str:
@@ -111,21 +119,25 @@ def _warnings(result: ScenarioResult) -> Iterator[Line]:
         yield from labelled(4, "warning: ", rows_of(warning), "yellow")
 
 
-def _averages(result: ScenarioResult) -> Iterator[Line]:
-    if chunks := averages_text(result):
+def _averages(result: ScenarioResult, look: Look) -> Iterator[Line]:
+    if chunks := averages_text(result, look.calibrations):
         yield Line(("    ",), tuple(chunks))
 
 
-def _average(name: str, result: ScenarioResult) -> Chunk:
+def _average(name: str, result: ScenarioResult, judge: JudgeCalibration | None) -> Chunk:
     value = f"{result.averages[name]:.2f}" if name in result.averages else "not scored"
     least = result.thresholds.get(name)
     against = result.totals.evidence.get(name, {})
     evidence = "".join(f", {each} in {count(times, 'turn')}" for each, times in against.items())
+    sure, right = "", ""
+    if judge and name in result.averages:
+        spread = result.totals.spreads.get(name)
+        sure, right = f" ± {spread:.2f}" if spread is not None else "", f", {judge.shown}"
     if least is None:
         mark = " (for information)" if name in result.information else ""
-        return ((f"{name} {value}{mark}{evidence}", "dim"),)
-    status = STYLES[threshold_status(name, result.verdict)]
-    return f"{name} ", (value, status), (f" (≥ {least:g}){evidence}", "dim")
+        return ((f"{name} {value}{sure}{mark}{right}{evidence}", "dim"),)
+    coloured = value, STYLES[threshold_status(name, result.verdict)]
+    return f"{name} ", coloured, (f"{sure} (≥ {least:g}){right}{evidence}", "dim")
 
 
 def _general_reasons(result: ScenarioResult, look: Look) -> Iterator[Line]:

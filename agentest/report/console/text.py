@@ -5,15 +5,15 @@ Whoever formats makes `Line` values and knows no terminal; `Printer` knows width
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from agentest.results import Status
+from agentest.results import JudgeCalibration, Status
 from agentest.support.terminal import clean, encodable
 
 Part = str | tuple[str, str]
@@ -64,6 +64,8 @@ class Look:
     glyphs: Glyphs = UNICODE
     verbose: bool = False
     several_agents: bool = False
+    calibrations: Mapping[str, JudgeCalibration] = field(default_factory=dict)
+    """Metric → how far its judge has been right, where that was measured."""
 
     def mark(self, status: Status) -> Part:
         return self.glyphs.marks[status], STYLES[status]
