@@ -46,9 +46,8 @@ def known_calibrations(
     try:
         lines = read_calibrations(path)
     except ValueError as error:
-        return {}, (
-            f"{path.name} is not used: {error}; remove it, and measure again: agentest calibrate LABELS --write",
-        )
+        again = "remove it, and measure again: agentest calibrate LABELS --write"
+        return {}, (f"{path.name} is not used: {error}; {again}",)
     mine = {line.metric: line for line in lines if line.calibration.model == model}
     wanted = [mine[metric] for metric in metrics if metric in mine]
     known = {

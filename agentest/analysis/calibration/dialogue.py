@@ -195,7 +195,7 @@ def transcript(conversation: LabelledConversation, turn: int | None) -> Iterator
         "goal": background.goal,
         "profile": background.profile,
         "knows": "\n".join(background.knowledge),
-        "expected": background.expected_outcome if turn is None else "",
+        "expected": background.expected_outcome,
         "told": background.instructions,
         "tools": background.tools,
         "began": background.started_at,
