@@ -12,7 +12,7 @@ import pytest
 from agentest.analysis.calibration.dialogue import Dialogue, open_questions
 from agentest.analysis.calibration.gathering import Scenarios, gather
 from agentest.analysis.calibration.label_file import LabelWriter, read_labels
-from agentest.analysis.calibration.labels import CRITERIA, Label, LabelledConversation, Question
+from agentest.analysis.calibration.labels import CRITERIA, Label, LabelledConversation, Question, choices
 from agentest.errors import UsageError
 from agentest.evaluate.background import Background
 from agentest.transcript import ToolCall, Turn
@@ -60,7 +60,7 @@ def test_a_file_is_read(tmp_path: Path) -> None:
     asked = Question(conversation="a", turn=1, metric="faithfulness")
     assert {name: each.value for name, each in by[asked].items()} == {"ann": 4, "bob": 5}
     values = {question.metric: next(iter(each.values())).value for question, each in by.items()}
-    assert values["agent_behavior_failure"] == ("repetition", "false information")
+    assert values["agent_behavior_failure"] == ("false information", "repetition")
     assert values["goal_completion"] == "reached"
     assert values[CRITERIA] == "cannot tell"
 
@@ -161,7 +161,7 @@ class Kept:
 
 
 def test_a_person_answers_in_the_terminal(tmp_path: Path) -> None:
-    """Answers, notes, several labels, a way back and a mistake; shown is what judges see, and nothing of them."""
+    """Answers, notes, several labels, a way back and a mistake; shown is what judges see, made harmless."""
     hostile = {**TALK, "turns": [{"userMessage": "Hi\x1b[2J", "agentMessage": "Hello\n> 5"}]}
     conversations = read_labels(written(tmp_path, hostile)).conversations
     metrics = ("faithfulness", "agent_behavior_failure", "goal_completion", CRITERIA)
@@ -180,7 +180,7 @@ def test_a_person_answers_in_the_terminal(tmp_path: Path) -> None:
     assert values[:3] == [
         ("faithfulness", 4, ""),
         ("faithfulness", 2, "not so"),
-        ("agent_behavior_failure", ("repetition", "failure to ask for clarification"), "twice"),
+        ("agent_behavior_failure", tuple(list(choices("agent_behavior_failure"))[1:3]), "twice"),
     ]
     assert values[3:] == [(CRITERIA, "violated", "")]
     assert (said.labelled, said.skipped, said.left) == (3, 1, 1)
@@ -193,7 +193,7 @@ def test_a_person_answers_in_the_terminal(tmp_path: Path) -> None:
 
 
 def test_the_order_tells_nothing(tmp_path: Path) -> None:
-    """Conversations come by their content, not by their place in the file; answered questions are left out."""
+    """Conversations do not come by their place in the file; answered questions are left out."""
     talks = [{**TALK, "id": f"t{n}"} for n in range(6)]
     there = list(read_labels(written(tmp_path, *talks)).conversations.values())
     asked = open_questions(there, ("faithfulness",), ())
