@@ -192,6 +192,29 @@ def test_a_person_answers_in_the_terminal(tmp_path: Path) -> None:
     assert "expected a whole number from 1 to 5, found 9" in text
 
 
+def test_an_interruption_loses_no_answer(tmp_path: Path) -> None:
+    """What was answered before Ctrl-C is in the file."""
+    conversations = read_labels(written(tmp_path, TALK)).conversations
+    path = tmp_path / "mine.jsonl"
+    answers = iter(["4"])
+
+    def read_line() -> str:
+        for answer in answers:
+            return answer
+        raise KeyboardInterrupt
+
+    dialogue = Dialogue(
+        conversations=conversations,
+        keep=LabelWriter(path, set()),
+        read_line=read_line,
+        write=lambda _: None,
+        now=lambda: "now",
+    )
+    with pytest.raises(KeyboardInterrupt):
+        dialogue.run(open_questions(conversations.values(), ("faithfulness",), ()))
+    assert [each.value for each in read_labels(path).labels] == [4]
+
+
 def test_the_order_tells_nothing(tmp_path: Path) -> None:
     """Conversations do not come by their place in the file; answered questions are left out."""
     talks = [{**TALK, "id": f"t{n}"} for n in range(6)]

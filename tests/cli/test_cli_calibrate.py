@@ -1,0 +1,124 @@
+"""`agentest label` and `agentest calibrate` from outside: from a run to what the next run shows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import validate
+from model_server import Answer, ModelServer, Received, completion, model_keys
+from project import Project
+
+from agentest.testing import ScriptedAgent
+
+SCHEMA = Path(__file__).parent.parent.parent / "agentest" / "schemas" / "results.schema.json"
+RESULTS = ".agentest/results.json"
+
+
+def judging(received: Received) -> Answer:
+    """A judge who finds WRONG replies faulty, unless they are SLY, and NICE ones right only by mistake."""
+    shown = "".join(message["content"] for message in received.body["messages"])
+    return completion({"reason": "so it is", "value": 2 if "WRONG" in shown or "ODD" in shown else 5})
+
+
+def labelled(project: Project, replies: Sequence[tuple[str, int]]) -> None:
+    """A labels file of conversations of one turn, each with a person's number for faithfulness."""
+    lines: list[dict[str, Any]] = []
+    for n, (reply, value) in enumerate(replies):
+        turn = {"userMessage": "Hi", "agentMessage": reply}
+        lines.append({"type": "conversation", "id": f"c{n}", "turns": [turn]})
+        lines.append(
+            {"type": "label", "conversation": f"c{n}", "turn": 0, "metric": "faithfulness", "value": value}
+        )
+    project.write("labels.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_a_judge_is_measured_and_runs_show_it(project: Project) -> None:
+    """Of 40 replies the judge misses 2 of 10 faults and raises 3 false alarms: the figures say so, are kept,
+    and stand beside the averages of the next run, in GitHub's summary and in the results."""
+    labelled(
+        project,
+        [("WRONG", 2)] * 8 + [("SLY", 1)] * 2 + [("ODD", 5)] * 3 + [("fine", 5)] * 27,
+    )
+    project.scenario(
+        'scenario("s", goal="g", turns=["x"], conversations_per_scenario=2, metrics=["faithfulness"])'
+    )
+    with ScriptedAgent(["fine"] * 9) as agent, ModelServer(script=judging) as model:
+        project.config(agent.endpoint, reporters=["console", "json", "github-actions"], **model_keys(model))
+        counted = project.agentest("calibrate", "labels.jsonl", "--dry-run")
+        assert "40 labelled questions, at most 40 model calls" in counted.stdout, counted.stderr
+        assert not model.received
+        done = project.agentest("calibrate", "labels.jsonl", "--write", "--record")
+        assert done.returncode == 0, done.stderr
+        assert len(model.received) == 40
+        told = json.loads(project.agentest("calibrate", "labels.jsonl", "--json", "--replay").stdout)
+        assert len(model.received) == 40
+        env = {"GITHUB_STEP_SUMMARY": str(project.root / "summary.md")}
+        ran = project.run(env=env)
+        project.config(agent.endpoint, judge={"batch": "turn"}, **model_keys(model))
+        other = project.run()
+    assert "agreement     88% (35 of 40; 95 % 74% to 95%)" in done.stdout
+    assert "false alarms  10% (3 of 30;" in done.stdout
+    assert "misses        20% (2 of 10;" in done.stdout
+    assert "kappa         0.68 (95 % " in done.stdout
+    assert "40 model calls, 400 prompt + 200 completion tokens, cost unknown" in done.stdout
+    first = done.stdout.partition("Where they differ, the most serious first\n")[2].splitlines()
+    assert first[0].endswith("turn 0: faithfulness (missed)")
+    assert first[2] == "    judge  5: so it is"
+    assert told["metrics"]["faithfulness"]["kappa"]["value"] == pytest.approx(0.68, abs=0.005)
+    assert [each["judge"] for each in told["differences"]] == [5, 5, 2, 2, 2]
+    assert "faithfulness 5.00 ± 0.00, judge κ 0.68, n 40" in ran.stdout
+    assert "faithfulness: judge κ 0.68, n 40 (" in (project.root / "summary.md").read_text().replace("\\", "")
+    validate(project.results, json.loads(SCHEMA.read_text(encoding="utf-8")))
+    assert "the judge was calibrated with other prompts" in other.stderr
+    assert "κ" not in other.stdout
+    assert "calibration" not in project.results
+
+
+def test_what_cannot_be_measured_is_said(project: Project) -> None:
+    """Without a judge, without labels, or with a damaged file of results: one sentence, and status 2."""
+    labelled(project, [("fine", 5)])
+    nowhere = project.agentest("calibrate", "labels.jsonl")
+    project.config("http://127.0.0.1:1")
+    offline = project.agentest("calibrate", "labels.jsonl")
+    other = project.agentest("calibrate", "labels.jsonl", "--metric", "goal_completion")
+    with ModelServer(script=judging) as model:
+        project.config("http://127.0.0.1:1", **model_keys(model))
+        project.write("agentest.calibration.json", "{")
+        damaged = project.agentest("calibrate", "labels.jsonl", "--write")
+        assert not model.received
+    project.write("labels.jsonl", '{"type": "label"}\n')
+    bad = project.agentest("calibrate", "labels.jsonl")
+    assert [each.returncode for each in (nowhere, offline, other, damaged, bad)] == [2] * 5
+    assert "name one with --judge MODEL" in nowhere.stderr
+    assert "no judge is configured: set `model`, or `judge: {model: …}`" in offline.stderr
+    assert "holds no label for goal_completion; it has labels for faithfulness" in other.stderr
+    assert "it is not JSON" in damaged.stderr
+    assert "labels.jsonl:1: " in bad.stderr
+
+
+def test_a_run_is_labelled_line_by_line(project: Project) -> None:
+    """A person labels what a run has left, with the scenario's goal; the next time only what is open is
+    asked; a second person is asked everything, and where the input ends no answer is lost."""
+    project.scenario('scenario("s", goal="Book it.", turns=["x", "y"], criteria=["Is kind"])')
+    with ScriptedAgent(["one", "two"]) as agent:
+        project.config(agent.endpoint)
+        project.run("--offline")
+    wish = ("label", RESULTS, "--metric", "faithfulness", "--metric", "criteria", "--by")
+    first = project.agentest(*wish, "ann", typed="4 nearly\n")
+    again = project.agentest(*wish, "ann", typed="5\n1\n")
+    done = project.agentest(*wish, "ann", typed="5\n")
+    second = project.agentest(*wish, "bob", typed="q\n")
+    assert "goal     Book it." in first.stdout
+    assert "labels.jsonl: 1 label added, 2 questions left" in first.stdout, first.stderr
+    assert "labels.jsonl: 2 labels added, 0 questions left" in again.stdout
+    assert "nothing is left to label" in done.stdout
+    assert "[1/3]" in second.stdout
+    lines = [json.loads(line) for line in (project.root / "labels.jsonl").read_text().splitlines()]
+    assert [line["type"] for line in lines] == ["conversation", "label", "label", "label"]
+    assert lines[0]["background"] == {"goal": "Book it."} | lines[0]["background"]
+    assert (lines[1]["value"], lines[1]["note"], lines[1]["by"]) == (4, "nearly", "ann")
+    assert (lines[3]["criterion"], lines[3]["value"]) == ("Is kind", "met")
