@@ -66,7 +66,11 @@ def label(wish: Wish, request: Request) -> ExitCode:
         now=lambda: datetime.now().astimezone().isoformat(timespec="seconds"),
         by=wish.by,
     )
-    said = dialogue.run(questions)
+    try:
+        said = dialogue.run(questions)
+    except KeyboardInterrupt:
+        say(f"\n{shown}: every answer is kept; started again, label goes on from here")
+        raise
     say(f"{shown}: {count(said.labelled, 'label')} added, {count(said.left, 'question')} left")
     return ExitCode.PASSED
 
