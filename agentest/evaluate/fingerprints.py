@@ -5,8 +5,13 @@ from __future__ import annotations
 import hashlib
 
 from agentest.config.models import Batch
-from agentest.evaluate.prompts import SYSTEM
-from agentest.evaluate.questions import criterion_question, metric_question
+from agentest.evaluate.prompts import judge_messages
+from agentest.evaluate.questions import (
+    JudgeQuestion,
+    criterion_question,
+    joint_messages,
+    metric_question,
+)
 from agentest.metrics import BUILTIN
 from agentest.scenarios.criteria import Criterion
 
@@ -20,7 +25,17 @@ def fingerprint(metric: str, batch: Batch) -> str:
         metric: a built-in one; any other name stands for the criteria of scenarios.
     """
     if metric in BUILTIN:
-        asked = [metric_question(metric, turn).alone for turn in (0, 1)]
+        questions = [metric_question(metric, turn) for turn in (0, 1)]
     else:
-        asked = [criterion_question(1, Criterion("")).alone]
-    return hashlib.sha256("\0".join([SYSTEM, batch.value, *asked]).encode()).hexdigest()[:_CHARS]
+        questions = [criterion_question(1, Criterion(""))]
+    asked = [text for question in questions for text in _asked(question, batch)]
+    return hashlib.sha256("\0".join([batch.value, *asked]).encode()).hexdigest()[:_CHARS]
+
+
+def _asked(question: JudgeQuestion, batch: Batch) -> list[str]:
+    """All that is written around a conversation where this is asked."""
+    if batch is Batch.OFF:
+        messages = judge_messages("", question.alone)
+    else:
+        messages = joint_messages([question], "", by_turn=batch is Batch.CONVERSATION)
+    return [message["content"] for message in messages]

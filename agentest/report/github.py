@@ -212,7 +212,7 @@ def _calibrations(result: RunResult) -> str:
     if not result.calibrations:
         return ""
     shown = "; ".join(f"{name}: {_calibrated(known)}" for name, known in result.calibrations.items())
-    return f"\nThe judge against people's labels: {_inline(shown)}.\n"
+    return f"\nThe judge against people's labels: {inline(shown)}.\n"
 
 
 def _calibrated(known: JudgeCalibration) -> str:
