@@ -77,7 +77,8 @@ class OngoingEvaluation:
             early = self._judged_too_early(conversation)
             judging: list[Measuring] = [partial(self._judge_turn_again, turns) for turns in early]
             judging += self._own_of(partial(self._measure, conversation))
-            await at_once([partial(self._judge, conversation), *judging])
+            judging.append(partial(self._judge, conversation))
+            await at_once(judging)
             self._grades = await self._evaluator.grade(conversation, self._number)
         except Exception as error:  # noqa: BLE001 - as above
             self._note(error)
