@@ -21,7 +21,11 @@ def section(options: Options) -> Found:
     """Measure, and tell it."""
     turns = options.work.turns
     told = told_by("benchmarks.prompts", f"--turns={turns}")
-    sent = [_sent("each metric by itself", told["alone"]), _sent("`judge: {batch: true}`", told["batched"])]
+    sent = [
+        _sent("each metric by itself", told["off"]),
+        _sent("`judge: {batch: turn}`", told["turn"]),
+        _sent("`judge: {batch: conversation}`", told["conversation"]),
+    ]
     parts = [
         f"Medians of {options.runs} interleaved runs of {_CALLS} calls, from the question to a validated "
         "answer; the fake model answers at once.",

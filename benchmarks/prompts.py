@@ -17,7 +17,7 @@ from benchmarks.answers import REPLY
 from benchmarks.workload import GOAL, KNOWLEDGE, LINE, PROFILE, TOOL
 
 
-def _conversation(turns: int, *, batch: bool) -> list[ChatRequest]:
+def _conversation(turns: int, batch: str) -> list[ChatRequest]:
     """The requests to models that one conversation makes."""
 
     def reply(body: dict[str, Any]) -> Any:
@@ -59,8 +59,10 @@ def _answer(request: ChatRequest) -> dict[str, Any]:
             schema = defs[schema["$ref"].rpartition("/")[2]]
         if "properties" in schema:
             return {name: best(inner) for name, inner in schema["properties"].items()}
-        if "enum" in schema:
-            return "no failure" if "no failure" in schema["enum"] else max(schema["enum"])
+        if "enum" in schema:  # the best stands last
+            return "no failure" if "no failure" in schema["enum"] else schema["enum"][-1]
+        if schema["type"] == "array":
+            return []
         return False if schema["type"] == "boolean" else LINE
 
     answer: dict[str, Any] = best(request.schema)
@@ -87,9 +89,9 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--turns", type=int, required=True)
     turns = parser.parse_args().turns
-    alone, batched = (_conversation(turns, batch=batch) for batch in (False, True))
-    shared = [_shared(turn, alone) for turn in range(turns)]
-    print(json.dumps({"alone": _sent(alone), "batched": _sent(batched), "shared": shared}))
+    sent = {batch: _conversation(turns, batch) for batch in ("off", "turn", "conversation")}
+    shared = [_shared(turn, sent["off"]) for turn in range(turns)]
+    print(json.dumps({**{batch: _sent(requests) for batch, requests in sent.items()}, "shared": shared}))
 
 
 if __name__ == "__main__":

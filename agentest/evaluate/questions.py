@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 
 from pydantic import BaseModel
 
@@ -71,6 +72,7 @@ class JudgeQuestion:
         return self.name.replace(" ", "_")
 
 
+@lru_cache(maxsize=1024)
 def metric_question(metric: str, turn: int | None = None) -> JudgeQuestion:
     """The question of a built-in metric."""
     known, first = BUILTIN[metric], turn == 0
@@ -91,6 +93,7 @@ def _named_points(metric: MetricDefinition) -> list[str]:
     return [f"{_POINTS[name]} - {meaning}" for name, meaning, default in named if meaning != default]
 
 
+@lru_cache(maxsize=1024)
 def criterion_question(number: int, criterion: Criterion) -> JudgeQuestion:
     """The question of a scenario's criterion; the first has the number 1."""
     text = block("criterion", criterion.text)

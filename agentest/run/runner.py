@@ -227,7 +227,8 @@ class _Runner:
         self, progress: UnitProgress, number: int, on_held: Callable[[], object]
     ) -> ConversationResult:
         told = self._source.told_to_user(progress.unit) if self._check else None
-        evaluation = self._evaluation.begin(progress.unit, number)
+        # Judges wait for the check of the user: what is thrown away need not be judged.
+        evaluation = self._evaluation.begin(progress.unit, number, at_end=told is not None)
         async with anyio.create_task_group() as judging:
 
             def judge(turns: tuple[Turn, ...]) -> None:
@@ -241,9 +242,6 @@ class _Runner:
             finally:
                 on_held()
             conversation = held.conversation
-            if told is not None and conversation.invalid is None:
-                for closed in range(1, len(conversation.turns) + 1):
-                    judge(conversation.turns[:closed])
             if conversation.invalid is None:
                 await evaluation.add_conversation(conversation)
         now = perf_counter()

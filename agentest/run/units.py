@@ -70,11 +70,15 @@ class UnitEvaluation:
         """Whether a model judges."""
         return self._judge is not None or bool(self._named)
 
-    def begin(self, unit: Unit, number: int) -> OngoingEvaluation:
-        """The evaluation of one conversation, to which its turns are added as they close."""
+    def begin(self, unit: Unit, number: int, *, at_end: bool = False) -> OngoingEvaluation:
+        """The evaluation of one conversation, to which its turns are added as they close.
+
+        Args:
+            at_end: whether nothing is to be evaluated before it has ended.
+        """
         if unit.scope not in self._evaluators:
             self._evaluators[unit.scope] = self._evaluator(unit)
-        return OngoingEvaluation(self._evaluators[unit.scope], number)
+        return OngoingEvaluation(self._evaluators[unit.scope], number, at_end=at_end)
 
     def end(self, unit: Unit) -> None:
         """Forget a unit whose conversations have all been evaluated."""
