@@ -125,6 +125,9 @@ class ScenarioEvaluator:
 
     async def custom_of_turn(self, turns: Sequence[Turn], number: int) -> dict[str, MetricResult]:
         """The users' own metrics of the last of the turns."""
+        metrics = [metric for metric in self.custom if not isinstance(metric, ConversationMetric)]
+        if not metrics:
+            return {}
         turn = turns[-1]
         key = CallKey("judge", self.scope, number, turn.turn_index)
         turn_input = TurnInput(
@@ -137,7 +140,6 @@ class ScenarioEvaluator:
             history=tuple(turns[:-1]),
             turn_index=turn.turn_index,
         )
-        metrics = [metric for metric in self.custom if not isinstance(metric, ConversationMetric)]
         return await self._own(metrics, turn_input, key)
 
     async def custom_of_conversation(

@@ -117,21 +117,25 @@ def joint_messages(
     Args:
         by_turn: whether those about turns are about several, each with an object of its own in the answer.
     """
-    asked = of_all_turns(questions) if by_turn else together(questions)
     return [
         {"role": "system", "content": SYSTEM},
-        {"role": "user", "content": asked},
+        {"role": "user", "content": _asked(tuple(questions), by_turn)},
         {"role": "user", "content": context},
         {"role": "user", "content": _CLOSING},
     ]
 
 
-def together(questions: Sequence[JudgeQuestion]) -> str:
+@lru_cache(maxsize=256)
+def _asked(questions: tuple[JudgeQuestion, ...], by_turn: bool) -> str:
+    return _of_all_turns(questions) if by_turn else _together(questions)
+
+
+def _together(questions: Sequence[JudgeQuestion]) -> str:
     """Several questions about one turn, or about a conversation as a whole, in one text."""
     return "\n\n".join([_EACH_BY_ITSELF, *_listed(questions)])
 
 
-def of_all_turns(questions: Sequence[JudgeQuestion]) -> str:
+def _of_all_turns(questions: Sequence[JudgeQuestion]) -> str:
     """Questions about every turn of a conversation and about the whole, in one text."""
     of_turns = [each for each in questions if each.turn is not None]
     whole = [each for each in questions if each.turn is None]
