@@ -62,7 +62,6 @@ class MetricDefinition:
         judges_tool_calls: whether tool calls decide the value: it has none where they cannot be seen.
         question: what the judge is asked. ADK's metrics have none here: their questions show references and
             rubrics (`evalset.metrics.prompts`).
-        first_turn_question: the question for the first turn, where it is another one.
         terms: what the question's words mean, before its points or labels; questions that are asked together
             share them.
         anchors: what the points of a scale mean.
@@ -80,7 +79,6 @@ class MetricDefinition:
     judged: bool = True
     judges_tool_calls: bool = False
     question: str = ""
-    first_turn_question: str = ""
     terms: tuple[str, ...] = ()
     anchors: Anchors | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -103,7 +101,6 @@ def _scale(
     name: str,
     question: str,
     anchors: Anchors,
-    first_turn_question: str = "",
     terms: tuple[str, ...] = (),
 ) -> MetricDefinition:
     return MetricDefinition(
@@ -111,7 +108,6 @@ def _scale(
         kind=Kind.SCALE,
         thresholds=(0.0, 5.0),
         question=question,
-        first_turn_question=first_turn_question,
         terms=terms,
         anchors=anchors,
     )
@@ -174,7 +170,7 @@ def _amount(name: str, *, judges_tool_calls: bool = False) -> MetricDefinition:
 
 _BUILTIN = (
     _scale("helpfulness", asked.HELPFULNESS, asked.HELPFULNESS_POINTS),
-    _scale("coherence", asked.COHERENCE, asked.COHERENCE_POINTS, asked.COHERENCE_OF_FIRST_TURN),
+    _scale("coherence", asked.COHERENCE, asked.COHERENCE_POINTS),
     _scale("relevance", asked.RELEVANCE, asked.RELEVANCE_POINTS),
     _scale("faithfulness", asked.FAITHFULNESS, asked.FAITHFULNESS_POINTS, terms=(asked.EVIDENCE,)),
     _scale("verbosity", asked.VERBOSITY, asked.VERBOSITY_POINTS),

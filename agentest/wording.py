@@ -50,12 +50,9 @@ HELPFULNESS_POINTS = Anchors(
 )
 
 COHERENCE = """\
-Question: how coherent is the reply in the turn to judge with what came before it? Openly correcting an \
-earlier reply is no break. Whether it is helpful, true or brief is not asked."""
-
-COHERENCE_OF_FIRST_TURN = """\
-Question: how coherent is the reply in the turn to judge? It is the first turn, so judge the reply alone, \
-as an answer to what the user said. Whether it is helpful, true or brief is not asked."""
+Question: how coherent is the reply in the turn to judge with what came before it? In turn 0 judge the reply \
+alone, as an answer to what the user said. Openly correcting an earlier reply is no break. Whether it is \
+helpful, true or brief is not asked."""
 
 COHERENCE_POINTS = Anchors(
     five="hangs together, without a break or contradiction",

@@ -43,11 +43,9 @@ class Judge:
     batch: Batch = Batch.OFF
     """How much is asked for in one call."""
 
-    async def score(
-        self, metric: str, context: str, key: CallKey, *, first_turn: bool = False
-    ) -> MetricResult:
+    async def score(self, metric: str, context: str, key: CallKey) -> MetricResult:
         """The value of a built-in metric; Unscored unless more than half of the samples have an answer."""
-        question = metric_question(metric, 0 if first_turn else None)
+        question = metric_question(metric)
         answers = await self._alone(question, context, key)
         return (
             score_of(metric, answers.usable, answers.asked) if answers.usable else Unscored(answers.problem)

@@ -47,21 +47,17 @@ def judge_messages(context: str, question: str) -> list[Message]:
     ]
 
 
-def question(metric: str, *, first_turn: bool = False) -> str:
+def question(metric: str) -> str:
     """The question of a built-in metric, with all that it needs to be asked alone."""
     known = BUILTIN[metric]
     points = [fill(_SCALE, asdict(known.anchors))] if known.anchors else _labels(known)
-    return "\n".join([_asked(known, first_turn), *known.terms, *points])
+    return "\n".join([known.question, *known.terms, *points])
 
 
-def own_words(metric: str, *, first_turn: bool = False) -> str:
+def own_words(metric: str) -> str:
     """The question of a built-in metric without its terms and without the points of its scale."""
     known = BUILTIN[metric]
-    return "\n".join([_asked(known, first_turn), *_labels(known)])
-
-
-def _asked(metric: MetricDefinition, first_turn: bool) -> str:
-    return metric.first_turn_question if first_turn and metric.first_turn_question else metric.question
+    return "\n".join([known.question, *_labels(known)])
 
 
 def _labels(metric: MetricDefinition) -> list[str]:
@@ -74,6 +70,4 @@ def shown_prompts(metric: str | None = None) -> str:
     parts = [f"# system, all metrics\n{SYSTEM}"]
     for name in metrics:
         parts.append(f"# {name}\n{question(name)}")
-        if BUILTIN[name].first_turn_question:
-            parts.append(f"# {name}, first turn\n{question(name, first_turn=True)}")
     return "\n\n".join(parts)

@@ -75,13 +75,13 @@ class JudgeQuestion:
 @lru_cache(maxsize=1024)
 def metric_question(metric: str, turn: int | None = None) -> JudgeQuestion:
     """The question of a built-in metric."""
-    known, first = BUILTIN[metric], turn == 0
+    known = BUILTIN[metric]
     return JudgeQuestion(
         name=metric,
         turn=turn,
-        alone=question(metric, first_turn=first),
+        alone=question(metric),
         common=(*known.terms, *([_SCALE] if known.anchors else [])),
-        text="\n".join([own_words(metric, first_turn=first), *_named_points(known)]),
+        text="\n".join([own_words(metric), *_named_points(known)]),
         answer=ANSWERS[metric],
     )
 

@@ -211,14 +211,6 @@ def test_every_metric_is_judged_where_it_applies() -> None:
     assert set(held.metrics) == {"goal_completion"}
 
 
-def test_coherence_knows_a_first_turn_from_a_later_one() -> None:
-    """In a run, coherence of turn 0 is asked for the reply alone and of turn 1 with what came before."""
-    _, model = run(metrics=["coherence"])
-    asked = {r.key.turn: r.messages[-1]["content"] for r in model.requests}
-    assert "judge the reply alone" in asked[0]
-    assert "judge the reply alone" not in asked[1]
-
-
 def test_samples_of_a_run_are_told_apart() -> None:
     """With `judge.samples`, each metric is asked that often, each time under its own key."""
     found, model = run(

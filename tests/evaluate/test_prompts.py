@@ -169,7 +169,7 @@ def test_a_turns_judges_share_everything_but_the_question() -> None:
         beginnings = set()
         for request in asked:
             system, user = (m["content"] for m in joined(request.messages))
-            rest = question(request.key.metric or "", first_turn=turn == 0)
+            rest = question(request.key.metric or "")
             assert user.endswith("\n\n" + rest)
             beginnings.add((system, user.removesuffix(rest)))
         [(_, beginning)] = beginnings
@@ -186,12 +186,8 @@ def test_substitution_is_single_pass() -> None:
 
 
 def test_coherence_of_a_first_turn_asks_for_the_reply_alone() -> None:
-    """Only the first turn has its own question of coherence; no other metric's question changes."""
-    assert "judge the reply alone" in question("coherence", first_turn=True)
-    assert "came before" not in question("coherence", first_turn=True)
-    assert "came before" in question("coherence")
-    for name in set(BUILTIN) - {"coherence"}:
-        assert question(name, first_turn=True) == question(name)
+    """One question serves all turns, so that their prompts begin alike; it says what it asks of the first."""
+    assert "In turn 0 judge the reply alone" in question("coherence")
 
 
 @pytest.mark.parametrize("name", BUILTIN)
@@ -310,5 +306,4 @@ def test_prompts_can_be_shown_without_a_model() -> None:
     """`show-prompts` has every metric, or the one asked for, with the system prompt."""
     everything = shown_prompts()
     assert all(f"# {name}\n" in everything for name in BUILTIN)
-    assert "# coherence, first turn" in everything
     assert "# helpfulness" not in shown_prompts("coherence")

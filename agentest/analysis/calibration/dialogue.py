@@ -180,7 +180,7 @@ def whole(question: Question) -> str:
     """The question as judges are asked it."""
     if question.metric == CRITERIA:
         return f"Does this hold over the whole conversation? {question.criterion}"
-    return judge_question(question.metric, first_turn=question.turn == 0)
+    return judge_question(question.metric)
 
 
 def _plain_question(question: Question) -> str:
