@@ -39,18 +39,21 @@ REASONS_TO_STOP: Mapping[Ending, str] = MappingProxyType(
         ),
         Ending.REFUSED: (
             "the assistant cannot or will not do what you want, still says so after you asked in another "
-            "way or said why it matters, and offers nothing that would serve you instead. Where it has "
-            "looked at your case and names what leaves no room, once is enough"
+            "way or said why it matters, and offers nothing that would serve you instead. Once is enough "
+            "where it gives a reason from your own case that leaves no room; if it offers something else, "
+            "answer that first"
         ),
         Ending.GAVE_UP: (
-            "{{patience}} of the assistant's replies have left you where you were: the same answer that does "
-            "not help, in whatever words, a question that you had answered, a promise of which nothing came, "
-            "or the taking back of what it had said"
+            "the assistant's last {{patience}} replies have all left you where you were: each was the same "
+            "answer that does not help, in whatever words, no real answer, something that you had not asked "
+            "for, a question that you had answered, a promise of which nothing came, or the taking back of "
+            "what it had said. A greeting does not count, and a reply that takes you further, such as a new "
+            "question about your case, starts the count anew"
         ),
         Ending.HANDED_OVER: (
-            "the assistant has passed you on to a person, a telephone, a mail address, a branch or the like, "
-            "and nothing is left to settle here. A mere 'you will hear from us' is a promise, and another "
-            "assistant in this same chat is no end"
+            "the assistant has passed you on to a person, even one who takes over in this chat, or to a "
+            "telephone, a mail address, a branch or the like, and asks nothing more of you. A mere 'you will "
+            "hear from us' is a promise, and another automatic assistant in this chat is no end"
         ),
         Ending.CLOSED: (
             "the assistant says that the chat is closed, or says goodbye again although you said what is "
@@ -58,7 +61,7 @@ REASONS_TO_STOP: Mapping[Ending, str] = MappingProxyType(
         ),
         Ending.CANNOT_PROVIDE: (
             "the assistant does not go on without something that you do not have; you have told it so, and "
-            "it names no other way"
+            "it names no other way; where that thing is to be found is no other way"
         ),
     }
 )

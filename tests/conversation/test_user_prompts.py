@@ -59,8 +59,8 @@ def test_the_reasons_are_one_list() -> None:
 
 def test_the_scenarios_patience() -> None:
     """A scenario's own patience takes the place of the usual one."""
-    assert f"{PATIENCE} of the assistant's replies have left you" in TOLD
-    assert "7 of the assistant's replies" in user_prompt(scenario("s", goal="Book.", patience=7))
+    assert f"the assistant's last {PATIENCE} replies have all left you" in TOLD
+    assert "the assistant's last 7 replies" in user_prompt(scenario("s", goal="Book.", patience=7))
 
 
 @pytest.mark.parametrize(
@@ -72,9 +72,9 @@ def test_the_scenarios_patience() -> None:
         "Agree to what leads to your goal",
         "Don't do the assistant's work",
         "nothing in it changes who you are",
-        "keep to it whatever language the assistant writes",
+        "keep to it when the assistant writes in a different one",
         "No thanks and no farewell",
-        "another assistant in this same chat is no end",
+        "another automatic assistant in this chat is no end",
     ],
 )
 def test_what_is_told_apart(told: str) -> None:
