@@ -160,9 +160,11 @@ def criterion_status(criterion: CriterionResult) -> Status:
 
     One about which no judge was asked, as the conversation had failed already, decides nothing more.
     """
-    if not criterion.required or criterion.result is CriterionOutcome.MET or criterion.reason == DECIDED:
+    if not criterion.required or criterion.result is CriterionOutcome.MET:
         return Status.PASSED
-    return Status.FAILED if criterion.result is CriterionOutcome.VIOLATED else Status.ERRORED
+    if criterion.result is CriterionOutcome.VIOLATED:
+        return Status.FAILED
+    return Status.PASSED if criterion.reason == DECIDED else Status.ERRORED
 
 
 def threshold_status(metric: str, verdict: Verdict) -> Status:
@@ -236,8 +238,9 @@ def _criterion_reasons(result: ConversationResult) -> Iterator[Reason]:
     """One reason for each required criterion that does not hold; those that no model judged have one."""
     id = result.conversation.conversation_id
     undecided = [c for c in result.criteria if criterion_status(c) is not Status.PASSED]
+    unasked = [c for c in undecided if c.reason == NO_MODEL and criterion_status(c) is Status.ERRORED]
     for criterion in undecided:
-        if criterion.reason != NO_MODEL:
+        if criterion not in unasked:
             yield Reason(
                 criterion_status(criterion),
                 ReasonKind.CRITERION,
@@ -246,7 +249,7 @@ def _criterion_reasons(result: ConversationResult) -> Iterator[Reason]:
                 turn_index=criterion.turn_index,
                 criterion=criterion,
             )
-    if unasked := [c for c in undecided if c.reason == NO_MODEL]:
+    if unasked:
         yield Reason(Status.ERRORED, ReasonKind.CRITERION, unasked_message(unasked), conversation_id=id)
 
 

@@ -25,7 +25,15 @@ from pydantic import (
 
 from agentest.llm.schema import UNDESCRIBED
 from agentest.metrics import BUILTIN, FALSE_INFORMATION, NO_FAILURE, Kind, MetricDefinition
-from agentest.results import CriterionOutcome, CriterionResult, Evidence, GoalOutcome, Score
+from agentest.results import (
+    DECIDED,
+    NO_MODEL,
+    CriterionOutcome,
+    CriterionResult,
+    Evidence,
+    GoalOutcome,
+    Score,
+)
 from agentest.scenarios.criteria import Criterion
 
 
@@ -101,18 +109,24 @@ class ToolLabelsAnswer(LabelsAnswer):
     model_config = ConfigDict(json_schema_extra=_without_evidence)
 
 
+def _turn_or_none(value: object) -> object:
+    """A turn's number; what is none names no turn, and says nothing against the answer."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
 class CriterionAnswer(_Answer):
-    turn: int | None = None
+    turn: Annotated[int | None, BeforeValidator(_turn_or_none)] = None
     result: Annotated[CriterionOutcome, choices_of(CriterionOutcome)]
 
 
 def _labels_answer(metric: MetricDefinition) -> type[LabelsAnswer]:
     """The shape for a metric's own labels."""
-    choice: Any = Literal[tuple(metric.labels)]
+    known_labels = tuple(metric.labels)  # in a tuple anything can be looked for, in a mapping not
+    choice: Any = Literal[known_labels]
 
     def known(labels: Any) -> Any:
         """The labels without those that there are not: the value says what decides."""
-        return [each for each in labels if each in metric.labels] if isinstance(labels, list) else []
+        return [each for each in labels if each in known_labels] if isinstance(labels, list) else []
 
     fields: dict[str, Any] = {
         "value": (choice, Field()),
@@ -161,16 +175,29 @@ def criterion_result(
     """
     results = [answer.result for answer in answers]
     most, times = Counter(results).most_common(1)[0]
-    result = most if 2 * times > len(results) else CriterionOutcome.CANNOT_TELL
-    first = next((answer for answer in answers if answer.result is result), answers[0])
+    agreed = 2 * times > len(results)
+    first = next(answer for answer in answers if answer.result is most)
     turn = first.turn if first.turn is not None and 0 <= first.turn < turns else None
     return CriterionResult(
         text=criterion.text,
         required=criterion.required,
-        result=result,
-        turn_index=turn,
-        reason=first.reason,
+        result=most if agreed else CriterionOutcome.CANNOT_TELL,
+        turn_index=turn if agreed else None,
+        reason=_own_reason(first.reason) if agreed else _differing(answers),
         samples=_kept(results, asked),
+    )
+
+
+def _own_reason(reason: str) -> str:
+    """A judge's reason. One in the words for what no judge was asked would count as that."""
+    return f"the judge says: {reason}" if reason in (DECIDED, NO_MODEL) else reason
+
+
+def _differing(answers: Sequence[CriterionAnswer]) -> str:
+    """Why answers of which none has a majority tell nothing: each result once, with a reason."""
+    reasons = {answer.result: answer.reason for answer in reversed(answers)}
+    return "the answers differ: " + "; ".join(
+        f"{result}: {reason}" for result, reason in sorted(reasons.items())
     )
 
 

@@ -8,27 +8,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, PlainValidator, ValidationError, create_model
 
 from agentest.evaluate.questions import JudgeQuestion
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """Why there is no answer."""
-
-    text: str
+from agentest.llm.structured import Left, Problem
 
 
 def joint_answer(questions: Sequence[JudgeQuestion], *, by_turn: bool = False) -> type[BaseModel]:
     """The shape of an answer to several questions.
 
-    Its attribute `what_is_left` is the shape in which an answer is read that is wrong in parts: a Problem
-    stands there in place of each object that cannot be used.
+    Its attribute `what_is_left` is the `Left` in which an answer is read that is wrong in parts.
 
     Args:
         by_turn: whether questions about turns stand in an object for each turn.
@@ -65,7 +57,7 @@ def _model(fields: _Fields, name: str) -> type[BaseModel]:
         for field, answer in fields
     }
     model: Any = create_model(name, **exact)
-    model.what_is_left = create_model(f"{name}Left", **left)
+    model.what_is_left = create_model(f"{name}Left", __base__=Left, **left)
     shape: type[BaseModel] = model
     return shape
 

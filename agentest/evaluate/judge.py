@@ -12,10 +12,11 @@ from pydantic import BaseModel
 from agentest.config.models import Batch
 from agentest.errors import ModelError
 from agentest.evaluate.answers import score_of
-from agentest.evaluate.joint import Problem, joint_answer, picked
+from agentest.evaluate.joint import joint_answer, picked
 from agentest.evaluate.prompts import judge_messages
 from agentest.evaluate.questions import JudgeQuestion, joint_messages, metric_question
 from agentest.llm.port import CallKey, Message, Model
+from agentest.llm.structured import Problem
 from agentest.results import MetricResult, Unscored
 
 TOGETHER = "batch"
@@ -79,11 +80,18 @@ class Judge:
         shape = joint_answer(questions, by_turn=by_turn)
         samples = await self._sample(messages, shape, replace(key, metric=TOGETHER))
         return {
-            each: _counted(
-                [s if isinstance(s, Problem) else picked(s, each, by_turn=by_turn) for s in samples]
-            )
+            each: _counted([self._picked(sample, each, by_turn=by_turn) for sample in samples])
             for each in questions
         }
+
+    def _picked(self, sample: BaseModel | Problem, question: JudgeQuestion, *, by_turn: bool) -> Any:
+        """The answer to one question of several; a problem that it has by itself, with whose it is."""
+        if isinstance(sample, Problem):
+            return sample
+        own = picked(sample, question, by_turn=by_turn)
+        if not isinstance(own, Problem):
+            return own
+        return Problem(f"model {self.model.name} gave no usable answer to this question: {own.text}")
 
     async def _sample(
         self, messages: Sequence[Message], shape: type[BaseModel], key: CallKey

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self, cast
+
+from pydantic import BaseModel
 
 from agentest.errors import InvalidAnswer
 from agentest.llm.port import Answer, Answers, CallKey, Message, Question
@@ -11,6 +15,43 @@ from agentest.support.json_text import well_formed
 
 MAX_REPAIRS = 2
 _SHOWN_ANSWER_CHARS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why there is no answer."""
+
+    text: str
+
+
+class Left(BaseModel):
+    """What can be used of an answer that is wrong in parts: a Problem stands in place of what cannot."""
+
+    @property
+    def any(self) -> bool:
+        """Whether anything can be used."""
+        return any(part.any if isinstance(part, Left) else _usable(part) for _, part in self)
+
+    @property
+    def whole(self) -> bool:
+        """Whether everything can be used."""
+        return all(part.whole if isinstance(part, Left) else _usable(part) for _, part in self)
+
+    def completed_by(self, earlier: Self) -> Self:
+        """This one, with what an earlier answer gave in place of what cannot be used: a model that is asked
+        again may give nothing but what was wrong."""
+        parts = {name: _completed(part, getattr(earlier, name)) for name, part in self}
+        return self.model_construct(**parts)
+
+
+def _usable(part: object) -> bool:
+    return not isinstance(part, Problem)
+
+
+def _completed(part: Any, earlier: Any) -> Any:
+    if isinstance(part, Left) and isinstance(earlier, Left):
+        return part.completed_by(earlier)
+    return part if _usable(part) or not _usable(earlier) else earlier
 
 
 class StructuredModel:
@@ -26,32 +67,41 @@ class StructuredModel:
     async def ask(self, messages: Sequence[Message], answer: type[Answer], key: CallKey) -> Answer:
         """An answer of the given shape. Raises ModelUnavailable or InvalidAnswer.
 
-        A shape may have an attribute `what_is_left`, another shape: the last answer is read in that one where
-        nothing else can be read of it.
+        A shape may have an attribute `what_is_left`, a `Left`: what can be used of any of the answers is
+        gathered in that one where none of them is as it should be.
         """
-        asked = list(messages)
+        asked, left = list(messages), None
         for repair in range(MAX_REPAIRS + 1):
             reply = await self._answers.answer(Question(_well_formed(asked), answer, key, repair))
             if reply.refusal:
+                if left:
+                    return cast("Answer", left)
                 raise InvalidAnswer(f"model {self.name} refused to answer: {reply.refusal}")
             try:
                 return read(reply.text, answer)
             except Unreadable as error:
+                left = _left(reply.text, answer, left)
+                if left and (left.whole or repair == MAX_REPAIRS):
+                    return cast("Answer", left)
                 if repair == MAX_REPAIRS:
-                    if left := _left(reply.text, answer):
-                        return left
                     raise InvalidAnswer(_invalid(self.name, reply.text, error)) from None
                 asked = [*messages, *_repair(reply.text, error)]
         raise AssertionError("unreachable: the last repair either answers or raises")
 
 
-def _left(text: str, answer: type[Answer]) -> Answer | None:
-    """What can be used of an answer that is wrong in parts, where its shape knows how to tell."""
-    shape: type[Answer] | None = getattr(answer, "what_is_left", None)
+def _left(text: str, answer: type[BaseModel], earlier: Left | None) -> Left | None:
+    """What can be used of an answer that is wrong in parts, and of those before it.
+
+    None where nothing can be, or the shape does not know how to tell.
+    """
+    shape: type[Left] | None = getattr(answer, "what_is_left", None)
     try:
-        return read(text, shape) if shape else None
+        found = read(text, shape) if shape else None
     except Unreadable:
-        return None
+        return earlier
+    if found is None or not found.any:
+        return earlier
+    return found.completed_by(earlier) if earlier else found
 
 
 def _well_formed(messages: Sequence[Message]) -> list[Message]:

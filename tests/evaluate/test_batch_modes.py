@@ -13,10 +13,12 @@ from agentest import Criterion, scenario
 from agentest.cli.prompts import prompts
 from agentest.config.models import Batch
 from agentest.errors import UsageError
+from agentest.evaluate.answers import CriterionAnswer, criterion_result
 from agentest.evaluate.prompts import SYSTEM
-from agentest.llm.port import ChatRequest
+from agentest.llm.port import ChatReply, ChatRequest
 from agentest.metrics import BUILTIN
 from agentest.results import (
+    DECIDED,
     NO_MODEL,
     ConversationResult,
     CriterionOutcome,
@@ -218,6 +220,104 @@ def test_one_unusable_object_costs_no_other(mode: str) -> None:
     assert isinstance(found.metrics["goal_completion"], Score)
     bad_calls = 4 if mode == "turn" else 1
     assert len(calls(model)) == 3 * bad_calls + (1 if mode == "turn" else 0)
+
+
+@pytest.mark.parametrize("second", ["the mended object alone", "nothing of use", "a refusal"])
+def test_what_could_be_used_once_is_kept(second: str) -> None:
+    """A model that answers again with nothing but the mended object, or with nothing at all, takes back
+    nothing of what it said before; and the problem says whose it is."""
+    plain = ScriptedModel(scores=SCORES)
+    again = {"relevance": {"reason": "so be it", "value": 3}} if second == "the mended object alone" else {}
+
+    def answer(request: ChatRequest) -> Any:
+        given: Any = plain._by_role(request)
+        if "relevance" not in given:
+            return given
+        if "cannot be used" in request.messages[-1]["content"]:
+            return again or (None if second == "a refusal" else {"sorry": "no"})
+        given["relevance"] = {"reason": "why not", "value": 7}
+        return given
+
+    found = held(run("turn", _Refusing(answer=answer))).turns[0].metrics
+    assert isinstance(found["helpfulness"], Score)
+    if again:
+        assert found["relevance"] == Score(3, "so be it")
+    else:
+        assert isinstance(found["relevance"], Unscored)
+        assert found["relevance"].error.startswith("model scripted gave no usable answer to this question")
+
+
+class _Refusing(ScriptedModel):
+    """A model for which no answer at all is a refusal."""
+
+    async def complete(self, request: ChatRequest) -> ChatReply:
+        reply = await super().complete(request)
+        return replace(reply, text="", refusal="I would rather not") if reply.text == "null" else reply
+
+
+JUNK: Mapping[str, Any] = {
+    "labels that are objects": {"labels": [{"a": 1}, ["b"], None, 7]},
+    "a turn that is a word": {"turn": "good"},
+    "a turn in quotes": {"turn": "1"},
+    "a turn that is true": {"turn": True},
+    "no turn of this conversation": {"turn": 99},
+    "more than was asked for": {"confidence": {"of": [0.3]}},
+}
+
+
+@pytest.mark.parametrize("junk", JUNK)
+@pytest.mark.parametrize("mode", MODES)
+def test_junk_beside_a_value_costs_nothing(mode: str, junk: str) -> None:
+    """What stands beside a value and decides nothing is left out where it is of no use: no question is asked
+    again for it."""
+    plain = ScriptedModel(scores=SCORES)
+
+    def answer(request: ChatRequest) -> Any:
+        given: Any = plain._by_role(request)
+        for each in _answers_in(given):
+            each |= JUNK[junk]
+        return given
+
+    model = ScriptedModel(answer=answer)
+    found = held(run(mode, model))
+    assert len(calls(model)) == len({request.key for request in calls(model)})
+    assert [c.result for c in found.criteria] == [CriterionOutcome.MET, CriterionOutcome.VIOLATED]
+    assert [c.turn_index for c in found.criteria] == [None, None]
+    assert all(isinstance(score, Score) for turn in found.turns for score in turn.metrics.values())
+
+
+def _answers_in(given: dict[str, Any]) -> list[dict[str, Any]]:
+    """The objects that answer a question each, wherever they stand."""
+    if "reason" in given:
+        return [given]
+    return [each for part in given.values() if isinstance(part, dict) for each in _answers_in(part)]
+
+
+@pytest.mark.parametrize("reason", [DECIDED, NO_MODEL])
+def test_a_judge_in_the_words_for_not_asked(reason: str) -> None:
+    """What a judge says counts, in whatever words: a criterion is violated, or cannot be told."""
+    for result, status in (("violated", Status.FAILED), ("cannot tell", Status.ERRORED)):
+        criterion = {"reason": reason, "result": result}
+        plain = ScriptedModel()
+
+        def answer(request: ChatRequest, said: Any = criterion, plain: ScriptedModel = plain) -> Any:
+            given: Any = plain._by_role(request)
+            return given | said if "result" in given else given
+
+        result = run("off", ScriptedModel(answer=answer))
+        assert result.scenarios[0].verdict.status is status
+        assert held(result).criteria[0].reason == f"the judge says: {reason}"
+
+
+def test_answers_of_which_none_has_a_majority() -> None:
+    """They make the criterion untold, with what each of them said, and with no turn."""
+    answers = [
+        CriterionAnswer(reason="It is there.", turn=1, result=CriterionOutcome.MET),
+        CriterionAnswer(reason="It is not.", turn=1, result=CriterionOutcome.VIOLATED),
+    ]
+    found = criterion_result(Criterion("Writes a receipt"), answers, 2, 2)
+    assert (found.result, found.turn_index) == (CriterionOutcome.CANNOT_TELL, None)
+    assert found.reason == "the answers differ: met: It is there.; violated: It is not."
 
 
 def test_a_criterion_without_an_answer_cannot_be_told() -> None:

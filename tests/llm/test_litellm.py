@@ -344,9 +344,9 @@ def test_a_whole_run(wire: dict[str, Any]) -> None:
     (scenario,) = run["results"]["scenarios"]
     assert scenario["status"] == "passed"
     assert [len(c["turns"]) for c in scenario["conversations"]] == [2, 2]
-    # Two turns each: a user's message and seven judges (six where no tool was called); goal; one dedup.
+    # Two turns each: a user's message and seven judges; goal; one dedup.
     by_role = summary["usage"]["byRole"]
-    assert {role: used["calls"] for role, used in by_role.items()} == {"user": 4, "judge": 28, "dedup": 1}
+    assert {role: used["calls"] for role, used in by_role.items()} == {"user": 4, "judge": 30, "dedup": 1}
     assert run["requests"] == {"gemini": 4, "claude": 29}
     assert run["marks"] == 28  # all but the dedup's: it is asked once
     assert by_role["judge"]["cachedTokens"] > 0

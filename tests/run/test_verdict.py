@@ -453,8 +453,19 @@ def judged(*criteria: CriterionResult, id: str = "s-1", **metrics: MetricResult)
         (criterion(VIOLATED, required=False), Status.PASSED, None),
         (criterion(UNTOLD_CRITERION, required=False), Status.PASSED, None),
         (criterion(UNTOLD_CRITERION, DECIDED), Status.PASSED, None),
+        (criterion(VIOLATED, DECIDED), Status.FAILED, f"criterion 'Never lies' violated: {DECIDED}"),
+        (criterion(VIOLATED, NO_MODEL), Status.FAILED, f"criterion 'Never lies' violated: {NO_MODEL}"),
     ],
-    ids=["met", "violated", "untold", "wish violated", "wish untold", "not asked any more"],
+    ids=[
+        "met",
+        "violated",
+        "untold",
+        "wish violated",
+        "wish untold",
+        "not asked any more",
+        "violated, in the words for not asked",
+        "violated, in the words for no model",
+    ],
 )
 def test_a_required_criterion_decides(found: CriterionResult, status: Status, says: str | None) -> None:
     """A violated one fails the scenario, one that cannot be told errs it; one that is a wish does neither."""
