@@ -34,7 +34,7 @@ from builders import (
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
-from stored import to_json
+from stored import read_json, to_json
 
 from agentest.endings import Ending
 from agentest.events import RunFinished, ScenarioFinished
@@ -360,6 +360,29 @@ def test_error_of_a_conversation(blame: Blame) -> None:
     assert (talk["error"], talk["errorSource"], talk["endedBy"]) == ("cut", blame.value, Ending.ERROR.value)
     assert talk["unfinishedTurn"]["toolCalls"][0]["name"] == "check_availability"
     assert talk["passed"] is False
+
+
+@pytest.mark.parametrize(
+    ("older", "today"),
+    [
+        ("user_stopped", Ending.SATISFIED),
+        ("script_finished", Ending.SCRIPT),
+        ("max_turns", Ending.MAX_TURNS),
+        ("error", Ending.ERROR),
+    ],
+    ids=["user_stopped", "script_finished", "max_turns", "error"],
+)
+def test_endings_of_older_versions_are_read(older: str, today: Ending, tmp_path: Path) -> None:
+    """A results.json of version 2, which had other words for how conversations end, is read in today's."""
+    old = written(run_result(scenario_result()))
+    old["schemaVersion"] = 2
+    for held in old["scenarios"][0]["conversations"]:
+        held["endedBy"] = older
+    path = tmp_path / "results.json"
+    path.write_text(json.dumps(old))
+    read = read_json(path)["scenarios"][0]["conversations"]
+    assert read
+    assert {held["endedBy"] for held in read} == {today}
 
 
 @pytest.mark.parametrize("severity", list(Severity))
