@@ -38,6 +38,19 @@ def disagreements(scenario: Scenario, conversations: Sequence[ConversationResult
     return (*_warning(missed, _DONE), *_warning(reached, _UNDONE))
 
 
+def missed_without_say(
+    scenario: Scenario, thresholds: Mapping[str, float], conversations: Sequence[ConversationResult]
+) -> tuple[str, ...]:
+    """A warning where an expected outcome did not come about, and nothing in the verdict hangs on it.
+
+    Who writes down what should happen takes a scenario that passed for one in which it did.
+    """
+    if not scenario.expected_outcome or GOAL in thresholds or decided_without_judge(scenario):
+        return ()
+    missed = [each for each in conversations if goal_outcome(each) is GoalOutcome.NOT_REACHED]
+    return tuple(_warning(missed, _NO_SAY))
+
+
 _DONE = (
     "the judge says that the goal was not reached{where}, though calls and state, which decide, are as "
     "expected: {why}"
@@ -45,6 +58,10 @@ _DONE = (
 _UNDONE = (
     "the judge says that the goal was reached{where}, though calls or state, which decide, are not as "
     "expected: {why}"
+)
+_NO_SAY = (
+    "the judge says that the expected outcome did not come about{where}; the scenario passes all the same, "
+    'as it has no threshold, like thresholds={{"goal_completion": 1}}: {why}'
 )
 
 

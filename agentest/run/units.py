@@ -24,7 +24,7 @@ from agentest.results import (
 )
 from agentest.run.connections import Connections
 from agentest.run.frame import scenario_result, stop_reason
-from agentest.run.goals import disagreements
+from agentest.run.goals import disagreements, missed_without_say
 from agentest.run.known_tools import NOTHING_KNOWN, known_tools
 from agentest.run.plan import Unit
 from agentest.run.settings import Settings
@@ -159,6 +159,8 @@ class UnitDecision:
         deduplication = with_examples(deduplication, conversations, self._redact)
         verdict = decide(conversations, deduplication, thresholds, self._fail_on, exact=exact)
         warnings = (*warnings_of(conversations), *disagreements(unit.scenario, conversations))
+        if verdict.status is Status.PASSED:
+            warnings += missed_without_say(unit.scenario, thresholds, conversations)
         return scenario_result(
             unit,
             _cut_short(verdict, stopped) if stopped else verdict,

@@ -119,3 +119,29 @@ def test_an_outcome_without_a_goal_has_its_threshold() -> None:
     with ScriptedAgent(["no"]) as agent:
         run = run_scenarios([by_outcome], agent=agent, thresholds={"goal_completion": 1, "helpfulness": 4})
     assert dict(run.scenarios[0].thresholds) == {"goal_completion": 1}
+
+
+@pytest.mark.parametrize(
+    ("goal", "options", "status", "warns"),
+    [
+        (0, {}, Status.PASSED, True),
+        (1, {}, Status.PASSED, False),
+        (0, {"thresholds": {"goal_completion": 1}}, Status.FAILED, False),
+        (0, {"turns": [{"user_message": "hi", "expect": {"contains": "yes"}}]}, Status.FAILED, False),
+        (0, {"expected_outcome": None, "goal": "Be told."}, Status.PASSED, False),
+    ],
+    ids=["missed", "came about", "threshold", "failed otherwise", "goal alone"],
+)
+def test_an_expected_outcome_that_decides_nothing(
+    goal: int, options: dict[str, Any], status: Status, warns: bool
+) -> None:
+    """A scenario that passes though what its author expects did not come about says what is missing."""
+    made = scenario("refused", **{"turns": ["hi"], "expected_outcome": "It is refused.", **options})
+    model = ScriptedModel(scores={"goal_completion": goal})
+    with ScriptedAgent(["no"]) as agent:
+        [found] = run_scenarios([made], agent=agent, model=model).scenarios
+    assert found.verdict.status is status
+    assert [GIVE in text and "in refused-1;" in text for text in found.warnings] == [True] * warns
+
+
+GIVE = 'thresholds={"goal_completion": 1}: scripted'
