@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+from agentest.evaluate.sight_of_calls import SightOfCalls
+from agentest.scenarios.definition import Scenario
+from agentest.transcript import Turn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,3 +30,36 @@ class Background:
     tools: str = ""
     started_at: str = ""
     unseen: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownAgent:
+    """What is known of an agent before its first word, for judges. Empty texts: that is not known.
+
+    Attributes:
+        instructions: what it was told to do and not to do.
+        tools: which tools it has, a line each.
+        sight: whether its calls can be seen.
+    """
+
+    instructions: str = ""
+    tools: str = ""
+    sight: SightOfCalls = SightOfCalls()  # noqa: RUF009 - it holds nothing that could change
+
+
+def background_of(scenario: Scenario, agent: KnownAgent, turns: Sequence[Turn]) -> Background:
+    """What judges of a scenario's conversation are told, be it in a run or for a calibration.
+
+    Args:
+        turns: those that are shown; one at least.
+    """
+    return Background(
+        goal=scenario.goal,
+        profile=scenario.profile,
+        knowledge=scenario.knowledge,
+        expected_outcome=scenario.expected_outcome,
+        instructions=agent.instructions,
+        tools=agent.tools,
+        started_at=turns[0].started_at or "",
+        unseen=agent.sight.unseen(turns),
+    )

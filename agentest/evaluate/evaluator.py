@@ -10,6 +10,7 @@ import anyio
 
 from agentest.config.models import Batch
 from agentest.config.wishes import ModelWish
+from agentest.evaluate.background import KnownAgent
 from agentest.evaluate.checks import checked_first_token, checked_reply
 from agentest.evaluate.custom import ConversationMetric, Metric, evaluate_metric
 from agentest.evaluate.grading import Graded, Grader, for_information, graded
@@ -17,7 +18,6 @@ from agentest.evaluate.inputs import ConversationInput, TurnInput
 from agentest.evaluate.judge import Judge, at_once
 from agentest.evaluate.judging import Judging
 from agentest.evaluate.session_checks import checked_session, checked_state
-from agentest.evaluate.sight_of_calls import SightOfCalls
 from agentest.evaluate.trajectory import matched_trajectory
 from agentest.llm.port import CallKey, Model
 from agentest.metrics import ABOUT_CALLS
@@ -41,24 +41,12 @@ class ScenarioEvaluator:
     named: Mapping[ModelWish, Model] = field(default_factory=dict)
     """The models that graders wish for, where they can be asked."""
     redact: Callable[[str], str] = field(default=str)
-    told_counts: bool = True
-    """Whether answers that tell of calls make an agent seen whose calls otherwise cannot be."""
-    blind: str | None = None
-    """Why the agent's tool calls cannot be seen, and what to do about it; None: they can.
+    agent: KnownAgent = KnownAgent()  # noqa: RUF009 - it holds nothing that could change
+    """What is known of the agent.
 
-    Then whatever would judge calls is unscored, unless calls that were seen all the same break it, or the
-    agent's answers show that it tells of all of them.
+    Where its calls cannot be seen, whatever would judge calls is unscored, unless calls that were seen all
+    the same break it, or its answers show that it tells of all of them.
     """
-    agent: str = ""
-    """The agent's name, for what cannot be seen of it."""
-    instructions: str = ""
-    """What the agent was told, for judges; "": that is not known."""
-    tools: str = ""
-    """Which tools the agent has, a line each, for judges; "": that is not known."""
-    has_tools: bool = False
-    """Whether any tool of the agent is known; False with `tools` that are not empty: it has none."""
-    reports_calls: bool = False
-    """Whether the agent tells of all calls that it makes: then none told is none made."""
     unstreamed: str = "it does not stream its replies"
     """Why the time to the first token of a reply is not known, where it is not."""
     metrics_named: bool = True
@@ -82,22 +70,14 @@ class ScenarioEvaluator:
             metrics=self.metrics,
             judge=self.judge,
             redact=self.redact,
-            sight=self._sight,
-            instructions=self.instructions,
-            tools=self.tools,
+            agent=self.agent,
             metrics_named=self.metrics_named,
         )
 
     @property
-    def _sight(self) -> SightOfCalls:
-        return SightOfCalls(
-            agent=self.agent,
-            blind=self.blind,
-            told_counts=self.told_counts,
-            has_tools=self.has_tools or self.scenario.speaks_of_calls,
-            has_none=bool(self.tools) and not self.has_tools,
-            reports_calls=self.reports_calls,
-        )
+    def _name(self) -> str:
+        """The agent's, for what cannot be seen of it."""
+        return self.agent.sight.agent
 
     async def checked_turn(self, turn: Turn) -> TurnEvaluation:
         """A turn held against what its script says of it."""
@@ -115,7 +95,7 @@ class ScenarioEvaluator:
         if scripted is None or scripted.trajectory is None:
             return None
         return await matched_trajectory(
-            scripted.trajectory, turn.tool_calls, 1, blind=self._sight.hidden(turn)
+            scripted.trajectory, turn.tool_calls, 1, blind=self.agent.sight.hidden(turn)
         )
 
     def _script_of(self, turn: Turn) -> ScriptedTurn | None:
@@ -175,7 +155,7 @@ class ScenarioEvaluator:
         if conversation.failure or not conversation.turns:
             return {}
         grades: dict[str, Graded] = {}
-        blind = self._sight.hidden(conversation)
+        blind = self.agent.sight.hidden(conversation)
 
         async def grade(grader: Grader) -> None:
             key, model = CallKey("judge", self.scope, number, metric=grader.name), self._asked_by(grader)
@@ -208,7 +188,7 @@ class ScenarioEvaluator:
             conversation.tool_calls,
             conversation.started_turns,
             complete=failure is None or failure.blame is Blame.AGENT,
-            blind=self._sight.hidden(conversation),
+            blind=self.agent.sight.hidden(conversation),
         )
 
     async def final_state(self, conversation: Conversation) -> tuple[CheckResult, ...]:
@@ -217,14 +197,14 @@ class ScenarioEvaluator:
         if expected is None or conversation.failure or conversation.shortened or not conversation.turns:
             return ()
         last = conversation.turns[-1]
-        return _undecided_if(last, await checked_state("final_session_state", expected, last, self.agent))
+        return _undecided_if(last, await checked_state("final_session_state", expected, last, self._name))
 
     async def _checks(self, expect: Expect, turn: Turn) -> tuple[CheckResult, ...]:
-        first_token = checked_first_token(expect, turn, self.agent, self.unstreamed)
+        first_token = checked_first_token(expect, turn, self._name, self.unstreamed)
         checks = (
             *await checked_reply(expect, turn),
             *first_token,
-            *await checked_session(expect, turn, self.agent),
+            *await checked_session(expect, turn, self._name),
         )
         return _undecided_if(turn, checks)
 

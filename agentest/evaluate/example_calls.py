@@ -9,8 +9,10 @@ import anyio
 from agentest.config.models import Batch
 from agentest.endings import Ending
 from agentest.errors import ModelUnavailable
+from agentest.evaluate.background import KnownAgent
 from agentest.evaluate.evaluator import ScenarioEvaluator
-from agentest.evaluate.judge import Judge
+from agentest.evaluate.judge import TOGETHER, Judge
+from agentest.evaluate.sight_of_calls import SightOfCalls
 from agentest.llm.port import Answer, CallKey, Message
 from agentest.metrics import BUILTIN
 from agentest.scenarios.criteria import Criterion
@@ -27,8 +29,11 @@ _SCENARIO = Scenario(
     expected_outcome="The refund is refused, as the fare is not refundable, and the traveller is told why.",
     criteria=(Criterion("Never asks for the full card number"), Criterion("Offers a voucher")),
 )
-_INSTRUCTIONS = "You work for an airline. Fares of type Light are not refundable."
-_TOOLS = "get_booking(id): a booking by its number"
+_AGENT = KnownAgent(
+    instructions="You work for an airline. Fares of type Light are not refundable.",
+    tools="get_booking(id): a booking by its number",
+    sight=SightOfCalls(has_tools=True),
+)
 _CONVERSATION = Conversation(
     conversation_id="example-1",
     turns=(
@@ -87,8 +92,7 @@ def shown_calls(mode: str) -> str:
         scope="example",
         metrics=tuple(BUILTIN),
         judge=Judge(listener, batch=Batch(mode)),
-        instructions=_INSTRUCTIONS,
-        tools=_TOOLS,
+        agent=_AGENT,
     )
     anyio.run(evaluator.judging.everything, _CONVERSATION, 1)
     shown: dict[str, int] = {}
@@ -98,7 +102,7 @@ def shown_calls(mode: str) -> str:
 
 def _call(n: int, of: int, key: CallKey, messages: Sequence[Message], shown: dict[str, int]) -> list[str]:
     about = "the conversation" if key.turn is None else f"turn {key.turn}"
-    parts = [f"# call {n} of {of}: {about}, {'all questions' if key.metric == 'batch' else key.metric}"]
+    parts = [f"# call {n} of {of}: {about}, {'all questions' if key.metric == TOGETHER else key.metric}"]
     for message in messages:
         first = shown.setdefault(message["content"], n)
         text = message["content"] if first == n else f"(as in call {first})"

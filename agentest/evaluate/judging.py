@@ -8,11 +8,10 @@ from functools import partial
 
 from agentest.config.models import Batch
 from agentest.evaluate.answers import criterion_result, score_of
-from agentest.evaluate.background import Background
+from agentest.evaluate.background import KnownAgent, background_of
 from agentest.evaluate.judge import Answers, Judge, at_once
 from agentest.evaluate.questions import JudgeQuestion, criterion_question, metric_question
 from agentest.evaluate.shown import conversation_context, turn_context
-from agentest.evaluate.sight_of_calls import SightOfCalls
 from agentest.llm.port import CallKey
 from agentest.metrics import ABOUT_CALLS, BUILTIN, MetricLevel
 from agentest.results import (
@@ -58,9 +57,7 @@ class Judging:
     """Built-in metrics to judge."""
     judge: Judge | None
     redact: Callable[[str], str]
-    sight: SightOfCalls
-    instructions: str
-    tools: str
+    agent: KnownAgent
     metrics_named: bool
 
     async def turn(self, turns: Sequence[Turn], number: int) -> dict[str, MetricResult]:
@@ -69,7 +66,7 @@ class Judging:
         key = CallKey("judge", self.scope, number, turns[-1].turn_index)
         if self.judge is None or not questions:
             return self._turn_results(turns, _not_asked(questions, NO_MODEL))
-        context = turn_context(self._background(turns), turns)
+        context = turn_context(background_of(self.scenario, self.agent, turns), turns)
         return self._turn_results(turns, await self.judge.ask(questions, context, key))
 
     async def whole(self, conversation: Conversation, number: int) -> Judged:
@@ -113,7 +110,8 @@ class Judging:
     def _of_turn(self, turns: Sequence[Turn]) -> list[JudgeQuestion]:
         """The questions about the last of the turns, none where there is no goal to judge by."""
         turn = turns[-1]
-        about_calls = self.sight.may_lack_calls(turns) and not self.sight.hidden(turn)
+        sight = self.agent.sight
+        about_calls = sight.may_lack_calls(turns) and not sight.hidden(turn)
         names = [name for name in self._of_turns if about_calls or name not in ABOUT_CALLS]
         return [metric_question(name, turn.turn_index) for name in names]
 
@@ -137,19 +135,8 @@ class Judging:
         return {criterion_question(n, each): each for n, each in enumerate(self.scenario.criteria, start=1)}
 
     def _context(self, conversation: Conversation) -> str:
-        return conversation_context(self._background(conversation.turns), conversation.turns)
-
-    def _background(self, turns: Sequence[Turn]) -> Background:
-        return Background(
-            goal=self.scenario.goal,
-            profile=self.scenario.profile,
-            knowledge=self.scenario.knowledge,
-            expected_outcome=self.scenario.expected_outcome,
-            instructions=self.instructions,
-            tools=self.tools,
-            started_at=turns[0].started_at or "",
-            unseen=self.sight.unseen(turns),
-        )
+        turns = conversation.turns
+        return conversation_context(background_of(self.scenario, self.agent, turns), turns)
 
     def _all_results(self, conversation: Conversation, outcomes: Outcomes) -> Judged:
         turns = {
@@ -163,7 +150,7 @@ class Judging:
 
     def _unseen(self, turn: Turn) -> dict[str, MetricResult]:
         """The metrics of tool calls where they would be judged, but calls cannot be seen."""
-        blind = self.sight.hidden(turn)
+        blind = self.agent.sight.hidden(turn)
         if not blind or not self.judge:
             return {}
         result = Unscored(self.redact(blind)) if self.metrics_named else Skipped(blind)

@@ -24,9 +24,9 @@ class SightOfCalls:
         reports_calls: whether the agent tells of all calls that it makes: then none told is none made.
     """
 
-    agent: str
-    blind: str | None
-    told_counts: bool
+    agent: str = ""
+    blind: str | None = None
+    told_counts: bool = True
     has_tools: bool = False
     has_none: bool = False
     reports_calls: bool = False

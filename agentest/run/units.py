@@ -25,12 +25,11 @@ from agentest.results import (
 from agentest.run.connections import Connections
 from agentest.run.frame import scenario_result, stop_reason
 from agentest.run.goals import disagreements, missed_without_say
-from agentest.run.known_tools import NOTHING_KNOWN, known_tools
+from agentest.run.known_agents import agent_without_judge, known_agent
 from agentest.run.plan import Unit
 from agentest.run.settings import Settings
 from agentest.run.stop import Stop
 from agentest.run.totals import held_again, warnings_of
-from agentest.sight import Sight
 from agentest.totals import totals_of
 from agentest.verdict import averages, decide, skipped_metrics
 
@@ -85,12 +84,6 @@ class UnitEvaluation:
         self._evaluators.pop(unit.scope, None)
 
     def _evaluator(self, unit: Unit) -> ScenarioEvaluator:
-        about, asks = unit.about, self._judge is not None
-        tools = (
-            known_tools(about.tools, unit.scenario.tools, unit.scenario.named_tools)
-            if asks
-            else NOTHING_KNOWN
-        )
         return ScenarioEvaluator(
             scenario=unit.scenario,
             scope=unit.scope,
@@ -100,14 +93,8 @@ class UnitEvaluation:
             judge=self._judge,
             named=self._named,
             redact=self._redact.error,
-            blind=about.blind,
-            told_counts=about.told_counts,
-            instructions=self._redact(about.instructions) if asks else "",
-            tools=self._redact(tools.text),
-            has_tools=tools.some,
-            reports_calls=about.sight is Sight.REPORTED,
-            unstreamed=about.unstreamed,
-            agent=unit.agent,
+            agent=known_agent(unit, self._redact) if self._judge else agent_without_judge(unit),
+            unstreamed=unit.about.unstreamed,
             metrics_named=unit.metrics_named,
             information=unit.information,
             # Where some conversations may fail, what judges say of one that did can still decide.

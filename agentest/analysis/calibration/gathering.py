@@ -14,16 +14,14 @@ from agentest.evalset.formats.model import EvalCase
 from agentest.evalset.formats.reading import read_eval_set
 from agentest.evalset.metrics.facts import facts_of
 from agentest.evalset.metrics.given import conversation_of
-from agentest.evaluate.background import Background
-from agentest.evaluate.sight_of_calls import SightOfCalls
-from agentest.run.known_tools import known_tools
+from agentest.evaluate.background import Background, background_of
+from agentest.run.known_agents import known_agent
 from agentest.run.plan import Unit
-from agentest.sight import Sight
 from agentest.store.journal_reading import is_journal
 from agentest.store.reading import read_results, usable
 from agentest.store.runs import entries
 from agentest.support.text import count
-from agentest.transcript import Conversation, Turn
+from agentest.transcript import Conversation
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +111,9 @@ def _of_run(
 ) -> LabelledConversation:
     turns, complete = conversation.turns, conversation.failure is None
     background = (
-        background_of(unit, turns, redact) if unit else Background(started_at=turns[0].started_at or "")
+        background_of(unit.scenario, known_agent(unit, redact), turns)
+        if unit
+        else Background(started_at=turns[0].started_at or "")
     )
     criteria = tuple(criterion.text for criterion in unit.scenario.criteria) if unit else ()
     return LabelledConversation(
@@ -124,29 +124,6 @@ def _of_run(
         scenario=scenario,
         source=f"{file}: {conversation.conversation_id}",
         complete=complete,
-    )
-
-
-def background_of(unit: Unit, turns: Sequence[Turn], redact: Callable[[str], str]) -> Background:
-    """What the judges of a run are told of a conversation of this unit."""
-    scenario, about = unit.scenario, unit.about
-    tools = known_tools(about.tools, scenario.tools, scenario.named_tools)
-    sight = SightOfCalls(
-        agent=unit.agent,
-        blind=about.blind,
-        told_counts=about.told_counts,
-        has_tools=tools.some,
-        reports_calls=about.sight is Sight.REPORTED,
-    )
-    return Background(
-        goal=scenario.goal,
-        profile=scenario.profile,
-        knowledge=tuple(scenario.knowledge),
-        expected_outcome=scenario.expected_outcome,
-        instructions=redact(about.instructions),
-        tools=redact(tools.text),
-        started_at=turns[0].started_at or "",
-        unseen=sight.unseen(turns),
     )
 
 
