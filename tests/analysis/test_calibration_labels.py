@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agentest import scenario
 from agentest.analysis.calibration.dialogue import Dialogue, open_questions
 from agentest.analysis.calibration.gathering import Scenarios, gather
 from agentest.analysis.calibration.label_file import LabelWriter, read_labels
 from agentest.analysis.calibration.labels import CRITERIA, Label, LabelledConversation, Question, choices
+from agentest.config.config import Config
 from agentest.errors import UsageError
-from agentest.evaluate.background import Background
+from agentest.evaluate.background import Background, background_of
+from agentest.evaluate.shown import conversation_context
+from agentest.run.about import about_agent
+from agentest.run.known_agents import known_agent
+from agentest.run.plan import Unit
+from agentest.scenarios.definition import Scenario
+from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios
 from agentest.transcript import ToolCall, Turn
 
 Line = Mapping[str, Any]
@@ -145,6 +154,45 @@ def test_recorded_replies_of_an_evaluation_set_can_be_labelled(tmp_path: Path) -
     assert found.notes == ["left out 1 case: no reply of an agent is recorded there"]
     with pytest.raises(UsageError, match="cannot be read"):
         gather(tmp_path / "none.json", Scenarios())
+
+
+@pytest.mark.parametrize(
+    ("of_agent", "of_scenario"),
+    [
+        ({}, {}),
+        ({"tools": []}, {}),
+        ({"tools": ["book"], "instructions": "Be kind."}, {"expected_outcome": "Refused."}),
+        ({}, {"trajectory": {"match_mode": "within", "expected": []}}),
+    ],
+    ids=["nothing known", "no tools", "all known", "no calls allowed"],
+)
+def test_judges_are_told_the_same_as_in_a_run(of_agent: Line, of_scenario: Line) -> None:
+    """What is shown to the judge of a calibration is to the byte what the judge of the run was shown."""
+    made = scenario("s", turns=["Hi."], goal="to book", **of_scenario)
+    model = ScriptedModel()
+    with ScriptedAgent(["Which day?"]) as agent:
+        settings = {"endpoint": agent.endpoint, **of_agent}
+        result = run_scenarios([made], agent=settings, model=model, metrics=["goal_completion"])
+    [asked] = [request for request in model.requests if request.key.metric == "goal_completion"]
+    about = about_agent("agent", Config.model_validate({"agent": settings}).agent)
+    known = known_agent(replace(_unit(), scenario=made, agent="agent", about=about), str)
+    turns = result.scenarios[0].conversations[0].conversation.turns
+    context = conversation_context(background_of(made, known, turns), turns)
+    assert context in [message["content"] for message in asked.messages]
+
+
+def _unit() -> Unit:
+    return Unit(
+        scenario=Scenario("", "", 0),
+        agent="",
+        file="",
+        scope="",
+        slug="",
+        conversations=1,
+        max_turns=1,
+        metrics=(),
+        thresholds={},
+    )
 
 
 def typing(*lines: str) -> Callable[[], str | None]:
