@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from agentest.endings import REASONS_TO_STOP, Ending
+from agentest.llm.schema import UNDESCRIBED
 
 STOP_MARK = "[[STOP]]"
 NOT_ENDED = "not ended"
@@ -32,12 +33,10 @@ def ending_of(reason: str) -> Ending:
     return Ending.SATISFIED if reason == NOT_ENDED else Ending(reason)
 
 
-class Answer(BaseModel, defer_build=True):
+class Answer(BaseModel):
     """What all answers share: their docstrings stay here."""
 
-    model_config = ConfigDict(
-        frozen=True, json_schema_extra=lambda schema: schema.pop("description", None) and None
-    )
+    model_config = ConfigDict(**UNDESCRIBED, frozen=True)
 
 
 class UserMessage(Answer):

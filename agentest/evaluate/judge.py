@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import anyio
@@ -11,13 +12,11 @@ from pydantic import BaseModel
 
 from agentest.config.models import Batch
 from agentest.errors import ModelError
-from agentest.evaluate.answers import score_of
 from agentest.evaluate.joint import joint_answer, picked
 from agentest.evaluate.prompts import judge_messages
-from agentest.evaluate.questions import JudgeQuestion, joint_messages, metric_question
+from agentest.evaluate.questions import JudgeQuestion, joint_messages
 from agentest.llm.port import CallKey, Message, Model
 from agentest.llm.structured import Problem
-from agentest.results import MetricResult, Unscored
 
 TOGETHER = "batch"
 """In the key of a call that asks several questions: what stands in place of a metric."""
@@ -44,21 +43,13 @@ class Judge:
     batch: Batch = Batch.OFF
     """How much is asked for in one call."""
 
-    async def score(self, metric: str, context: str, key: CallKey) -> MetricResult:
-        """The value of a built-in metric; Unscored unless more than half of the samples have an answer."""
-        question = metric_question(metric)
-        answers = await self._alone(question, context, key)
-        return (
-            score_of(metric, answers.usable, answers.asked) if answers.usable else Unscored(answers.problem)
-        )
-
     async def ask(
         self, questions: Sequence[JudgeQuestion], context: str, key: CallKey
     ) -> dict[JudgeQuestion, Answers]:
         """Answers to questions about one turn, or about a conversation as a whole."""
         if self.batch is not Batch.OFF and len(questions) > 1:
             return await self._together(questions, context, key, by_turn=False)
-        answers = await at_once([_bound(self._alone, each, context, key) for each in questions])
+        answers = await at_once([partial(self._alone, each, context, key) for each in questions])
         return dict(zip(questions, answers, strict=True))
 
     async def ask_of_all_turns(
@@ -71,7 +62,7 @@ class Judge:
 
     async def _alone(self, question: JudgeQuestion, context: str, key: CallKey) -> Answers:
         messages = judge_messages(context, question.alone)
-        return _counted(await self._sample(messages, question.answer, replace(key, metric=question.name)))
+        return counted(await self._sample(messages, question.answer, replace(key, metric=question.name)))
 
     async def _together(
         self, questions: Sequence[JudgeQuestion], context: str, key: CallKey, *, by_turn: bool
@@ -80,7 +71,7 @@ class Judge:
         shape = joint_answer(questions, by_turn=by_turn)
         samples = await self._sample(messages, shape, replace(key, metric=TOGETHER))
         return {
-            each: _counted([self._picked(sample, each, by_turn=by_turn) for sample in samples])
+            each: counted([self._picked(sample, each, by_turn=by_turn) for sample in samples])
             for each in questions
         }
 
@@ -95,29 +86,31 @@ class Judge:
 
     async def _sample(
         self, messages: Sequence[Message], shape: type[BaseModel], key: CallKey
-    ) -> list[BaseModel | Problem]:
-        """Each sample's answer, or its problem."""
-
-        async def sample(n: int) -> BaseModel | Problem:
-            try:
-                return await self.model.ask(messages, shape, replace(key, sample=n))
-            except ModelError as error:
-                return Problem(str(error))
-            except Exception as error:  # noqa: BLE001 - a model's defect costs its answer, not the run
-                return Problem(f"internal error: {type(error).__name__}: {error}")
-
-        return await at_once([_bound(sample, n) for n in range(self.samples)])
+    ) -> list[Any | Problem]:
+        return await sampled(self.model, messages, shape, key, range(self.samples))
 
 
-def _counted(samples: Sequence[Any]) -> Answers:
+async def sampled(
+    model: Model, messages: Sequence[Message], shape: type[BaseModel], key: CallKey, numbers: Iterable[int]
+) -> list[Any | Problem]:
+    """The answer of each sample, or its problem, in the order of their numbers. Never raises."""
+
+    async def sample(n: int) -> Any | Problem:
+        try:
+            return await model.ask(messages, shape, replace(key, sample=n))
+        except ModelError as error:
+            return Problem(str(error))
+        except Exception as error:  # noqa: BLE001 - a model's defect costs its answer, not the run
+            return Problem(f"internal error: {type(error).__name__}: {error}")
+
+    return await at_once([partial(sample, n) for n in numbers])
+
+
+def counted(samples: Sequence[Any]) -> Answers:
     """ADK's metrics let fewer decide (`evalset.metrics.sampling.Sampled`), because google-adk does."""
     usable = tuple(sample for sample in samples if not isinstance(sample, Problem))
     problem = next((sample.text for sample in samples if isinstance(sample, Problem)), "")
     return Answers(usable if 2 * len(usable) > len(samples) else (), len(samples), problem)
-
-
-def _bound(function: Callable[..., Awaitable[_T]], *args: Any) -> Callable[[], Awaitable[_T]]:
-    return lambda: function(*args)
 
 
 async def at_once(askings: Sequence[Callable[[], Awaitable[_T]]]) -> list[_T]:

@@ -12,13 +12,13 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Literal
 
-import anyio
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from agentest.endings import REASONS_TO_STOP, Ending
-from agentest.errors import ModelError
+from agentest.evaluate.judge import counted, sampled
 from agentest.evaluate.shown import block
 from agentest.llm.port import CallKey, Message, Model
+from agentest.llm.schema import UNDESCRIBED
 from agentest.transcript import NO_TEXT, Conversation
 
 METRIC = "user"
@@ -83,9 +83,7 @@ sentences that point at what decides, with the turn. Then give the value."""
 
 
 class RoleAnswer(BaseModel):
-    model_config = ConfigDict(
-        defer_build=True, json_schema_extra=lambda schema: schema.pop("description", None) and None
-    )
+    model_config = UNDESCRIBED
 
     reason: str
     value: Literal[tuple(role.value for role in Role)]  # type: ignore[valid-type]
@@ -120,33 +118,15 @@ class UserCheck:
             told: what the user was told.
             attempt: how often this conversation was held before.
         """
-        messages = check_messages(told, conversation)
-        answers, problem = await self._ask(messages, key, attempt * self.samples)
-        if 2 * len(answers) <= self.samples:
-            text = f"whether the simulated user kept its role could not be found out: {problem}"
-            return Finding(text, broken=False)
-        return _found(answers)
-
-    async def _ask(
-        self, messages: Sequence[Message], key: CallKey, first: int
-    ) -> tuple[list[RoleAnswer], str]:
-        """The answers that there are, and the first problem of the others."""
-        answers: dict[int, RoleAnswer] = {}
-        problems: dict[int, str] = {}
-
-        async def sample(n: int) -> None:
-            try:
-                answers[n] = await self.model.ask(messages, RoleAnswer, replace(key, metric=METRIC, sample=n))
-            except ModelError as error:
-                problems[n] = str(error)
-            except Exception as error:  # noqa: BLE001 - a model's defect costs its answer, not the run
-                problems[n] = f"internal error: {type(error).__name__}: {error}"
-
-        async with anyio.create_task_group() as tasks:
-            for n in range(first, first + self.samples):
-                tasks.start_soon(sample, n)
-        # By number, not by time: a replay has the same numbers, and other times.
-        return [answers[n] for n in sorted(answers)], problems[min(problems)] if problems else ""
+        first = attempt * self.samples
+        numbers, asked = range(first, first + self.samples), replace(key, metric=METRIC)
+        answers = counted(
+            await sampled(self.model, check_messages(told, conversation), RoleAnswer, asked, numbers)
+        )
+        if answers.usable:
+            return _found(answers.usable)
+        text = f"whether the simulated user kept its role could not be found out: {answers.problem}"
+        return Finding(text, broken=False)
 
 
 def _found(answers: Sequence[RoleAnswer]) -> Finding | None:

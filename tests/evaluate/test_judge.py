@@ -16,6 +16,7 @@ from agentest import scenario
 from agentest.errors import ModelUnavailable
 from agentest.evaluate.answers import ANSWERS, score_of
 from agentest.evaluate.judge import Judge
+from agentest.evaluate.questions import metric_question
 from agentest.llm.limits import Limiter
 from agentest.llm.live import LiveAnswers, Patience
 from agentest.llm.port import CallKey, ChatRequest, Ledger, TransientError
@@ -30,13 +31,14 @@ DOWN = object()
 
 
 def ask(model: ScriptedModel, metric: str, samples: int = 1) -> MetricResult:
-    async def go() -> MetricResult:
-        limiter = Limiter(8)
-        return await Judge(
-            StructuredModel(LiveAnswers(model, Ledger(), limiter, patience=Patience(retries=0))), samples
-        ).score(metric, "context", KEY)
+    answers = LiveAnswers(model, Ledger(), Limiter(8), patience=Patience(retries=0))
+    return judged(Judge(StructuredModel(answers), samples), metric)
 
-    return anyio.run(go)
+
+def judged(judge: Judge, metric: str) -> MetricResult:
+    question = metric_question(metric)
+    answers = anyio.run(judge.ask, [question], "context", KEY)[question]
+    return score_of(metric, answers.usable, answers.asked) if answers.usable else Unscored(answers.problem)
 
 
 def answering(values: Sequence[Any]) -> ScriptedModel:
@@ -235,10 +237,7 @@ def test_the_problem_told_is_that_of_the_first_sample(order: list[int]) -> None:
                 await checkpoint()
             raise ModelUnavailable(f"problem of sample {key.sample}")
 
-    async def go() -> MetricResult:
-        return await Judge(Failing(), 3).score("helpfulness", "context", KEY)
-
-    assert anyio.run(go) == Unscored("problem of sample 0")
+    assert judged(Judge(Failing(), 3), "helpfulness") == Unscored("problem of sample 0")
 
 
 def test_a_judge_that_is_down_errs_and_does_not_fail() -> None:
