@@ -21,6 +21,9 @@ NO_FAILURE = "no failure"
 FALSE_INFORMATION = "false information"
 """The label of which judges say whether the known facts contradict it, or just do not bear it out."""
 
+GOAL = "goal_completion"
+"""The metric that says what became of the user's goal."""
+
 PASS_RATE = "pass_rate"
 """Not a metric: a threshold on the share of conversations that pass."""
 
@@ -175,7 +178,7 @@ _BUILTIN = (
     _scale("faithfulness", asked.FAITHFULNESS, asked.FAITHFULNESS_POINTS, terms=(asked.EVIDENCE,)),
     _scale("verbosity", asked.VERBOSITY, asked.VERBOSITY_POINTS),
     MetricDefinition(
-        name="goal_completion",
+        name=GOAL,
         kind=Kind.BINARY,
         level=MetricLevel.CONVERSATION,
         thresholds=(0.0, 1.0),

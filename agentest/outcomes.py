@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from agentest.endings import IN_WORDS
+from agentest.metrics import GOAL
 from agentest.results import (
     DECIDED,
     NO_MODEL,
@@ -16,8 +17,6 @@ from agentest.results import (
     Score,
 )
 
-GOAL = "goal_completion"
-"""The metric that says what became of the user's goal."""
 _SHOWN_MISSES = 3
 _WORST_FIRST = tuple(CriterionOutcome)
 

@@ -12,8 +12,8 @@ from functools import reduce
 from operator import add
 from statistics import mean
 
-from agentest.metrics import PASS_RATE
-from agentest.outcomes import GOAL, criterion_message, missed_goals, unasked_message
+from agentest.metrics import GOAL, PASS_RATE
+from agentest.outcomes import criterion_message, missed_goals, unasked_message
 from agentest.results import (
     DECIDED,
     NO_MODEL,

@@ -37,7 +37,7 @@ FLOORS: list[dict[str, str]] = [
         "results": "sight transcript",
     },
     {
-        "outcomes": "endings results",
+        "outcomes": "endings metrics results",
     },
     {
         "events": "results sight",
@@ -79,7 +79,7 @@ FLOORS: list[dict[str, str]] = [
     },
     # Reporting, a column of its own: it knows values and verdicts, and no run.
     {
-        "store": "endings errors events results sight totals transcript verdict support",
+        "store": "endings errors events metrics results sight totals transcript verdict support",
     },
     {
         "report": "endings store errors events metrics outcomes results sight transcript verdict support",

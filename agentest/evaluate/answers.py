@@ -24,7 +24,7 @@ from pydantic import (
 )
 
 from agentest.llm.schema import UNDESCRIBED
-from agentest.metrics import BUILTIN, FALSE_INFORMATION, NO_FAILURE, Kind, MetricDefinition
+from agentest.metrics import BUILTIN, FALSE_INFORMATION, GOAL, NO_FAILURE, Kind, MetricDefinition
 from agentest.results import (
     DECIDED,
     NO_MODEL,
@@ -139,7 +139,7 @@ def _labels_answer(metric: MetricDefinition) -> type[LabelsAnswer]:
 def _answer_type(metric: MetricDefinition) -> type[BaseModel]:
     if metric.kind is Kind.LABEL:
         return _labels_answer(metric)
-    if metric.name == "goal_completion":
+    if metric.name == GOAL:
         return GoalAnswer
     return EvidencedAnswer if metric.name == "faithfulness" else ScaleAnswer
 

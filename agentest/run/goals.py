@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from agentest.outcomes import GOAL, goal_outcome, goal_reason
+from agentest.metrics import GOAL
+from agentest.outcomes import goal_outcome, goal_reason
 from agentest.results import ConversationResult, GoalOutcome
 from agentest.scenarios.definition import Scenario
 

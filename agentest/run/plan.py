@@ -14,8 +14,7 @@ from agentest.config.wishes import ModelWish
 from agentest.errors import ConfigError
 from agentest.evaluate.custom import Metric
 from agentest.evaluate.grading import Grader
-from agentest.metrics import BUILTIN, PASS_RATE, THRESHOLD_RANGE, Kind
-from agentest.outcomes import GOAL
+from agentest.metrics import BUILTIN, GOAL, PASS_RATE, THRESHOLD_RANGE, Kind
 from agentest.results import Reason, ReasonKind, ScenarioResult, Status, Verdict
 from agentest.run.about import AboutAgent, about_agent
 from agentest.run.goals import general_thresholds

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from agentest.metrics import GOAL
 from agentest.results import (
     CaseId,
     CheckResult,
@@ -29,8 +30,6 @@ from agentest.store.shapes import (
 from agentest.support.json_text import Json, plain
 from agentest.transcript import Conversation, Failure, TimeSpent
 from agentest.verdict import conversation_passed
-
-_GOAL_COMPLETION = "goal_completion"
 
 
 def conversation_json(
@@ -125,14 +124,14 @@ def _stored_evaluation(result: ConversationResult) -> StoredEvaluation:
     metrics = dict(result.metrics)
     return StoredEvaluation(
         turn_evaluations=tuple(map(_scores, result.turns)),
-        goal_completion=metrics.pop(_GOAL_COMPLETION, None),
+        goal_completion=metrics.pop(GOAL, None),
         conversation_metrics=metrics,
     )
 
 
 def _metrics(evaluation: StoredEvaluation) -> dict[str, MetricResult]:
     goal = evaluation.goal_completion
-    return {**({_GOAL_COMPLETION: goal} if goal else {}), **evaluation.conversation_metrics}
+    return {**({GOAL: goal} if goal else {}), **evaluation.conversation_metrics}
 
 
 def _scores(turn: TurnEvaluation) -> TurnScores:

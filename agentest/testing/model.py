@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from agentest.llm.port import ChatReply, ChatRequest
-from agentest.metrics import BUILTIN, NO_FAILURE, Kind
+from agentest.metrics import BUILTIN, GOAL, NO_FAILURE, Kind
 from agentest.transcript import Usage
 
 KEPT_ITS_ROLE = "kept its role"
@@ -96,7 +96,7 @@ def _resolved(form: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str
 def _key_of(metric: str, value: Any) -> str:
     if metric.startswith("criterion "):
         return "result"
-    return "outcome" if metric == "goal_completion" and isinstance(value, str) else "value"
+    return "outcome" if metric == GOAL and isinstance(value, str) else "value"
 
 
 def _best(metric: str) -> Any:

@@ -14,11 +14,19 @@ from agentest import scenario
 from agentest.analysis.calibration.dialogue import Dialogue, open_questions
 from agentest.analysis.calibration.gathering import Scenarios, gather
 from agentest.analysis.calibration.label_file import LabelWriter, read_labels
-from agentest.analysis.calibration.labels import CRITERIA, Label, LabelledConversation, Question, choices
+from agentest.analysis.calibration.labels import (
+    CRITERIA,
+    Label,
+    LabelledConversation,
+    Question,
+    choices,
+    questions_of,
+)
 from agentest.config.config import Config
 from agentest.errors import UsageError
 from agentest.evaluate.background import Background, background_of
 from agentest.evaluate.shown import conversation_context
+from agentest.metrics import GOAL
 from agentest.run.about import about_agent
 from agentest.run.known_agents import known_agent
 from agentest.run.plan import Unit
@@ -154,6 +162,17 @@ def test_recorded_replies_of_an_evaluation_set_can_be_labelled(tmp_path: Path) -
     assert found.notes == ["left out 1 case: no reply of an agent is recorded there"]
     with pytest.raises(UsageError, match="cannot be read"):
         gather(tmp_path / "none.json", Scenarios())
+
+
+@pytest.mark.parametrize(
+    ("background", "metrics"),
+    [({"goal": "Book."}, [GOAL]), ({"expectedOutcome": "Refused."}, [GOAL]), ({"profile": "Busy."}, [])],
+    ids=["goal", "expected outcome", "neither"],
+)
+def test_goals_are_asked_about_as_in_a_run(tmp_path: Path, background: Line, metrics: list[str]) -> None:
+    """What became of the goal can be said where there is a goal, or an outcome that was expected."""
+    [talk] = read_labels(written(tmp_path, {**TALK, "background": background})).conversations.values()
+    assert [question.metric for question in questions_of(talk, [GOAL])] == metrics
 
 
 @pytest.mark.parametrize(

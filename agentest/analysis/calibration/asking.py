@@ -10,10 +10,10 @@ from functools import partial
 from agentest.analysis.calibration.comparison import Answer, Judged
 from agentest.analysis.calibration.labels import (
     CRITERIA,
-    GOAL,
     LabelledConversation,
     Question,
     Value,
+    in_sight,
     questions_of,
 )
 from agentest.config.models import Batch
@@ -22,7 +22,7 @@ from agentest.evaluate.judge import Answers, Judge, at_once
 from agentest.evaluate.questions import JudgeQuestion, criterion_question, metric_question
 from agentest.evaluate.shown import conversation_context, turn_context
 from agentest.llm.port import CallKey
-from agentest.metrics import BUILTIN
+from agentest.metrics import BUILTIN, GOAL
 from agentest.results import GoalOutcome, Score, Unscored
 from agentest.scenarios.criteria import Criterion
 
@@ -73,7 +73,7 @@ def to_ask(
     beside = frozenset({*metrics, CRITERIA})
     for conversation_id, mine in labelled.items():
         conversation = conversations[conversation_id]
-        of_a_run = {q for q in questions_of(conversation, beside) if not _out_of_sight(q, conversation)}
+        of_a_run = {q for q in questions_of(conversation, beside) if in_sight(q, conversation)}
         asked = [q for q in questions_of(conversation, (*BUILTIN, CRITERIA)) if q in mine | of_a_run]
         yield from _grouped(conversation, asked, mine, batch)
 
@@ -91,12 +91,6 @@ def _grouped(
         return
     for turn in dict.fromkeys(q.turn for q in asked if q in labelled):
         yield Asked(conversation, turn, _for_judge([q for q in asked if q.turn == turn], conversation))
-
-
-def _out_of_sight(question: Question, conversation: LabelledConversation) -> bool:
-    """Whether a run would not ask it, as the agent's calls cannot be seen."""
-    about_calls = question.metric != CRITERIA and BUILTIN[question.metric].judges_tool_calls
-    return about_calls and bool(conversation.background.unseen)
 
 
 def _for_judge(

@@ -14,6 +14,7 @@ from agentest.analysis.calibration.labels import (
     Question,
     Value,
     choices,
+    in_sight,
     parsed_value,
     questions_of,
     shown_value,
@@ -61,13 +62,8 @@ def open_questions(
         question
         for conversation in shuffled
         for question in questions_of(conversation, metrics)
-        if question not in done and _can_be_told(question, conversation)
+        if question not in done and in_sight(question, conversation)
     ]
-
-
-def _can_be_told(question: Question, conversation: LabelledConversation) -> bool:
-    about_calls = question.metric != CRITERIA and BUILTIN[question.metric].judges_tool_calls
-    return not (about_calls and conversation.background.unseen)
 
 
 @dataclass(slots=True)

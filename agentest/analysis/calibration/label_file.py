@@ -182,7 +182,7 @@ class _Reader:
 
 
 def _why_not(conversation: LabelledConversation) -> str:
-    return "it has no goal" if conversation.complete else "it did not come to its end"
+    return "it has no goal and no expected outcome" if conversation.complete else "it did not come to its end"
 
 
 def _content(each: LabelledConversation) -> str:

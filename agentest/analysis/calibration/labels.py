@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from agentest.evaluate.background import Background
-from agentest.metrics import BUILTIN, METRICS, NO_FAILURE, Kind, MetricLevel, metric_name
+from agentest.metrics import ABOUT_CALLS, BUILTIN, GOAL, METRICS, NO_FAILURE, Kind, MetricLevel, metric_name
 from agentest.results import CriterionOutcome, GoalOutcome
 from agentest.run.calibration import CRITERIA as CRITERIA
 from agentest.store.shapes import CODECS
@@ -17,7 +17,6 @@ from agentest.support.json_text import plain
 from agentest.support.spelling import did_you_mean
 from agentest.transcript import Turn
 
-GOAL = "goal_completion"
 MOST_OF_A_FAULT = 3
 """A number from 1 to 5 that is no higher says that something is wrong."""
 _ID_CHARS = 12
@@ -134,10 +133,16 @@ def questions_of(conversation: LabelledConversation, metrics: Iterable[str]) -> 
                 yield Question(conversation=conversation.id, turn=turn.turn_index, metric=metric)
     if not conversation.complete:
         return
-    if GOAL in asked and conversation.background.goal:
+    background = conversation.background
+    if GOAL in asked and (background.goal or background.expected_outcome):
         yield Question(conversation=conversation.id, turn=None, metric=GOAL)
     for text in conversation.criteria if CRITERIA in asked else ():
         yield Question(conversation=conversation.id, turn=None, metric=CRITERIA, criterion=text)
+
+
+def in_sight(question: Question, conversation: LabelledConversation) -> bool:
+    """Whether what it is about can be seen: a run asks about no call where calls cannot be."""
+    return not (question.metric in ABOUT_CALLS and conversation.background.unseen)
 
 
 def choices(metric: str) -> Mapping[str, str]:
