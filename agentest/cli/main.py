@@ -255,11 +255,13 @@ def migrate(old: Path, new: Path, **options: Any) -> int:
 
 
 @cli.command("show-prompts")
-@click.option("--metric", metavar="NAME", help="Only this metric; one of evaluation sets, too.")
+@click.option(
+    "--metric", metavar="NAME", help="Only this metric, also of evaluation sets; criteria; user.check."
+)
 @click.option(
     "--mode",
-    type=click.Choice(["off", "turn", "conversation"]),
-    help="All calls about an example, as `judge.batch` has them made.",
+    type=click.Choice(["off", "false", "turn", "true", "conversation"]),
+    help="All calls about an example, as this `judge.batch` has them made; off is false.",
 )
 def show_prompts(metric: str | None, mode: str | None) -> int:
     """Show what the judges are asked."""

@@ -5,30 +5,50 @@ from __future__ import annotations
 from agentest.errors import UsageError
 from agentest.evalset.metrics.shown import JUDGED_NAMES, shown_prompt
 from agentest.evaluate.example_calls import shown_calls
-from agentest.evaluate.prompts import shown_prompts
+from agentest.evaluate.prompts import SYSTEM, shown_prompts
+from agentest.evaluate.questions import criterion_question
 from agentest.metrics import BUILTIN
+from agentest.run.user_check import shown_question
+from agentest.scenarios.criteria import Criterion
 from agentest.support.spelling import did_you_mean, snake_case
+
+_MODES = {"false": "off", "true": "turn"}
+"""Values of `judge.batch` that have another name here."""
+_BESIDES = {
+    "criteria": lambda: (
+        f"# system, all metrics\n{SYSTEM}\n\n"
+        f"# criteria, each by itself\n{criterion_question(1, Criterion('(the criterion)')).alone}"
+    ),
+    "user.check": shown_question,
+}
+"""What judges are asked that is no metric."""
 
 
 def prompts(metric: str | None, mode: str | None = None) -> str:
     """The prompts of a metric; None: of all that judge scenarios. Raises UsageError for an unknown metric.
 
     Args:
+        metric: the name of a metric, `criteria` or `user.check`.
         mode: a value of `judge.batch`, for all calls about an example, as they are made then.
     """
     if metric and mode:
         raise UsageError("--metric shows one question, --mode shows whole calls; give one of them")
     if mode:
-        return shown_calls(mode)
+        return shown_calls(_MODES.get(mode, mode))
     if metric is None:
         names = ", ".join(JUDGED_NAMES)
         return (
-            f"{shown_prompts()}\n\n# of evaluation sets, each by --metric NAME\n{names}"
+            f"{shown_prompts()}\n\n# besides, each by --metric NAME\n{', '.join(_BESIDES)}"
+            f"\n\n# of evaluation sets, each by --metric NAME\n{names}"
             "\n\n# whole calls about an example\n--mode off, --mode turn, --mode conversation"
         )
+    if metric in _BESIDES:
+        return _BESIDES[metric]()
     name = snake_case(metric)
     if name in JUDGED_NAMES:
         return shown_prompt(name)
     if name not in BUILTIN:
-        raise UsageError(f"there is no metric {metric!r}; {did_you_mean(metric, {*BUILTIN, *JUDGED_NAMES})}")
+        raise UsageError(
+            f"there is no metric {metric!r}; {did_you_mean(metric, {*BUILTIN, *JUDGED_NAMES, *_BESIDES})}"
+        )
     return shown_prompts(name)

@@ -265,7 +265,9 @@ def _example(scenario: ScenarioResult, group: ErrorGroup, several: bool) -> str:
 
 
 def _violation(scenario: ScenarioResult, reason: Reason, several: bool) -> str:
-    return f"- {inline(select.label(scenario, several))}: {inline(reason.message)}\n"
+    message, *rows = reason.message.split("\n")
+    below = "".join(f"  - {inline(row)}\n" for row in rows)
+    return f"- {inline(select.label(scenario, several))}: {inline(message)}\n{below}"
 
 
 def _warning(scenario: ScenarioResult, text: str, several: bool) -> str:

@@ -152,8 +152,17 @@ def check_messages(told: str, conversation: Conversation) -> list[Message]:
     return [
         {"role": "system", "content": SYSTEM},
         {"role": "user", "content": "\n\n".join(parts)},
-        {"role": "user", "content": QUESTION.replace("{{meanings}}", _meanings())},
+        {"role": "user", "content": _question()},
     ]
+
+
+def shown_question() -> str:
+    """What a judge is asked about a user, for `agentest show-prompts`."""
+    return f"# system, user.check\n{SYSTEM}\n\n# user.check\n{_question()}"
+
+
+def _question() -> str:
+    return QUESTION.replace("{{meanings}}", _meanings())
 
 
 def _end(conversation: Conversation) -> str:

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 AnyRun = StoredRun | StoredComparison
 
+JOURNAL = "journal.jsonl"
+"""The name of a run's journal, which is there whatever the reporters are."""
 _SHORTENED = "it was stored without the ends of texts over 1,000,000 characters, so it is not judged again"
 _MODE = CODECS.key(RunHead, "mode")
 
@@ -47,11 +49,22 @@ def read_results(path: Path) -> AnyRun:
             return completed(_checked_run(journal_document(content), path))
         return _checked_run(json.loads(content.decode()), path)
     except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
+        raise unreadable(path, error) from None
     except OtherVersionError as error:
         raise _not_ours(path, str(error)) from None
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not JSON: {error}") from None
+
+
+def unreadable(path: Path, error: OSError) -> UsageError:
+    """What to say of results that cannot be read: where the journal of the run is there, that it is."""
+    journal = path.with_name(JOURNAL)
+    if not isinstance(error, FileNotFoundError) or path.name == JOURNAL or not journal.is_file():
+        return UsageError(f"{path} cannot be read: {error.strerror}")
+    return UsageError(
+        f"{path} is not there: the last run was one without `--reporter json`, or did not end; take its "
+        f"journal instead: {journal}"
+    )
 
 
 def stored_run(document: Mapping[str, Any]) -> AnyRun:

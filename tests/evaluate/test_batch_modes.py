@@ -459,6 +459,24 @@ def test_whole_calls_are_shown(mode: str) -> None:
     assert ("(as in call 1)" in shown) is (number > 1)
     with pytest.raises(UsageError, match="one of them"):
         prompts("coherence", mode)
+    alias = {"off": "false", "turn": "true"}.get(mode, mode)
+    assert prompts(None, alias) == shown
+
+
+@pytest.mark.parametrize(
+    ("name", "texts"),
+    [
+        ("criteria", (SYSTEM, "does the given criterion hold")),
+        ("user.check", ("did the user keep its role?",)),
+    ],
+    ids=["criteria", "user.check"],
+)
+def test_what_is_no_metric_is_shown(name: str, texts: tuple[str, ...]) -> None:
+    """`show-prompts --metric` has the question of criteria and that about users, and the list says so."""
+    shown = prompts(name)
+    assert all(text in shown for text in texts)
+    assert "{{" not in shown
+    assert "# besides, each by --metric NAME\ncriteria, user.check\n" in prompts(None)
 
 
 def test_what_the_whole_prompt_of_a_conversation_shows() -> None:

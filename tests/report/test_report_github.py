@@ -267,6 +267,15 @@ def test_summary_parts() -> None:
     assert "<summary>bad: c1</summary>" in text
 
 
+def test_goals_that_were_missed_stand_below_their_threshold() -> None:
+    """In the summary each conversation that missed its goal has a row of its own, below the threshold."""
+    missed = [conversation_result(id, metrics={"goal_completion": scored(0, "Why.")}) for id in ("c1", "c2")]
+    text = summary(run_result(scenario_result("s", missed, thresholds={"goal_completion": 1})), PLENTY)
+    rows = text.partition("### Threshold violations\n\n")[2].splitlines()
+    assert rows[0] == "- s: goal_completion: average 0.00 is below the threshold 1"
+    assert [row[:6] for row in rows[1:3]] == ["  - c1", "  - c2"]
+
+
 def test_summary_of_a_good_run() -> None:
     """A run without trouble has a headline and a table, and no empty parts."""
     text = summary(run_result(), PLENTY)

@@ -18,7 +18,7 @@ from agentest.evaluate.background import Background, background_of
 from agentest.run.known_agents import known_agent
 from agentest.run.plan import Unit
 from agentest.store.journal_reading import is_journal
-from agentest.store.reading import read_results, usable
+from agentest.store.reading import read_results, unreadable, usable
 from agentest.store.runs import entries
 from agentest.support.text import count
 from agentest.transcript import Conversation
@@ -64,7 +64,7 @@ def _content(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
+        raise unreadable(path, error) from None
 
 
 def _is_results(content: bytes) -> bool:
