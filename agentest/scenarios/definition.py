@@ -20,8 +20,7 @@ from agentest.metrics import metric_name, normal_thresholds
 from agentest.mocks.binding import BoundFunction, Mock, MockSequence, RecordedAnswer
 from agentest.results import CaseId, Reference
 from agentest.scenarios.conversation_plan import ConversationPlan
-from agentest.scenarios.criteria import Criterion as Criterion
-from agentest.scenarios.criteria import parse_criteria
+from agentest.scenarios.criteria import Criterion, parse_criteria
 from agentest.scenarios.expectations import (
     Expect,
     Trajectory,
@@ -34,6 +33,7 @@ from agentest.scenarios.expectations import call as call
 from agentest.scenarios.session import Session as Session
 from agentest.scenarios.session import parse_session
 from agentest.scenarios.tools import parse_tools as parse_tools
+from agentest.scenarios.values import checked_text, needed_text, positive, yes_or_no
 from agentest.support.spelling import did_you_mean, snake_keys
 
 
@@ -232,28 +232,28 @@ def _camel_options(extra: Mapping[str, Any], named: Mapping[str, Any]) -> dict[s
 
 def _make(options: dict[str, Any], file: str, line: int) -> Scenario:
     turns = _turns(options.get("turns"))
-    goal = _text(options.get("goal", ""), "goal")
+    goal = checked_text(options.get("goal", ""), "goal")
     if not turns and not goal.strip():
         raise ValueError(
             "has neither `goal` nor `turns`; give a goal for a simulated user, or turns for a script"
         )
-    max_turns = _positive(options.get("max_turns"), "max_turns")
+    max_turns = positive(options.get("max_turns"), "max_turns")
     if max_turns is not None and turns and max_turns < len(turns):
         raise ValueError(f"max_turns: is {max_turns}, but the script has {len(turns)} turns")
     return Scenario(
-        name=_required_text(options["name"], "name"),
+        name=needed_text(options["name"], "name"),
         file=file,
         line=line,
-        profile=_text(options.get("profile", ""), "profile"),
+        profile=checked_text(options.get("profile", ""), "profile"),
         goal=goal,
         knowledge=_knowledge(options.get("knowledge", ())),
         user_prompt_template=_template(options.get("user_prompt_template")),
-        conversations_per_scenario=_positive(
+        conversations_per_scenario=positive(
             options.get("conversations_per_scenario"), "conversations_per_scenario"
         ),
         max_turns=max_turns,
-        parallel=_yes_or_no(options.get("parallel"), "parallel"),
-        agent=_required_text(options["agent"], "agent") if "agent" in options else None,
+        parallel=yes_or_no(options.get("parallel"), "parallel"),
+        agent=needed_text(options["agent"], "agent") if "agent" in options else None,
         turns=turns,
         tools=parse_tools(options),
         trajectory=_trajectory(options),
@@ -261,7 +261,7 @@ def _make(options: dict[str, Any], file: str, line: int) -> Scenario:
         metrics=_metrics(options.get("metrics")),
         expected_outcome=_expected_outcome(options),
         criteria=parse_criteria(options.get("criteria", ())),
-        patience=_positive(options.get("patience"), "patience"),
+        patience=positive(options.get("patience"), "patience"),
         tags=_tags(options.get("tags", ())),
         skip=_skip(options.get("skip")),
         session=parse_session(options.get("session")),
@@ -269,35 +269,9 @@ def _make(options: dict[str, Any], file: str, line: int) -> Scenario:
     )
 
 
-def _text(value: Any, key: str) -> str:
-    if not isinstance(value, str):
-        raise ValueError(f"{key}: expected a text, found {value!r}")
-    return value
-
-
 def _expected_outcome(options: Mapping[str, Any]) -> str:
     text = options.get("expected_outcome")
-    return "" if text is None else _required_text(text, "expected_outcome").strip()
-
-
-def _required_text(value: Any, key: str) -> str:
-    if not _text(value, key).strip():
-        raise ValueError(f"{key}: is empty")
-    return str(value)
-
-
-def _positive(value: Any, key: str) -> int | None:
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{key}: expected a whole number of at least 1, found {value!r}")
-    return value
-
-
-def _yes_or_no(value: Any, key: str) -> bool | None:
-    if value is not None and not isinstance(value, bool):
-        raise ValueError(f"{key}: expected True or False, found {value!r}")
-    return value
+    return "" if text is None else needed_text(text, "expected_outcome").strip()
 
 
 def _knowledge(facts: Any) -> tuple[str, ...]:
@@ -308,8 +282,8 @@ def _knowledge(facts: Any) -> tuple[str, ...]:
 
 def _knowledge_item(item: Any, key: str) -> str:
     if isinstance(item, Mapping):
-        return _required_text(known_keys(item, ("content",), key).get("content"), f"{key}.content")
-    return _required_text(item, key)
+        return needed_text(known_keys(item, ("content",), key).get("content"), f"{key}.content")
+    return needed_text(item, key)
 
 
 PLACEHOLDERS = ("profile", "goal", "knowledge")
@@ -320,7 +294,7 @@ def _template(template: Any) -> str | None:
         return None
     from agentest.support.templates import placeholders
 
-    text = _required_text(template, "user_prompt_template")
+    text = needed_text(template, "user_prompt_template")
     for name in placeholders(text):
         if name not in PLACEHOLDERS:
             raise ValueError(
@@ -350,7 +324,7 @@ def _turn(item: Any, key: str) -> ScriptedTurn:
     if trajectory and trajectory.max_turns is not None:
         raise ValueError(f"{key}.trajectory.max_turns: belongs to the scenario, not to one turn")
     expect = parse_expect(options["expect"], f"{key}.expect") if "expect" in options else None
-    return ScriptedTurn(_text(options["user_message"], f"{key}.user_message"), trajectory, expect)
+    return ScriptedTurn(checked_text(options["user_message"], f"{key}.user_message"), trajectory, expect)
 
 
 def _trajectory(options: Mapping[str, Any], prefix: str = "") -> Trajectory | None:
@@ -379,24 +353,23 @@ def _metrics(names: Any) -> tuple[str, ...] | None:
         return None
     if isinstance(names, str) or not isinstance(names, Sequence):
         raise ValueError(f"metrics: expected a list of metric names, found {names!r}")
-    return tuple(metric_name(_required_text(name, "metrics")) for name in names)
+    return tuple(metric_name(needed_text(name, "metrics")) for name in names)
 
 
 def _tags(tags: Any) -> tuple[str, ...]:
     if isinstance(tags, str) or not isinstance(tags, Sequence):
         raise ValueError(f"tags: expected a list of texts, found {tags!r}")
-    return tuple(_required_text(tag, "tags") for tag in tags)
+    return tuple(needed_text(tag, "tags") for tag in tags)
 
 
 def _skip(skip: Any) -> str | None:
     if skip is None or skip is False:
         return None
-    return "skip=True" if skip is True else _required_text(skip, "skip")
+    return "skip=True" if skip is True else needed_text(skip, "skip")
 
 
 __all__ = [
     "BoundFunction",
-    "Criterion",
     "Scenario",
     "ScriptedTurn",
     "call",
