@@ -13,6 +13,7 @@ from agentest.evaluate.dedup_prompts import chosen, dedup_messages
 from agentest.llm.port import CallKey, Model
 from agentest.llm.schema import UNDESCRIBED
 from agentest.results import ConversationResult, Deduplication, ErrorGroup, LabelledFailure, Severity
+from agentest.scenarios.definition import Scenario
 
 
 class Group(BaseModel):
@@ -36,20 +37,17 @@ class Groups(BaseModel):
 
 async def deduplicate(
     failures: Sequence[LabelledFailure],
-    scenario: str,
-    goal: str,
+    scenario: Scenario,
     model: Model | None,
     scope: str,
     conversations: Sequence[ConversationResult] = (),
     *,
-    expected_outcome: str = "",
     instructions: str = "",
 ) -> Deduplication:
     """The failures in groups; each failure is in exactly one. No failure, no call.
 
     Args:
         conversations: those in which the failures occurred, for what became of them.
-        expected_outcome: what should happen in the end, where the scenario says it.
         instructions: what the agent was told, where that is known.
     """
     if not failures:
@@ -57,9 +55,7 @@ async def deduplicate(
     if model is None:
         return group_by_label(failures)
     shown, unshown = chosen(failures)
-    messages = dedup_messages(
-        scenario, goal, shown, conversations, expected_outcome=expected_outcome, instructions=instructions
-    )
+    messages = dedup_messages(scenario, shown, conversations, instructions=instructions)
     try:
         answer = await model.ask(messages, Groups, CallKey("dedup", scope))
     except ModelError as error:

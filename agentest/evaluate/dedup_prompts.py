@@ -13,6 +13,7 @@ from agentest.evaluate.shown import block
 from agentest.llm.port import Message
 from agentest.outcomes import goal_outcome, goal_reason
 from agentest.results import ConversationResult, CriterionOutcome, LabelledFailure
+from agentest.scenarios.definition import Scenario
 from agentest.storing import shortened as kept
 from agentest.support.json_text import safe_repr
 from agentest.support.text import shortened
@@ -52,12 +53,10 @@ Where the goal was missed, only the failures because of which it was missed are 
 
 
 def dedup_messages(
-    scenario: str,
-    goal: str,
+    scenario: Scenario,
     failures: Sequence[LabelledFailure],
     conversations: Iterable[ConversationResult] = (),
     *,
-    expected_outcome: str = "",
     instructions: str = "",
 ) -> list[Message]:
     """The messages that ask for groups of failures.
@@ -69,7 +68,7 @@ def dedup_messages(
     """
     by_id = {each.conversation.conversation_id: each for each in conversations}
     parts = [
-        *_about(scenario, goal, expected_outcome, instructions),
+        *_about(scenario, instructions),
         *_conversations(failures, by_id),
         *_turns(failures, by_id),
         "The failures, a line each. An id begins with the conversation's.",
@@ -95,12 +94,12 @@ def _spread(failures: Iterable[LabelledFailure]) -> list[LabelledFailure]:
     return [failure for _, failure in sorted(ranked, key=lambda each: each[0])]
 
 
-def _about(scenario: str, goal: str, expected_outcome: str, instructions: str) -> Iterator[str]:
+def _about(scenario: Scenario, instructions: str) -> Iterator[str]:
     known = {
         "assistant_instructions": kept(instructions, _INSTRUCTIONS_CHARS),
-        "scenario": scenario,
-        "goal": goal,
-        "expected_outcome": expected_outcome,
+        "scenario": scenario.name,
+        "goal": scenario.goal,
+        "expected_outcome": scenario.expected_outcome,
     }
     return (block(name, text) for name, text in known.items() if text)
 

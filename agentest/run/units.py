@@ -127,13 +127,11 @@ class UnitDecision:
         failures = [failure for result in progress.ordered for failure in result.failures]
         groups = await deduplicate(
             failures,
-            unit.scenario.name,
-            unit.scenario.goal,
+            unit.scenario,
             self._judge,
             unit.scope,
             progress.ordered,
-            expected_outcome=unit.scenario.expected_outcome,
-            instructions=unit.about.instructions,
+            instructions=self._redact(unit.about.instructions),
         )
         return replace(groups, error=self._redact.error(groups.error)) if groups.error else groups
 

@@ -29,6 +29,7 @@ from agentest.results import (
     TurnEvaluation,
     Unscored,
 )
+from agentest.scenarios.definition import Scenario
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios
 
 ids = st.sampled_from([f"c-{c}-F{n}" for c in (1, 2) for n in range(1, 5)])
@@ -55,7 +56,7 @@ def asked(model: ScriptedModel | None, failures: Sequence[LabelledFailure]) -> D
             if model
             else None
         )
-        return await deduplicate(failures, "s", "a goal", port, "s @ agent")
+        return await deduplicate(failures, Scenario("s", "", 0, goal="a goal"), port, "s @ agent")
 
     return anyio.run(go)
 

@@ -21,6 +21,7 @@ from agentest.llm.port import joined
 from agentest.llm.schema import answer_schema
 from agentest.metrics import BUILTIN, NO_FAILURE, Kind
 from agentest.results import LabelledFailure
+from agentest.scenarios.definition import Scenario
 from agentest.support.templates import fill, placeholders
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios, tool_call
 from agentest.transcript import Attached, Remark, ToolCall, Turn, with_mentions
@@ -85,7 +86,7 @@ def contents(text: str) -> list[str]:
     return [
         judge_messages(turn_context(background(text), turns(text)), question("helpfulness"))[1]["content"],
         judge_messages(conversation_context(background(text), turns(text)), "?")[1]["content"],
-        dedup_messages(text, text, [failure(text)])[1]["content"],
+        dedup_messages(Scenario(text, "", 0, goal=text), [failure(text)])[1]["content"],
         block("criterion", text),
     ]
 

@@ -270,12 +270,14 @@ def test_all_judges_are_shown_the_instructions(agent: ScriptedAgent) -> None:
 
 
 def test_secrets_in_a_system_message_are_not_shown(agent: ScriptedAgent) -> None:
-    """What is sent to the agent may hold secrets; judges see them masked."""
+    """What is sent to the agent may hold secrets; judges, and who groups failures, see them masked."""
     body = system("Use the key sk-abcdefghijklmnopqrstuvwxyz0123456789 and be kind.")
-    [told] = shown("assistant_instructions", agent={"endpoint": agent.endpoint, "body": body})
-    assert told
-    assert "be kind" in told
-    assert "abcdefghijklmnopqrstuvwxyz" not in told
+    model = ScriptedModel(scores={"agent_behavior_failure": "unsafe state"})
+    run_scenarios([made()], model=model, agent={"endpoint": agent.endpoint, "body": body})
+    assert {request.key.role for request in model.requests} == {"judge", "dedup"}
+    for request in model.requests:
+        assert "be kind" in str(block(request, "assistant_instructions"))
+        assert "abcdefghijklmnopqrstuvwxyz" not in prompt(request)
 
 
 # When
