@@ -9,7 +9,7 @@ from functools import partial
 from agentest.evaluate.evaluator import ScenarioEvaluator
 from agentest.evaluate.grading import Graded
 from agentest.evaluate.judge import at_once
-from agentest.evaluate.judging import Judged, beginnings
+from agentest.evaluate.judging import Judgement, beginnings
 from agentest.metrics import NO_FAILURE
 from agentest.results import (
     DECIDED,
@@ -44,7 +44,7 @@ class OngoingEvaluation:
         self._number = number
         self._at_end = at_end or evaluator.asks_at_end
         self._checked: dict[int, TurnEvaluation] = {}
-        self._judged: list[Judged] = []
+        self._judged: list[Judgement] = []
         self._custom: dict[int | None, Mapping[str, MetricResult]] = {}
         """The users' own metrics by turn, those of the whole under None."""
         self._grades: Mapping[str, Graded] = {}
@@ -128,7 +128,7 @@ class OngoingEvaluation:
 
     async def _judge_turn(self, turns: Sequence[Turn]) -> None:
         metrics = await self._judging.turn(turns, self._number)
-        self._judged.append(Judged(turns={turns[-1].turn_index: metrics}))
+        self._judged.append(Judgement(turns={turns[-1].turn_index: metrics}))
 
     async def _judge(self, conversation: Conversation) -> None:
         if self._evaluator.skip_decided and self._judging.judge and self._has_failed(conversation):

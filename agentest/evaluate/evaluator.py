@@ -1,4 +1,7 @@
-"""What is found out about one turn and one conversation without a judge, and whom judges are asked by."""
+"""What is found out about the turns and conversations of a scenario: checks, metrics, grades, step by step.
+
+Which questions judges are asked is in `judging`; in which order all is done, in `evaluation`.
+"""
 
 from __future__ import annotations
 

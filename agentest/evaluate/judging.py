@@ -34,12 +34,13 @@ class NotAsked:
     why: str
 
 
-Outcome = Answers | NotAsked
-Outcomes = Mapping[JudgeQuestion, Outcome]
+Found = Answers | NotAsked
+"""What came of a question."""
+AllFound = Mapping[JudgeQuestion, Found]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class Judgement:
     """What judges say of a conversation: of turns by their index, of the whole, of the criteria."""
 
     turns: Mapping[int, Mapping[str, MetricResult]] = field(default_factory=dict)
@@ -69,16 +70,16 @@ class Judging:
         context = turn_context(background_of(self.scenario, self.agent, turns), turns)
         return self._turn_results(turns, await self.judge.ask(questions, context, key))
 
-    async def whole(self, conversation: Conversation, number: int) -> Judged:
+    async def whole(self, conversation: Conversation, number: int) -> Judgement:
         """Metrics of the conversation as a whole, and criteria. Never raises."""
         questions = self._of_whole(conversation)
         if self.judge is None or not questions:
             return self._whole_results(conversation, _not_asked(questions, NO_MODEL))
         context = self._context(conversation)
-        outcomes = await self.judge.ask(questions, context, CallKey("judge", self.scope, number))
-        return self._whole_results(conversation, outcomes)
+        found = await self.judge.ask(questions, context, CallKey("judge", self.scope, number))
+        return self._whole_results(conversation, found)
 
-    async def everything(self, conversation: Conversation, number: int) -> Judged:
+    async def everything(self, conversation: Conversation, number: int) -> Judgement:
         """All turns and the whole, once the conversation has ended. Never raises."""
         if self.judge and self.judge.batch is Batch.CONVERSATION:
             return self._all_results(conversation, await self._in_one_call(self.judge, conversation, number))
@@ -91,14 +92,14 @@ class Judging:
         turns = {index: metrics for part in parts for index, metrics in part.turns.items()}
         return replace(parts[-1], turns=turns)
 
-    async def _one_turn(self, turns: Sequence[Turn], number: int) -> Judged:
-        return Judged(turns={turns[-1].turn_index: await self.turn(turns, number)})
+    async def _one_turn(self, turns: Sequence[Turn], number: int) -> Judgement:
+        return Judgement(turns={turns[-1].turn_index: await self.turn(turns, number)})
 
-    def nothing(self, conversation: Conversation, why: str) -> Judged:
+    def nothing(self, conversation: Conversation, why: str) -> Judgement:
         """What stands in place of all that would have been asked."""
         return self._all_results(conversation, _not_asked(self._of_all(conversation), why))
 
-    async def _in_one_call(self, judge: Judge, conversation: Conversation, number: int) -> Outcomes:
+    async def _in_one_call(self, judge: Judge, conversation: Conversation, number: int) -> AllFound:
         questions = self._of_all(conversation)
         context = self._context(conversation) if questions else ""
         return await judge.ask_of_all_turns(questions, context, CallKey("judge", self.scope, number))
@@ -138,14 +139,12 @@ class Judging:
         turns = conversation.turns
         return conversation_context(background_of(self.scenario, self.agent, turns), turns)
 
-    def _all_results(self, conversation: Conversation, outcomes: Outcomes) -> Judged:
-        turns = {
-            turns[-1].turn_index: self._turn_results(turns, outcomes) for turns in beginnings(conversation)
-        }
-        return replace(self._whole_results(conversation, outcomes), turns=turns)
+    def _all_results(self, conversation: Conversation, found: AllFound) -> Judgement:
+        turns = {turns[-1].turn_index: self._turn_results(turns, found) for turns in beginnings(conversation)}
+        return replace(self._whole_results(conversation, found), turns=turns)
 
-    def _turn_results(self, turns: Sequence[Turn], outcomes: Outcomes) -> dict[str, MetricResult]:
-        results = {q.name: self._metric(q, outcomes[q]) for q in self._of_turn(turns)}
+    def _turn_results(self, turns: Sequence[Turn], found: AllFound) -> dict[str, MetricResult]:
+        results = {q.name: self._metric(q, found[q]) for q in self._of_turn(turns)}
         return results | self._unseen(turns[-1])
 
     def _unseen(self, turn: Turn) -> dict[str, MetricResult]:
@@ -156,34 +155,34 @@ class Judging:
         result = Unscored(self.redact(blind)) if self.metrics_named else Skipped(blind)
         return {name: result for name in self._of_turns if name in ABOUT_CALLS}
 
-    def _whole_results(self, conversation: Conversation, outcomes: Outcomes) -> Judged:
+    def _whole_results(self, conversation: Conversation, found: AllFound) -> Judgement:
         criteria = self._criteria
         questions = self._of_whole(conversation)
-        return Judged(
-            metrics={q.name: self._metric(q, outcomes[q]) for q in questions if q not in criteria},
+        return Judgement(
+            metrics={q.name: self._metric(q, found[q]) for q in questions if q not in criteria},
             criteria=tuple(
-                self._criterion(criteria[q], outcomes[q], len(conversation.turns))
+                self._criterion(criteria[q], found[q], len(conversation.turns))
                 for q in questions
                 if q in criteria
             ),
         )
 
-    def _metric(self, question: JudgeQuestion, outcome: Outcome) -> MetricResult:
-        if isinstance(outcome, NotAsked):
-            return Skipped(outcome.why)
-        if not outcome.usable:
-            return Unscored(self.redact(outcome.problem))
-        return score_of(question.name, outcome.usable, outcome.asked)
+    def _metric(self, question: JudgeQuestion, found: Found) -> MetricResult:
+        if isinstance(found, NotAsked):
+            return Skipped(found.why)
+        if not found.usable:
+            return Unscored(self.redact(found.problem))
+        return score_of(question.name, found.usable, found.asked)
 
-    def _criterion(self, criterion: Criterion, outcome: Outcome, turns: int) -> CriterionResult:
-        if isinstance(outcome, Answers) and outcome.usable:
-            return criterion_result(criterion, outcome.usable, outcome.asked, turns)
+    def _criterion(self, criterion: Criterion, found: Found, turns: int) -> CriterionResult:
+        if isinstance(found, Answers) and found.usable:
+            return criterion_result(criterion, found.usable, found.asked, turns)
         return CriterionResult(
             text=criterion.text,
             required=criterion.required,
             result=CriterionOutcome.CANNOT_TELL,
             turn_index=None,
-            reason=outcome.why if isinstance(outcome, NotAsked) else self.redact(outcome.problem),
+            reason=found.why if isinstance(found, NotAsked) else self.redact(found.problem),
         )
 
 
@@ -192,5 +191,5 @@ def beginnings(conversation: Conversation) -> list[Sequence[Turn]]:
     return [conversation.turns[: n + 1] for n in range(len(conversation.turns))]
 
 
-def _not_asked(questions: Sequence[JudgeQuestion], why: str) -> Outcomes:
+def _not_asked(questions: Sequence[JudgeQuestion], why: str) -> AllFound:
     return {question: NotAsked(why) for question in questions}

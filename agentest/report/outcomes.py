@@ -36,7 +36,7 @@ def missed_goal(result: ConversationResult) -> str | None:
     return f"{outcome}: {shortened(goal_reason(result), _REASON_CHARS)}"
 
 
-def criterion_name(criterion: CriterionTotals) -> str:
+def criterion_name(criterion: CriterionResult | CriterionTotals) -> str:
     """The criterion's text, and that nothing hangs on it, where that is so."""
     return criterion.text if criterion.required else f"{criterion.text} (not required)"
 

@@ -25,6 +25,7 @@ from agentest.analysis.calibration.labels import (
 from agentest.config.config import Config
 from agentest.errors import UsageError
 from agentest.evaluate.background import Background, background_of
+from agentest.evaluate.questions import CRITERION
 from agentest.evaluate.shown import conversation_context
 from agentest.metrics import GOAL
 from agentest.run.about import about_agent
@@ -237,7 +238,7 @@ def test_a_person_answers_in_the_terminal(tmp_path: Path) -> None:
     dialogue = Dialogue(
         conversations=conversations,
         keep=kept,
-        read_line=typing("9", "4", "b", "2 not so", "?", "1,x", "2,1 twice", "s", "2", "3"),
+        read_line=typing("9", "4", "b", "2 not so", "?", "1,x", "2,1 twice", "s", "?", "2", "3"),
         write=shown.append,
         now=lambda: "now",
         by="ann",
@@ -257,6 +258,7 @@ def test_a_person_answers_in_the_terminal(tmp_path: Path) -> None:
     assert "\x1b" not in text
     assert "agent    Hello\n         > 5" in text
     assert "expected a whole number from 1 to 5, found 9" in text
+    assert f"{CRITERION}\n\nIs kind" in text
 
 
 def test_an_interruption_loses_no_answer(tmp_path: Path) -> None:

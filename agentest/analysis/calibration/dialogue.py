@@ -19,7 +19,7 @@ from agentest.analysis.calibration.labels import (
     questions_of,
     shown_value,
 )
-from agentest.evaluate.prompts import question as judge_question
+from agentest.evaluate.questions import CRITERION, metric_question
 from agentest.metrics import BUILTIN, NO_FAILURE
 from agentest.support.terminal import clean_rows
 from agentest.support.text import count
@@ -173,10 +173,10 @@ def asked(question: Question) -> str:
 
 
 def whole(question: Question) -> str:
-    """The question as judges are asked it."""
+    """The question as judges are asked it: who goes by other rules answers another one."""
     if question.metric == CRITERIA:
-        return f"Does this hold over the whole conversation? {question.criterion}"
-    return judge_question(question.metric)
+        return f"{CRITERION}\n\n{question.criterion}"
+    return metric_question(question.metric, question.turn).alone
 
 
 def _plain_question(question: Question) -> str:

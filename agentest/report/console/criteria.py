@@ -42,8 +42,7 @@ def conversation_criteria(result: ConversationResult, look: Look, indent: int) -
         turn = "" if each.turn_index is None else f" in turn {each.turn_index}"
         found: Part = (f"{each.result}{turn}", "bold")
         why = ("  " + shortened(each.reason, 400), "dim") if each.reason else ""
-        name = each.text if each.required else f"{each.text} (not required)"
-        yield line(indent, f"{name}  ", found, why, lead=(_mark(each, look), " "))
+        yield line(indent, f"{criterion_name(each)}  ", found, why, lead=(_mark(each, look), " "))
 
 
 def _everywhere(result: ScenarioResult) -> str:
