@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from agentest.endings import IN_WORDS
 from agentest.metrics import GOAL
 from agentest.results import (
-    DECIDED,
     NO_MODEL,
     ConversationResult,
     CriterionOutcome,
@@ -74,7 +73,7 @@ def criteria_totals(conversations: Iterable[ConversationResult]) -> tuple[Criter
     found: dict[str, list[tuple[str, CriterionResult]]] = {}
     for conversation in conversations:
         for criterion in conversation.criteria:
-            if criterion.reason != DECIDED:
+            if not criterion.not_asked:
                 at = conversation.conversation.conversation_id, criterion
                 found.setdefault(criterion.text, []).append(at)
     return tuple(map(_totals, found.values()))

@@ -7,7 +7,7 @@ reporters show it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from operator import add
 from statistics import mean
@@ -16,7 +16,6 @@ from agentest.metrics import GOAL, PASS_RATE
 from agentest.outcomes import criterion_message, missed_goals, unasked_message
 from agentest.results import (
     DECIDED,
-    NO_MODEL,
     CheckResult,
     ConversationResult,
     CriterionOutcome,
@@ -85,7 +84,7 @@ def decide(
     if rate is not None:
         missed = _missed_rate(telling, rate)
         # With a rate, single conversations may fail; their reasons count only when too many do.
-        reasons = [*missed, *reasons] if missed else [r for r in reasons if r.status is Status.ERRORED]
+        reasons = [*missed, *reasons] if missed else _unknown_for_rate(by_conversation)
     reasons += _error_reasons(deduplication, fail_on)
     # Where no conversation tells anything, nothing else is missing.
     held_to = thresholds if telling or not conversations else {}
@@ -128,7 +127,7 @@ def conversation_passed(result: ConversationResult) -> bool:
 
 def conversation_failed(result: ConversationResult) -> bool:
     """Whether the conversation fails by itself, by what is known of it so far."""
-    return any(reason.status is Status.FAILED for reason in _conversation_reasons(result))
+    return _any_failed(_conversation_reasons(result))
 
 
 def conversation_status(result: ConversationResult, reasons: Sequence[Reason]) -> Status:
@@ -138,7 +137,7 @@ def conversation_status(result: ConversationResult, reasons: Sequence[Reason]) -
         reasons: those of the scenario's verdict that name this conversation. There may be none although it
             failed, where a pass rate lets single conversations fail.
     """
-    if any(reason.status is Status.FAILED for reason in reasons):
+    if _any_failed(reasons):
         return Status.FAILED
     if reasons:
         return Status.ERRORED
@@ -160,11 +159,11 @@ def criterion_status(criterion: CriterionResult) -> Status:
 
     One about which no judge was asked, as the conversation had failed already, decides nothing more.
     """
-    if not criterion.required or criterion.result is CriterionOutcome.MET:
+    if not criterion.required or criterion.result is CriterionOutcome.MET or criterion.not_asked:
         return Status.PASSED
     if criterion.result is CriterionOutcome.VIOLATED:
         return Status.FAILED
-    return Status.PASSED if criterion.reason == DECIDED else Status.ERRORED
+    return Status.ERRORED
 
 
 def threshold_status(metric: str, verdict: Verdict) -> Status:
@@ -217,6 +216,14 @@ def _conversation_reasons(result: ConversationResult) -> Iterator[Reason]:
             conversation_id=id,
         )
         return
+    certain = list(_certain_reasons(result))
+    yield from certain
+    yield from _criterion_reasons(result, failed=_any_failed(certain))
+
+
+def _certain_reasons(result: ConversationResult) -> Iterator[Reason]:
+    """Those that need no judge."""
+    id = result.conversation.conversation_id
     yield from _failure_reasons(result)
     yield from _trajectory_reasons(result.trajectory, id)
     for turn in result.turns:
@@ -231,25 +238,29 @@ def _conversation_reasons(result: ConversationResult) -> Iterator[Reason]:
                     turn_index=turn.turn_index,
                     check=check,
                 )
-    yield from _criterion_reasons(result)
 
 
-def _criterion_reasons(result: ConversationResult) -> Iterator[Reason]:
-    """One reason for each required criterion that does not hold; those that no model judged have one."""
+def _criterion_reasons(result: ConversationResult, *, failed: bool) -> Iterator[Reason]:
+    """One reason for each required criterion that does not hold; those that no model judged have one.
+
+    Args:
+        failed: whether the conversation has failed without them. Else one that was not asked is unknown.
+    """
     id = result.conversation.conversation_id
-    undecided = [c for c in result.criteria if criterion_status(c) is not Status.PASSED]
-    unasked = [c for c in undecided if c.reason == NO_MODEL and criterion_status(c) is Status.ERRORED]
+    missed = [c for c in result.criteria if c.required and c.result is not CriterionOutcome.MET]
+    undecided = [c for c in missed if not (failed and c.not_asked)]
     for criterion in undecided:
-        if criterion not in unasked:
+        if not criterion.without_model:
+            violated = criterion.result is CriterionOutcome.VIOLATED
             yield Reason(
-                criterion_status(criterion),
+                Status.FAILED if violated else Status.ERRORED,
                 ReasonKind.CRITERION,
                 criterion_message(criterion),
                 conversation_id=id,
                 turn_index=criterion.turn_index,
                 criterion=criterion,
             )
-    if unasked:
+    if unasked := [c for c in undecided if c.without_model]:
         yield Reason(Status.ERRORED, ReasonKind.CRITERION, unasked_message(unasked), conversation_id=id)
 
 
@@ -281,10 +292,19 @@ def _trajectory_reasons(
         )
 
 
+def _unknown_for_rate(by_conversation: Sequence[Sequence[Reason]]) -> list[Reason]:
+    """Why it is not known of conversations whether they passed; of one that has failed, it is."""
+    return [reason for reasons in by_conversation if not _any_failed(reasons) for reason in reasons]
+
+
+def _any_failed(reasons: Iterable[Reason]) -> bool:
+    return any(reason.status is Status.FAILED for reason in reasons)
+
+
 def _missed_rate(by_conversation: Sequence[Sequence[Reason]], rate: float) -> list[Reason]:
     """The reason that too few conversations passed; those that could not be judged do not count as failed."""
     total = len(by_conversation)
-    failed = sum(any(r.status is Status.FAILED for r in reasons) for reasons in by_conversation)
+    failed = sum(map(_any_failed, by_conversation))
     if not total or (total - failed) / total >= rate - _TOLERANCE:
         return []
     passed = sum(not reasons for reasons in by_conversation)

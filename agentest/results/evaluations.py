@@ -230,6 +230,20 @@ class CriterionResult:
     samples: tuple[CriterionOutcome, ...] = ()
     """Every answer, where the judge was asked more than once."""
 
+    @property
+    def not_asked(self) -> bool:
+        """Whether no judge was asked, as the conversation had failed already."""
+        return self._is_untold(DECIDED)
+
+    @property
+    def without_model(self) -> bool:
+        """Whether there was no judge to ask."""
+        return self._is_untold(NO_MODEL)
+
+    def _is_untold(self, why: str) -> bool:
+        # A judge that found something may have written the same words.
+        return self.result is CriterionOutcome.CANNOT_TELL and self.reason == why
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CriterionTotals:

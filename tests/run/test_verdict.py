@@ -452,9 +452,14 @@ def judged(*criteria: CriterionResult, id: str = "s-1", **metrics: MetricResult)
         (criterion(UNTOLD_CRITERION), Status.ERRORED, "criterion 'Never lies' could not be judged: r"),
         (criterion(VIOLATED, required=False), Status.PASSED, None),
         (criterion(UNTOLD_CRITERION, required=False), Status.PASSED, None),
-        (criterion(UNTOLD_CRITERION, DECIDED), Status.PASSED, None),
         (criterion(VIOLATED, DECIDED), Status.FAILED, f"criterion 'Never lies' violated: {DECIDED}"),
         (criterion(VIOLATED, NO_MODEL), Status.FAILED, f"criterion 'Never lies' violated: {NO_MODEL}"),
+        # Nobody asked, though nothing failed: that is unknown, whoever wrote the words.
+        (
+            criterion(UNTOLD_CRITERION, DECIDED),
+            Status.ERRORED,
+            f"criterion 'Never lies' could not be judged: {DECIDED}",
+        ),
     ],
     ids=[
         "met",
@@ -462,9 +467,9 @@ def judged(*criteria: CriterionResult, id: str = "s-1", **metrics: MetricResult)
         "untold",
         "wish violated",
         "wish untold",
-        "not asked any more",
-        "violated, in the words for not asked",
-        "violated, in the words for no model",
+        "said decided",
+        "said no model",
+        "not asked",
     ],
 )
 def test_a_required_criterion_decides(found: CriterionResult, status: Status, says: str | None) -> None:
@@ -491,6 +496,13 @@ def test_criteria_count_by_conversations() -> None:
     assert decided([good, good, bad], pass_rate=0.6).status is Status.PASSED
     assert decided([good, good, bad], pass_rate=0.7).status is Status.FAILED
     assert decided([good, good, unknown], pass_rate=0.6).status is Status.ERRORED
+
+
+def test_what_stays_unknown_of_a_failed_conversation_does_not_matter_for_the_rate() -> None:
+    """A conversation that failed counts as failed, so a rate that holds all the same passes."""
+    both = judged(criterion(VIOLATED), criterion(UNTOLD_CRITERION, text="Is polite"))
+    assert decided([judged(criterion(MET)), both], pass_rate=0.5).status is Status.PASSED
+    assert decided([judged(criterion(MET)), both], pass_rate=0.6).status is Status.FAILED
 
 
 def test_what_was_not_asked_any_more_makes_no_noise() -> None:

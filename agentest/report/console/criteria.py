@@ -22,7 +22,7 @@ from agentest.verdict import criterion_status
 def criteria_lines(result: ScenarioResult, look: Look) -> Iterator[Line]:
     """The criteria that did not hold in all conversations, and how many did; with --verbose all of them."""
     criteria = result.totals.criteria
-    unasked = [each for each in criteria if each.example and each.example[1].reason == NO_MODEL]
+    unasked = [each for each in criteria if each.example and each.example[1].without_model]
     if unasked and not look.verbose:
         yield _unasked(unasked, look)
         criteria = tuple(each for each in criteria if each not in unasked)
