@@ -33,6 +33,7 @@ from agentest.results import (
     Evidence,
     GoalOutcome,
     Score,
+    Unscored,
 )
 from agentest.scenarios.criteria import Criterion
 
@@ -148,9 +149,9 @@ ANSWERS = {name: _answer_type(metric) for name, metric in BUILTIN.items()}
 """Built-in metric → the shape of an answer to its question."""
 
 
-def score_of(metric: str, answers: Sequence[Any], asked: int) -> Score:
+def score_of(metric: str, answers: Sequence[Any], asked: int) -> Score | Unscored:
     """One score from several answers to a built-in metric's question: the median of numbers, the majority of
-    labels.
+    labels. Unscored where as many say that something failed as say that it did not.
 
     Args:
         asked: how many answers were asked for; of more than one, all values are kept.
@@ -201,9 +202,17 @@ def _differing(answers: Sequence[CriterionAnswer]) -> str:
     )
 
 
-def _goal(answers: Sequence[GoalAnswer], asked: int) -> Score:
+def _evenly_split(said: Sequence[str]) -> str:
+    """Why several answers are none; judges are lost, or there would be one more on a side."""
+    counted = ", ".join(f"{answer} ({times})" for answer, times in Counter(said).items())
+    return f"the judge's {len(said)} answers differ, and none has a majority: {counted}"
+
+
+def _goal(answers: Sequence[GoalAnswer], asked: int) -> Score | Unscored:
     """Reached or not by the majority; then in the way that most of those say."""
     values = [answer.outcome.value_of_goal for answer in answers]
+    if 2 * sum(values) == len(values):
+        return Unscored(_evenly_split([answer.outcome for answer in answers]))
     value = median_low(values)
     agreeing = [answer for answer in answers if answer.outcome.value_of_goal == value]
     [(outcome, _)] = Counter(answer.outcome for answer in agreeing).most_common(1)
@@ -211,11 +220,13 @@ def _goal(answers: Sequence[GoalAnswer], asked: int) -> Score:
     return Score(value, first.reason, _kept(values, asked), outcome=outcome)
 
 
-def _labelled(metric: MetricDefinition, answers: Sequence[LabelsAnswer], asked: int) -> Score:
+def _labelled(metric: MetricDefinition, answers: Sequence[LabelsAnswer], asked: int) -> Score | Unscored:
     """Failed or not by the majority; then the labels of most of those that say so, by precedence."""
     values = [answer.value for answer in answers]
     failing = [answer for answer in answers if answer.value != NO_FAILURE]
-    if 2 * len(failing) <= len(answers):
+    if 2 * len(failing) == len(answers):
+        return Unscored(_evenly_split(values))
+    if 2 * len(failing) < len(answers):
         first = next(answer for answer in answers if answer.value == NO_FAILURE)
         return Score(NO_FAILURE, first.reason, _kept(values, asked))
     named = Counter(label for answer in failing for label in {answer.value, *answer.labels} - {NO_FAILURE})

@@ -123,16 +123,19 @@ class UserCheck:
         answers = counted(
             await sampled(self.model, check_messages(told, conversation), RoleAnswer, asked, numbers)
         )
-        if answers.usable:
-            return _found(answers.usable)
-        text = f"whether the simulated user kept its role could not be found out: {answers.problem}"
-        return Finding(text, broken=False)
+        return _found(answers.usable) if answers.usable else _unknown(answers.problem)
+
+
+def _unknown(why: str) -> Finding:
+    return Finding(f"whether the simulated user kept its role could not be found out: {why}", broken=False)
 
 
 def _found(answers: Sequence[RoleAnswer]) -> Finding | None:
-    """What most answers say was broken, with a reason; None where half or more of them see no break."""
+    """What most answers say was broken, with a reason; None where most of them see no break."""
     breaks = [answer for answer in answers if answer.role is not Role.KEPT]
-    if 2 * len(breaks) <= len(answers):
+    if 2 * len(breaks) == len(answers):  # the one that would decide was lost
+        return _unknown(f"half of the judge's {len(answers)} answers say that it did")
+    if 2 * len(breaks) < len(answers):
         return None
     [(role, _)] = Counter(answer.role for answer in breaks).most_common(1)
     reason = next(answer.reason for answer in breaks if answer.role is role)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from agentest import scenario
 from agentest.errors import ModelUnavailable
-from agentest.evaluate.answers import ANSWERS, score_of
+from agentest.evaluate.answers import ANSWERS, CriterionAnswer, criterion_result, score_of
 from agentest.evaluate.judge import Judge
 from agentest.evaluate.questions import metric_question
 from agentest.llm.limits import Limiter
@@ -22,7 +22,17 @@ from agentest.llm.live import LiveAnswers, Patience
 from agentest.llm.port import CallKey, ChatRequest, Ledger, TransientError
 from agentest.llm.structured import StructuredModel
 from agentest.metrics import BUILTIN, NO_FAILURE
-from agentest.results import Evidence, GoalOutcome, MetricResult, Score, Severity, Status, Unscored
+from agentest.results import (
+    CriterionOutcome,
+    Evidence,
+    GoalOutcome,
+    MetricResult,
+    Score,
+    Severity,
+    Status,
+    Unscored,
+)
+from agentest.scenarios.criteria import Criterion
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios, tool_call
 
 KEY = CallKey("judge", "s", 1, 0)
@@ -84,7 +94,9 @@ def test_labels_take_the_majority(values: list[str]) -> None:
 def behavior(*answers: dict[str, Any]) -> Score:
     """The score of judges who answer so about the behaviour of a turn."""
     read = [ANSWERS["agent_behavior_failure"].model_validate({"reason": "r", **each}) for each in answers]
-    return score_of("agent_behavior_failure", read, len(read))
+    score = score_of("agent_behavior_failure", read, len(read))
+    assert isinstance(score, Score)
+    return score
 
 
 def labelled(*values: str) -> Score:
@@ -132,7 +144,23 @@ def test_the_outcome_of_a_goal(outcomes: list[str], value: int, outcome: str) ->
     """A goal that was rightly not reached counts as reached, and is marked; samples vote."""
     answers = [ANSWERS["goal_completion"].model_validate({"reason": o, "outcome": o}) for o in outcomes]
     score = score_of("goal_completion", answers, len(answers))
+    assert isinstance(score, Score)
     assert (score.value, score.outcome, score.reason) == (value, GoalOutcome(outcome), outcome)
+
+
+def test_an_even_split_decides_nothing() -> None:
+    """Where a sample is lost and the others are as many on each side, nobody knows: neither pass nor fail."""
+    turn = ask(answering([NO_FAILURE, DOWN, "unsafe state"]), "agent_behavior_failure", 3)
+    told = "the judge's 2 answers differ, and none has a majority: no failure (1), unsafe state (1)"
+    assert turn == Unscored(told)
+    goal = ask(answering([1, 0, DOWN]), "goal_completion", 3)
+    assert isinstance(goal, Unscored)
+    assert goal.error.endswith(": reached (1), not reached (1)")
+    outcomes = (CriterionOutcome.MET, CriterionOutcome.VIOLATED)
+    answers = [CriterionAnswer(reason="r", turn=0, result=outcome) for outcome in outcomes]
+    criterion = criterion_result(Criterion("Is polite"), answers, 3, 1)
+    assert (criterion.result, criterion.turn_index) == (CriterionOutcome.CANNOT_TELL, None)
+    assert criterion.reason == "the answers differ: met: r; violated: r"
 
 
 def test_faithfulness_keeps_its_evidence() -> None:
@@ -142,8 +170,8 @@ def test_faithfulness_keeps_its_evidence() -> None:
         shape.model_validate({"reason": "r", "value": value, "evidence": evidence})
         for value, evidence in ((5, "supported"), (2, "unsupported"), (2, None))
     ]
-    assert score_of("faithfulness", read, 3).evidence is Evidence.UNSUPPORTED
-    assert score_of("faithfulness", read[2:], 1).evidence is None
+    scores = score_of("faithfulness", read, 3), score_of("faithfulness", read[2:], 1)
+    assert [s.evidence for s in scores if isinstance(s, Score)] == [Evidence.UNSUPPORTED, None]
 
 
 @pytest.mark.parametrize(

@@ -137,6 +137,16 @@ def test_samples(answers: list[str], invalid: bool) -> None:
     assert (result.scenarios[0].conversations[0].invalid is not None) is invalid
 
 
+def test_an_even_split_is_not_known() -> None:
+    """Where a sample is lost and the two others differ, nobody knows if the user kept the role: errored."""
+    answers = [INVENTED, KEPT, "no such answer"]
+    result, model = run(lambda r: answers[r.key.sample % 3], judge={"samples": 3}, metrics=[])
+    [reason] = result.scenarios[0].verdict.reasons
+    assert reason.status is Status.ERRORED
+    assert "could not be found out: half of the judge's 2 answers say that it did" in reason.message
+    assert len(asked(model, "user")) == 2
+
+
 def test_who_is_not_checked() -> None:
     """Scripts are no simulated users; without the key nobody is asked; an agent's error is what it is."""
     script = scenario("s", goal="Book.", turns=["Hello."])

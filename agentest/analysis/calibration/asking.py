@@ -135,6 +135,8 @@ def _answer(question: Question, found: Answers, turns: int) -> Answer:
         result = criterion_result(Criterion(question.criterion), found.usable, found.asked, turns)
         return Judged(str(result.result), result.reason)
     score = score_of(question.metric, found.usable, found.asked)
+    if isinstance(score, Unscored):
+        return score
     return Judged(_value(question.metric, score), score.reason)
 
 
