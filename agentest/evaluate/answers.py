@@ -18,6 +18,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    ValidationInfo,
     WithJsonSchema,
     create_model,
     model_validator,
@@ -120,14 +121,23 @@ class CriterionAnswer(_Answer):
     result: Annotated[CriterionOutcome, choices_of(CriterionOutcome)]
 
 
+_NO_LABEL = ("", "none", "None")
+"""What stands in a list of labels that should have been empty."""
+
+
 def _labels_answer(metric: MetricDefinition) -> type[LabelsAnswer]:
     """The shape for a metric's own labels."""
     known_labels = tuple(metric.labels)  # in a tuple anything can be looked for, in a mapping not
     choice: Any = Literal[known_labels]
 
-    def known(labels: Any) -> Any:
+    def known(labels: Any, answer: ValidationInfo) -> Any:
         """The labels without those that there are not: the value says what decides."""
-        return [each for each in labels if each in known_labels] if isinstance(labels, list) else []
+        given = labels if isinstance(labels, list) else []
+        named = [each for each in given if isinstance(each, str)]
+        others = [each for each in named if each not in (*known_labels, *_NO_LABEL)]
+        if others and answer.data.get("value") == NO_FAILURE:
+            raise ValueError(f"{others!r} names other failures than there are, and `value` is {NO_FAILURE!r}")
+        return [each for each in given if each in known_labels]
 
     fields: dict[str, Any] = {
         "value": (choice, Field()),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from agentest.metrics import GOAL
+from agentest.metrics import BUILTIN, GOAL
 from agentest.outcomes import goal_outcome, goal_reason
 from agentest.results import ConversationResult, GoalOutcome
 from agentest.scenarios.definition import Scenario
@@ -50,6 +50,20 @@ def missed_without_say(
         return ()
     missed = [each for each in conversations if goal_outcome(each) is GoalOutcome.NOT_REACHED]
     return tuple(_warning(missed, _NO_SAY))
+
+
+def unjudged(scenario: Scenario, metrics: Collection[str]) -> Iterator[str]:
+    """Warnings where a scenario says what it wants judged, and nobody judges it.
+
+    Args:
+        metrics: those that are judged where there is a goal.
+    """
+    named = [name for name in scenario.metrics or () if name in BUILTIN]
+    for_nothing = [name for name in named if name != GOAL or not scenario.expected_outcome]
+    if for_nothing and not scenario.goal and scenario.case is None:
+        yield f"{', '.join(for_nothing)}: not judged, as the scenario has no `goal`"
+    if scenario.expected_outcome and GOAL not in metrics:
+        yield f"nobody judges the `expected_outcome`, as `metrics` leaves {GOAL} out"
 
 
 _DONE = (

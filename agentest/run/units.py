@@ -24,7 +24,7 @@ from agentest.results import (
 )
 from agentest.run.connections import Connections
 from agentest.run.frame import scenario_result, stop_reason
-from agentest.run.goals import disagreements, missed_without_say
+from agentest.run.goals import disagreements, missed_without_say, unjudged
 from agentest.run.known_agents import agent_without_judge, known_agent
 from agentest.run.plan import Unit
 from agentest.run.settings import Settings
@@ -143,7 +143,11 @@ class UnitDecision:
         exact = unit.scenario.case is not None
         deduplication = with_examples(deduplication, conversations, self._redact)
         verdict = decide(conversations, deduplication, thresholds, self._fail_on, exact=exact)
-        warnings = (*warnings_of(conversations), *disagreements(unit.scenario, conversations))
+        warnings = (
+            *warnings_of(conversations),
+            *disagreements(unit.scenario, conversations),
+            *unjudged(unit.scenario, unit.metrics),
+        )
         if verdict.status is Status.PASSED:
             warnings += missed_without_say(unit.scenario, thresholds, conversations)
         return scenario_result(

@@ -118,6 +118,14 @@ def test_a_turn_may_fail_in_several_ways() -> None:
     assert labelled(NO_FAILURE).labels == ()
 
 
+def test_no_failure_beside_a_label_that_there_is_not() -> None:
+    """An answer of `no failure` that names some failure in words of its own is asked for again, no pass."""
+    with pytest.raises(ValueError, match="other failures than there are"):
+        behavior({"value": NO_FAILURE, "labels": ["Unsafe Action"]})
+    for labels in ([NO_FAILURE], [], ["none"], None):
+        assert behavior({"value": NO_FAILURE, "labels": labels}).value == NO_FAILURE
+
+
 def test_the_evidence_of_a_falsehood() -> None:
     """Whether a false statement is contradicted or just unsupported is kept, and nothing for other labels."""
     false = {"value": "false information", "labels": ["false information"]}

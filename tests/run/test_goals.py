@@ -145,3 +145,32 @@ def test_an_expected_outcome_that_decides_nothing(
 
 
 GIVE = 'thresholds={"goal_completion": 1}: scripted'
+
+
+@pytest.mark.parametrize(
+    ("options", "settings", "warning"),
+    [
+        ({"goal": "Money back.", "metrics": ["helpfulness"]}, {}, "leaves goal_completion out"),
+        ({"goal": "Money back."}, {"metrics": ["helpfulness"]}, "leaves goal_completion out"),
+        ({"thresholds": {"goal_completion": 0}}, {}, None),
+        ({"trajectory": {"expected": ["x"]}}, {}, None),
+        (
+            {"metrics": ["helpfulness", "goal_completion"]},
+            {"thresholds": {"goal_completion": 0}},
+            "no `goal`",
+        ),
+    ],
+    ids=["own metrics", "metrics", "threshold", "required call", "no goal"],
+)
+def test_what_nobody_judges_is_told(
+    options: dict[str, Any], settings: dict[str, Any], warning: str | None
+) -> None:
+    """A scenario that says what should happen is warned where nobody judges it."""
+    made = scenario("s", turns=["hi"], expected_outcome="It is refused.", **options)
+    model = ScriptedModel(scores={"goal_completion": "not reached"})
+    with ScriptedAgent([tool_call("x"), "no"]) as agent:
+        found = run_scenarios([made], agent=agent, model=model, unmocked_tools="passthrough", **settings)
+    [result] = found.scenarios
+    told = [text for text in result.warnings if "decide," not in text]
+    assert [warning in text for text in told if warning] == ([True] if warning else [])
+    assert bool(told) is (warning is not None)
