@@ -8,12 +8,12 @@ from pathlib import Path
 
 from agentest.cli.run import JudgedRun, run_once
 from agentest.errors import ExitCode, UsageError
+from agentest.metrics import BUILTIN
 from agentest.results import Reason, ReasonKind, ScenarioResult, Status, Verdict
 from agentest.run.plan import Plan, Unit
 from agentest.run.prepare import Prepared
-from agentest.transcript import (
-    Conversation,
-)
+from agentest.support.terminal import tell
+from agentest.transcript import Conversation
 
 
 def for_finished(
@@ -83,4 +83,14 @@ def judge_again(prepared: Prepared, path: Path) -> ExitCode:
         of_sets = any(entry.scenario.adk for entry in entries(earlier))
         hint = "; it has cases of evaluation sets, which `agentest eval` holds and grades" if of_sets else ""
         raise UsageError(f"{path} holds no conversation of the selected scenarios{hint}")
+    if unchecked := _unchecked(prepared, plan):
+        tell(f"agentest: --metric leaves out {unchecked}, so no threshold on it is checked")
     return run_once(replace(prepared, plan=plan), JudgedRun(finished, earlier.head.summary.unclaimed_calls))
+
+
+def _unchecked(prepared: Prepared, plan: Plan) -> str:
+    """The built-in metrics that have a threshold, and that --metric leaves out; "": there is none."""
+    asked = prepared.request.options.metrics
+    own = (unit.scenario.thresholds for unit in plan.units)
+    held = {name for given in (prepared.loaded.config.thresholds, *own) for name in given}
+    return ", ".join(sorted(name for name in held if asked and name in BUILTIN and name not in asked))

@@ -63,7 +63,7 @@ def unjudged(scenario: Scenario, metrics: Collection[str]) -> Iterator[str]:
     if for_nothing and not scenario.goal and scenario.case is None:
         yield f"{', '.join(for_nothing)}: not judged, as the scenario has no `goal`"
     if scenario.expected_outcome and GOAL not in metrics:
-        yield f"nobody judges the `expected_outcome`, as `metrics` leaves {GOAL} out"
+        yield f"nobody judges the `expected_outcome`, as {GOAL} is not among the metrics"
 
 
 _DONE = (

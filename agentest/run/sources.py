@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -21,6 +21,7 @@ from agentest.conversation.sessions import session_id_of
 from agentest.conversation.traced import Traced
 from agentest.conversation.user_prompts import user_prompt
 from agentest.conversation.users import OfflineUser, ScriptedUser, SimulatedUser, User
+from agentest.endings import Ending
 from agentest.llm.open import Models
 from agentest.messages import UserText
 from agentest.mocks.resolver import MockResolver
@@ -31,9 +32,10 @@ from agentest.run.plan import Unit, UnmockedTools, wished_unmocked_tools
 from agentest.run.prepare import Prepared
 from agentest.run.session import Session
 from agentest.support.redact import Redactor
+from agentest.support.text import count
 from agentest.support.trace_context import new_key
 from agentest.tool_servers.port import Conversations, Identity, Outside
-from agentest.transcript import Conversation
+from agentest.transcript import Blame, Conversation, Failure
 
 if TYPE_CHECKING:  # imported where an agent has servers beside it
     from agentest.tool_servers.registry import Registry
@@ -315,9 +317,10 @@ class FinishedConversations:
         attempt: int = 0,
     ) -> Conversation:
         del conversation_id, outside, attempt  # it has an id, waits for nobody, and is not held again
-        conversation = self.conversations[unit.scope][number - 1]
+        held = self.conversations[unit.scope][number - 1]
+        conversation = _of_this_script(held, unit)
         # One without its end cannot be judged: a check might hold, or fail, for that alone.
-        unusable = conversation.shortened or conversation.invalid is not None
+        unusable = conversation.shortened or conversation.invalid is not None or conversation is not held
         closed_turns = 0 if unusable else len(conversation.turns)
         for closed in range(1, closed_turns + 1):
             on_turn(conversation.turns[:closed])
@@ -326,3 +329,16 @@ class FinishedConversations:
     def told_to_user(self, unit: Unit) -> str | None:
         del unit  # its users were checked when their conversations were held
         return None
+
+
+def _of_this_script(conversation: Conversation, unit: Unit) -> Conversation:
+    """The conversation; it has failed where the script has another number of turns than were held.
+
+    Checks of turns that were never held would be dropped without a word, or be made of other turns.
+    """
+    held, wanted = len(conversation.turns), len(unit.scenario.turns)
+    if not wanted or held == wanted or conversation.failure or conversation.invalid:
+        return conversation
+    turns = count(held, "turn")
+    why = f"it was held with {turns}, and the script has {wanted} now: run the scenario again"
+    return replace(conversation, ending=Ending.ERROR, failure=Failure(Blame.INTERNAL, why))

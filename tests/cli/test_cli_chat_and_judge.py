@@ -63,6 +63,18 @@ def test_finished_conversations_are_judged_again(project: Project) -> None:
     assert project.results["summary"]["passed"] is True  # the run's own results stay
 
 
+def test_a_script_of_another_length_is_not_judged_again(project: Project) -> None:
+    """Checks of turns that were never held do not pass for that: the scenario is errored, and says why."""
+    project.scenario('scenario("s", turns=["x"])')
+    with ScriptedAgent(["fine"]) as agent:
+        project.config(agent.endpoint)
+        assert project.run().returncode == 0
+    project.scenario('scenario("s", turns=["x", {"user_message": "y", "expect": {"contains": "never"}}])')
+    done = project.agentest("judge", ".agentest/results.json")
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "it was held with 1 turn, and the script has 2 now: run the scenario again" in done.stdout
+
+
 def test_results_of_another_form_are_refused(project: Project) -> None:
     """A file that is no results.json is refused with where it differs."""
     project.scenario('scenario("s", turns=["x"])')
@@ -87,8 +99,8 @@ def test_results_that_the_last_run_did_not_write(project: Project) -> None:
 
 
 def test_one_metric_is_judged_again_with_a_model(project: Project) -> None:
-    """--metric asks the judges' model for that metric alone."""
-    project.scenario('scenario("s", turns=["x"], goal="Get x.")')
+    """--metric asks the judges' model for that metric alone, and says which thresholds it leaves out."""
+    project.scenario('scenario("s", turns=["x"], goal="Get x.", thresholds={"verbosity": 4})')
     with ScriptedAgent(["fine"]) as agent:
         project.config(agent.endpoint)
         project.run()
@@ -101,6 +113,7 @@ def test_one_metric_is_judged_again_with_a_model(project: Project) -> None:
         )
         done = project.agentest("judge", ".agentest/results.json", "--metric", "helpfulness")
     assert done.returncode == 0, done.stdout + done.stderr
+    assert "--metric leaves out verbosity, so no threshold on it is checked" in done.stderr
     judged = json.loads((project.root / ".agentest" / "judged.json").read_text())
     assert judged["scenarios"][0]["averages"] == {"helpfulness": 4}
     assert judged["summary"]["llmCalls"] == 1

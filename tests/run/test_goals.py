@@ -150,8 +150,8 @@ GIVE = 'thresholds={"goal_completion": 1}: scripted'
 @pytest.mark.parametrize(
     ("options", "settings", "warning"),
     [
-        ({"goal": "Money back.", "metrics": ["helpfulness"]}, {}, "leaves goal_completion out"),
-        ({"goal": "Money back."}, {"metrics": ["helpfulness"]}, "leaves goal_completion out"),
+        ({"goal": "Money back.", "metrics": ["helpfulness"]}, {}, "goal_completion is not among"),
+        ({"goal": "Money back."}, {"metrics": ["helpfulness"]}, "goal_completion is not among"),
         ({"thresholds": {"goal_completion": 0}}, {}, None),
         ({"trajectory": {"expected": ["x"]}}, {}, None),
         (
