@@ -318,9 +318,10 @@ class FinishedConversations:
     ) -> Conversation:
         del conversation_id, outside, attempt  # it has an id, waits for nobody, and is not held again
         held = self.conversations[unit.scope][number - 1]
-        conversation = _of_this_script(held, unit)
         # One without its end cannot be judged: a check might hold, or fail, for that alone.
-        unusable = conversation.shortened or conversation.invalid is not None or conversation is not held
+        unusable = held.shortened or held.invalid is not None
+        conversation = held if unusable or held.failure else _of_this_script(held, unit)
+        unusable = unusable or conversation is not held
         closed_turns = 0 if unusable else len(conversation.turns)
         for closed in range(1, closed_turns + 1):
             on_turn(conversation.turns[:closed])
@@ -337,7 +338,7 @@ def _of_this_script(conversation: Conversation, unit: Unit) -> Conversation:
     Checks of turns that were never held would be dropped without a word, or be made of other turns.
     """
     held, wanted = len(conversation.turns), len(unit.scenario.turns)
-    if not wanted or held == wanted or conversation.failure or conversation.invalid:
+    if not wanted or held == wanted:
         return conversation
     turns = count(held, "turn")
     why = f"it was held with {turns}, and the script has {wanted} now: run the scenario again"
