@@ -24,7 +24,10 @@ _MOST_PLACES = 100
 """Of conversations, and of turns."""
 _REASONS_CHARS, _TURNS_CHARS, _CONVERSATIONS_CHARS = 30_000, 40_000, 16_000
 _MOST_CALLS = 6
-_INSTRUCTIONS_CHARS = 6_000
+_ABOUT_CHARS = 6_000
+"""Of the instructions, the goal, and what is expected in the end."""
+_LABEL_CHARS = 100
+"""Of a label: metrics of users' own write what they like."""
 
 DEDUP_SYSTEM = """\
 You group failures that were found in test conversations with an AI assistant by their root cause, for an \
@@ -96,12 +99,12 @@ def _spread(failures: Iterable[LabelledFailure]) -> list[LabelledFailure]:
 
 def _about(scenario: Scenario, instructions: str) -> Iterator[str]:
     known = {
-        "assistant_instructions": kept(instructions, _INSTRUCTIONS_CHARS),
+        "assistant_instructions": instructions,
         "scenario": scenario.name,
         "goal": scenario.goal,
         "expected_outcome": scenario.expected_outcome,
     }
-    return (block(name, text) for name, text in known.items() if text)
+    return (block(name, kept(text, _ABOUT_CHARS)) for name, text in known.items() if text)
 
 
 def _share(chars: int, among: int, least: int, most: int) -> int:
@@ -112,7 +115,8 @@ def _share(chars: int, among: int, least: int, most: int) -> int:
 def _failure_lines(failures: Sequence[LabelledFailure]) -> Iterator[str]:
     limit = _share(_REASONS_CHARS, len(failures), 60, 400)
     for f in failures:
-        known = {"id": f.id, "metric": f.metric, "label": f.label, "turn": f.turn_index}
+        label = kept(f.label, _LABEL_CHARS)
+        known = {"id": f.id, "metric": f.metric, "label": label, "turn": f.turn_index}
         yield _json({**known, "reason": shortened(f.reason, limit)})
 
 

@@ -162,3 +162,19 @@ def test_the_prompt_is_bounded() -> None:
     content = asked(*shown, conversations=[held(f"c-{n}", long) for n in range(500)], instructions=long)
     assert len(content) < 200_000
     assert content.count("200 more are not shown.") == 2
+
+
+@pytest.mark.parametrize("name", ["goal", "expected_outcome", "instructions"])
+def test_what_a_scenario_says_is_bounded(name: str) -> None:
+    """However long goal, outcome and instructions are, the prompt shows their beginnings."""
+    given = {"goal": "", "expected_outcome": "", "instructions": ""} | {name: "word " * 200_000}
+    content = dedup_messages("s", failures=[failure()], **given)[1]["content"]
+    assert "1000000 characters, shortened" in content
+    assert len(content) < 20_000
+
+
+def test_labels_of_users_own_metrics_are_bounded() -> None:
+    """A metric of the user's own may give a page for a label; each failure still has its line."""
+    content = asked(*(failure(f"c-{n}-F1", label="long " * 100_000) for n in range(MOST_FAILURES)))
+    assert len(content) < 100_000
+    assert len(blocks(content)["failures"].split("\n")) == MOST_FAILURES

@@ -269,15 +269,25 @@ def test_all_judges_are_shown_the_instructions(agent: ScriptedAgent) -> None:
     assert shown("assistant_instructions", agent=handler) == {RULES}
 
 
-def test_secrets_in_a_system_message_are_not_shown(agent: ScriptedAgent) -> None:
-    """What is sent to the agent may hold secrets; judges, and who groups failures, see them masked."""
-    body = system("Use the key sk-abcdefghijklmnopqrstuvwxyz0123456789 and be kind.")
-    model = ScriptedModel(scores={"agent_behavior_failure": "unsafe state"})
-    run_scenarios([made()], model=model, agent={"endpoint": agent.endpoint, "body": body})
+@pytest.mark.parametrize("batch", [False, "turn", "conversation"])
+def test_secrets_in_a_system_message_are_not_shown(agent: ScriptedAgent, batch: Any) -> None:
+    """What is sent to the agent may hold secrets; judges see them masked, and so does who groups failures."""
+    secret = "sk-abcdefghijklmnopqrstuvwxyz0123456789"
+    body = system(f"Use the key {secret} and be kind.")
+    declared = {"type": "function", "function": {"name": "pay", "description": f"With {secret}."}}
+    model = ScriptedModel(scores={"agent_behavior_failure": "repetition"})
+    run_scenarios(
+        [made(criteria=["Is polite."])],
+        config={
+            "agent": {"endpoint": agent.endpoint, "body": {**body, "tools": [declared]}},
+            "judge": {"batch": batch},
+        },
+        model=model,
+    )
     assert {request.key.role for request in model.requests} == {"judge", "dedup"}
     for request in model.requests:
         assert "be kind" in str(block(request, "assistant_instructions"))
-        assert "abcdefghijklmnopqrstuvwxyz" not in prompt(request)
+        assert secret not in prompt(request)
 
 
 # When
