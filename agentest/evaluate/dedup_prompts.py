@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from agentest.outcomes import goal_outcome, goal_reason
 from agentest.results import ConversationResult, CriterionOutcome, LabelledFailure
 from agentest.scenarios.definition import Scenario
 from agentest.storing import shortened as kept
-from agentest.support.json_text import safe_repr
+from agentest.support.json_text import on_one_line, safe_repr
 from agentest.support.text import shortened
 from agentest.transcript import NO_TEXT, ToolCall, Turn, call_text
 
@@ -117,7 +116,7 @@ def _failure_lines(failures: Sequence[LabelledFailure]) -> Iterator[str]:
     for f in failures:
         label = kept(f.label, _LABEL_CHARS)
         known = {"id": f.id, "metric": f.metric, "label": label, "turn": f.turn_index}
-        yield _json({**known, "reason": shortened(f.reason, limit)})
+        yield on_one_line({**known, "reason": shortened(f.reason, limit)})
 
 
 def _conversations(
@@ -125,7 +124,7 @@ def _conversations(
 ) -> Iterator[str]:
     ids = list(dict.fromkeys(f.conversation_id for f in _spread(failures) if f.conversation_id in known))
     limit = _share(_CONVERSATIONS_CHARS, len(ids), 60, 300)
-    lines = [_json(_conversation(known[id], limit)) for id in ids[:_MOST_PLACES]]
+    lines = [on_one_line(_conversation(known[id], limit)) for id in ids[:_MOST_PLACES]]
     if lines:
         yield "The conversations in which they occurred, a line each." + _left_out(len(ids) - len(lines))
         yield block("conversations", "\n".join(lines))
@@ -182,7 +181,7 @@ def _turns(failures: Sequence[LabelledFailure], known: Mapping[str, Conversation
         yield "The turns in which they occurred, a line each; texts are shortened." + _left_out(
             len(places) - len(shown)
         )
-        yield block("turns", "\n".join(_json(_turn(place, limit)) for place in shown))
+        yield block("turns", "\n".join(on_one_line(_turn(place, limit)) for place in shown))
 
 
 def _turn_of(failure: LabelledFailure, known: Mapping[str, ConversationResult]) -> Turn | None:
@@ -212,8 +211,3 @@ def _call(call: ToolCall, limit: int) -> str:
 
 def _left_out(number: int) -> str:
     return f" {number} more are not shown." if number > 0 else ""
-
-
-def _json(record: Mapping[str, Any]) -> str:
-    """A record on one line."""
-    return json.dumps(record, ensure_ascii=False, default=repr)

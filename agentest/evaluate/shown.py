@@ -8,7 +8,6 @@ they have seen before. So which turn is to be judged is said after the turns.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -17,7 +16,7 @@ from typing import Any
 from agentest.evaluate.background import Background
 from agentest.sight import SeenBy
 from agentest.storing import MAX_CHARS
-from agentest.support.json_text import safe_repr
+from agentest.support.json_text import on_one_line, safe_repr
 from agentest.support.moments import shown_moment
 from agentest.transcript import (
     NO_TEXT,
@@ -47,15 +46,24 @@ _WHOLE = "The conversation to judge is the whole of the above."
 
 @dataclass(frozen=True, slots=True)
 class _Limits:
-    """How many characters are shown of a text, and of the arguments or the result of a call."""
+    """How many characters are shown of a text, of the arguments or the result of a call, and of all turns
+    together."""
 
     text: int
     call: int
+    room: int
+
+    def shared(self, turns: Sequence[Turn]) -> _Limits:
+        """As much for each text of the turns as for any other, so that they keep to the room."""
+        texts = sum(3 + len(turn.remarks) + 2 * len(turn.tool_calls) for turn in turns)
+        each = max(_LEAST_CHARS, self.room // max(texts, 1))
+        return _Limits(min(self.text, each), min(self.call, each), self.room)
 
 
-_JUDGED = _Limits(text=200_000, call=20_000)
-_EARLIER = _Limits(text=20_000, call=1_500)
-_EARLIER_OF_WHOLE = _Limits(text=20_000, call=6_000)
+_LEAST_CHARS = 100
+_JUDGED = _Limits(text=200_000, call=20_000, room=400_000)
+_EARLIER = _Limits(text=20_000, call=1_500, room=300_000)
+_EARLIER_OF_WHOLE = _Limits(text=20_000, call=6_000, room=300_000)
 """Where all turns are judged, what a turn is judged by may stand in any of them."""
 _BACKGROUND_CHARS = 40_000
 _STATE_CHARS = 1_500
@@ -81,6 +89,16 @@ def turn_context(background: Background, turns: Sequence[Turn]) -> str:
 def conversation_context(background: Background, turns: Sequence[Turn]) -> str:
     """The shared beginning of all questions about a conversation."""
     return "\n\n".join([*_until_the_question(background, turns, _EARLIER_OF_WHOLE), _WHOLE])
+
+
+def spoken(turns: Sequence[Turn]) -> list[str]:
+    """What user and assistant said, two blocks a turn: all that the user has seen of a conversation."""
+    limit = min(_EARLIER.text, max(_LEAST_CHARS, _EARLIER.room // max(2 * len(turns), 1)))
+    return [
+        block(who, said, turn.turn_index, limit)
+        for turn in turns
+        for who, said in (("user", turn.user_message), ("assistant", turn.agent_message or NO_TEXT))
+    ]
 
 
 def background_parts(background: Background) -> list[str]:
@@ -109,11 +127,25 @@ def _introduced(introduction: str, texts: Mapping[str, str]) -> list[str]:
 
 
 def _until_the_question(background: Background, turns: Sequence[Turn], earlier: _Limits) -> list[str]:
-    shown = [*background_parts(background), "The conversation:"]
-    for before, turn in pairwise((None, *turns)):
-        if turn is not None:
-            shown.append("\n".join(_turn(turn, before, _JUDGED if turn is turns[-1] else earlier)))
-    return shown
+    with_before = [(before, turn) for before, turn in pairwise((None, *turns)) if turn]
+    return [
+        *background_parts(background),
+        "The conversation:",
+        *_fitting(with_before[:-1], earlier),
+        *_fitting(with_before[-1:], _JUDGED),
+    ]
+
+
+def _fitting(turns: Sequence[tuple[Turn | None, Turn]], limits: _Limits) -> list[str]:
+    """The turns, each with the one before it. Where they are too long together, each text has its share."""
+    shown = _shown(turns, limits)
+    if sum(map(len, shown)) <= limits.room:
+        return shown
+    return _shown(turns, limits.shared([turn for _, turn in turns]))
+
+
+def _shown(turns: Sequence[tuple[Turn | None, Turn]], limits: _Limits) -> list[str]:
+    return ["\n".join(_turn(turn, before, limits)) for before, turn in turns]
 
 
 def _turn(turn: Turn, before: Turn | None, limits: _Limits) -> Iterator[str]:
@@ -146,9 +178,12 @@ def _call_lines(call: ToolCall, limit: int) -> Iterator[str]:
     yield f"arguments: {'not known' if arguments_untold(call) else _cut(_json(call.args), limit)}"
     if call.invalid_arguments and not arguments_untold(call):
         yield f"arguments refused: {_cut(_json(call.invalid_arguments), limit)}"
-    yield f"result: {_result(call, limit)}"
-    if call.error and call.error != UNANSWERED and _json(call.error)[1:-1] not in _json(call.result):
-        yield f"error: {_cut(_json(call.error), limit)}"
+    result = _result(call, limit)
+    yield f"result: {result}"
+    if call.error and call.error != UNANSWERED:
+        error = _cut(_json(call.error), limit)
+        if error not in result:  # with its quotes, and as far as the result is shown
+            yield f"error: {error}"
 
 
 def _result(call: ToolCall, limit: int) -> str:
@@ -192,6 +227,6 @@ def _cut(text: str, limit: int) -> str:
 
 def _json(value: Any) -> str:
     try:
-        return json.dumps(value, ensure_ascii=False, default=safe_repr)
+        return on_one_line(value, safe_repr)
     except (TypeError, ValueError, RecursionError):  # a Python agent's arguments need not be JSON
-        return json.dumps(safe_repr(value), ensure_ascii=False)
+        return on_one_line(safe_repr(value))

@@ -16,10 +16,10 @@ from pydantic import BaseModel
 
 from agentest.endings import REASONS_TO_STOP, Ending
 from agentest.evaluate.judge import counted, sampled
-from agentest.evaluate.shown import block
+from agentest.evaluate.shown import block, spoken
 from agentest.llm.port import CallKey, Message, Model
 from agentest.llm.schema import UNDESCRIBED
-from agentest.transcript import NO_TEXT, Conversation
+from agentest.transcript import Conversation
 
 METRIC = "user"
 """The name of the question among those of the judges."""
@@ -147,11 +147,12 @@ def check_messages(told: str, conversation: Conversation) -> list[Message]:
 
     Tool calls are left out, as the user does not see them.
     """
-    parts = [block("user_instructions", told), "The conversation:"]
-    for turn in conversation.turns:
-        parts.append(block("user", turn.user_message, turn.turn_index))
-        parts.append(block("assistant", turn.agent_message or NO_TEXT, turn.turn_index))
-    parts.append(_end(conversation))
+    parts = [
+        block("user_instructions", told),
+        "The conversation:",
+        *spoken(conversation.turns),
+        _end(conversation),
+    ]
     return [
         {"role": "system", "content": SYSTEM},
         {"role": "user", "content": "\n\n".join(parts)},

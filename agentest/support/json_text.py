@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from datetime import date, time, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -180,6 +180,19 @@ def encoded(value: Any) -> bytes:
         return text.encode()
     except UnicodeEncodeError:
         return well_formed(text).encode()
+
+
+def on_one_line(value: Any, default: Callable[[Any], Any] = repr) -> str:
+    """A value as JSON in which nothing begins a new line, for readers to whom a line is a record.
+
+    JSON itself leaves three characters as they are that end a line for many readers. Raises what `json.dumps`
+    raises.
+    """
+    text = json.dumps(value, ensure_ascii=False, default=default)
+    return text if text.isascii() else text.translate(_LINE_ENDS)
+
+
+_LINE_ENDS = {ord(end): f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"}
 
 
 def no_constant(name: str) -> NoReturn:

@@ -168,7 +168,8 @@ def test_the_prompt_is_bounded() -> None:
 def test_what_a_scenario_says_is_bounded(name: str) -> None:
     """However long goal, outcome and instructions are, the prompt shows their beginnings."""
     given = {"goal": "", "expected_outcome": "", "instructions": ""} | {name: "word " * 200_000}
-    content = dedup_messages("s", failures=[failure()], **given)[1]["content"]
+    made = Scenario("s", "", 0, goal=given["goal"], expected_outcome=given["expected_outcome"])
+    content = dedup_messages(made, [failure()], [], instructions=given["instructions"])[1]["content"]
     assert "1000000 characters, shortened" in content
     assert len(content) < 20_000
 

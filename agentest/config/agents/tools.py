@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import Field, field_validator, model_validator
 
 from agentest.config.fields import Section, check_json
+from agentest.support.json_text import on_one_line
 from agentest.support.spelling import snake_keys
 
 _SCHEMA_KEYS = ("parameters", "input_schema")
@@ -55,4 +55,4 @@ def tools_shown(tools: Sequence[AgentTool] | None) -> str:
 
 def _shown(tool: AgentTool) -> str:
     told = tool.model_dump(exclude_none=True)
-    return tool.name if told.keys() == {"name"} else json.dumps(told, ensure_ascii=False)
+    return tool.name if told.keys() == {"name"} else on_one_line(told)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from agentest.evalset.formats.model import AgentDetails, EvalCase
+from agentest.support.json_text import on_one_line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ def _tools(declarations: Iterable[Any]) -> Iterator[str]:
     for declaration in declarations:
         functions = _functions(declaration)
         for tool in [declaration] if functions is None else functions:
-            yield json.dumps(tool, ensure_ascii=False, default=repr)
+            yield on_one_line(tool)
 
 
 def _functions(declaration: Any) -> list[Any] | None:

@@ -13,10 +13,10 @@ from agentest.evalset.formats.model import Rubric
 from agentest.evalset.metrics.facts import AgentFacts
 from agentest.evaluate.background import Background
 from agentest.evaluate.prompts import judge_messages
-from agentest.evaluate.shown import block, turn_context
+from agentest.evaluate.shown import block, spoken, turn_context
 from agentest.llm.port import Message
 from agentest.support.templates import fill
-from agentest.transcript import NO_TEXT, Turn
+from agentest.transcript import Turn
 
 RESPONSE_QUALITY = """\
 Question: how good is the assistant's reply in the turn to judge? Judge it as a whole: whether it answers \
@@ -222,10 +222,8 @@ def user_messages(
         block("persona", description or "(none)"),
         block("violations", listed),
         "The conversation before the message to judge:",
+        *spoken(before),
     ]
-    for turn in before:
-        parts.append(block("user", turn.user_message, turn.turn_index))
-        parts.append(block("assistant", turn.agent_message or NO_TEXT, turn.turn_index))
     asked = {"signal": block("stop_signal", stop_signal), "message": block("message to judge", message)}
     return [
         {"role": "system", "content": USER_SYSTEM},
