@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -49,6 +50,8 @@ from agentest.scenarios.definition import Scenario, ScriptedTurn, Session
 from agentest.store.invocations import unwrapped
 from agentest.support.paths import shown_path
 
+_Facts = Callable[[EvalCase], AgentFacts]
+"""What judges are told of an agent in a case."""
 _SHOWN_CASES = 5
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 
@@ -76,13 +79,17 @@ def case_entries(
     num_runs: int,
     root: Path,
     known: Mapping[str, AgentFacts] = MappingProxyType({}),
+    redact: Callable[[str], str] = str,
 ) -> list[Unit | ScenarioResult]:
     """What there is to run: a unit for every case and agent, in the order of the files.
 
-    `known`: agent → what its settings say of it, for judges.
+    Args:
+        known: agent → what its settings say of it, for judges.
+        redact: takes secrets out of what the sets have recorded of agents.
+
     Raises UsageError for criteria that contradict a case; it names the file.
     """
-    told = {agent: known.get(agent, NOTHING_KNOWN) for agent in agents}
+    told = {agent: partial(facts_of, own=known.get(agent, NOTHING_KNOWN), redact=redact) for agent in agents}
     placed = [(chosen, shown_path(chosen.read.path, root)) for chosen in sets]
     cases = [(*at, case) for at in placed for case in at[0].read.eval_set.eval_cases]
     names = _names([(case.eval_id, chosen.read.eval_set.eval_set_id, file) for chosen, file, case in cases])
@@ -110,7 +117,7 @@ def _names(cases: Sequence[tuple[str, str, str]]) -> list[str]:
 
 
 def _entries(
-    case: EvalCase, chosen: CaseSet, name: str, file: str, agents: Mapping[str, AgentFacts], num_runs: int
+    case: EvalCase, chosen: CaseSet, name: str, file: str, agents: Mapping[str, _Facts], num_runs: int
 ) -> Iterator[Unit | ScenarioResult]:
     line = chosen.read.lines.get(case.eval_id, 0)
     try:
@@ -128,9 +135,9 @@ def _entries(
     most = len(scenario.turns) + 1 if scenario.scripted else chosen.criteria.user.max_allowed_invocations
     thresholds = {one.metric: one.threshold for one in criteria if not one.information}
     information = tuple(criterion.metric for criterion in criteria if criterion.information)
-    for agent, known in agents.items():
+    for agent, facts in agents.items():
         try:
-            graders = _graders(case, chosen, criteria, known)
+            graders = _graders(case, chosen, criteria, facts(case))
         except UsageError as problem:
             at = f"{file}:{line}" if line else file
             raise UsageError(f"{at}: {problem}") from problem
@@ -140,9 +147,8 @@ def _entries(
 
 
 def _graders(
-    case: EvalCase, chosen: CaseSet, criteria: Sequence[Criterion], known: AgentFacts
+    case: EvalCase, chosen: CaseSet, criteria: Sequence[Criterion], facts: AgentFacts
 ) -> tuple[Grader, ...]:
-    facts = facts_of(case, known)
     return tuple(make_grader(case, _held(one, case), chosen.evaluators, facts) for one in criteria)
 
 

@@ -122,3 +122,37 @@ def test_a_run_is_labelled_line_by_line(project: Project) -> None:
     assert lines[0]["background"] == {"goal": "Book it."} | lines[0]["background"]
     assert (lines[1]["value"], lines[1]["note"], lines[1]["by"]) == (4, "nearly", "ann")
     assert (lines[3]["criterion"], lines[3]["value"]) == ("Is kind", "met")
+
+
+def test_secrets_in_what_an_agent_was_told_are_hidden_from_the_judge(project: Project) -> None:
+    """A labels file, and an evaluation set that is labelled, may hold secrets in instructions and tools."""
+    secret = "zq-plain-93"
+    agents = {"a": {"name": "a", "instructions": f"Use {secret}.", "tool_declarations": [{"name": secret}]}}
+    case = {
+        "eval_id": "c",
+        "conversation": [
+            {
+                "invocation_id": "i",
+                "user_content": {"role": "user", "parts": [{"text": "Hi"}]},
+                "final_response": {"role": "model", "parts": [{"text": "Hello"}]},
+                "app_details": {"agent_details": agents},
+            }
+        ],
+    }
+    project.write("a.test.json", json.dumps({"eval_set_id": "s", "eval_cases": [case]}))
+    project.scenario('scenario("s", goal="g", turns=["x"])')
+    env = {"PLAIN_TOKEN": secret}
+    with ScriptedAgent(["fine"]) as agent, ModelServer(script=judging) as model:
+        project.config(agent.endpoint, **model_keys(model))
+        only = ("--metric", "faithfulness", "--to", "set.jsonl")
+        labelled = project.agentest("label", "a.test.json", *only, typed="5\n", env=env)
+        assert "1 label added" in labelled.stdout, labelled.stderr
+        lines = (project.root / "set.jsonl").read_text()
+        assert "Use [redacted]." in lines
+        assert secret not in lines + labelled.stdout
+        project.write("own.jsonl", lines.replace("[redacted]", secret))
+        done = project.agentest("calibrate", "own.jsonl", env=env)
+    assert done.returncode == 0, done.stderr
+    [asked] = model.received
+    assert "Use [redacted]." in str(asked.body)
+    assert secret not in str(asked.body) + done.stdout

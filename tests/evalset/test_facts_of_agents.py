@@ -22,8 +22,8 @@ APP = {
     "agent_details": {
         "a": {
             "name": "a",
-            "instructions": "Recorded.",
-            "tool_declarations": [{"function_declarations": [{"name": "recorded"}]}],
+            "instructions": "Recorded, secret.",
+            "tool_declarations": [{"function_declarations": [{"name": "recorded secret"}]}],
         }
     }
 }
@@ -54,7 +54,7 @@ def test_where_facts_come_from(tmp_path: Path) -> None:
     for agent, app, told in (
         ({"instructions": "Own.", "tools": ["own"], "body": sent}, APP, ("Own.", "own\nsent")),
         ({"body": sent}, APP, ("Sent, ….", "sent")),
-        (beside, APP, ("Agent a:\nRecorded.", '{"name": "recorded"}')),
+        (beside, APP, ("Agent a:\nRecorded, ….", '{"name": "recorded …"}')),
         (beside, None, ("", "served()")),
         ({}, None, ("", "")),
     ):

@@ -21,6 +21,7 @@ from agentest.results import ConversationResult, CriterionOutcome, CriterionResu
 from agentest.run.tool_lines import KnownTool, tool_lines
 from agentest.run.user_check import check_messages
 from agentest.scenarios.criteria import Criterion
+from agentest.scenarios.definition import Scenario
 from agentest.transcript import Conversation, Remark, ToolCall, Turn
 
 BLOCK = re.compile(r'<data name="[\w ]+"(?: turn="\d+")?>\n[^<>]*\n</data>')
@@ -82,12 +83,10 @@ PROMPTS: dict[str, Callable[[str], Sequence[Message]]] = {
     ),
     "criterion": lambda text: [{"role": "user", "content": criterion_question(1, Criterion(text)).alone}],
     "grouping": lambda text: dedup_messages(
-        text,
-        text,
+        Scenario(text, "", 0, goal=text, expected_outcome=text),
         # What a judge, or a metric of the user's own, has written about hostile texts.
         [LabelledFailure("c-1-F1", "c-1", 0, text, text, text)],
         [held(text)],
-        expected_outcome=text,
         instructions=text,
     ),
     "user check": lambda text: check_messages(text, held(text).conversation),
@@ -143,7 +142,9 @@ def test_prompts_are_bounded(name: str) -> None:
             conversation_context(background(LONG), many),
         ),
         "criterion": lambda: [],
-        "grouping": lambda: dedup_messages("s", LONG, failures, [result], instructions=LONG),
+        "grouping": lambda: dedup_messages(
+            Scenario("s", "", 0, goal=LONG), failures, [result], instructions=LONG
+        ),
         "user check": lambda: check_messages("told", conversation),
         "user of a plan": lambda: user_messages("plan", "", "", many, "x", "stop"),
     }

@@ -57,7 +57,7 @@ def gather(path: Path, scenarios: Scenarios) -> Gathered:
             f"{path} is a Python file, which holds no replies; label the results it was made of, or export "
             "them with --to evalset"
         )
-    return _of_eval_set(path)
+    return _of_eval_set(path, scenarios.redact)
 
 
 def _content(path: Path) -> bytes:
@@ -127,10 +127,10 @@ def _of_run(
     )
 
 
-def _of_eval_set(path: Path) -> Gathered:
+def _of_eval_set(path: Path, redact: Callable[[str], str]) -> Gathered:
     found, without = Gathered(), 0
     for case in read_eval_set(path).eval_set.eval_cases:
-        conversations = list(_of_case(case, path.name))
+        conversations = list(_of_case(case, path.name, redact))
         without += not conversations
         for conversation in conversations:
             found.add(conversation)
@@ -139,12 +139,12 @@ def _of_eval_set(path: Path) -> Gathered:
     return found
 
 
-def _of_case(case: EvalCase, file: str) -> Iterator[LabelledConversation]:
+def _of_case(case: EvalCase, file: str, redact: Callable[[str], str]) -> Iterator[LabelledConversation]:
     """The recorded conversation of a case, where it has one with replies."""
     invocations = case.conversation or ()
     if not invocations or any(invocation.final_response is None for invocation in invocations):
         return
-    facts, turns = facts_of(case), conversation_of(invocations).turns
+    facts, turns = facts_of(case, redact=redact), conversation_of(invocations).turns
     background = Background(instructions=facts.instructions, tools=facts.tools)
     yield LabelledConversation(
         id=content_id(background, (), turns),

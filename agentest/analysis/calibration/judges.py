@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from agentest.analysis.calibration.asking import SCOPE, answers_to
 from agentest.analysis.calibration.comparison import Answer
-from agentest.analysis.calibration.labels import Labels, Question
+from agentest.analysis.calibration.labels import LabelledConversation, Labels, Question
 from agentest.config.agents.chat_completions import ChatCompletionsAgent
 from agentest.config.config import Config
 from agentest.config.file import LoadedConfig
@@ -87,6 +87,13 @@ def run_metrics(prepared: Prepared) -> tuple[str, ...]:
     return tuple(name for name in BUILTIN if named is None or name in named)
 
 
+def _hidden(conversation: LabelledConversation, prepared: Prepared) -> LabelledConversation:
+    """The conversation as judges of runs are told of its agent: without secrets, whoever wrote the file."""
+    redact, background = prepared.loaded.redact, conversation.background
+    told = replace(background, instructions=redact(background.instructions), tools=redact(background.tools))
+    return replace(conversation, background=told)
+
+
 async def ask_judge(
     prepared: Prepared, labels: Labels, questions: list[Question]
 ) -> tuple[dict[Question, Answer], ModelUsage]:
@@ -109,5 +116,6 @@ async def ask_judge(
         models, ledger = await open_models(session, recordings, stack)
         assert models.judge
         judge = Judge(models.judge, settings.samples, settings.batch)
-        answers = await answers_to(questions, labels.conversations, judge, run_metrics(prepared))
+        shown = {id: _hidden(each, prepared) for id, each in labels.conversations.items()}
+        answers = await answers_to(questions, shown, judge, run_metrics(prepared))
     return answers, ledger.of(SCOPE).get("judge", ModelUsage())

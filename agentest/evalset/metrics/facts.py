@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,13 +26,19 @@ class AgentFacts:
 NOTHING_KNOWN = AgentFacts()
 
 
-def facts_of(case: EvalCase, own: AgentFacts = NOTHING_KNOWN) -> AgentFacts:
-    """What the agent's own settings say, else what the case recorded of it (`app_details`)."""
+def facts_of(
+    case: EvalCase, own: AgentFacts = NOTHING_KNOWN, redact: Callable[[str], str] = str
+) -> AgentFacts:
+    """What the agent's own settings say, else what the case recorded of it (`app_details`).
+
+    Args:
+        redact: takes secrets out of what the case recorded; `own` holds none.
+    """
     agents = list(_agents(case))
     declared = (tool for agent in agents for tool in _tools(agent.tool_declarations))
     return AgentFacts(
-        instructions=own.instructions or _joined("\n\n", map(_told, agents)),
-        tools=own.tools or _joined("\n", declared) or own.tools_beside,
+        instructions=own.instructions or redact(_joined("\n\n", map(_told, agents))),
+        tools=own.tools or redact(_joined("\n", declared)) or own.tools_beside,
         unseen=own.unseen,
     )
 
