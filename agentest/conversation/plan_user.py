@@ -23,6 +23,7 @@ REQUIRED = ("stop_signal", "conversation_plan", "conversation_history")
 PERSONA = "persona"
 _NAMES = (*REQUIRED, PERSONA)
 _MARKUP = re.compile(r"\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}", re.S)
+_LINE_END = re.compile("\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 _NAME = re.compile(r"\{\{\s*(\w+)\s*\}\}")
 
 PROMPT = """\
@@ -178,5 +179,14 @@ def plan_ends(user: str) -> str:
 
 
 def _history(turns: Sequence[Turn]) -> str:
-    said = [f"user: {turn.user_message}\n\nagent: {reply_seen(turn)}" for turn in turns]
+    said = [
+        f"{who}: {_indented(text)}"
+        for turn in turns
+        for who, text in (("user", turn.user_message), ("agent", reply_seen(turn)))
+    ]
     return "\n\n".join(said)
+
+
+def _indented(text: str) -> str:
+    """The text with its rows behind the first indented: none of them can pass for what the other one said."""
+    return _LINE_END.sub(r"\g<0>  ", text)
