@@ -156,3 +156,22 @@ def test_secrets_in_what_an_agent_was_told_are_hidden_from_the_judge(project: Pr
     [asked] = model.received
     assert "Use [redacted]." in str(asked.body)
     assert secret not in str(asked.body) + done.stdout
+
+
+def test_secrets_of_a_scenario_are_not_written_into_a_labels_file(project: Project) -> None:
+    """What a scenario knows, like a password of the environment, stands in no results and in no labels."""
+    secret = "zq-plain-93"
+    project.scenario(
+        'import os\nhidden = os.environ["PLAIN_TOKEN"]\n'
+        'scenario("s", goal=f"Log in by {hidden}", profile=hidden, knowledge=[f"It is {hidden}"], '
+        'turns=["x"], expected_outcome=f"{hidden} is taken")'
+    )
+    env = {"PLAIN_TOKEN": secret}
+    with ScriptedAgent(["fine"]) as agent, ModelServer(script=judging) as model:
+        project.config(agent.endpoint, metrics=["faithfulness"], **model_keys(model))
+        project.run(env=env)
+    done = project.agentest("label", RESULTS, "--metric", "faithfulness", typed="5\n", env=env)
+    assert "1 label added" in done.stdout, done.stderr
+    lines = (project.root / "labels.jsonl").read_text()
+    assert "Log in by [redacted]" in lines
+    assert secret not in lines + done.stdout + (project.root / RESULTS).read_text()

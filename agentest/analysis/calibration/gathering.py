@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from agentest.analysis.calibration.label_file import is_labels, read_labels
@@ -111,7 +111,7 @@ def _of_run(
 ) -> LabelledConversation:
     turns, complete = conversation.turns, conversation.failure is None
     background = (
-        background_of(unit.scenario, known_agent(unit, redact), turns)
+        _hidden(background_of(unit.scenario, known_agent(unit, redact), turns), redact)
         if unit
         else Background(started_at=turns[0].started_at or "")
     )
@@ -124,6 +124,17 @@ def _of_run(
         scenario=scenario,
         source=f"{file}: {conversation.conversation_id}",
         complete=complete,
+    )
+
+
+def _hidden(background: Background, redact: Callable[[str], str]) -> Background:
+    """The background without secrets in the scenario's texts, which stand in no results."""
+    return replace(
+        background,
+        goal=redact(background.goal),
+        profile=redact(background.profile),
+        knowledge=tuple(map(redact, background.knowledge)),
+        expected_outcome=redact(background.expected_outcome),
     )
 
 
