@@ -86,7 +86,19 @@ def _line(data: Mapping[str, Any]) -> Calibrated:
     calibration = _ADAPTER.validate_python(own)
     if not (isinstance(data["metric"], str) and isinstance(data["prompts"], str)):
         raise TypeError("metric and prompts are texts")
+    _check_ranges(calibration)
     return Calibrated(metric=data["metric"], prompts=data["prompts"], calibration=calibration)
+
+
+def _check_ranges(calibration: JudgeCalibration) -> None:
+    """Raise TypeError for what is no such figure: NaN is none either, and every comparison with it is false."""
+    kappas = (calibration.kappa, calibration.low, calibration.high)
+    if not calibration.n > 0:
+        raise TypeError(f"n is {calibration.n}")
+    if not 0 <= calibration.agreement <= 1:
+        raise TypeError(f"agreement is {calibration.agreement}")
+    if not all(-1 <= value <= 1 for value in kappas if value is not None):
+        raise TypeError("kappa, low and high lie between -1 and 1")
 
 
 _ADAPTER = TypeAdapter(JudgeCalibration)

@@ -185,6 +185,28 @@ def test_a_damaged_calibration_is_a_warning(tmp_path: Path, content: str) -> Non
     assert "agentest calibrate LABELS --write" in note
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("kappa", "NaN"),
+        ("kappa", "17"),
+        ("high", "1e400"),
+        ("low", "-Infinity"),
+        ("agreement", "2"),
+        ("n", "-5"),
+    ],
+)
+def test_figures_that_there_cannot_be_are_not_shown(tmp_path: Path, key: str, value: str) -> None:
+    """A calibration with a figure out of its range is not used: beside a verdict it would look measured."""
+    path = kept(tmp_path)
+    document = json.loads(path.read_text())
+    document["calibrations"][0][key] = "here"
+    path.write_text(json.dumps(document).replace('"here"', value))
+    known, (note,) = known_calibrations(path, "m", ["faithfulness"], Batch.OFF)
+    assert not known
+    assert "agentest.calibration.json is not used" in note
+
+
 def held(*values: float, invalid: str | None = None) -> ConversationResult:
     conversation = Conversation("c", (), Ending.SCRIPT)
     turns = tuple(TurnEvaluation(n, {"m": Score(value, "")}) for n, value in enumerate(values))
