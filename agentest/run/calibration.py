@@ -91,7 +91,7 @@ def _line(data: Mapping[str, Any]) -> Calibrated:
 
 
 def _check_ranges(calibration: JudgeCalibration) -> None:
-    """Raise TypeError for what is no such figure: NaN is none either, and every comparison with it is false."""
+    """Raise TypeError for what is no such figure. NaN is none either: every comparison with it is false."""
     kappas = (calibration.kappa, calibration.low, calibration.high)
     if not calibration.n > 0:
         raise TypeError(f"n is {calibration.n}")
