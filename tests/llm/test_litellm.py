@@ -348,7 +348,7 @@ def test_a_whole_run(wire: dict[str, Any]) -> None:
     by_role = summary["usage"]["byRole"]
     assert {role: used["calls"] for role, used in by_role.items()} == {"user": 4, "judge": 30, "dedup": 1}
     assert run["requests"] == {"gemini": 4, "claude": 31}
-    assert run["marks"] == 28  # all but the dedup's: it is asked once
+    assert run["marks"] == 30  # all but the dedup's: it is asked once
     assert by_role["judge"]["cachedTokens"] > 0
     assert KEY not in json.dumps(run["results"])
 
