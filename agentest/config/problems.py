@@ -30,6 +30,11 @@ _OURS = re.compile(r" or instance of \w+")
 _FEW_TYPES = 4
 
 
+_OF_SCENARIOS = frozenset({"criteria", "expected_outcome", "goal", "knowledge", "patience", "profile"})
+"""What one looks for at the top of the configuration, and is an option of each scenario."""
+_OTHER_ROLE = {"user": "judge", "judge": "user"}
+
+
 _UNION_MEMBERS = ("str", "list[str]", "callable", "[key]")
 
 
@@ -80,11 +85,21 @@ def _place_of(details: Any) -> Path_:
 def _unknown_key(loc: Path_) -> str:
     """The message for an unknown key and what is valid there; `loc` is pydantic's, with an agent's type."""
     key, section = str(loc[-1]), _section_at(loc[:-1])
-    hint = did_you_mean(key, section.model_fields)
+    hint = _belongs_elsewhere(snake_case(key), loc[:-1]) or did_you_mean(key, section.model_fields)
     if issubclass(section, AnyAgent) and snake_case(key) in agent_keys():
         names = ", ".join(f"`{name}`" for name in sorted(section.model_fields))
         hint = f"{_types_with(snake_case(key))}an agent of this type takes {names}"
     return f"unknown key `{key}`; {hint}"
+
+
+def _belongs_elsewhere(key: str, holder: Path_) -> str | None:
+    """Where a key that is right has its place, instead of the one that looks like it here."""
+    if not holder and key in _OF_SCENARIOS:
+        return f"it is an option of scenarios: scenario(…, {key}=…)"
+    other = _OTHER_ROLE.get(str(holder[0])) if len(holder) == 1 else None
+    if other and key in _section_at((other,)).model_fields:
+        return f"it is a key of `{other}`"
+    return None
 
 
 def _types_with(key: str) -> str:

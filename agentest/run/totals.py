@@ -50,7 +50,7 @@ def held_again(slug: str, whys: Mapping[int, str]) -> tuple[str, ...]:
     """
     if not whys:
         return ()
-    shown = "; ".join(f"{slug}-{number}, as {whys[number]}" for number in sorted(whys)[:_SHOWN])
+    shown = "; ".join(f"{slug}-{number}, as {whys[number].rstrip('.')}" for number in sorted(whys)[:_SHOWN])
     more = f"; and {len(whys) - _SHOWN} more" if len(whys) > _SHOWN else ""
     what = "1 conversation was" if len(whys) == 1 else f"{len(whys)} conversations were"
     return (f"{what} held again, the first did not count: {shown}{more}",)

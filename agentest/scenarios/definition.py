@@ -240,6 +240,8 @@ def _make(options: dict[str, Any], file: str, line: int) -> Scenario:
     max_turns = positive(options.get("max_turns"), "max_turns")
     if max_turns is not None and turns and max_turns < len(turns):
         raise ValueError(f"max_turns: is {max_turns}, but the script has {len(turns)} turns")
+    if turns and options.get("patience") is not None:
+        raise ValueError("patience: is for a simulated user; a script says all its turns, so leave it out")
     return Scenario(
         name=needed_text(options["name"], "name"),
         file=file,

@@ -199,6 +199,12 @@ def test_any_key_in_camel_case(name: str) -> None:
             "FILE:1: agent.hanlder: unknown key `hanlder`; did you mean `h",
         ),
         (AGENT + "zzz: 1\n", "valid are: `agent`, `agents`"),
+        (
+            AGENT + "patience: 2\n",
+            "unknown key `patience`; it is an option of scenarios: scenario(…, patience=…)",
+        ),
+        (AGENT + "judge: {check: true}\n", "FILE:3: judge.check: unknown key `check`; it is a key of `user`"),
+        (AGENT + "user: {skipDecided: true}\n", "unknown key `skipDecided`; it is a key of `judge`"),
     ],
 )
 def test_unknown_keys(folder: Folder, text: str, said: str) -> None:

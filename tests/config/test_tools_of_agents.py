@@ -59,7 +59,7 @@ def test_tools_in_any_form(form: str) -> None:
         ([{"name": "a", "descripton": "b"}], "descripton"),
         ([{"description": "b"}], "Field required"),
         ([{"name": "a", "parameters": {"x": {1}}}], "cannot be sent as JSON"),
-        ("look", "valid list"),
+        ("look", "is 'look'; write a list of names"),
     ],
 )
 def test_tools_that_are_none(tools: Any, says: str) -> None:

@@ -166,6 +166,7 @@ def test_it_cannot_be_changed() -> None:
             "turns[0].expect: is empty, so it would check noth",
         ),
         ({"turns": ["a", "b"], "max_turns": 1}, "max_turns: is 1, but the script has 2 turns"),
+        ({"turns": ["a"], "patience": 2}, "patience: is for a simulated user"),
         (
             {"turns": [{"user_message": "a", "trajectory": {"max_turns": 1}}]},
             "turns[0].trajectory.max_turns: belongs to the scenario, not to one turn",

@@ -87,7 +87,7 @@ def _confusion(figures: Figures) -> Iterator[str]:
     wrong = {pair: times for pair, times in figures.confusion.items() if pair[0] != pair[1]}
     ordered = sorted(wrong.items(), key=lambda item: -item[1])
     for (people, judge), times in ordered[:_SHOWN_CONFUSIONS]:
-        yield f"    {times:4} times people {people}, judge {judge}"
+        yield f"    {times:4} {'time' if times == 1 else 'times'} people {people}, judge {judge}"
     if len(ordered) > _SHOWN_CONFUSIONS:
         yield f"    and {count(len(ordered) - _SHOWN_CONFUSIONS, 'other confusion')}"
 

@@ -87,6 +87,13 @@ class AnyAgent(ServedAgent):
     tools: list[AgentTool] | None = None
     """The tools that the agent has, for judges; it is never sent. None: that is not known."""
 
+    @field_validator("tools", mode="before")
+    @classmethod
+    def _tools_are_a_list(cls, value: Any) -> Any:
+        if value is None or isinstance(value, list | tuple):
+            return value
+        raise ValueError(f"is {value!r:.80}; write a list of names, or of {{name, description, parameters}}")
+
     @field_validator("tools")
     @classmethod
     def _each_tool_once(cls, value: list[AgentTool] | None) -> list[AgentTool] | None:
