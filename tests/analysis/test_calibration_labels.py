@@ -22,6 +22,7 @@ from agentest.analysis.calibration.labels import (
     choices,
     questions_of,
 )
+from agentest.analysis.calibration.sheet import transcript
 from agentest.config.config import Config
 from agentest.errors import UsageError
 from agentest.evaluate.background import Background, background_of
@@ -259,6 +260,31 @@ def test_a_person_answers_in_the_terminal(tmp_path: Path) -> None:
     assert "agent    Hello\n         > 5" in text
     assert "expected a whole number from 1 to 5, found 9" in text
     assert f"{CRITERION}\n\nIs kind" in text
+
+
+def test_a_person_sees_as_much_as_the_judge() -> None:
+    """Results as long as judges see them, errors and the state are shown; long instructions once."""
+    calls = (
+        ToolCall("look", {"id": 1}, {"ok": True, "text": "x" * 5000}, True, 0),
+        ToolCall("pay", {}, None, True, 0, error="card refused"),
+    )
+    turns = (
+        Turn(0, "Hi", "Hello", calls, state_after={"cart": []}),
+        Turn(1, "Bye", "Done", calls[:1], state_after={"cart": ["shoe"]}),
+    )
+    known = Background(goal="Book.", instructions="Rule.\n" * 100, started_at="2026-03-02T09:30:00+01:00")
+    talk = LabelledConversation(id="a", turns=turns, background=known)
+    first = "\n".join(transcript(talk, 0))
+    assert 'tool     look(id=1) → {"ok": true, "text": "xxx' in first
+    assert "characters more" not in first
+    assert "error    card refused" in first
+    assert 'state    {"cart": []}' in first
+    assert "began    Monday, 2026-03-02, 09:30 (UTC+01:00)" in first
+    assert first.count("Rule.") == 100
+    second = "\n".join(transcript(talk, 1, known))
+    assert "told     (as before)" in second
+    assert second.count("characters more)") == 1
+    assert 'state    changed: {"cart":' in second
 
 
 def test_an_interruption_loses_no_answer(tmp_path: Path) -> None:

@@ -19,16 +19,14 @@ from agentest.analysis.calibration.labels import (
     questions_of,
     shown_value,
 )
+from agentest.analysis.calibration.sheet import transcript
 from agentest.evaluate.questions import CRITERION, metric_question
 from agentest.metrics import BUILTIN, NO_FAILURE
 from agentest.support.terminal import clean_rows
 from agentest.support.text import count
-from agentest.transcript import NO_TEXT, Turn, call_text
 
 ReadLine = Callable[[], str | None]
 Write = Callable[[str], None]
-_RULE = "─" * 72
-_RESULT_CHARS = 600
 _HELP = "a number answers, words behind it are kept as a note; ? the whole question, s skip, b back, q quit"
 _SCALE = "1 to 5"
 
@@ -80,13 +78,15 @@ class Dialogue:
 
     def run(self, questions: Sequence[Question]) -> Said:
         """Ask until there is no question left, or the person quits, or the input ends."""
-        said, at, shown = Said(left=len(questions)), 0, None
+        said, at = Said(left=len(questions)), 0
+        shown: tuple[str, int | None] | None = None
         self.write(f"{count(len(questions), 'question')}; {_HELP}\n")
         answered: set[Question] = set()
         while at < len(questions):
             question = questions[at]
             if (question.conversation, question.turn) != shown:
-                self._say(transcript(self.conversations[question.conversation], question.turn))
+                before = self.conversations[shown[0]].background if shown else None
+                self._say(transcript(self.conversations[question.conversation], question.turn, before))
                 shown = (question.conversation, question.turn)
             self._say([f"[{at + 1}/{len(questions)}] {asked(question)}", *keys(question.metric)])
             step = self._answer(question)
@@ -181,41 +181,3 @@ def whole(question: Question) -> str:
 
 def _plain_question(question: Question) -> str:
     return whole(question).removeprefix("Question:").strip()
-
-
-def transcript(conversation: LabelledConversation, turn: int | None) -> Iterator[str]:
-    """What is known, and the conversation up to a turn; None: all of it."""
-    yield _RULE
-    background = conversation.background
-    facts = {
-        "goal": background.goal,
-        "profile": background.profile,
-        "knows": "\n".join(background.knowledge),
-        "expected": background.expected_outcome,
-        "told": background.instructions,
-        "tools": background.tools,
-        "began": background.started_at,
-        "unseen": background.unseen,
-    }
-    yield from (_row(name, text) for name, text in facts.items() if text)
-    for each in conversation.turns if turn is None else conversation.turns[: turn + 1]:
-        yield ""
-        yield f"turn {each.turn_index}" + ("  ← this one" if each.turn_index == turn else "")
-        yield from _turn(each)
-    yield ""
-
-
-def _turn(turn: Turn) -> Iterator[str]:
-    yield _row("user", turn.user_message)
-    for call in turn.tool_calls:
-        result = f"{call.result!r}"
-        cut = result if len(result) <= _RESULT_CHARS else f"{result[:_RESULT_CHARS]}…"
-        yield _row("tool", f"{call_text(call)} → {cut}")
-    for remark in turn.remarks:
-        yield _row("said", f"{remark.author}: {remark.text}")
-    yield _row("agent", turn.agent_message or NO_TEXT)
-
-
-def _row(who: str, text: str) -> str:
-    """What somebody said; indented from the second row on, so that it cannot pass for another speaker."""
-    return f"{who:9}" + f"\n{' ' * 9}".join(text.splitlines())
