@@ -14,6 +14,7 @@ from agentest.report.console.reporter import ConsoleReporter
 from agentest.report.github import Transcripts, summary
 from agentest.report.github_annotations import annotation_lines
 from agentest.results import (
+    DECIDED,
     NO_MODEL,
     ConversationResult,
     CriterionOutcome,
@@ -92,6 +93,15 @@ def test_several_conversations_on_the_console() -> None:
     assert f"    ✗ {CARD}  met 1/3; violated in pay-2, turn 0\n" in text
     assert f"    - {VOUCHER} (not required)  met 1/3; violated in pay-1, turn 0: It is violated.\n" in text
     assert "and 1 more conversation like it: pay-3" in text
+
+
+def test_criteria_that_were_not_asked_are_told() -> None:
+    """Where conversations had failed already, the console says that their criteria were left out."""
+    left_out = criterion(UNTOLD, turn_index=None, reason=DECIDED)
+    text = told(make.scenario_result(conversations=[talk("pay-1", left_out), talk("pay-2", criterion(MET))]))
+    assert "    - 1 criterion not asked of 1 conversation: failed already\n" in text
+    assert "    ✓ 1 criterion met in all conversations that were asked about\n" in text
+    assert "criteri" not in told(make.scenario_result(conversations=[talk("pay-1"), talk("pay-2")]))
 
 
 def test_a_goal_that_was_missed_is_told_with_its_reason() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from agentest.report.console.text import STYLES, Line, Look, Part, line
 from agentest.report.outcomes import criterion_counts, criterion_example, criterion_name
 from agentest.results import (
+    DECIDED,
     NO_MODEL,
     ConversationResult,
     CriterionOutcome,
@@ -34,6 +35,7 @@ def criteria_lines(result: ScenarioResult, look: Look) -> Iterator[Line]:
     if held and not look.verbose:
         text = f"{count(held, 'criterion', 'criteria')} met{_everywhere(result)}"
         yield line(4, (text, "dim"), lead=(look.mark(Status.PASSED), " "))
+    yield from _left_out(result, look)
 
 
 def conversation_criteria(result: ConversationResult, look: Look, indent: int) -> Iterator[Line]:
@@ -46,7 +48,20 @@ def conversation_criteria(result: ConversationResult, look: Look, indent: int) -
 
 
 def _everywhere(result: ScenarioResult) -> str:
-    return " in all conversations" if result.totals.conversations > 1 else ""
+    those = " that were asked about" if _decided(result) else ""
+    return f" in all conversations{those}" if result.totals.conversations > 1 else ""
+
+
+def _decided(result: ScenarioResult) -> list[ConversationResult]:
+    """The conversations of which no criterion was asked, as they had failed already."""
+    return [each for each in result.conversations if any(c.reason == DECIDED for c in each.criteria)]
+
+
+def _left_out(result: ScenarioResult, look: Look) -> Iterator[Line]:
+    if decided := _decided(result):
+        names = count(len({c.text for each in decided for c in each.criteria}), "criterion", "criteria")
+        text = f"{names} not asked of {count(len(decided), 'conversation')}: failed already"
+        yield line(4, (text, STYLES[Status.SKIPPED]), lead=(look.mark(Status.SKIPPED), " "))
 
 
 def _unasked(criteria: Sequence[CriterionTotals], look: Look) -> Line:
