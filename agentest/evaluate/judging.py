@@ -55,7 +55,7 @@ class Judging:
     scenario: Scenario
     scope: str
     metrics: Sequence[str]
-    """Built-in metrics to judge."""
+    """Built-in metrics to judge: those that the scenario can be judged by."""
     judge: Judge | None
     redact: Callable[[str], str]
     agent: KnownAgent
@@ -109,7 +109,7 @@ class Judging:
         return [*of_turns, *self._of_whole(conversation)]
 
     def _of_turn(self, turns: Sequence[Turn]) -> list[JudgeQuestion]:
-        """The questions about the last of the turns, none where there is no goal to judge by."""
+        """The questions about the last of the turns."""
         turn = turns[-1]
         sight = self.agent.sight
         about_calls = sight.may_lack_calls(turns) and not sight.hidden(turn)
@@ -118,16 +118,13 @@ class Judging:
 
     @property
     def _of_turns(self) -> list[str]:
-        return [
-            name for name in self.metrics if self.scenario.goal and BUILTIN[name].level is MetricLevel.TURN
-        ]
+        return [name for name in self.metrics if BUILTIN[name].level is MetricLevel.TURN]
 
     def _of_whole(self, conversation: Conversation) -> list[JudgeQuestion]:
         """The questions about the conversation, none where it was cut short."""
         if conversation.failure or not conversation.turns:
             return []
-        aim = self.scenario.goal or self.scenario.expected_outcome
-        names = [name for name in self.metrics if aim and BUILTIN[name].level is MetricLevel.CONVERSATION]
+        names = [name for name in self.metrics if BUILTIN[name].level is MetricLevel.CONVERSATION]
         return [*map(metric_question, names), *self._criteria]
 
     @property

@@ -57,9 +57,8 @@ def _of(unit: Unit, user: bool, judge: bool, samples: int, batch: Batch) -> Esti
     turns = len(scenario.turns) or unit.max_turns
     # A user who follows a plan opens with words of the plan.
     spoken = max(0, turns - 1) if scenario.plan else turns
-    of_turn = _asked(unit, MetricLevel.TURN) if scenario.goal else 0
-    aim = scenario.goal or scenario.expected_outcome
-    of_whole = (_asked(unit, MetricLevel.CONVERSATION) if aim else 0) + len(scenario.criteria)
+    of_turn = _asked(unit, MetricLevel.TURN)
+    of_whole = _asked(unit, MetricLevel.CONVERSATION) + len(scenario.criteria)
     per_conversation = _calls(turns, of_turn, of_whole, batch) if judge else 0
     graded = sum(grader.most_calls(turns) for grader in unit.graders)
     return Estimate(
@@ -68,7 +67,7 @@ def _of(unit: Unit, user: bool, judge: bool, samples: int, batch: Batch) -> Esti
         0 if scenario.scripted or not user else unit.conversations * spoken,
         unit.conversations * (per_conversation * samples + (graded if judge else 0)),
         # Custom metrics with labels may need it too, so it is counted wherever there is a judge.
-        int(judge and bool(scenario.goal) and any(BUILTIN[m].kind is Kind.LABEL for m in unit.metrics)),
+        int(judge and any(BUILTIN[m].kind is Kind.LABEL for m in unit.metrics)),
     )
 
 

@@ -14,7 +14,7 @@ from agentest.config.wishes import ModelWish
 from agentest.errors import ConfigError
 from agentest.evaluate.custom import Metric
 from agentest.evaluate.grading import Grader
-from agentest.metrics import BUILTIN, GOAL, PASS_RATE, THRESHOLD_RANGE, Kind
+from agentest.metrics import BUILTIN, PASS_RATE, THRESHOLD_RANGE, Kind
 from agentest.results import Reason, ReasonKind, ScenarioResult, Status, Verdict
 from agentest.run.about import AboutAgent, about_agent
 from agentest.run.goals import general_thresholds
@@ -194,9 +194,8 @@ def _unit(
     metrics = scenario.metrics if scenario.metrics is not None else config.metrics
     metrics = list(options.metrics) if options.metrics else metrics
     chosen = tuple(BUILTIN) if metrics is None else tuple(m for m in BUILTIN if m in metrics)
-    # An expected outcome without a goal is judged by itself.
-    of_outcome = (GOAL,) if scenario.expected_outcome and GOAL in chosen else ()
-    judged = {*(chosen if scenario.goal else of_outcome), *custom, PASS_RATE}
+    chosen = scenario.judged_by(chosen)
+    judged = {*chosen, *custom, PASS_RATE}
     own = {n: least for n, least in scenario.thresholds.items() if n in judged or not options.metrics}
     general = general_thresholds(scenario, config.thresholds)
     # What decides about the goal in place of the judge's word takes the configuration's threshold from it.

@@ -7,7 +7,7 @@ with the discovery that is importing the file, if there is one; called otherwise
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from typing import Any
 
 from agentest.errors import ScenarioError
 from agentest.messages import Attachment
-from agentest.metrics import metric_name, normal_thresholds
+from agentest.metrics import BUILTIN, MetricLevel, metric_name, normal_thresholds
 from agentest.mocks.binding import BoundFunction, Mock, MockSequence, RecordedAnswer
 from agentest.results import CaseId, Reference
 from agentest.scenarios.conversation_plan import ConversationPlan
@@ -105,6 +105,15 @@ class Scenario:
         references = (turn.reference for turn in self.turns if turn.reference)
         recorded = (call.name for each in references for call in each.tool_calls or ())
         return frozenset(recorded).union(*(each.named_tools for each in self.trajectories))
+
+    def judged_by(self, metrics: Iterable[str]) -> tuple[str, ...]:
+        """Those of the built-in metrics that can be judged: of turns by the goal, of the whole also by an
+        expected outcome alone."""
+        aims = {
+            MetricLevel.TURN: bool(self.goal),
+            MetricLevel.CONVERSATION: bool(self.goal or self.expected_outcome),
+        }
+        return tuple(name for name in metrics if aims[BUILTIN[name].level])
 
     @property
     def speaks_of_calls(self) -> bool:

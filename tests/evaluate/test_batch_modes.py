@@ -439,7 +439,8 @@ def test_the_estimate_is_what_is_asked(mode: str) -> None:
     )  # fmt: skip
     [told] = estimate([unit], user=False, judge=True, samples=3, batch=Batch(mode))
     assert (told.judge, told.user) == (len(calls(model)), 0)
-    without = replace(unit, scenario=replace(made, goal=""))
+    aimless = replace(made, goal="")
+    without = replace(unit, scenario=aimless, metrics=aimless.judged_by(unit.metrics))
     [fewer] = estimate([without], user=False, judge=True, batch=Batch(mode))
     assert (fewer.judge, fewer.dedup) == (2 if mode == "off" else 1, 0)
     [offline] = estimate([unit], user=False, judge=False, batch=Batch(mode))

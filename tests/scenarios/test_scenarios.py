@@ -14,6 +14,7 @@ from pydantic import BaseModel
 
 from agentest import call, scenario, sequence
 from agentest.errors import ScenarioError
+from agentest.metrics import BUILTIN
 from agentest.mocks.binding import BoundFunction, MockSequence
 from agentest.scenarios.definition import collecting
 from agentest.scenarios.discovery import discover
@@ -438,3 +439,17 @@ def test_call() -> None:
     """`call` compares the arguments that it names; their names may be any, `tool` and `name` too."""
     assert call("t", tool=1, name=2) == ExpectedCall("t", {"tool": 1, "name": 2}, "partial")
     assert call("t") == ExpectedCall("t", {}, "partial")
+
+
+@pytest.mark.parametrize(
+    ("options", "judged"),
+    [
+        ({"goal": "to book"}, tuple(BUILTIN)),
+        ({"turns": ["Hi"], "expected_outcome": "It is booked."}, ("goal_completion",)),
+        ({"turns": ["Hi"]}, ()),
+    ],
+    ids=["goal", "expected outcome", "neither"],
+)
+def test_what_a_scenario_can_be_judged_by(options: dict[str, Any], judged: tuple[str, ...]) -> None:
+    """Turns are judged by the goal, the whole also by an expected outcome alone, nothing by neither."""
+    assert scenario("s", **options).judged_by(BUILTIN) == judged
