@@ -27,6 +27,9 @@ GOAL = "goal_completion"
 PASS_RATE = "pass_rate"
 """Not a metric: a threshold on the share of conversations that pass."""
 
+CRITERIA = "criteria"
+"""Not a metric: what labels and calibrations count all criteria of scenarios under."""
+
 Range = tuple[float, float]
 _T = TypeVar("_T")
 

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 from agentest.analysis.calibration.dialogue import Dialogue, open_questions
 from agentest.analysis.calibration.gathering import Scenarios, gather
-from agentest.analysis.calibration.label_file import LabelWriter, read_labels
-from agentest.analysis.calibration.labels import CRITERIA, Labels, known_metric
+from agentest.analysis.calibration.label_file import read_labels
+from agentest.analysis.calibration.label_writer import LabelWriter
+from agentest.analysis.calibration.labels import Labels, known_metric
 from agentest.cli.chat import typed
 from agentest.errors import ExitCode, UsageError
-from agentest.metrics import BUILTIN
+from agentest.metrics import BUILTIN, CRITERIA
 from agentest.support.paths import contains_any, path_from
 from agentest.support.spelling import did_you_mean
 from agentest.support.terminal import say, tell

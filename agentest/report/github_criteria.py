@@ -8,7 +8,7 @@ from agentest.endings import IN_WORDS
 from agentest.outcomes import criterion_message
 from agentest.report import github_selection as select
 from agentest.report.github_markdown import inline, table_row
-from agentest.report.outcomes import criterion_counts, criterion_example, criterion_name, missed_goal
+from agentest.report.outcomes import criterion_counts, criterion_example, criterion_name, unreached_goal
 from agentest.results import (
     ConversationResult,
     CriterionOutcome,
@@ -65,7 +65,7 @@ def grouped(reasons: list[Reason]) -> Iterator[tuple[Reason, str]]:
 
 def story_lines(scenario: ScenarioResult, result: ConversationResult) -> Iterator[tuple[str, str]]:
     """Label and text: how a conversation ended, and of goal and criteria what its reasons do not say."""
-    goal = missed_goal(result)
+    goal = unreached_goal(result)
     if goal:
         yield "ended: ", IN_WORDS[result.conversation.ending]
         yield "goal: ", goal

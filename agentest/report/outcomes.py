@@ -28,7 +28,7 @@ def score_reason(score: Score) -> str:
     return ": ".join([*marks, shortened(score.reason, _REASON_CHARS)])
 
 
-def missed_goal(result: ConversationResult) -> str | None:
+def unreached_goal(result: ConversationResult) -> str | None:
     """What became of a goal that was not reached, with the reason; None where it was, or nobody knows."""
     outcome = goal_outcome(result)
     if outcome is None or outcome is GoalOutcome.REACHED:

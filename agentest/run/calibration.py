@@ -17,8 +17,6 @@ from agentest.support.files import write_atomically
 from agentest.support.json_text import json_document
 
 FILE = "agentest.calibration.json"
-CRITERIA = "criteria"
-"""What all criteria of scenarios are counted under."""
 _VERSION = 1
 _DIGITS = 4
 

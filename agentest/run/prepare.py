@@ -13,6 +13,7 @@ from agentest.config.fields import check_name
 from agentest.config.file import LoadedConfig, find, load
 from agentest.config.wishes import ModelWish
 from agentest.errors import ConfigError, UsageError
+from agentest.metrics import CRITERIA
 from agentest.results import JudgeCalibration
 from agentest.run.plan import Options, Plan, make_plan, wishes_of
 from agentest.scenarios.discovery import Discovered, discover
@@ -189,7 +190,7 @@ def _calibrations(
     """What is known of the judge of the plan's metrics, and what the user should know of that."""
     if judge is None:
         return {}, ()
-    from agentest.run.calibration import CRITERIA, calibration_file, known_calibrations
+    from agentest.run.calibration import calibration_file, known_calibrations
 
     metrics = {metric for unit in plan.units for metric in unit.metrics}
     criteria = {CRITERIA for unit in plan.units if unit.scenario.criteria}

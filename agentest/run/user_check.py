@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Literal
+from typing import Annotated
 
 from pydantic import BaseModel
 
 from agentest.endings import REASONS_TO_STOP, Ending
+from agentest.evaluate.answers import choices_of
 from agentest.evaluate.judge import counted, sampled
 from agentest.evaluate.shown import block, spoken
 from agentest.llm.port import CallKey, Message, Model
@@ -86,11 +87,7 @@ class RoleAnswer(BaseModel):
     model_config = UNDESCRIBED
 
     reason: str
-    value: Literal[tuple(role.value for role in Role)]  # type: ignore[valid-type]
-
-    @property
-    def role(self) -> Role:
-        return Role(self.value)
+    value: Annotated[Role, choices_of(Role)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,13 +129,13 @@ def _unknown(why: str) -> Finding:
 
 def _found(answers: Sequence[RoleAnswer]) -> Finding | None:
     """What most answers say was broken, with a reason; None where most of them see no break."""
-    breaks = [answer for answer in answers if answer.role is not Role.KEPT]
+    breaks = [answer for answer in answers if answer.value is not Role.KEPT]
     if 2 * len(breaks) == len(answers):  # the one that would decide was lost
         return _unknown(f"half of the judge's {len(answers)} answers say that it did")
     if 2 * len(breaks) < len(answers):
         return None
-    [(role, _)] = Counter(answer.role for answer in breaks).most_common(1)
-    reason = next(answer.reason for answer in breaks if answer.role is role)
+    [(role, _)] = Counter(answer.value for answer in breaks).most_common(1)
+    reason = next(answer.reason for answer in breaks if answer.value is role)
     return Finding(f"the simulated user {role}: {reason}")
 
 

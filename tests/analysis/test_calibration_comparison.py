@@ -19,7 +19,6 @@ from agentest.analysis.calibration.comparison import (
     pairs_of,
 )
 from agentest.analysis.calibration.labels import (
-    CRITERIA,
     Label,
     LabelledConversation,
     Labels,
@@ -33,6 +32,7 @@ from agentest.evaluate.fingerprints import fingerprint
 from agentest.evaluate.judge import Judge
 from agentest.llm.port import Answer as Shape
 from agentest.llm.port import CallKey, Message
+from agentest.metrics import CRITERIA
 from agentest.results import (
     ConversationResult,
     JudgeCalibration,

@@ -13,9 +13,9 @@ import pytest
 from agentest import scenario
 from agentest.analysis.calibration.dialogue import Dialogue, open_questions
 from agentest.analysis.calibration.gathering import Scenarios, gather
-from agentest.analysis.calibration.label_file import LabelWriter, read_labels
+from agentest.analysis.calibration.label_file import read_labels
+from agentest.analysis.calibration.label_writer import LabelWriter
 from agentest.analysis.calibration.labels import (
-    CRITERIA,
     Label,
     LabelledConversation,
     Question,
@@ -28,7 +28,7 @@ from agentest.errors import UsageError
 from agentest.evaluate.background import Background, background_of
 from agentest.evaluate.questions import CRITERION
 from agentest.evaluate.shown import conversation_context
-from agentest.metrics import GOAL
+from agentest.metrics import CRITERIA, GOAL
 from agentest.run.about import about_agent
 from agentest.run.known_agents import known_agent
 from agentest.run.plan import Unit

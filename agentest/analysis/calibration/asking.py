@@ -9,7 +9,6 @@ from functools import partial
 
 from agentest.analysis.calibration.comparison import Answer, Judged
 from agentest.analysis.calibration.labels import (
-    CRITERIA,
     LabelledConversation,
     Question,
     Value,
@@ -22,7 +21,7 @@ from agentest.evaluate.judge import Answers, Judge, at_once
 from agentest.evaluate.questions import JudgeQuestion, criterion_question, metric_question
 from agentest.evaluate.shown import conversation_context, turn_context
 from agentest.llm.port import CallKey
-from agentest.metrics import BUILTIN, GOAL
+from agentest.metrics import BUILTIN, CRITERIA, GOAL
 from agentest.results import GoalOutcome, Score, Unscored
 from agentest.scenarios.criteria import Criterion
 

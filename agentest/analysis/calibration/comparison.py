@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from itertools import combinations
 
 from agentest.analysis.calibration.labels import (
-    CRITERIA,
     Label,
     LabelledConversation,
     Labels,
@@ -25,7 +24,7 @@ from agentest.analysis.calibration.statistics import (
     weighted_kappa,
     wilson,
 )
-from agentest.metrics import BUILTIN, Kind
+from agentest.metrics import BUILTIN, CRITERIA, Kind
 from agentest.results import Unscored
 
 FEW = 20

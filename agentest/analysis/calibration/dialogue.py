@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from agentest.analysis.calibration.labels import (
-    CRITERIA,
     Label,
     LabelledConversation,
     Question,
@@ -21,7 +20,7 @@ from agentest.analysis.calibration.labels import (
 )
 from agentest.analysis.calibration.sheet import transcript
 from agentest.evaluate.questions import CRITERION, metric_question
-from agentest.metrics import BUILTIN, NO_FAILURE
+from agentest.metrics import BUILTIN, CRITERIA, NO_FAILURE
 from agentest.support.terminal import clean_rows
 from agentest.support.text import count
 

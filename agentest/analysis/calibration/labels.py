@@ -9,9 +9,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from agentest.evaluate.background import Background
-from agentest.metrics import ABOUT_CALLS, BUILTIN, GOAL, METRICS, NO_FAILURE, Kind, MetricLevel, metric_name
+from agentest.metrics import (
+    ABOUT_CALLS,
+    BUILTIN,
+    CRITERIA,
+    GOAL,
+    METRICS,
+    NO_FAILURE,
+    Kind,
+    MetricLevel,
+    metric_name,
+)
 from agentest.results import CriterionOutcome, GoalOutcome
-from agentest.run.calibration import CRITERIA as CRITERIA
 from agentest.store.shapes import CODECS
 from agentest.support.json_text import plain
 from agentest.support.spelling import did_you_mean

@@ -18,7 +18,7 @@ from agentest.report.console.transcript import (
     state_lines,
     transcript_lines,
 )
-from agentest.report.outcomes import missed_goal
+from agentest.report.outcomes import unreached_goal
 from agentest.results import (
     STATE_CHECKS,
     ConversationResult,
@@ -265,7 +265,7 @@ def _conversation(result: ConversationResult, reasons: Sequence[Reason], look: L
     mark = look.mark(conversation_status(result, reasons))
     yield Line(("    ", mark, " "), ((conversation.conversation_id,), ((facts, "dim"),)))
     yield from _reasons(conversation, reasons, look)
-    if (goal := missed_goal(result)) and not look.verbose:
+    if (goal := unreached_goal(result)) and not look.verbose:
         yield line(8, goal, lead=(("goal: ", "dim"),))
     if look.verbose:
         yield from transcript_lines(result, look, 8, faults=not reasons)
