@@ -94,16 +94,19 @@ async def sampled(
     model: Model, messages: Sequence[Message], shape: type[BaseModel], key: CallKey, numbers: Iterable[int]
 ) -> list[Any | Problem]:
     """The answer of each sample, or its problem, in the order of their numbers. Never raises."""
+    return await at_once([partial(answered, model, messages, shape, replace(key, sample=n)) for n in numbers])
 
-    async def sample(n: int) -> Any | Problem:
-        try:
-            return await model.ask(messages, shape, replace(key, sample=n))
-        except ModelError as error:
-            return Problem(str(error))
-        except Exception as error:  # noqa: BLE001 - a model's defect costs its answer, not the run
-            return Problem(f"internal error: {type(error).__name__}: {error}")
 
-    return await at_once([partial(sample, n) for n in numbers])
+async def answered(
+    model: Model, messages: Sequence[Message], shape: type[BaseModel], key: CallKey
+) -> Any | Problem:
+    """A model's answer, or the problem that it has. Never raises."""
+    try:
+        return await model.ask(messages, shape, key)
+    except ModelError as error:
+        return Problem(str(error))
+    except Exception as error:  # noqa: BLE001 - a model's defect costs its answer, not the run
+        return Problem(f"internal error: {type(error).__name__}: {error}")
 
 
 def counted(samples: Sequence[Any]) -> Answers:

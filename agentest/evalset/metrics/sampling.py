@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Generic, TypeVar
 
 import anyio
 from pydantic import BaseModel
 
-from agentest.errors import ModelError
 from agentest.evalset.formats.criteria import Criterion
 from agentest.evaluate.answers import BinaryAnswer
+from agentest.evaluate.joint import Problem
+from agentest.evaluate.judge import answered, at_once
 from agentest.llm.port import CallKey, Message, Model
 from agentest.metrics import ADK_METRICS
 from agentest.results import NO_MODEL, Score, Skipped, Unscored
@@ -73,35 +75,23 @@ class Panel:
     ) -> Sampled[Answer]:
         """The samples' answers to a question; `nth` tells several questions of a turn apart."""
 
-        async def sample(n: int) -> Answer | str:
+        async def sample(n: int) -> Answer | Problem:
             key = replace(self.key, turn=turn, sample=nth * self.samples + n)
-            try:
-                async with self.places:
-                    return await self.model.ask(messages, answer, key)
-            except ModelError as error:
-                return str(error)
-            except Exception as error:  # noqa: BLE001 - a model's defect costs its answer, not the run
-                return f"internal error: {type(error).__name__}: {error}"
+            async with self.places:
+                found: Answer | Problem = await answered(self.model, messages, answer, key)
+                return found
 
         replies = await concurrently(sample, range(self.samples))
-        problems = [reply for reply in replies if isinstance(reply, str)]
+        problems = [reply.text for reply in replies if isinstance(reply, Problem)]
         return Sampled(
-            tuple(reply for reply in replies if not isinstance(reply, str)),
+            tuple(reply for reply in replies if not isinstance(reply, Problem)),
             problems[0] if problems else "no judge was asked",
         )
 
 
 async def concurrently(function: Callable[[Item], Awaitable[Result]], items: Sequence[Item]) -> list[Result]:
     """The function's result for each of the items, all asked for at once, in the order of the items."""
-    results: dict[int, Result] = {}
-
-    async def run(index: int) -> None:
-        results[index] = await function(items[index])
-
-    async with anyio.create_task_group() as tasks:
-        for index in range(len(items)):
-            tasks.start_soon(run, index)
-    return [results[index] for index in range(len(items))]
+    return await at_once([partial(function, item) for item in items])
 
 
 def majority(votes: Sequence[bool]) -> bool:
