@@ -13,6 +13,7 @@ import anyio
 from agentest.analysis.calibration.asking import to_ask
 from agentest.analysis.calibration.comparison import (
     Answer,
+    Consensus,
     Figures,
     consensus_of,
     differences,
@@ -71,7 +72,7 @@ def calibrate(wish: Wish, request: Request) -> ExitCode:
     if wish.write:
         _check_file(calibration_file(prepared.loaded.path))  # before anything is paid for
     answers, usage = anyio.run(ask_judge, prepared, labels, questions)
-    result = _result(prepared, labels, questions, answers, usage)
+    result = _result(prepared, labels, consensus, answers, usage)
     if wish.as_json:
         Output(sys.stdout).write_bytes(source(json_document(as_json(result))))
     else:
@@ -91,16 +92,15 @@ def _nothing(wish: Wish, labels: Labels) -> str:
 def _result(
     prepared: Prepared,
     labels: Labels,
-    questions: list[Question],
+    consensus: Consensus,
     answers: dict[Question, Answer],
     usage: ModelUsage,
 ) -> Result:
     assert prepared.judge
-    consensus = consensus_of(labels)
     redact = prepared.loaded.redact
     return Result(
         judge=prepared.judge.name,
-        figures=[figures_of(metric, labels, consensus, answers) for metric in metrics_of(questions)],
+        figures=[figures_of(metric, labels, consensus, answers) for metric in metrics_of(answers)],
         differences=differences(pairs_of(consensus, answers)),
         unscored={
             question: Unscored(redact.error(answer.error))

@@ -91,11 +91,11 @@ class OngoingEvaluation:
         whole = {name: grade.whole for name, grade in self._grades.items() if grade.whole}
         judged = {name: result for each in self._judged for name, result in each.metrics.items()}
         return ConversationResult(
-            conversation,
-            turns,
-            {**judged, **self._custom.get(None, {}), **whole},
-            self._trajectory,
-            labelled_failures(conversation.conversation_id, turns),
+            conversation=conversation,
+            turns=turns,
+            metrics={**judged, **self._custom.get(None, {}), **whole},
+            trajectory=self._trajectory,
+            failures=labelled_failures(conversation.conversation_id, turns),
             criteria=tuple(criterion for each in self._judged for criterion in each.criteria),
         )
 

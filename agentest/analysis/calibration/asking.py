@@ -29,7 +29,7 @@ SCOPE = "calibrate"
 """What the model's calls are counted and recorded under."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
     """What is asked in one go: of a turn, of a conversation as a whole, or of all of it."""
 
@@ -81,15 +81,17 @@ def _grouped(
     conversation: LabelledConversation, asked: Sequence[Question], labelled: set[Question], batch: Batch
 ) -> Iterator[Asked]:
     if batch is Batch.CONVERSATION:
-        yield Asked(conversation, None, _for_judge(asked, conversation), all_turns=True)
+        questions = _for_judge(asked, conversation)
+        yield Asked(conversation=conversation, turn=None, questions=questions, all_turns=True)
         return
     if batch is Batch.OFF:
-        yield from (
-            Asked(conversation, q.turn, _for_judge([q], conversation)) for q in asked if q in labelled
-        )
+        for question in (q for q in asked if q in labelled):
+            questions = _for_judge([question], conversation)
+            yield Asked(conversation=conversation, turn=question.turn, questions=questions)
         return
     for turn in dict.fromkeys(q.turn for q in asked if q in labelled):
-        yield Asked(conversation, turn, _for_judge([q for q in asked if q.turn == turn], conversation))
+        questions = _for_judge([q for q in asked if q.turn == turn], conversation)
+        yield Asked(conversation=conversation, turn=turn, questions=questions)
 
 
 def _for_judge(

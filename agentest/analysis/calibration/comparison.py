@@ -43,7 +43,7 @@ Answer = Judged | Unscored
 """What came of asking the judge."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
     """A question that both have answered."""
 
@@ -202,7 +202,7 @@ def figures_of(
 def pairs_of(consensus: Consensus, answers: Mapping[Question, Answer]) -> list[Pair]:
     """The questions that people and judge have answered."""
     return [
-        Pair(question, value, judged, consensus.notes.get(question, ""))
+        Pair(question=question, people=value, judge=judged, note=consensus.notes.get(question, ""))
         for question, value in consensus.values.items()
         if isinstance(judged := answers.get(question), Judged)
     ]
