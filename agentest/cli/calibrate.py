@@ -18,7 +18,7 @@ from agentest.analysis.calibration.comparison import (
     consensus_of,
     differences,
     figures_of,
-    metrics_of,
+    labelled_metrics,
     pairs_of,
 )
 from agentest.analysis.calibration.judges import ask_judge, prepared_judge, run_metrics
@@ -56,12 +56,13 @@ class Wish:
 
 def calibrate(wish: Wish, request: Request) -> ExitCode:
     """Ask the judge, and say how far it agrees. Raises UsageError."""
-    metrics = chosen_metrics(wish.metrics)
+    wanted = chosen_metrics(wish.metrics)
     labels = read_labels(wish.labels)
+    metrics = labelled_metrics(labels, wanted)
+    if not metrics:
+        raise UsageError(_nothing(wish, labels))
     consensus = consensus_of(labels)
     questions = [question for question in consensus.values if question.metric in metrics]
-    if not any(label.question.metric in metrics for label in labels.labels):
-        raise UsageError(_nothing(wish, labels))
     prepared = prepared_judge(request, wish.judge)
     settings = prepared.loaded.config.judge
     if request.options.dry_run:
@@ -72,7 +73,7 @@ def calibrate(wish: Wish, request: Request) -> ExitCode:
     if wish.write:
         _check_file(calibration_file(prepared.loaded.path))  # before anything is paid for
     answers, usage = anyio.run(ask_judge, prepared, labels, questions)
-    result = _result(prepared, labels, consensus, answers, usage)
+    result = _result(prepared, metrics, labels, consensus, answers, usage)
     if wish.as_json:
         Output(sys.stdout).write_bytes(source(json_document(as_json(result))))
     else:
@@ -91,6 +92,7 @@ def _nothing(wish: Wish, labels: Labels) -> str:
 
 def _result(
     prepared: Prepared,
+    metrics: Iterable[str],
     labels: Labels,
     consensus: Consensus,
     answers: dict[Question, Answer],
@@ -100,7 +102,7 @@ def _result(
     redact = prepared.loaded.redact
     return Result(
         judge=prepared.judge.name,
-        figures=[figures_of(metric, labels, consensus, answers) for metric in metrics_of(answers)],
+        figures=[figures_of(metric, labels, consensus, answers) for metric in metrics],
         differences=differences(pairs_of(consensus, answers)),
         unscored={
             question: Unscored(redact.error(answer.error))

@@ -16,6 +16,7 @@ from agentest.analysis.calibration.comparison import (
     consensus_of,
     differences,
     figures_of,
+    labelled_metrics,
     pairs_of,
 )
 from agentest.analysis.calibration.labels import (
@@ -72,6 +73,15 @@ def test_figures_of_a_metric() -> None:
     assert found.confusion["2", "5"] == 1
     order = [pair.question.conversation for pair in differences(pairs_of(consensus, said))]
     assert order == ["c4", "c5", "c2", "c1"]  # misses, the farthest first, then the false alarm
+
+
+def test_metrics_with_labels_are_told_of() -> None:
+    """A metric about which people are divided everywhere is there with that: it is not left out."""
+    people = labels((0, "ann", 5), (0, "bob", 1))
+    assert labelled_metrics(people, ["relevance", "faithfulness"]) == ["faithfulness"]
+    assert labelled_metrics(people, ["relevance"]) == []
+    found = figures_of("faithfulness", people, consensus_of(people), {})
+    assert (found.n, found.undecided) == (0, 1)
 
 
 @pytest.mark.parametrize(

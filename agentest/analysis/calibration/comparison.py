@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
@@ -246,10 +246,11 @@ def _in_order(by: Mapping[str, Label]) -> list[Label]:
     return [by[name] for name in sorted(by)]
 
 
-def metrics_of(questions: Iterable[Question]) -> list[str]:
-    """The metrics that are asked, in the order of the table, criteria last."""
-    asked = {question.metric for question in questions}
-    return [metric for metric in (*BUILTIN, CRITERIA) if metric in asked]
+def labelled_metrics(labels: Labels, wanted: Container[str]) -> list[str]:
+    """The wanted metrics that have labels, be people divided about all of them; in the order of the table,
+    criteria last."""
+    labelled = {label.question.metric for label in labels.labels}
+    return [metric for metric in (*BUILTIN, CRITERIA) if metric in labelled and metric in wanted]
 
 
 def where(question: Question, conversations: Mapping[str, LabelledConversation]) -> str:
