@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from agentest.metrics import BUILTIN, GOAL
+from agentest.metrics import ABOUT_CALLS, BUILTIN, GOAL
 from agentest.outcomes import goal_outcome, goal_reason
 from agentest.results import ConversationResult, GoalOutcome
 from agentest.scenarios.definition import Scenario
@@ -64,6 +64,18 @@ def unjudged(scenario: Scenario, metrics: Collection[str]) -> Iterator[str]:
         yield f"{', '.join(for_nothing)}: not judged, as the scenario has no `goal`"
     if scenario.expected_outcome and GOAL not in metrics:
         yield f"nobody judges the `expected_outcome`, as {GOAL} is not among the metrics"
+
+
+def unasked(scenario: Scenario, conversations: Sequence[ConversationResult]) -> Iterator[str]:
+    """A warning where the scenario names a metric of tool calls, and no turn could be judged, as no tool is
+    known. Of the configuration's metrics nobody says that they are for this scenario."""
+    turns = [turn for each in conversations for turn in each.turns]
+    for name in ABOUT_CALLS.intersection(scenario.metrics or ()):
+        if scenario.goal and turns and not any(name in turn.metrics for turn in turns):
+            yield (
+                f"{name}: judged in no turn, as no tool call was seen and no tool of the agent is known; "
+                "`tools` of the agent or of the scenario name them"
+            )
 
 
 _DONE = (

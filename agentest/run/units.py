@@ -24,7 +24,7 @@ from agentest.results import (
 )
 from agentest.run.connections import Connections
 from agentest.run.frame import scenario_result, stop_reason
-from agentest.run.goals import disagreements, missed_without_say, unjudged
+from agentest.run.goals import disagreements, missed_without_say, unasked, unjudged
 from agentest.run.known_agents import agent_without_judge, known_agent
 from agentest.run.plan import Unit
 from agentest.run.settings import Settings
@@ -147,6 +147,7 @@ class UnitDecision:
             *warnings_of(conversations),
             *disagreements(unit.scenario, conversations),
             *unjudged(unit.scenario, unit.metrics),
+            *unasked(unit.scenario, conversations),
         )
         if verdict.status is Status.PASSED:
             warnings += missed_without_say(unit.scenario, thresholds, conversations)

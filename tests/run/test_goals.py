@@ -174,3 +174,25 @@ def test_what_nobody_judges_is_told(
     told = [text for text in result.warnings if "decide," not in text]
     assert [warning in text for text in told if warning] == ([True] if warning else [])
     assert bool(told) is (warning is not None)
+
+
+@pytest.mark.parametrize(
+    ("agent", "options", "warns"),
+    [
+        (["no"], {"metrics": ["tool_call_behavior_failure"]}, True),
+        (["no"], {"metrics": ["tool_call_behavior_failure"], "tools": {"x": 1}}, False),
+        ([tool_call("x"), "no"], {"metrics": ["tool_call_behavior_failure"]}, False),
+        (["no"], {"metrics": ["helpfulness"]}, False),
+        (["no"], {}, False),
+    ],
+    ids=["named", "tool known", "call seen", "another", "by default"],
+)
+def test_a_named_metric_that_no_turn_is_asked_for_is_told(
+    agent: list[Any], options: dict[str, Any], warns: bool
+) -> None:
+    """Whoever names the metric of tool calls learns that nothing was judged, as no tool is known."""
+    made = scenario("s", goal="g", turns=["hi"], **options)
+    with ScriptedAgent(agent) as opened:
+        found = run_scenarios([made], agent=opened, model=ScriptedModel(), unmocked_tools="passthrough")
+    told = found.scenarios[0].warnings
+    assert ["judged in no turn" in text for text in told] == ([True] if warns else [])
