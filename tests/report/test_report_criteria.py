@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -25,6 +26,7 @@ from agentest.results import (
     ScenarioResult,
     Score,
     Status,
+    TrajectoryResult,
 )
 from agentest.transcript import Conversation
 from tests.support import builders as make
@@ -171,6 +173,15 @@ def test_without_a_model_criteria_are_one_line() -> None:
     [annotation] = annotated(result)
     assert annotation.count("and 19 more could not be judged") == 1
     assert "and 9 more conversations" in annotation
+
+
+def test_a_criterion_that_was_not_asked_is_not_marked_as_met() -> None:
+    """Where a conversation had failed already, --verbose shows its criteria without the mark of a pass."""
+    missed = TrajectoryResult(matched=False, summary="expected calls are missing: book")
+    held = [replace(talk("pay-1", criterion(UNTOLD, reason=DECIDED)), trajectory=missed)]
+    text = told(make.scenario_result(conversations=held), verbose=True)
+    [row] = [row for row in text.splitlines() if DECIDED in row]
+    assert row.strip().startswith(f"- {CARD}")
 
 
 def test_github_annotates_violated_criteria() -> None:

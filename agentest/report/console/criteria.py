@@ -81,7 +81,7 @@ def _criterion(criterion: CriterionTotals, told: Sequence[CriterionResult], look
 
 
 def _mark(criterion: CriterionResult, look: Look) -> Part:
-    """A criterion that is not required has no say: where it does not hold, its mark is pale."""
+    """The mark is pale of one that was not met and has no say: it is not required, or was not asked."""
     status = criterion_status(criterion)
-    pale = not criterion.required and criterion.result is not CriterionOutcome.MET
+    pale = status is Status.PASSED and criterion.result is not CriterionOutcome.MET
     return look.mark(Status.SKIPPED if pale else status)
