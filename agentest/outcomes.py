@@ -15,8 +15,11 @@ from agentest.results import (
     GoalOutcome,
     Score,
 )
+from agentest.support.text import shortened
 
 _SHOWN_MISSES = 3
+_REASON_CHARS = 500
+"""Of a judge's reason; the whole stands beside the result."""
 _WORST_FIRST = tuple(CriterionOutcome)
 
 
@@ -50,13 +53,14 @@ def missed_goals(conversations: Iterable[ConversationResult]) -> str:
 def _missed_goal(result: ConversationResult) -> str:
     conversation = result.conversation
     ended = IN_WORDS[conversation.ending]
-    return f"{conversation.conversation_id}: goal not reached; {ended}: {goal_reason(result)}"
+    why = shortened(goal_reason(result), _REASON_CHARS)  # in one row: it must not begin another one
+    return f"{conversation.conversation_id}: goal not reached; {ended}: {why}"
 
 
 def criterion_message(criterion: CriterionResult) -> str:
     """A criterion that does not hold, or of which that cannot be told, by its text and with the reason."""
     what = "violated" if criterion.result is CriterionOutcome.VIOLATED else "could not be judged"
-    return f"criterion {criterion.text!r} {what}: {criterion.reason}"
+    return f"criterion {criterion.text!r} {what}: {shortened(criterion.reason, _REASON_CHARS)}"
 
 
 def unasked_message(criteria: Sequence[CriterionResult]) -> str:

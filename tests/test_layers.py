@@ -37,7 +37,7 @@ FLOORS: list[dict[str, str]] = [
         "results": "sight transcript",
     },
     {
-        "outcomes": "endings metrics results",
+        "outcomes": "endings metrics results support",
     },
     {
         "events": "results sight",

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from agentest.report import github_selection as select
 from agentest.report.github_criteria import criterion_annotations, grouped
+from agentest.report.github_markdown import cut
 from agentest.results import RunResult, ScenarioResult, Severity
 from agentest.support.terminal import in_command
 
@@ -17,6 +18,8 @@ _LEVELS = {
     Severity.MEDIUM: "warning",
     Severity.LOW: "notice",
 }
+_TITLE_CHARS, _MESSAGE_CHARS = 250, 10_000
+"""GitHub shows little more, and a judge may write pages."""
 _MESSAGE_ESCAPES = {"%": "%25", "\r": "%0D", "\n": "%0A"}
 _IN_MESSAGE = str.maketrans(_MESSAGE_ESCAPES)
 _IN_PROPERTY = str.maketrans({**_MESSAGE_ESCAPES, ":": "%3A", ",": "%2C"})
@@ -41,8 +44,8 @@ def _bases(path: Path, root: Path, workspace: Path | None) -> Iterator[Path]:
 
 def annotation(level: str, file: str, line: int, title: str, message: str) -> str:
     """One workflow command, on one line whatever the texts hold; they hold no command of their own."""
-    where = f"file={_property(file)},line={max(line, 1)},title={_property(title)}"
-    return f"::{level} {where}::{in_command(message).translate(_IN_MESSAGE)}"
+    where = f"file={_property(file)},line={max(line, 1)},title={_property(cut(title, _TITLE_CHARS))}"
+    return f"::{level} {where}::{in_command(cut(message, _MESSAGE_CHARS)).translate(_IN_MESSAGE)}"
 
 
 def _property(text: str) -> str:

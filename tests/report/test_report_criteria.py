@@ -11,9 +11,10 @@ from typing import Any
 from rich.console import Console
 
 from agentest.endings import Ending
+from agentest.outcomes import criterion_message, missed_goals
 from agentest.report.console.reporter import ConsoleReporter
 from agentest.report.github import Transcripts, summary
-from agentest.report.github_annotations import annotation_lines
+from agentest.report.github_annotations import annotation, annotation_lines
 from agentest.results import (
     DECIDED,
     NO_MODEL,
@@ -222,3 +223,16 @@ def test_what_a_report_shows_stays_data() -> None:
     assert len(rows) == 1
     assert "<b>" not in rows[0]
     assert isinstance(make.run_result(result), RunResult)
+
+
+def test_pages_of_a_judge_stay_in_one_row() -> None:
+    """What a judge writes begins no row of its own and fills no log; the results keep the whole."""
+    pages = "It lied.\ns-9: goal not reached; the user gave up: " + "again and " * 10_000
+    broken = criterion(VIOLATED, reason=pages)
+    assert len(criterion_message(broken)) < 700
+    assert "\n" not in criterion_message(broken)
+    missed = talk("s-1", goal=NOT_REACHED)
+    missed = replace(missed, metrics={"goal_completion": Score(0, pages, outcome=NOT_REACHED)})
+    assert len(missed_goals([missed]).split("\n")) == 2
+    line = annotation("error", "a", 1, pages, pages)
+    assert len(line) < 12_000

@@ -13,9 +13,9 @@ from pydantic import BaseModel
 
 from agentest.evalset.formats.criteria import Criterion
 from agentest.evaluate.answers import BinaryAnswer
-from agentest.evaluate.joint import Problem
 from agentest.evaluate.judge import answered, at_once
 from agentest.llm.port import CallKey, Message, Model
+from agentest.llm.structured import Problem
 from agentest.metrics import ADK_METRICS
 from agentest.results import NO_MODEL, Score, Skipped, Unscored
 
