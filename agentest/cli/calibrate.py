@@ -78,9 +78,16 @@ def calibrate(wish: Wish, request: Request) -> ExitCode:
         Output(sys.stdout).write_bytes(source(json_document(as_json(result))))
     else:
         say("\n".join(as_text(result)))
+    if not any(each.n for each in result.figures):
+        tell("agentest: nothing was measured, as the judge answered no question" + _not_written(wish))
+        return ExitCode.ERRORED
     if wish.write:
         _write(prepared, result.figures, request)
     return ExitCode.PASSED
+
+
+def _not_written(wish: Wish) -> str:
+    return "; nothing was written" if wish.write else ""
 
 
 def _nothing(wish: Wish, labels: Labels) -> str:

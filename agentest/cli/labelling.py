@@ -66,7 +66,8 @@ def calibrate(labels: Path, cwd: Path | None, config: Path | None, **options: An
 
     Shows agreement, false alarms, misses and Cohen's kappa by metric, and where judge and people differ.
 
-    Exit status: 0 measured, 2 when the labels or the configuration cannot be used, 130 interrupted.
+    Exit status: 0 measured, 2 when the labels or the configuration cannot be used or the judge answered
+    nothing, 130 interrupted.
     """
     options["tape"] = tape(options)
     wish = {key: options.pop(key) for key in ("judge", "metrics", "write", "as_json")}

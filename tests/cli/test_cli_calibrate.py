@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import signal
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from jsonschema import validate
-from model_server import Answer, ModelServer, Received, completion, model_keys
-from project import Project
+from model_server import Answer, ModelServer, Received, completion, error, model_keys
+from project import DEADLINE_S, Project, wait_until
 
 from agentest.testing import ScriptedAgent
 
@@ -76,6 +78,50 @@ def test_a_judge_is_measured_and_runs_show_it(project: Project) -> None:
     assert "the judge was calibrated with other prompts" in other.stderr
     assert "κ" not in other.stdout
     assert "calibration" not in project.results
+
+
+def test_a_judge_that_answers_nothing_is_not_measured(project: Project) -> None:
+    """Where no question has an answer, that is an error, and nothing is written that runs could show."""
+    labelled(project, [("fine", 5)])
+    with ModelServer(error(404, "no such model")) as model:
+        project.config("http://127.0.0.1:1", **model_keys(model))
+        dead = project.agentest("calibrate", "labels.jsonl", "--write")
+    assert dead.returncode == 2
+    assert "answered 404: no such model" in dead.stdout
+    assert "the judge answered no question; nothing was written" in dead.stderr
+    assert not (project.root / "agentest.calibration.json").exists()
+
+
+def test_signals_end_a_calibration(project: Project) -> None:
+    """Ctrl-C and SIGTERM in the middle of it: exit status 130, no traceback, nothing written; what the judge
+    had answered is in the recording."""
+    labelled(project, [("fine", 5), ("HANG", 5)])
+    ended, asked = threading.Event(), threading.Event()
+
+    def recorded() -> str:
+        files = (project.root / ".agentest" / "cassettes").glob("*")
+        return "".join(file.read_text() for file in files if file.is_file())
+
+    def judge(received: Received) -> Answer:
+        if "HANG" not in str(received.body):
+            return judging(received)
+        asked.set()
+        ended.wait()
+        return judging(received)
+
+    with ModelServer(script=judge) as model:
+        project.config("http://127.0.0.1:1", **model_keys(model))
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asked.clear()
+            process = project.start("labels.jsonl", "--write", "--record", command="calibrate")
+            wait_until(lambda: asked.is_set() and "so it is" in recorded())
+            process.send_signal(number)
+            out, told = process.communicate(timeout=DEADLINE_S)
+            assert (process.returncode, out) == (130, "")
+            assert "Traceback" not in told
+        ended.set()
+    assert not (project.root / "agentest.calibration.json").exists()
+    assert "so it is" in recorded()
 
 
 def test_what_cannot_be_measured_is_said(project: Project) -> None:

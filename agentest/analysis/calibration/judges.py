@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
+import anyio
+
 from agentest.analysis.calibration.asking import SCOPE, answers_to
 from agentest.analysis.calibration.comparison import Answer
 from agentest.analysis.calibration.labels import LabelledConversation, Labels, Question
@@ -21,6 +23,7 @@ from agentest.run.plan import Plan, Unit
 from agentest.run.prepare import Prepared, Request, configure, is_configured, prepared_for
 from agentest.run.session import Session
 from agentest.run.settings import settings_of
+from agentest.run.signals import handled_signals
 from agentest.run.stop import Stop
 from agentest.scenarios.definition import Scenario
 from agentest.support.terminal import tell
@@ -97,7 +100,10 @@ def _hidden(conversation: LabelledConversation, prepared: Prepared) -> LabelledC
 async def ask_judge(
     prepared: Prepared, labels: Labels, questions: list[Question]
 ) -> tuple[dict[Question, Answer], ModelUsage]:
-    """The judge's answers, and what they took. Raises UsageError."""
+    """The judge's answers, and what they took. Raises UsageError, and KeyboardInterrupt at a first signal.
+
+    What was recorded until then is kept; a second signal ends the process at once.
+    """
 
     def note(text: str) -> None:
         tell(f"agentest: {prepared.loaded.redact(text)}")
@@ -110,6 +116,18 @@ async def ask_judge(
         stop=Stop(),
         on_note=note,
     )
+    asking = anyio.CancelScope()
+    with handled_signals(asking.cancel, str) as signals, asking:
+        answers, usage = await _asked(session, labels, questions)
+    if signals:
+        raise KeyboardInterrupt
+    return answers, usage
+
+
+async def _asked(
+    session: Session, labels: Labels, questions: list[Question]
+) -> tuple[dict[Question, Answer], ModelUsage]:
+    prepared, settings = session.prepared, session.settings
     async with AsyncExitStack() as stack:
         recordings = open_recordings(session)
         check_recordings(recordings, prepared.plan)
