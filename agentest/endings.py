@@ -82,7 +82,7 @@ PLAN_ENDS: Mapping[Ending, str] = MappingProxyType(
 
 IN_WORDS: Mapping[Ending, str] = MappingProxyType(
     {
-        Ending.SATISFIED: "the user was satisfied",
+        Ending.SATISFIED: "the user was done",
         Ending.REFUSED: "the user was refused",
         Ending.GAVE_UP: "the user gave up",
         Ending.HANDED_OVER: "the user was handed over",

@@ -13,11 +13,14 @@ _FINAL_STATE = "final_session_state"
 
 
 def decided_without_judge(scenario: Scenario) -> bool:
-    """Whether a required call or a final state of the session says if the goal was reached."""
+    """Whether a required call or a final state of the session says if the goal was reached.
+
+    Beside an expected outcome a call does not: it may be a mere look-up, and its author says what success is.
+    """
     trajectory = scenario.trajectory
     # `within` lets every expected call be left out.
     requires_call = trajectory is not None and bool(trajectory.expected) and trajectory.match_mode != "within"
-    return requires_call or scenario.final_session_state is not None
+    return scenario.final_session_state is not None or (requires_call and not scenario.expected_outcome)
 
 
 def general_thresholds(scenario: Scenario, configured: Mapping[str, float]) -> dict[str, float]:

@@ -239,7 +239,7 @@ run     2 scenarios, 6 conversations, at most 20 at once
 
 ✗ failed   user books a slot  scenarios/booking.sim.py:12
            1/5 conversations passed · 6 turns · 4 tool calls · 1.2 s
-    ✗ slot-1  1 turn · 1 tool call · the user was satisfied
+    ✗ slot-1  1 turn · 1 tool call · the user was done
         ✗ trajectory: expected calls are missing: create_booking
           expected (contains): check_availability,
                                create_booking(service='haircut', …)
@@ -250,11 +250,11 @@ run     2 scenarios, 6 conversations, at most 20 at once
         tool calls
           turn 0  check_availability(date='2026-01-06') → {"slots": ["09:00"]}
         and 2 more conversations like it: slot-2, slot-3
-    ✗ slot-4  2 turns · 0 tool calls · the user was satisfied
+    ✗ slot-4  2 turns · 0 tool calls · the user was done
         ✗ turn 1  contains: expected 'BK-' in the reply; the reply was 'At
                   nine?'
           user   A haircut, please
-    ✓ slot-5  1 turn · 1 tool call · the user was satisfied
+    ✓ slot-5  1 turn · 1 tool call · the user was done
 
 ✓ passed   user asks for the price  scenarios/booking.sim.py:30
            1/1 conversation passed · 1 turn · 1 tool call · 1.2 s
@@ -432,7 +432,7 @@ def test_ascii_output() -> None:
         "1/2 conversations passed (pass_rate >= 1) - 2 turns - 1 tool call - 1.2 s"
     )
     assert "          agent  \\u65e5" in rows
-    assert "    ok slot-2  1 turn - 1 tool call - the user was satisfied" in rows
+    assert "    ok slot-2  1 turn - 1 tool call - the user was done" in rows
 
 
 class Tty(io.StringIO):
@@ -662,7 +662,7 @@ def test_verbose_shows_everything_that_was_said() -> None:
 
 
 VERBOSE = """\
-    ✓ slot-1  1 turn · 1 tool call · the user was satisfied
+    ✓ slot-1  1 turn · 1 tool call · the user was done
         turn 0  100 ms, 2 retries
           user   A haircut, please
           tool   book(at='9')

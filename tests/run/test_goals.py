@@ -153,7 +153,7 @@ GIVE = 'thresholds={"goal_completion": 1}: scripted'
         ({"goal": "Money back.", "metrics": ["helpfulness"]}, {}, "goal_completion is not among"),
         ({"goal": "Money back."}, {"metrics": ["helpfulness"]}, "goal_completion is not among"),
         ({"thresholds": {"goal_completion": 0}}, {}, None),
-        ({"trajectory": {"expected": ["x"]}}, {}, None),
+        ({"trajectory": {"expected": ["x"]}}, {}, "did not come about"),
         (
             {"metrics": ["helpfulness", "goal_completion"]},
             {"thresholds": {"goal_completion": 0}},
