@@ -15,6 +15,7 @@ from agentest.version import __version__ as __version__
 if TYPE_CHECKING:
     from agentest import mocks as mocks
     from agentest.agents.port import TurnContext as TurnContext
+    from agentest.config.agents.tools import AgentTool as AgentTool
     from agentest.config.config import Config as Config
     from agentest.endings import Ending as Ending
     from agentest.errors import AgentestError as AgentestError
@@ -74,6 +75,7 @@ if TYPE_CHECKING:
     from agentest.transcript import Usage as Usage
 
 _HOME = {
+    "AgentTool": "agentest.config.agents.tools",
     "AgentestError": "agentest.errors",
     "CheckResult": "agentest.results",
     "Config": "agentest.config.config",
