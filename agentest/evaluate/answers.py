@@ -14,6 +14,7 @@ from statistics import median_low
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -60,10 +61,18 @@ _Evidence = Annotated[Evidence | None, choices_of(Evidence)]
 """Asked for always; an answer without it can be read all the same."""
 
 
+_REASON_CHARS = 10_000
+"""A sentence or two are asked for. What a model that repeats itself without an end writes is not all kept."""
+
+
+def _beginning(reason: str) -> str:
+    return reason if len(reason) <= _REASON_CHARS else f"{reason[:_REASON_CHARS]}…"
+
+
 class _Answer(BaseModel):
     model_config = UNDESCRIBED
 
-    reason: str
+    reason: Annotated[str, AfterValidator(_beginning)]
 
 
 class ScaleAnswer(_Answer):

@@ -310,6 +310,14 @@ def test_a_judge_in_the_words_for_not_asked(reason: str) -> None:
         assert held(result).criteria[0].reason == f"the judge says: {reason}"
 
 
+def test_a_reason_without_an_end_is_shortened() -> None:
+    """A judge that repeats itself for half a million characters does not fill reports with them."""
+    endless = {"reason": "very " * 100_000, "result": "violated"}
+    found = held(run("turn", ScriptedModel(scores={"criterion 1": endless}))).criteria[0]
+    assert found.reason.startswith("very very")
+    assert len(found.reason) < 11_000
+
+
 def test_answers_of_which_none_has_a_majority() -> None:
     """They make the criterion untold, with what each of them said, and with no turn."""
     answers = [
