@@ -8,6 +8,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
+import builders as make
 from rich.console import Console
 
 from agentest.endings import Ending
@@ -30,7 +31,6 @@ from agentest.results import (
     TrajectoryResult,
 )
 from agentest.transcript import Conversation
-from tests.support import builders as make
 
 MET, VIOLATED, UNTOLD = CriterionOutcome.MET, CriterionOutcome.VIOLATED, CriterionOutcome.CANNOT_TELL
 CARD, VOUCHER = "Never asks for the full card number", "Offers a voucher"
