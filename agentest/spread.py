@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from math import sqrt
 
-from agentest.results import ConversationResult, MetricResult, Score
+from agentest.results import ConversationResult, Score
 
 _STUDENT = (
     *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
@@ -32,17 +32,11 @@ def spreads(conversations: Sequence[ConversationResult]) -> dict[str, float]:
 def _sums(result: ConversationResult) -> dict[str, tuple[float, int]]:
     """Metric → the sum of a conversation's numbers, and how many they are."""
     sums: dict[str, tuple[float, int]] = {}
-    for name, score in _results(result) if result.invalid is None else ():
+    for name, score in result.metric_results:
         if isinstance(score, Score) and score.number is not None:
             total, turns = sums.get(name, (0.0, 0))
             sums[name] = total + score.number, turns + 1
     return sums
-
-
-def _results(result: ConversationResult) -> Iterator[tuple[str, MetricResult]]:
-    for turn in result.turns:
-        yield from turn.metrics.items()
-    yield from result.metrics.items()
 
 
 def _half_interval(sums: Sequence[tuple[float, int]]) -> float:

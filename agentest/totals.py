@@ -42,8 +42,8 @@ def totals_of(conversations: Sequence[ConversationResult]) -> Totals:
 def _evidence(conversations: Sequence[ConversationResult]) -> dict[str, dict[Evidence, int]]:
     """The evidence that speaks against what was said; the worst first."""
     found: dict[str, Counter[Evidence]] = {}
-    for turn in (turn for result in conversations for turn in result.turns):
-        for name, score in turn.metrics.items():
+    for result in conversations:
+        for name, score in result.metric_results:
             if isinstance(score, Score) and score.evidence not in (None, Evidence.SUPPORTED):
                 found.setdefault(name, Counter())[score.evidence] += 1
     return {name: {each: counts[each] for each in Evidence if counts[each]} for name, counts in found.items()}

@@ -199,11 +199,7 @@ def _metric_verdict(name: str, threshold: float, score: float | None, tolerance:
 
 def _metric_results(conversations: Sequence[ConversationResult]) -> Iterator[tuple[str, MetricResult]]:
     for conversation in conversations:
-        if conversation.invalid is not None:
-            continue
-        for turn in conversation.turns:
-            yield from turn.metrics.items()
-        yield from conversation.metrics.items()
+        yield from conversation.metric_results
 
 
 def _conversation_reasons(result: ConversationResult) -> Iterator[Reason]:

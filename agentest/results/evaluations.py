@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import Any
@@ -283,6 +283,14 @@ class ConversationResult:
     """In the scenario's order; empty where the conversation was cut short."""
     invalid: str | None = None
     """How the simulated user broke its role (`user.check`): the conversation says nothing of the agent."""
+
+    @property
+    def metric_results(self) -> Iterator[tuple[str, MetricResult]]:
+        """Metric and result, of each turn and of the whole; none of an invalid conversation."""
+        if self.invalid is None:
+            for turn in self.turns:
+                yield from turn.metrics.items()
+            yield from self.metrics.items()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
