@@ -21,6 +21,7 @@ from agentest.results import (
     JudgeCalibration,
     MetricResult,
     ModelUsage,
+    Reason,
     RunResult,
     RunWarning,
     Score,
@@ -169,6 +170,8 @@ class StoredScenario:
     errors: tuple[ErrorGroup, ...]
     failures: tuple[str, ...]
     """The messages of the verdict's reasons."""
+    reasons: tuple[Reason, ...] = ()
+    """The verdict's reasons in their order, with all that reports say of them."""
     warnings: tuple[str, ...] = ()
     usage: Mapping[str, ModelUsage]
     adk: AdkCase | None = None
@@ -295,6 +298,11 @@ def _agents(data: Any) -> Any:
     return {name: {} for name in data} if isinstance(data, list) else data
 
 
+_ALL_BUT_THE_MESSAGE = (
+    *("conversation_id", "turn_index", "metric", "expected", "actual"),
+    *("group", "check", "trajectory", "criterion"),
+)
+
 CODECS = Codecs(
     {
         Remark: Layout(only_if_set=("calls_before",)),
@@ -338,7 +346,10 @@ CODECS = Codecs(
             older={"ended_by": ending_of_older},
         ),
         AdkCase: Layout(flat=("case",)),
-        StoredScenario: Layout(flat=("adk",), only_if_set=("information",)),
+        StoredScenario: Layout(flat=("adk",), only_if_set=("information", "reasons")),
+        Reason: Layout(only_if_set=_ALL_BUT_THE_MESSAGE),
+        TrajectoryResult: Layout(only_if_set=("mode", "expected", "forbidden", "actual", "without_calls")),
+        CheckResult: Layout(only_if_set=("reply", "error")),
         StoredEntry: Layout(flat=("scenario",)),
         StoredAgent: Layout(only_if_set=("no_call_seen",)),
         StoredSlowTurn: Layout(only_if_set=("first_token_ms",)),
@@ -355,7 +366,6 @@ NOT_STORED: Mapping[type, tuple[str, ...]] = {
     Conversation: ("time", "session_id", "invalid"),
     Score: ("rubrics",),
     TurnEvaluation: ("reference",),
-    Verdict: ("reasons",),
     RunResult: ("silent", "unanswered"),
     # Their `reason`, which is stored, is made of these.
     TrajectoryResult: ("mode", "expected", "forbidden", "actual"),
@@ -364,6 +374,6 @@ NOT_STORED: Mapping[type, tuple[str, ...]] = {
 """Fields of `transcript` and `results` that have their default when they are read back.
 
 Time and what makes a conversation invalid are stored once, with its result; rubrics and references are in
-ADK's part of a case; of reasons the messages are stored (`StoredScenario.failures`), of silent agents the
+ADK's part of a case; the reasons of a verdict are with its scenario (`StoredScenario.reasons`), of silent agents the
 names and the warnings (`RunHead`), and of unanswered calls the warnings.
 """
