@@ -213,7 +213,7 @@ def evaluate(cwd: Path | None, targets: tuple[str, ...], list_only: bool, **opti
 
     def go() -> int:
         _hear_interrupts()
-        from agentest.cli.run import run_once
+        from agentest.cli.run import EVAL, run_once
         from agentest.evalset.planning import EvalRequest, prepare_eval
 
         place = _place(cwd, options["config"])
@@ -227,7 +227,7 @@ def evaluate(cwd: Path | None, targets: tuple[str, ...], list_only: bool, **opti
         prepared = prepare_eval(EvalRequest(request, words, without_agent=alone, **asked))
         if list_only:
             return _listed(prepared)
-        return _dry_run(prepared) if request.options.dry_run else run_once(prepared)
+        return _dry_run(prepared) if request.options.dry_run else run_once(prepared, EVAL)
 
     return _ended(go)
 

@@ -5,19 +5,18 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
-from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from agentest.errors import ConfigError, ExitCode
+from agentest.cli.keeping import FixedNames, Keeping, kept
+from agentest.errors import ExitCode
 from agentest.results import RunResult, RunWarning, Status
 from agentest.run.outputs import output_dir
 from agentest.run.prepare import Prepared
+from agentest.store.kept.record import RunKind
 from agentest.support.files import readable
-from agentest.support.locking import Taken, locked
 from agentest.support.paths import path_from
 from agentest.support.terminal import clean, in_log, tell
 from agentest.transcript import Conversation
@@ -33,22 +32,22 @@ if TYPE_CHECKING:  # imported when a run really begins
 _CONSOLE_REPORTERS = frozenset({"console", "github-actions"})
 
 
-class RunKind(Protocol):
-    """What kind of run this is: where its conversations come from, and where it writes."""
+class Kind(Protocol):
+    """What kind of run this is: where its conversations come from, and what it is called."""
 
     @property
-    def results(self) -> str:
-        """The file of the results, in `output_dir`."""
+    def name(self) -> RunKind:
+        """What it is called among the kept runs."""
         ...
 
     @property
-    def journal(self) -> str:
-        """The file that keeps finished conversations, in `output_dir`."""
+    def fixed(self) -> FixedNames:
+        """Its files in `output_dir`."""
         ...
 
     @property
-    def spans(self) -> str | None:
-        """The file that keeps spans of agents, in `output_dir`; None: there are none."""
+    def spans(self) -> bool:
+        """Whether agents may send spans."""
         ...
 
     def processes(self, prepared: Prepared) -> int:
@@ -64,9 +63,9 @@ class RunKind(Protocol):
 class LiveRun:
     """Conversations with the agents, now."""
 
-    results: str = "results.json"
-    journal: str = "journal.jsonl"
-    spans: str | None = "spans.jsonl"
+    name: RunKind = RunKind.RUN
+    fixed: FixedNames = FixedNames()  # noqa: RUF009 - it is frozen
+    spans: bool = True
 
     def processes(self, prepared: Prepared) -> int:
         wanted = prepared.request.options.workers
@@ -84,15 +83,15 @@ class LiveRun:
 
 @dataclass(frozen=True, slots=True)
 class JudgedRun:
-    """Conversations of an earlier run, judged again; written beside its results."""
+    """Conversations of an earlier run, judged again; its results lie beside those of the latest run."""
 
     conversations: Mapping[str, Sequence[Conversation]]
     """By scope of the unit."""
     unclaimed: tuple[RunWarning, ...] = ()
     """Of its calls that belonged to no conversation."""
-    results: str = "judged.json"
-    journal: str = "judged.jsonl"
-    spans: str | None = None
+    name: RunKind = RunKind.JUDGE
+    fixed: FixedNames = FixedNames(results="judged.json", journal="judged.jsonl")  # noqa: RUF009 - as above
+    spans: bool = False
 
     def processes(self, prepared: Prepared) -> int:
         del prepared  # the models do the work
@@ -106,26 +105,23 @@ class JudgedRun:
 
 
 LIVE = LiveRun()
+EVAL = LiveRun(RunKind.EVAL)
 
 
 def run_once(
-    prepared: Prepared, kind: RunKind = LIVE, environ: MutableMapping[str, str] = os.environ
+    prepared: Prepared, kind: Kind = LIVE, environ: MutableMapping[str, str] = os.environ
 ) -> ExitCode:
     """Run what was prepared, with its reporters. Raises UsageError when nothing could be run."""
-    results = output_dir(prepared) / kind.results
-    with ExitStack() as stack:
-        journal = _open_journal(prepared, results, kind.journal, stack)
-        spans = _open_spans(prepared, results, kind.spans, stack) if journal else None
-        return _run(prepared, kind, environ, results, journal, spans)
+    note = partial(_note, prepared)
+    with kept(prepared, kind.name, kind.fixed, note, environ, spans=kind.spans) as keeping:
+        return _run(prepared, kind, environ, keeping)
 
 
 def _run(
     prepared: Prepared,
-    kind: RunKind,
+    kind: Kind,
     environ: Mapping[str, str],
-    results: Path,
-    journal: Journal | None,
-    keep_span: Callable[[bytes], object] | None,
+    keeping: Keeping | None,
 ) -> ExitCode:
     from agentest.report.notes import NotesReporter
     from agentest.report.registry import Broadcast, make_reporters
@@ -134,10 +130,12 @@ def _run(
     processes = kind.processes(prepared)
     prepared = fitted(prepared, processes)
     request = prepared.request
+    journal = keeping.journal if keeping else None
     reporters = make_reporters(
-        prepared.reporters,
+        # Results are kept of each run, asked for or not.
+        (*prepared.reporters, *(("json",) if keeping else ())),
         request.root,
-        results,
+        keeping.results if keeping else output_dir(prepared) / kind.fixed.results,
         environ,
         verbose=request.verbose,
         detailed=request.detailed,
@@ -148,24 +146,30 @@ def _run(
     for text in prepared.notes:
         note(text)
     last_words = partial(_last_words, prepared, journal)
-    outcome = _executed(prepared, broadcast, kind.source(keep_span), processes, last_words)
+    source = kind.source(keeping.keep_span if keeping else None)
+    outcome = _executed(prepared, broadcast, source, processes, last_words)
     broadcast.finish()
+    written = "json" in prepared.reporters and "json" not in broadcast.failed
+    lacking = list(keeping.end(outcome.result, results=written)) if keeping else []
+    latest = output_dir(prepared) / kind.fixed.results
     for text in (
         *outcome.notes,
         *_not_kept(journal),
-        *_in_a_line(outcome.result, prepared, broadcast, results),
+        *lacking,
+        *_in_a_line(outcome.result, prepared, broadcast, latest),
     ):
         note(text)
-    return _status(outcome, prepared, broadcast)
+    return _status(outcome, prepared, broadcast, complete=not lacking)
 
 
-def _status(outcome: Outcome, prepared: Prepared, broadcast: Broadcast) -> ExitCode:
+def _status(outcome: Outcome, prepared: Prepared, broadcast: Broadcast, *, complete: bool) -> ExitCode:
     """The exit status of a run that may lack something: its end, or a report that was asked for."""
     if outcome.result is None or outcome.interrupted:
         return ExitCode.INTERRUPTED
     code = exit_code(outcome.result)
     # Nobody asked for the journal by name: without it, a run is still what was wanted.
-    incomplete = broadcast.failed & set(prepared.reporters) or outcome.incomplete
+    lacks_report = "json" in prepared.reporters and not complete
+    incomplete = broadcast.failed & set(prepared.reporters) or outcome.incomplete or lacks_report
     return ExitCode.ERRORED if code is ExitCode.PASSED and incomplete else code
 
 
@@ -239,51 +243,6 @@ def _calm_collector() -> None:
     """Have Python look for cycles less often: what a run makes lives to its end or dies at once."""
     gc.freeze()  # modules and classes never die
     gc.set_threshold(20_000, 20, 50)
-
-
-def _open_journal(prepared: Prepared, results: Path, name: str, stack: ExitStack) -> Journal | None:
-    """The journal beside the results; none where nothing can be written and no file was asked for.
-
-    While it is open, no other run writes to its folder.
-    """
-    from agentest.store.journal import Journal
-
-    problem = _make_way_for(results, stack)
-    if problem is None:
-        return stack.enter_context(closing(Journal(results.with_name(name), partial(_note, prepared))))
-    if "json" in prepared.reporters or prepared.request.options.tape not in (None, "replay"):
-        raise ConfigError(problem)
-    _note(prepared, f"{problem}: finished conversations are not kept")
-    return None
-
-
-def _open_spans(
-    prepared: Prepared, results: Path, name: str | None, stack: ExitStack
-) -> Callable[[bytes], object] | None:
-    """What adds a line to the file of spans beside the results, which is new where any are received."""
-    if name is None:
-        return None
-    path = results.with_name(name)
-    path.unlink(missing_ok=True)  # the last run's, which must not pass for this one's
-    if not any(agent.traces for agent in prepared.plan.agents.values()):
-        return None
-    from agentest.store.late_file import LateFile
-
-    return stack.enter_context(closing(LateFile(path, partial(_note, prepared)))).add
-
-
-def _make_way_for(results: Path, stack: ExitStack) -> str | None:
-    """Remove the last run's results, which must not pass for this one's; why new ones cannot be written."""
-    folder, now = results.parent, datetime.now(UTC).isoformat(timespec="seconds")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        stack.enter_context(locked(folder, now))
-        results.unlink(missing_ok=True)
-    except Taken as taken:
-        return f"{taken}; wait for its end, or give this run another folder (`output_dir`, --cwd)"
-    except OSError as error:
-        return f"output_dir: {folder} cannot be written to ({error.strerror}); set another `output_dir`"
-    return None
 
 
 def _note(prepared: Prepared, note: str) -> None:

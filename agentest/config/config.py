@@ -55,6 +55,8 @@ class Config(Section):
     exclude: list[str] = Field(default_factory=lambda: [".venv/**", "venv/**", "node_modules/**", ".git/**"])
     reporters: list[str] = Field(default_factory=lambda: ["console"])
     output_dir: str = ".agentest"
+    keep_runs: AtLeastOne = 20
+    """How many runs are kept in `output_dir`; the oldest are removed."""
     cassettes: str | None = None
     """Folder of recorded model answers; None: `cassettes` in `output_dir`."""
     unmocked_tools: Literal["error", "passthrough"] = "error"

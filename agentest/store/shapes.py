@@ -29,7 +29,6 @@ from agentest.results import (
     Status,
     TrajectoryResult,
     TurnEvaluation,
-    Verdict,
 )
 from agentest.sight import Sight
 from agentest.store.codec import Codecs, Layout
@@ -374,6 +373,6 @@ NOT_STORED: Mapping[type, tuple[str, ...]] = {
 """Fields of `transcript` and `results` that have their default when they are read back.
 
 Time and what makes a conversation invalid are stored once, with its result; rubrics and references are in
-ADK's part of a case; the reasons of a verdict are with its scenario (`StoredScenario.reasons`), of silent agents the
+ADK's part of a case; reasons of a verdict are with its scenario (`StoredScenario`), of silent agents the
 names and the warnings (`RunHead`), and of unanswered calls the warnings.
 """

@@ -45,6 +45,21 @@ def locked(folder: Path, started_at: str) -> Iterator[None]:
         os.close(end)
 
 
+def is_locked(folder: Path) -> bool:
+    """Whether a run has the folder now. Where the file system knows no locks, none has."""
+    try:
+        end = os.open(folder / LOCK, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
+    except OSError:
+        return False
+    try:
+        _lock(end, folder / LOCK)
+    except (Taken, OSError):
+        return True
+    finally:
+        os.close(end)
+    return False
+
+
 def _acquired(path: Path) -> int:
     """A descriptor of the lock file, locked."""
     while True:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -185,7 +186,7 @@ def test_a_second_ctrl_c_leaves_everything_in_order(project: Project) -> None:
     reader.join(DEADLINE_S)
     assert process.returncode == 130
     assert shown.rindex(b"\x1b[?25h") > shown.rindex(b"\x1b[?25l")
-    assert b"agentest: .agentest/journal.jsonl holds 1 finished conversation;" in err
+    assert re.search(rb"agentest: \.agentest/runs/\S+/journal\.jsonl holds 1 finished conversation;", err)
     assert len(conversations_of(read_results(project.root / ".agentest" / "journal.jsonl"))) == 1
 
 

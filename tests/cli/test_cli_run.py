@@ -246,14 +246,15 @@ def test_prompts_are_shown(project: Project) -> None:
     assert "helpfulness" in wrong.stderr
 
 
-def test_old_results_never_pass_for_new_ones(project: Project) -> None:
-    """A run that cannot begin leaves no results.json of an earlier one; an output_dir is tried beforehand."""
+def test_a_run_that_cannot_begin_replaces_nothing(project: Project) -> None:
+    """It leaves the latest results and no folder of its own; an output_dir is tried beforehand."""
     project.scenario('scenario("s", turns=["x"])')
     with ScriptedAgent(["y"]) as agent:
         project.config(agent.endpoint)
         assert project.run().returncode == 0
     assert project.run().returncode == 2  # nobody listens any more
-    assert not (project.root / ".agentest" / "results.json").exists()
+    assert (project.root / ".agentest" / "results.json").exists()
+    assert len(list((project.root / ".agentest" / "runs").iterdir())) == 1
     project.write("file", "")
     with ScriptedAgent(["y"]) as agent:
         project.config(agent.endpoint, output_dir="file/inside")

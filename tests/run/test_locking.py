@@ -1,7 +1,8 @@
-"""One run at a time writes to a folder: the other one says who has it and touches nothing."""
+"""A folder that is locked is one process's alone; runs have folders of their own."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 from project import DEADLINE_S, Project, interrupt, wait_until
 
+from agentest.store.kept.finding import kept_runs
 from agentest.support.locking import LOCK, Taken, locked
 from agentest.testing import ScriptedAgent
 
@@ -90,37 +92,40 @@ def running(project: Project, *arguments: str, **config: Any) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("arguments", [("run",), ("run", "--workers", "2"), ("judge", "old.json")])
-def test_a_second_run_touches_nothing(project: Project, arguments: tuple[str, ...]) -> None:
-    """It ends with status 2 and says who writes to the folder and what to do; the first is not disturbed."""
-    results = project.root / ".agentest" / "results.json"
+def test_two_runs_at_once(project: Project, arguments: tuple[str, ...]) -> None:
+    """Each has a folder of its own: the second goes on beside the first, and neither loses anything."""
+    folder = project.root / ".agentest"
     with running(project) as process:
         if arguments[0] == "judge":
-            (project.root / "old.json").write_text((project.root / ".agentest" / "journal.jsonl").read_text())
-        results.write_text("kept")
-        done = project.agentest(*arguments)
-        assert done.returncode == 2, done.stdout + done.stderr
-        assert results.read_text() == "kept"
-        assert f"another run writes to {results.parent}: process {process.pid}, started at 20" in done.stderr
-        assert "wait for its end, or give this run another folder (`output_dir`, --cwd)" in done.stderr
+            (project.root / "old.json").write_text((folder / "journal.jsonl").read_text())
+        done = project.agentest(*arguments, "--scenario", "quick")
+        assert done.returncode == 0, done.stdout + done.stderr
+        second = "judged.json" if arguments[0] == "judge" else "results.json"
+        assert [s["name"] for s in json.loads((folder / second).read_text())["scenarios"]] == ["quick"]
+        first, other = sorted(kept_runs(folder), key=lambda run: not run.under_way)
+        assert (first.under_way, other.under_way) == (True, False)
         code, out, err = interrupt(process)
     assert code == 130, out + err
-    assert {s["name"]: s["status"] for s in project.results["scenarios"]} == {
-        "quick": "passed",
-        "slow": "errored",
-    }
-    assert sorted(path.name for path in results.parent.iterdir()) == ["journal.jsonl", "results.json"]
+    assert not first.under_way
+    statuses = {"quick": "passed", "slow": "errored"}
+    assert {s["name"]: s["status"] for s in project.results["scenarios"]} == statuses
+    assert sorted(path.name for path in first.path.iterdir()) == ["journal.jsonl", "results.json", "run.json"]
+    assert first.record is not None
+    assert first.record.ended is not None
+    assert first.record.ended.interrupted
 
 
-def test_a_second_run_without_a_file_goes_on(project: Project) -> None:
-    """Where nobody asked for a file, the second run has no journal, says so, and leaves the first one's."""
-    journal = project.root / ".agentest" / "journal.jsonl"
-    with running(project) as process:
-        before = journal.read_bytes()
-        done = project.run("--reporter", "console", "--scenario", "quick")
-        assert done.returncode == 0, done.stdout + done.stderr
-        assert f"process {process.pid}" in done.stderr
-        assert "finished conversations are not kept" in done.stderr
-        assert journal.read_bytes() == before
+def test_two_runs_do_not_record_to_one_folder(project: Project) -> None:
+    """The second of them ends with status 2 and says who records there, and what to do."""
+    folder = project.root / ".agentest" / "cassettes"
+    folder.mkdir(parents=True)
+    project.scenario('scenario("s", turns=["x"])')
+    with ScriptedAgent(["y"]) as agent, locked(folder, "2026-01-02T03:04:05"):
+        project.config(agent.endpoint, model="openai/gpt-5-mini")
+        done = project.run("--record", env={"OPENAI_API_KEY": "k"})
+    assert done.returncode == 2
+    assert f"another run writes to {folder}: process {os.getpid()}, started at 2026-01-02" in done.stderr
+    assert "wait for its end, or record to another folder (--cassettes)" in done.stderr
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])

@@ -1,0 +1,188 @@
+"""Where a run is kept: its own folder, and the fixed names of the latest run."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+from agentest.errors import ConfigError
+from agentest.results import RunResult
+from agentest.run.outputs import output_dir
+from agentest.run.prepare import Prepared, cassette_folder
+from agentest.store.journal import Journal
+from agentest.store.kept.folder import JOURNAL, RESULTS, RunFolder, new_run_folder, prune
+from agentest.store.kept.record import RECORD, RunKind, RunRecord, with_end, write_record
+from agentest.store.late_file import LateFile, RawFile, open_new
+from agentest.support.git import commit_of
+from agentest.support.locking import LOCK, Taken, locked
+from agentest.version import __version__
+
+SPANS = "spans.jsonl"
+Note = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FixedNames:
+    """Under which names `output_dir` has the files of the latest run of a kind."""
+
+    results: str = RESULTS
+    journal: str = JOURNAL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keeping:
+    """Where a run under way is kept."""
+
+    folder: RunFolder
+    fixed: FixedNames
+    record: RunRecord
+    journal: Journal
+    keep_span: Callable[[bytes], object] | None
+    keep_runs: int
+
+    @property
+    def results(self) -> Path:
+        """The file of the results, in the run's own folder."""
+        return self.folder.path / RESULTS
+
+    def end(self, result: RunResult | None, *, results: bool) -> Iterator[str]:
+        """Note how the run ended, and remove the oldest runs. Yields what could not be written.
+
+        Args:
+            results: whether its results are the latest at the fixed name, too.
+        """
+        # Where files have one name only, the journal was copied when it was almost empty.
+        published = ((JOURNAL, self.fixed.journal), *(((RESULTS, self.fixed.results),) if results else ()))
+        for name, fixed in published:
+            if (self.folder.path / name).exists():
+                yield from _tried(partial(self.folder.publish, name, fixed), self.folder.output_dir / fixed)
+        if result:
+            record = with_end(self.record, result)
+            yield from _tried(partial(write_record, self.folder.path, record), self.folder.path / RECORD)
+        prune(self.folder.output_dir, self.keep_runs)
+
+
+def _tried(write: Callable[[], None], path: Path) -> Iterator[str]:
+    try:
+        write()
+    except OSError as error:
+        yield f"{path} could not be written ({error.strerror or error})"
+
+
+@contextmanager
+def kept(
+    prepared: Prepared,
+    kind: RunKind,
+    fixed: FixedNames,
+    note: Note,
+    environ: Mapping[str, str],
+    *,
+    spans: bool,
+) -> Iterator[Keeping | None]:
+    """The folder of a run that begins; None where nothing can be written and nobody asked for a file.
+
+    Args:
+        spans: whether agents may send any.
+
+    Raises ConfigError where a file was asked for that cannot be written.
+    """
+    with ExitStack() as stack:
+        _have_cassettes(prepared, stack)
+        try:
+            folder = stack.enter_context(new_run_folder(output_dir(prepared), datetime.now(UTC)))
+            stack.callback(_remove_if_empty, folder.path)
+            record = _record(prepared, kind, folder, environ)
+            write_record(folder.path, record)
+        except OSError as error:
+            _refuse_where_needed(prepared, _problem(prepared, error), note)
+            yield None
+            return
+        journal = Journal(folder.path / JOURNAL, note, partial(_open_published, folder, fixed.journal))
+        stack.enter_context(closing(journal))
+        yield Keeping(
+            folder=folder,
+            fixed=fixed,
+            record=record,
+            journal=journal,
+            keep_span=_open_spans(prepared, folder, note, stack) if spans else None,
+            keep_runs=prepared.loaded.config.keep_runs,
+        )
+
+
+def _record(prepared: Prepared, kind: RunKind, folder: RunFolder, environ: Mapping[str, str]) -> RunRecord:
+    plan = prepared.plan
+    return RunRecord(
+        id=folder.id,
+        kind=kind,
+        started_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
+        version=__version__,
+        models=prepared.model_names,
+        agents=tuple(plan.agents),
+        scenarios=len(plan.entries),
+        conversations=sum(unit.conversations for unit in plan.units),
+        commit=commit_of(prepared.request.root, environ),
+    )
+
+
+def _problem(prepared: Prepared, error: OSError) -> str:
+    folder = output_dir(prepared)
+    return f"output_dir: {folder} cannot be written to ({error.strerror}); set another `output_dir`"
+
+
+def _refuse_where_needed(prepared: Prepared, problem: str, note: Note) -> None:
+    if "json" in prepared.reporters or _records(prepared):
+        raise ConfigError(problem)
+    note(f"{problem}: finished conversations are not kept")
+
+
+def _records(prepared: Prepared) -> bool:
+    return prepared.request.options.tape not in (None, "replay")
+
+
+def _have_cassettes(prepared: Prepared, stack: ExitStack) -> None:
+    """While a run records, no other run records to the same folder. Raises ConfigError."""
+    if not _records(prepared):
+        return
+    folder = cassette_folder(prepared.loaded.config, prepared.request.options, prepared.request.root)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        stack.enter_context(locked(folder, datetime.now(UTC).isoformat(timespec="seconds")))
+    except Taken as taken:
+        raise ConfigError(f"{taken}; wait for its end, or record to another folder (--cassettes)") from None
+    except OSError as error:
+        raise ConfigError(
+            f"cassettes: {folder} cannot be written to ({error.strerror}); set another folder"
+        ) from None
+
+
+def _open_published(folder: RunFolder, fixed: str, path: Path) -> RawFile:
+    """The journal, open, and also the latest one at its fixed name: a run that is killed has it there."""
+    file = open_new(path)
+    with suppress(OSError):  # said at the end, where it is tried again
+        folder.publish(path.name, fixed)
+    return file
+
+
+def _open_spans(
+    prepared: Prepared, folder: RunFolder, note: Note, stack: ExitStack
+) -> Callable[[bytes], object] | None:
+    """What adds a line to the file of spans, where agents send any."""
+    if not any(agent.traces for agent in prepared.plan.agents.values()):
+        return None
+
+    def opened(path: Path) -> RawFile:
+        return _open_published(folder, SPANS, path)
+
+    return stack.enter_context(closing(LateFile(folder.path / SPANS, note, opened))).add
+
+
+def _remove_if_empty(folder: Path) -> None:
+    """Remove the folder of a run that never began."""
+    with suppress(OSError):
+        if {entry.name for entry in folder.iterdir()} <= {RECORD, LOCK}:
+            shutil.rmtree(folder)

@@ -1,0 +1,110 @@
+"""Kept runs, found by what a user calls them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from agentest.errors import UsageError
+from agentest.store.kept.record import RunRecord, read_record
+from agentest.support.locking import is_locked
+
+RUNS = "runs"
+"""The folder of all runs, in `output_dir`."""
+LATEST = "latest"
+_ID = re.compile(r"\d{8}-\d{6}-\d{3}-[0-9a-f]{4}")
+_FILES = ("results.json", "journal.jsonl")
+"""What can be read of a run, the better one first: one that was killed has no results.json."""
+_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRun:
+    """The folder of a kept run."""
+
+    path: Path
+
+    @property
+    def id(self) -> str:
+        return self.path.name
+
+    @property
+    def record(self) -> RunRecord | None:
+        """What the run was; None where that cannot be read."""
+        return read_record(self.path)
+
+    @property
+    def under_way(self) -> bool:
+        """Whether its process still runs."""
+        return is_locked(self.path)
+
+    @property
+    def file(self) -> Path | None:
+        """What `store.reading.read_results` reads; None: nothing had been written."""
+        return next((self.path / name for name in _FILES if (self.path / name).is_file()), None)
+
+
+def kept_runs(output_dir: Path) -> list[KeptRun]:
+    """The kept runs, the oldest first. There are none where the folder cannot be read."""
+    try:
+        names = sorted(entry.name for entry in (output_dir / RUNS).iterdir() if _ID.fullmatch(entry.name))
+    except OSError:
+        return []
+    return [KeptRun(output_dir / RUNS / name) for name in names]
+
+
+def latest_run(output_dir: Path, kinds: Iterable[str] = ()) -> KeptRun | None:
+    """The latest run that has something to read. `kinds`: of one of these alone."""
+    wanted = set(kinds)
+    for run in reversed(kept_runs(output_dir)):
+        record = run.record if wanted else None
+        if run.file and (not wanted or (record and record.kind in wanted)):
+            return run
+    return None
+
+
+def run_file(reference: str, output_dir: Path, here: Path) -> Path:
+    """The file that a reference to a run means.
+
+    Args:
+        reference: an id or its beginning, `latest`, or the path of a folder or file.
+        here: where relative paths begin.
+
+    Raises UsageError that says which runs there are.
+    """
+    path = here / reference
+    if path.is_file():
+        return path
+    if path.is_dir() and reference not in ("", "."):
+        return _of(KeptRun(path), reference)
+    if reference == LATEST:
+        latest = latest_run(output_dir)
+        if latest is None:
+            raise UsageError(f"no run is kept in {output_dir / RUNS} yet; agentest run makes one")
+        return _of(latest, reference)
+    found = [run for run in kept_runs(output_dir) if reference and run.id.startswith(reference)]
+    if len(found) == 1:
+        return _of(found[0], reference)
+    raise UsageError(_not_one(reference, found, output_dir))
+
+
+def _of(run: KeptRun, reference: str) -> Path:
+    if run.file is None:
+        raise UsageError(f"{reference}: {run.path} holds no {' and no '.join(_FILES)}")
+    return run.file
+
+
+def _not_one(reference: str, found: list[KeptRun], output_dir: Path) -> str:
+    if found:
+        return f"{reference!r} begins {len(found)} runs: {_named(found)}; write more of the id"
+    runs = kept_runs(output_dir)
+    kept = f"kept are {_named(runs)}" if runs else "none is kept yet"
+    return f"there is no run {reference!r}, nor a file or folder of that name; {kept} (`agentest runs`)"
+
+
+def _named(runs: list[KeptRun]) -> str:
+    """The latest ones."""
+    names = [run.id for run in reversed(runs)]
+    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")

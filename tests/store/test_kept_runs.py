@@ -1,0 +1,103 @@
+"""Each run is kept in a folder of its own, and is found again by what a user calls it."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from agentest.errors import UsageError
+from agentest.store.kept.finding import kept_runs, latest_run, run_file
+from agentest.store.kept.folder import RESULTS, new_run_folder, prune, publish
+from agentest.store.kept.record import RunKind, RunRecord, read_record, write_record
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
+
+
+def keep(output_dir: Path, seconds: int = 0, content: str = "{}") -> Path:
+    """A run that has ended, with a file."""
+    with new_run_folder(output_dir, NOW + timedelta(seconds=seconds)) as folder:
+        (folder.path / RESULTS).write_text(content)
+        return folder.path
+
+
+def test_runs_are_listed_in_their_order(tmp_path: Path) -> None:
+    """The oldest first, named by their time; other things in the folder are none."""
+    paths = [keep(tmp_path, seconds) for seconds in (0, 1, 1, 60)]
+    (tmp_path / "runs" / "mine").mkdir()
+    assert [run.path for run in kept_runs(tmp_path)] == sorted(paths)
+    assert paths[0].name.startswith("20260102-030405-678-")
+    latest = latest_run(tmp_path)
+    assert latest is not None
+    assert latest.path == paths[3]
+
+
+def test_a_run_is_under_way_until_its_block_ends(tmp_path: Path) -> None:
+    """Whoever looks sees it locked, and afterwards no lock is left in its folder."""
+    with new_run_folder(tmp_path, NOW) as folder:
+        assert [run.under_way for run in kept_runs(tmp_path)] == [True]
+    assert [run.under_way for run in kept_runs(tmp_path)] == [False]
+    assert list(folder.path.iterdir()) == []
+
+
+@pytest.mark.parametrize("reference", ["latest", "20260102-030505", "there", "there/results.json"])
+def test_a_run_is_found(tmp_path: Path, reference: str) -> None:
+    """By `latest`, by the beginning of its id, by its folder, by its file."""
+    keep(tmp_path / "out")
+    latest = keep(tmp_path / "out", 60)
+    (tmp_path / "there").symlink_to(latest)
+    found = run_file(reference, tmp_path / "out", tmp_path)
+    assert found.samefile(latest / RESULTS)
+
+
+@pytest.mark.parametrize(
+    ("reference", "says"),
+    [
+        ("20260102", "begins 2 runs: 20260102-0304"),
+        ("yesterday", "there is no run 'yesterday', nor a file or folder of that name; kept are 20260102-"),
+        ("", "there is no run ''"),
+        ("empty", "holds no results.json and no journal.jsonl"),
+    ],
+)
+def test_a_run_that_is_not_found(tmp_path: Path, reference: str, says: str) -> None:
+    """It is said which there are."""
+    keep(tmp_path / "out")
+    keep(tmp_path / "out", 60)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UsageError) as raised:
+        run_file(reference, tmp_path / "out", tmp_path)
+    assert says in str(raised.value)
+    with pytest.raises(UsageError, match="no run is kept"):
+        run_file("latest", tmp_path / "nowhere", tmp_path)
+
+
+def test_the_oldest_runs_go(tmp_path: Path) -> None:
+    """So many are kept; one that is under way stays, however old it is."""
+    with new_run_folder(tmp_path, NOW) as oldest:
+        later = [keep(tmp_path, seconds) for seconds in range(1, 6)]
+        prune(tmp_path, 2)
+        assert [run.path for run in kept_runs(tmp_path)] == [oldest.path, *later[-2:]]
+    prune(tmp_path, 2)
+    assert [run.path for run in kept_runs(tmp_path)] == later[-2:]
+
+
+def test_a_published_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
+    """The fixed name has the latest file; the one before is untouched, and nothing is left beside them."""
+    first, second = keep(tmp_path, 0, "first"), keep(tmp_path, 1, "second")
+    for path in (first, second, second):
+        publish(path / RESULTS, tmp_path / RESULTS)
+    assert (tmp_path / RESULTS).read_text() == "second"
+    assert (first / RESULTS).read_text() == "first"
+    assert sorted(os.listdir(tmp_path)) == ["results.json", "runs"]
+
+
+def test_a_record_is_read_back(tmp_path: Path) -> None:
+    """What is no record is none, whatever is wrong with it."""
+    record = RunRecord(id="x", kind=RunKind.EVAL, started_at="2026", version="1", models={"user": None})
+    write_record(tmp_path, record)
+    assert read_record(tmp_path) == record
+    for broken in ("", "[]", "{}", '{"id": 1, "kind": "other"}'):
+        (tmp_path / "run.json").write_text(broken)
+        assert read_record(tmp_path) is None
