@@ -96,8 +96,8 @@ FLOORS: list[dict[str, str]] = [
         "store support transcript",
     },
     {
-        "cli": "endings analysis evalset scale run conversation evaluate llm scenarios store report errors "
-        "events metrics results transcript verdict version support",
+        "cli": "config endings analysis evalset scale run conversation evaluate llm scenarios store report "
+        "errors events metrics results transcript verdict version support",
     },
     {
         "__main__": "cli",

@@ -20,6 +20,8 @@ from agentest.results import ScenarioResult, Status
 from agentest.run.outputs import output_dir
 from agentest.run.plan import Options, Unit
 from agentest.run.prepare import Prepared, Request, is_configured, prepare
+from agentest.store.kept.finding import latest_run
+from agentest.store.kept.record import RunKind
 from agentest.store.reading import read_results
 from agentest.support.paths import contains_any, shown_path
 from agentest.support.terminal import Output, clean_rows, source, tell
@@ -69,8 +71,10 @@ def _prepared(request: Request, *, alone: bool) -> Prepared | None:
 
 
 def _last_results(prepared: Prepared) -> list[Path]:
-    last = output_dir(prepared) / "results.json"
-    return [last] if last.exists() else []
+    folder = output_dir(prepared)
+    latest = latest_run(folder, (RunKind.RUN, RunKind.EVAL, RunKind.MERGE))
+    last = latest.file if latest else folder / "results.json"
+    return [last] if last and last.exists() else []
 
 
 def _cases(request: Request, eval_sets: Sequence[str]) -> Iterator[Unit]:

@@ -17,7 +17,7 @@ _METRIC = click.option(
 
 
 @click.command()
-@click.argument("results", type=click.Path(path_type=Path))
+@click.argument("results")
 @where
 @click.option(
     "--to",
@@ -30,22 +30,23 @@ _METRIC = click.option(
 @_METRIC
 @click.option("--scenario", "scenarios", multiple=True, metavar="TEXT", help="Only names with TEXT.")
 @click.option("--by", default="", metavar="NAME", help="Who labels: several people may label the same.")
-def label(results: Path, cwd: Path | None, config: Path | None, to: Path, **wish: Any) -> int:
+def label(results: str, cwd: Path | None, config: Path | None, to: Path, **wish: Any) -> int:
     """Label the conversations of RESULTS yourself, without seeing what the judge said.
 
-    RESULTS is a results.json, a journal.jsonl, an evaluation set or a labels file. Every answer is kept at
-    once; the next time, questions with an answer are left out. Without a terminal, answers are read line by
-    line.
+    RESULTS is a run (an id or its beginning, `latest`, a folder), a results.json, a journal.jsonl, an
+    evaluation set or a labels file. Every answer is kept at once; the next time, questions with an answer are
+    left out. Without a terminal, answers are read line by line.
     """
 
     def go() -> int:
         hear_interrupts()
+        from agentest.cli.kept_runs import run_at
         from agentest.cli.label import Wish
         from agentest.cli.label import label as run
 
         place = place_in(cwd, config)
         request = request_at(place, config, offline=True)
-        return run(Wish(results=place.path(results), to=place.path(to), **wish), request)
+        return run(Wish(results=run_at(results, place, config), to=place.path(to), **wish), request)
 
     return ended(go)
 

@@ -14,6 +14,7 @@ from agentest.cli.ending import ended as _ended
 from agentest.cli.ending import hear_interrupts as _hear_interrupts
 from agentest.cli.ending import run_to_exit
 from agentest.cli.eval_set import eval_set
+from agentest.cli.history import runs, show
 from agentest.cli.labelling import calibrate, label
 from agentest.cli.mcp import mcp_stdio, mcp_tools
 from agentest.cli.options import (
@@ -152,26 +153,28 @@ def record_tools(cwd: Path | None, config: Path | None, agent: str | None, **wis
 
 
 @cli.command()
-@click.argument("results", type=click.Path(path_type=Path))
+@click.argument("run")
 @where
 @which
 @output_options
 @model_option
 @offline_option
 @click.option("--metric", "metrics", multiple=True, metavar="NAME", help="Judge only this metric.")
-def judge(results: Path, cwd: Path | None, **options: Any) -> int:
-    """Judge the finished conversations of RESULTS (results.json or journal.jsonl) again.
+def judge(run: str, cwd: Path | None, **options: Any) -> int:
+    """Judge the finished conversations of RUN again. The agent is not talked to.
 
-    The agent is not talked to.
+    RUN is an id (agentest runs) or its beginning, `latest`, a folder, a results.json or a journal.jsonl.
     """
 
     def go() -> int:
         _hear_interrupts()
         from agentest.cli.judge import judge_again
+        from agentest.cli.kept_runs import run_at
         from agentest.run.prepare import prepare
 
         place = _place(cwd, options["config"])
-        return judge_again(prepare(_request(place, **options)), place.path(results))
+        earlier = run_at(run, place, options["config"])
+        return judge_again(prepare(_request(place, **options)), earlier)
 
     return _ended(go)
 
@@ -276,7 +279,7 @@ def show_prompts(metric: str | None, mode: str | None) -> int:
 
 
 @cli.command()
-@click.argument("results", type=click.Path(path_type=Path))
+@click.argument("run")
 @click.option(
     "--to", "form", type=click.Choice(["evalset", "scenario"]), required=True, help="What to write."
 )
@@ -287,16 +290,18 @@ def show_prompts(metric: str | None, mode: str | None) -> int:
 @path_option("--output", "output", "File to write (default: standard output).")
 @camel_case_option
 @click.option("--force", is_flag=True, help="Replace the file if it is there.")
-def export(results: Path, output: Path | None, force: bool, **options: Any) -> int:
-    """Turn the finished conversations of RESULTS (results.json or journal.jsonl) into test cases.
+def export(run: str, output: Path | None, force: bool, **options: Any) -> int:
+    """Turn the finished conversations of RUN into test cases.
 
-    As an evaluation set of ADK, or as scripted scenarios, whose mocks answer as before.
+    As an evaluation set of ADK, or as scripted scenarios, whose mocks answer as before. RUN is an id
+    (agentest runs) or its beginning, `latest`, a folder, a results.json or a journal.jsonl.
     """
 
     def go() -> int:
         from agentest.analysis.export.export import export, write
+        from agentest.cli.kept_runs import run_here
 
-        exported = export(results, output=output, **options)
+        exported = export(run_here(run), output=output, **options)
         for note in exported.notes:
             tell(f"agentest: {note}")
         if output is None:
@@ -341,6 +346,8 @@ def coverage(cwd: Path | None, fail_under: float | None, form: Any, **options: A
 cli.add_command(mcp_stdio)
 cli.add_command(mcp_tools)
 cli.add_command(eval_set)
+cli.add_command(runs)
+cli.add_command(show)
 cli.add_command(label)
 cli.add_command(calibrate)
 

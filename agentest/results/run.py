@@ -149,6 +149,8 @@ class RunResult:
 
     calibrations: Mapping[str, JudgeCalibration] = field(default_factory=dict)
     """Metric → how far its judge has been right, where that was measured."""
+    addresses: Mapping[str, str] = field(default_factory=dict)
+    """Agent → where it was, for people."""
 
     @property
     def warnings(self) -> tuple[RunWarning, ...]:

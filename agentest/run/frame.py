@@ -56,18 +56,18 @@ class Frame:
         self._emit = emit
         self._stop = stop
         self._sights = {name: sight_of(agent) for name, agent in plan.agents.items()}
+        self._addresses = {name: redact(endpoint(agent)) for name, agent in plan.agents.items()}
         self._start = 0.0
         self._started_at = ""
 
     def report_start(self) -> None:
         """Report that the run begins, and every scenario that will not run."""
         self._start, self._started_at = perf_counter(), datetime.now(UTC).isoformat(timespec="milliseconds")
-        agents = {name: self._redact(endpoint(agent)) for name, agent in self._plan.agents.items()}
         self._emit(
             RunStarted(
                 version=__version__,
                 started_at=self._started_at,
-                agents=agents,
+                agents=self._addresses,
                 scenarios=len(self._plan.entries),
                 conversations=sum(unit.conversations for unit in self._plan.units),
                 concurrency=self._concurrency,
@@ -109,6 +109,7 @@ class Frame:
             interrupted=self._stop.interrupted,
             stopped=self._stop.reason,
             sights=sights,
+            addresses=self._addresses,
             silent=silence(self._plan, results, sights),
             unanswered=unanswered(self._plan, results),
             unclaimed=unclaimed,

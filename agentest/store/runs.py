@@ -48,7 +48,11 @@ def stored_head(result: RunResult) -> RunHead:
         interrupted=result.interrupted,
         stopped=result.stopped,
         models=result.models,
-        agents=stored_agents(result.agents, result.sights, silent_agents(result)),
+        agents=stored_agents(
+            {name: result.addresses.get(name, "") for name in result.agents},
+            result.sights,
+            silent_agents(result),
+        ),
         calibration=result.calibrations,
         summary=summary(result),
     )
@@ -60,6 +64,7 @@ def run_of(run: StoredRun | StoredComparison) -> RunResult:
     return RunResult(
         scenarios=tuple(map(scenario_of, entries(run))),
         agents=tuple(head.agents),
+        addresses={name: agent.address or "" for name, agent in head.agents.items()},
         comparison=head.mode is Mode.COMPARISON,
         started_at=head.started_at,
         duration_ms=head.summary.duration_ms,
@@ -68,17 +73,22 @@ def run_of(run: StoredRun | StoredComparison) -> RunResult:
         interrupted=head.interrupted,
         stopped=head.stopped,
         unclaimed=head.summary.unclaimed_calls,
+        silent=head.summary.silent_agents,
+        unanswered=head.summary.unanswered_calls,
         calibrations=head.calibration,
         sights={name: agent.tool_calls for name, agent in head.agents.items() if agent.tool_calls},
     )
 
 
 def stored_agents(
-    names: Iterable[str], sights: Mapping[str, Sight], silent: Iterable[str] = ()
+    addresses: Mapping[str, str], sights: Mapping[str, Sight], silent: Iterable[str] = ()
 ) -> dict[str, StoredAgent]:
     """The agents by name. `silent`: those of which no call was seen in the whole run."""
     unseen = set(silent)
-    return {name: StoredAgent(tool_calls=sights[name], no_call_seen=name in unseen) for name in names}
+    return {
+        name: StoredAgent(tool_calls=sights[name], no_call_seen=name in unseen, address=address or None)
+        for name, address in addresses.items()
+    }
 
 
 def silent_agents(result: RunResult) -> set[str]:
@@ -97,6 +107,8 @@ def summary(result: RunResult) -> Summary:
         slowest_turns=_slowest(result),
         warnings=tuple(warning.message for warning in result.warnings),
         unclaimed_calls=result.unclaimed,
+        silent_agents=result.silent,
+        unanswered_calls=result.unanswered,
         per_agent=per_agent if result.comparison else None,
     )
 

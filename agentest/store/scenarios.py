@@ -9,6 +9,7 @@ from agentest.store.adk_case import case_json
 from agentest.store.conversations import result_of
 from agentest.store.shapes import CODECS, AdkCase, StoredEntry, StoredScenario
 from agentest.totals import totals_of
+from agentest.verdict import metric_verdicts
 
 
 def stored_scenario(result: ScenarioResult) -> StoredScenario:
@@ -54,6 +55,7 @@ def scenario_of(entry: StoredEntry) -> ScenarioResult:
         conversations=conversations,
         averages=stored.averages,
         thresholds=stored.thresholds,
+        metric_verdicts=metric_verdicts(stored.averages, stored.thresholds, exact=stored.adk is not None),
         errors=stored.errors,
         skipped_metrics=stored.skipped_metrics,
         information=stored.information,

@@ -22,7 +22,6 @@ from agentest.results import (
     MetricResult,
     ModelUsage,
     Reason,
-    RunResult,
     RunWarning,
     Score,
     Skipped,
@@ -199,6 +198,8 @@ class StoredAgent:
 
     tool_calls: Sight | None = None
     no_call_seen: bool = False
+    address: str | None = None
+    """Where it was, for people."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,6 +250,10 @@ class Summary:
     warnings: tuple[str, ...] = ()
     unclaimed_calls: tuple[RunWarning, ...] = ()
     """Of mock servers' calls that belonged to no conversation; their messages are among the warnings."""
+    silent_agents: tuple[RunWarning, ...] = ()
+    """Of agents of which no call was seen; as above."""
+    unanswered_calls: tuple[RunWarning, ...] = ()
+    """Of calls that were answered with null; as above."""
     per_agent: Mapping[str, Counts] | None = None
 
 
@@ -350,10 +355,13 @@ CODECS = Codecs(
         TrajectoryResult: Layout(only_if_set=("mode", "expected", "forbidden", "actual", "without_calls")),
         CheckResult: Layout(only_if_set=("reply", "error")),
         StoredEntry: Layout(flat=("scenario",)),
-        StoredAgent: Layout(only_if_set=("no_call_seen",)),
+        StoredAgent: Layout(only_if_set=("no_call_seen", "address")),
         StoredSlowTurn: Layout(only_if_set=("first_token_ms",)),
         RunUsage: Layout(flat=("tokens",), digits={"cost": 6}),
-        Summary: Layout(flat=("counts",), only_if_set=("unclaimed_calls", "per_agent")),
+        Summary: Layout(
+            flat=("counts",),
+            only_if_set=("unclaimed_calls", "silent_agents", "unanswered_calls", "per_agent"),
+        ),
         RunHead: Layout(older={"agents": _agents}, only_if_set=("calibration",)),
         StoredRun: Layout(flat=("head",)),
         StoredComparison: Layout(flat=("head",)),
@@ -365,7 +373,6 @@ NOT_STORED: Mapping[type, tuple[str, ...]] = {
     Conversation: ("time", "session_id", "invalid"),
     Score: ("rubrics",),
     TurnEvaluation: ("reference",),
-    RunResult: ("silent", "unanswered"),
     # Their `reason`, which is stored, is made of these.
     TrajectoryResult: ("mode", "expected", "forbidden", "actual"),
     CheckResult: ("reply",),
@@ -373,6 +380,5 @@ NOT_STORED: Mapping[type, tuple[str, ...]] = {
 """Fields of `transcript` and `results` that have their default when they are read back.
 
 Time and what makes a conversation invalid are stored once, with its result; rubrics and references are in
-ADK's part of a case; reasons of a verdict are with its scenario (`StoredScenario`), of silent agents the
-names and the warnings (`RunHead`), and of unanswered calls the warnings.
+ADK's part of a case.
 """

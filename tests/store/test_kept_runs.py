@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -55,7 +54,7 @@ def test_a_run_is_found(tmp_path: Path, reference: str) -> None:
 @pytest.mark.parametrize(
     ("reference", "says"),
     [
-        ("20260102", "begins 2 runs: 20260102-0304"),
+        ("20260102", "begins 2 runs: 20260102-0305"),
         ("yesterday", "there is no run 'yesterday', nor a file or folder of that name; kept are 20260102-"),
         ("", "there is no run ''"),
         ("empty", "holds no results.json and no journal.jsonl"),
@@ -90,7 +89,7 @@ def test_a_published_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
         publish(path / RESULTS, tmp_path / RESULTS)
     assert (tmp_path / RESULTS).read_text() == "second"
     assert (first / RESULTS).read_text() == "first"
-    assert sorted(os.listdir(tmp_path)) == ["results.json", "runs"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["results.json", "runs"]
 
 
 def test_a_record_is_read_back(tmp_path: Path) -> None:

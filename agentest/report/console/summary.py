@@ -32,7 +32,9 @@ def header_lines(event: RunStarted) -> list[Line]:
         )
     lines.append(_fact("model", *_models(event.models)))
     conversations = count(event.conversations, "conversation")
-    run = f"{count(event.scenarios, 'scenario')}, {conversations}, at most {event.concurrency:,} at once"
+    run = f"{count(event.scenarios, 'scenario')}, {conversations}"
+    if event.concurrency:
+        run += f", at most {event.concurrency:,} at once"
     return [*lines, _fact("run", run), BLANK]
 
 

@@ -17,6 +17,7 @@ LATEST = "latest"
 _ID = re.compile(r"\d{8}-\d{6}-\d{3}-[0-9a-f]{4}")
 _FILES = ("results.json", "journal.jsonl")
 """What can be read of a run, the better one first: one that was killed has no results.json."""
+_SUFFIXES = (".json", ".jsonl")
 _SHOWN = 5
 
 
@@ -72,13 +73,13 @@ def run_file(reference: str, output_dir: Path, here: Path) -> Path:
         reference: an id or its beginning, `latest`, or the path of a folder or file.
         here: where relative paths begin.
 
-    Raises UsageError that says which runs there are.
+    Raises UsageError that says which runs there are. A path need not be there: whoever reads it says so.
     """
     path = here / reference
-    if path.is_file():
-        return path
     if path.is_dir() and reference not in ("", "."):
         return _of(KeptRun(path), reference)
+    if path.is_file() or "/" in reference or path.suffix in _SUFFIXES:
+        return path
     if reference == LATEST:
         latest = latest_run(output_dir)
         if latest is None:

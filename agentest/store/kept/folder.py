@@ -29,7 +29,7 @@ class RunFolder:
 
     @property
     def id(self) -> str:
-        """The time of the run's start in UTC, to the millisecond, and what tells it from others of that time."""
+        """When the run started, in UTC, and what tells it from others of that millisecond."""
         return self.path.name
 
     @property

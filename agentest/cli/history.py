@@ -1,0 +1,54 @@
+"""`agentest runs` and `agentest show`. It imports nothing but click until they are called."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from agentest.cli.ending import ended
+from agentest.cli.options import where
+from agentest.cli.requests import place_in
+
+_FEW = 20
+
+
+@click.command()
+@where
+@click.option("--all", "every", is_flag=True, help=f"List all of them (default: the latest {_FEW}).")
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="How to tell it.")
+def runs(cwd: Path | None, config: Path | None, every: bool, form: Any) -> int:
+    """List the kept runs, the latest first: when, how they ended, cost, model, commit."""
+
+    def go() -> int:
+        from agentest.cli.kept_runs import list_runs, runs_folder
+
+        place = place_in(cwd, config)
+        return list_runs(runs_folder(place, config), form, None if every else _FEW)
+
+    return ended(go)
+
+
+@click.command()
+@click.argument("run", default="latest")
+@where
+@click.option(
+    "--scenario", "scenarios", multiple=True, metavar="TEXT", help="Only names with TEXT; =NAME: this name."
+)
+@click.option("--verbose", is_flag=True, help="Show transcripts.")
+@click.option("--reporter", "reporters", multiple=True, metavar="NAME", help="Default: console.")
+def show(run: str, cwd: Path | None, config: Path | None, **wish: Any) -> int:
+    """Print a past run as it was printed when it ran.
+
+    RUN is an id (agentest runs) or its beginning, `latest`, a folder, a results.json or a journal.jsonl.
+    """
+
+    def go() -> int:
+        from agentest.cli.kept_runs import Wish, run_at
+        from agentest.cli.kept_runs import show as shown
+
+        place = place_in(cwd, config)
+        return shown(run_at(run, place, config), Wish(**wish), place.root)
+
+    return ended(go)

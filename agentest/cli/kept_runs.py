@@ -1,0 +1,172 @@
+"""Kept runs, as commands name and show them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Literal
+
+from agentest.config.file import find, load
+from agentest.errors import ConfigError, ExitCode, UsageError
+from agentest.report.registry import make_reporters
+from agentest.results import RunResult
+from agentest.run.place import Place, place_of
+from agentest.store.kept.finding import RUNS, KeptRun, kept_runs, run_file
+from agentest.store.kept.record import Ended, RunRecord
+from agentest.store.reading import read_results
+from agentest.store.replay import events_of
+from agentest.store.runs import run_of
+from agentest.support.paths import contains_any
+from agentest.support.spelling import did_you_mean
+from agentest.support.terminal import say, tell
+from agentest.support.text import duration
+
+_DEFAULT = ".agentest"
+_COMMIT_CHARS = 7
+_HEADINGS = ("RUN", "STARTED", "STATUS", "PASSED", "FAILED", "ERRORED", "COST", "TIME", "MODEL", "COMMIT")
+_NUMBERS = range(3, 8)
+"""Columns whose cells end at the right."""
+
+
+def runs_folder(place: Place, config: Path | None) -> Path:
+    """`output_dir` of the configuration; the usual one where there is none, or none that can be read.
+
+    Whoever looks at past runs need not have what a run needs: variables, files.
+    """
+    try:
+        path = place.path(config) if config else find(place.root)
+        return place.root / load(path, dict(os.environ)).config.output_dir
+    except ConfigError as error:
+        if config:
+            raise
+        if place.config:
+            tell(f"agentest: {error}; runs are looked for in {_DEFAULT}")
+        return place.root / _DEFAULT
+
+
+def run_at(reference: str, place: Place, config: Path | None) -> Path:
+    """The file that a RUN of the command line means: an id, its beginning, `latest`, a folder or a file.
+
+    Raises UsageError that says which there are.
+    """
+    path = place.here / reference
+    return path if path.is_file() else run_file(reference, runs_folder(place, config), place.here)
+
+
+def run_here(reference: str) -> Path:
+    """The same for a command that needs no configuration. Raises UsageError."""
+    return run_at(reference, place_of(Path.cwd()), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What is to be shown of a run."""
+
+    scenarios: tuple[str, ...] = ()
+    verbose: bool = False
+    reporters: tuple[str, ...] = ()
+
+
+def show(path: Path, wish: Wish, root: Path, environ: Mapping[str, str] = os.environ) -> ExitCode:
+    """Report a past run as it was reported when it ran. Raises UsageError."""
+    result = _only(run_of(read_results(path)), wish.scenarios, path)
+    reporters = make_reporters(
+        wish.reporters or ("console",), root, path, {**environ, "CI": "true"}, verbose=wish.verbose
+    )
+    for event in events_of(result):
+        for reporter in reporters:
+            reporter.on_event(event)
+    return ExitCode.PASSED
+
+
+def _only(result: RunResult, wanted: tuple[str, ...], path: Path) -> RunResult:
+    """The run with the scenarios whose names contain one of the texts; `=` begins a whole name."""
+    if not wanted:
+        return result
+    exact = {text[1:] for text in wanted if text.startswith("=")}
+    parts = [text for text in wanted if not text.startswith("=")]
+    kept = [s for s in result.scenarios if s.name in exact or contains_any(s.name, parts)]
+    if not kept:
+        names = [scenario.name for scenario in result.scenarios]
+        raise UsageError(
+            f"--scenario: {path} has no scenario of that name; "
+            + did_you_mean(wanted[0].removeprefix("="), names)
+        )
+    return replace(result, scenarios=tuple(kept))
+
+
+def list_runs(folder: Path, form: Literal["text", "json"], most: int | None) -> ExitCode:
+    """List the kept runs, the latest first."""
+    runs = list(reversed(kept_runs(folder)))
+    shown = runs[:most]
+    if form == "json":
+        say(json.dumps([_as_json(run) for run in shown], indent=2))
+    elif not runs:
+        say(f"no run is kept in {folder / RUNS}")
+    else:
+        for row in _table([_HEADINGS, *map(_row, shown)]):
+            say(row)
+        if len(runs) > len(shown):
+            say(f"and {len(runs) - len(shown)} older ones (--all)")
+    return ExitCode.PASSED
+
+
+def status_of(run: KeptRun, record: RunRecord | None) -> str:
+    """How a run ended, or that it has not."""
+    if record is None:
+        return "unknown"
+    if record.ended:
+        return "interrupted" if record.ended.interrupted else record.ended.status
+    return "under way" if run.under_way else "killed"
+
+
+def _as_json(run: KeptRun) -> dict[str, object]:
+    record = run.record
+    known = asdict(record) if record else {"id": run.id}
+    return {**known, "state": status_of(run, record), "folder": str(run.path)}
+
+
+def _row(run: KeptRun) -> tuple[str, ...]:
+    record = run.record
+    if record is None:
+        return (run.id, "", "unknown", *[""] * 7)
+    status = status_of(run, record)
+    what = status if record.kind == "run" else f"{status} ({record.kind})"
+    models = dict.fromkeys(model for model in record.models.values() if model)
+    return (
+        run.id,
+        _local(record.started_at),
+        what,
+        *_numbers(record.ended),
+        ", ".join(models) or "offline",
+        (record.commit or "")[:_COMMIT_CHARS],
+    )
+
+
+def _numbers(ended: Ended | None) -> tuple[str, ...]:
+    if ended is None:
+        return ("",) * 5
+    cost = "" if not ended.cost else f"${ended.cost:.2f}" if ended.cost >= 0.005 else "<$0.01"
+    return (str(ended.passed), str(ended.failed), str(ended.errored), cost, duration(ended.duration_ms))
+
+
+def _local(moment: str) -> str:
+    """A moment in the user's time zone."""
+    try:
+        return datetime.fromisoformat(moment).astimezone().strftime("%Y-%m-%d %H:%M")
+    except ValueError:
+        return moment
+
+
+def _table(rows: list[tuple[str, ...]]) -> Iterator[str]:
+    widths = [max(len(row[i]) for row in rows) for i in range(len(_HEADINGS))]
+    for row in rows:
+        cells = (
+            cell.rjust(width) if i in _NUMBERS else cell.ljust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        yield "  ".join(cells).rstrip()

@@ -1,0 +1,114 @@
+"""Past runs are listed, shown and used from the command line."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from project import Project
+
+from agentest.testing import ScriptedAgent
+
+SCENARIOS = """
+scenario("says yes", turns=[{"user_message": "x", "expect": {"contains": "yes"}}])
+scenario("says no", turns=[{"user_message": "x", "expect": {"contains": "no"}}], trajectory={"expected": ["book"]})
+"""
+
+
+@pytest.fixture
+def held(project: Project) -> Project:
+    """A project with two runs: the first for the console alone, the second with JSON."""
+    project.scenario(SCENARIOS)
+    with ScriptedAgent(["yes"]) as agent:
+        project.config(agent.endpoint)
+        for name, arguments in (("one", ("--scenario", "says yes")), ("all", ("--verbose",))):
+            done = project.run(*arguments, *(("--reporter", "console") if name == "one" else ()))
+            project.write(f"{name}.txt", done.stdout)
+    return project
+
+
+def ids(project: Project) -> list[str]:
+    return sorted(path.name for path in (project.root / ".agentest" / "runs").iterdir())
+
+
+def without_header(text: str) -> list[str]:
+    """What was printed, but for the first lines and for the ids of sessions, which are not kept."""
+    lines = text.partition("\n\n")[2].splitlines()
+    return [line for line in lines if not line.strip().startswith("session ")]
+
+
+def test_a_past_run_is_shown_as_it_was(held: Project) -> None:
+    """`show` prints what the console printed, of the latest run or of any, and of some scenarios alone."""
+    first, second = ((held.root / f"{name}.txt").read_text() for name in ("one", "all"))
+    assert without_header(held.agentest("show", "--verbose").stdout) == without_header(second)
+    assert without_header(held.agentest("show", ids(held)[0]).stdout) == without_header(first)
+    assert "expected (" in second
+    one = held.agentest("show", "latest", "--scenario", "=says yes").stdout
+    assert "says yes" in one
+    assert "says no" not in one
+
+
+def test_runs_are_listed(held: Project) -> None:
+    """The latest first, with how they ended; as JSON, too."""
+    lines = held.agentest("runs").stdout.splitlines()
+    assert [line.split()[0] for line in lines] == ["RUN", *reversed(ids(held))]
+    assert re.search(r" failed +1 +1 +0 ", lines[1])
+    assert re.search(r" passed +1 +0 +0 ", lines[2])
+    listed = json.loads(held.agentest("runs", "--format", "json").stdout)
+    assert [(run["id"], run["state"]) for run in listed] == [
+        (ids(held)[1], "failed"),
+        (ids(held)[0], "passed"),
+    ]
+
+
+def test_a_run_is_named_wherever_results_are(held: Project) -> None:
+    """judge, export and coverage take a run by its id, its beginning or `latest`."""
+    judged = held.agentest("judge", ids(held)[0])
+    assert judged.returncode == 0, judged.stdout + judged.stderr
+    exported = held.agentest("export", ids(held)[1][:22], "--to", "scenario")
+    assert 'scenario(\n    "says no' in exported.stdout, exported.stderr
+    assert held.agentest("label", "latest", typed="\n").returncode in (0, 2)
+    assert held.agentest("coverage", "--format", "json").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("show", "yesterday"), "there is no run 'yesterday', nor a file or folder of that name; kept are"),
+        (("show", "20"), "begins 2 runs"),
+        (("show", "--scenario", "says yess"), "did you mean `says yes`?"),
+        (("show", "a.sim.py"), "a.sim.py is not JSON"),
+        (("show", "none.json"), "none.json cannot be read: No such file"),
+        (("judge", "yesterday"), "there is no run 'yesterday'"),
+    ],
+)
+def test_a_run_that_cannot_be_shown(held: Project, arguments: tuple[str, ...], says: str) -> None:
+    """One message, and exit status 2."""
+    done = held.agentest(*arguments)
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_project_without_runs(project: Project) -> None:
+    """It is said that there are none, also where the configuration cannot be read."""
+    project.write("agentest.config.yaml", "agent: {endpoint: '${NOWHERE}'}\n")
+    assert "no run is kept in" in project.agentest("runs").stdout
+    done = project.agentest("show")
+    assert done.returncode == 2
+    assert "no run is kept in" in done.stderr
+
+
+def test_the_latest_of_their_kind_stay(held: Project) -> None:
+    """A run that writes no results.json leaves the latest one; each run keeps its own."""
+    folder = held.root / ".agentest"
+    before = (folder / "results.json").read_bytes()
+    with ScriptedAgent(["yes"]) as agent:
+        held.config(agent.endpoint, reporters=["console"], keep_runs=2)
+        assert held.run("--scenario", "says yes").returncode == 0
+    assert (folder / "results.json").read_bytes() == before
+    kept = [json.loads((folder / "runs" / id / "results.json").read_text()) for id in ids(held)]
+    assert [len(run["scenarios"]) for run in kept] == [2, 1]
+    assert Path(folder / "journal.jsonl").samefile(folder / "runs" / ids(held)[-1] / "journal.jsonl")
