@@ -32,6 +32,7 @@ from agentest.results.evaluations import (
     TurnEvaluation,
     Unscored,
 )
+from agentest.results.figures import Figure
 from agentest.results.run import (
     ROLES,
     ModelUsage,
@@ -64,6 +65,7 @@ __all__ = [
     "ErrorExample",
     "ErrorGroup",
     "Evidence",
+    "Figure",
     "GoalOutcome",
     "JudgeCalibration",
     "LabelledFailure",

@@ -8,6 +8,7 @@ from heapq import nlargest
 
 from agentest.results.calibrations import JudgeCalibration
 from agentest.results.evaluations import CaseId, ConversationResult, CriterionTotals, ErrorGroup, Evidence
+from agentest.results.figures import Figure
 from agentest.results.verdicts import MetricVerdict, Status, Verdict
 from agentest.sight import Sight
 from agentest.transcript import TimeSpent, Usage
@@ -111,6 +112,14 @@ class ScenarioResult:
     """How many conversations the plan had."""
     warnings: tuple[str, ...] = ()
     """What the user should look at even if the scenario passed: mocks that do not take the agent's calls."""
+    intervals: Mapping[str, Figure] = field(default_factory=dict)
+    """Metric → its average with n and interval: the metrics of `averages`."""
+    pass_rate: Figure | None = None
+    """The share of conversations that passed, among those that passed or failed; None: there are none."""
+    pass_hat_k: Mapping[int, float] = field(default_factory=dict)
+    """k → how likely k conversations all pass (pass^k), for k up to the `n` of `pass_rate`."""
+    flaky: bool = False
+    """Whether some conversations passed and some failed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,10 @@ def stored_scenario(result: ScenarioResult) -> StoredScenario:
         reasons=result.verdict.reasons,
         warnings=result.warnings,
         usage=result.usage,
+        intervals=result.intervals,
+        pass_rate=result.pass_rate,
+        pass_hat_k={str(k): value for k, value in result.pass_hat_k.items()},
+        flaky=result.flaky,
         adk=CODECS.read(AdkCase, case_json(result)) if result.case else None,
     )
 
@@ -66,4 +70,8 @@ def scenario_of(entry: StoredEntry) -> ScenarioResult:
         totals=totals_of(conversations),
         planned=stored.planned_conversations,
         warnings=stored.warnings,
+        intervals=stored.intervals,
+        pass_rate=stored.pass_rate,
+        pass_hat_k={int(k): value for k, value in stored.pass_hat_k.items()},
+        flaky=stored.flaky,
     )

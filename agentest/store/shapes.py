@@ -18,6 +18,7 @@ from agentest.results import (
     CheckResult,
     CriterionResult,
     ErrorGroup,
+    Figure,
     JudgeCalibration,
     MetricResult,
     ModelUsage,
@@ -172,6 +173,12 @@ class StoredScenario:
     """The verdict's reasons in their order, with all that reports say of them."""
     warnings: tuple[str, ...] = ()
     usage: Mapping[str, ModelUsage]
+    intervals: Mapping[str, Figure] = field(default_factory=dict)
+    """The averages again, each with n and its interval."""
+    pass_rate: Figure | None = None
+    pass_hat_k: Mapping[str, float] = field(default_factory=dict)
+    """"1" to "n" → how likely that many conversations all pass."""
+    flaky: bool = False
     adk: AdkCase | None = None
     """Set for a case of an evaluation set."""
 
@@ -214,6 +221,8 @@ class Counts:
     skipped_scenarios: int
     llm_calls: int
     agent_calls: int
+    pass_rate: Figure | None = None
+    """Over all conversations that passed or failed; None: there are none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -350,7 +359,11 @@ CODECS = Codecs(
             older={"ended_by": ending_of_older},
         ),
         AdkCase: Layout(flat=("case",)),
-        StoredScenario: Layout(flat=("adk",), only_if_set=("information", "reasons")),
+        StoredScenario: Layout(
+            flat=("adk",),
+            only_if_set=("information", "reasons", "intervals", "pass_rate", "pass_hat_k", "flaky"),
+        ),
+        Counts: Layout(only_if_set=("pass_rate",)),
         Reason: Layout(only_if_set=_ALL_BUT_THE_MESSAGE),
         TrajectoryResult: Layout(only_if_set=("mode", "expected", "forbidden", "actual", "without_calls")),
         CheckResult: Layout(only_if_set=("reply", "error")),

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from agentest.results import (
     ConversationResult,
     ErrorGroup,
+    Figure,
     ModelUsage,
     Score,
     TrajectoryResult,
@@ -131,6 +132,7 @@ DESCRIBED = {
     "turnEvaluation": shapes.TurnScores,
     "trajectory": shapes.StoredTrajectory,
     "labelledFailure": shapes.StoredFailure,
+    "figure": Figure,
     "conversation": shapes.StoredConversation,
     "scenario": shapes.StoredEntry,
     "comparedScenario": shapes.ComparedScenario,
