@@ -268,6 +268,15 @@ def one_for_each(metrics: Iterable[MetricDefinition], table: Mapping[str, _T]) -
     return table
 
 
+_SCALES: Mapping[Kind, Range] = {Kind.SCALE: (1.0, 5.0), Kind.BINARY: (0.0, 1.0), Kind.SHARE: (0.0, 1.0)}
+
+
+def scale_of(name: str) -> Range | None:
+    """The least and the highest value of a metric; None where that is not known, as of the users' own."""
+    metric = METRICS.get(name)
+    return _SCALES.get(metric.kind) if metric else None
+
+
 def metric_name(name: str) -> str:
     """A built-in metric's name in its own spelling; other names (custom metrics) as they are."""
     snake = snake_case(name)

@@ -8,7 +8,6 @@ from heapq import nlargest
 
 from agentest.outcomes import criteria_totals
 from agentest.results import ConversationResult, Evidence, Score, SlowTurn, Totals
-from agentest.spread import spreads
 from agentest.transcript import TimeSpent, Turn, UnfinishedTurn, Usage, unanswered
 from agentest.verdict import conversation_passed
 
@@ -35,7 +34,6 @@ def totals_of(conversations: Sequence[ConversationResult]) -> Totals:
         held_without_calls=any(map(_held_without_calls, conversations)),
         evidence=_evidence(conversations),
         criteria=criteria_totals(conversations),
-        spreads=spreads(conversations),
     )
 
 

@@ -41,12 +41,12 @@ FLOORS: list[dict[str, str]] = [
     },
     {
         "events": "results sight",
-        "spread": "results",
         "verdict": "metrics outcomes results transcript",
         "storing": "results transcript",
     },
     {
-        "totals": "outcomes results spread transcript verdict",
+        "totals": "outcomes results transcript verdict",
+        "confidence": "metrics results support verdict",
     },
     # What the user writes.
     {
@@ -75,18 +75,19 @@ FLOORS: list[dict[str, str]] = [
     {
         "run": "endings adk_plugin conversation evaluate agents tool_servers llm scenarios config mocks "
         "errors events messages metrics outcomes results sight storing totals transcript verdict version "
-        "support http",
+        "confidence support http",
     },
     # Reporting, a column of its own: it knows values and verdicts, and no run.
     {
-        "store": "endings errors events metrics results sight totals transcript verdict support",
+        "store": "confidence endings errors events metrics results sight totals transcript verdict support",
     },
     {
-        "report": "endings store errors events metrics outcomes results sight transcript verdict support",
+        "report": "confidence endings store errors events metrics outcomes results sight transcript verdict "
+        "support",
     },
     # Who uses runs.
     {
-        "scale": "run tool_servers llm store errors events results totals transcript support http",
+        "scale": "confidence run tool_servers llm store errors events results totals transcript support http",
         "testing": "run config llm scenarios errors events metrics results sight transcript",
         "evalset": "endings run conversation evaluate llm scenarios config mocks store report errors events "
         "messages metrics results sight transcript verdict support",

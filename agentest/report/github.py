@@ -13,6 +13,7 @@ from agentest.events import Event, RunFinished, ScenarioFinished
 from agentest.report import github_selection as select
 from agentest.report.github_annotations import annotation_lines, repository_path
 from agentest.report.github_criteria import TABLE_HEAD, badness, criterion_row, story_lines
+from agentest.report.github_figures import AVERAGES_HEAD, average_rows, passed_cell, rates_paragraph
 from agentest.report.github_markdown import cut, inline, table_row
 from agentest.report.session_state import state_rows
 from agentest.results import (
@@ -194,6 +195,8 @@ def _sections(result: RunResult, transcripts: Transcripts) -> Iterator[_Section]
     yield _Section("warnings", "\n### Warnings\n\n", warnings)
     stories = [partial(_details, s, story, several) for s in scenarios for story in transcripts.of(s)]
     yield _Section("transcripts", "\n### Transcripts of failures\n\n", stories, transcripts.left_out)
+    averages = [row for s in scenarios for row in average_rows(s, several)]
+    yield _Section("averages", AVERAGES_HEAD, [partial(str, row) for row in averages])
 
 
 def _headline(result: RunResult) -> str:
@@ -203,7 +206,7 @@ def _headline(result: RunResult) -> str:
     interrupted = "\n**Interrupted: only what had finished is here.**\n" if result.interrupted else ""
     return (
         f"## {icon} Agentest: {outcome}\n{interrupted}\nIn {_seconds(result.duration_ms)}.{_models(result)}\n"
-        f"{_calibrations(result)}"
+        f"{rates_paragraph(result)}{_calibrations(result)}"
     )
 
 
@@ -235,10 +238,9 @@ def _table_head(several: bool) -> str:
 
 def _row(scenario: ScenarioResult, several: bool) -> str:
     status = scenario.verdict.status
-    totals = scenario.totals
     cells = [f"{_ICONS[status]} {status}", inline(scenario.name)]
     cells += [inline(scenario.agent)] if several else []
-    cells += [f"{totals.passed} of {totals.conversations}", _seconds(scenario.duration_ms)]
+    cells += [passed_cell(scenario), _seconds(scenario.duration_ms)]
     return table_row(cells)
 
 

@@ -75,8 +75,6 @@ class Totals:
     """Metric → in how many turns what was said is contradicted, or not supported, by what is known."""
     criteria: tuple[CriterionTotals, ...] = ()
     """In the scenario's order."""
-    spreads: Mapping[str, float] = field(default_factory=dict)
-    """Metric → half of the 95 % interval of its average, where two conversations or more have a value."""
 
 
 @dataclass(frozen=True, slots=True)

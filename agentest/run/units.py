@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 
+from agentest.confidence import with_figures
 from agentest.evaluate.custom import Metric
 from agentest.evaluate.dedup import deduplicate, group_by_label
 from agentest.evaluate.evaluation import OngoingEvaluation
@@ -151,7 +152,7 @@ class UnitDecision:
         )
         if verdict.status is Status.PASSED:
             warnings += missed_without_say(unit.scenario, thresholds, conversations)
-        return scenario_result(
+        result = scenario_result(
             unit,
             _cut_short(verdict, stopped) if stopped else verdict,
             conversations=conversations,
@@ -163,6 +164,7 @@ class UnitDecision:
             totals=totals_of(conversations),
             warnings=tuple(map(self._redact.error, warnings)) + held_again(unit.slug, progress.held_again),
         )
+        return with_figures(result, conversations)
 
 
 def _missing(unit: Unit) -> Reason | None:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 from anyio.abc import TaskGroup
 
+from agentest.confidence import with_figures
 from agentest.errors import ConfigError, UsageError
 from agentest.events import ConversationFinished, Noted, ScenarioFinished, ScenarioStarted, TurnFinished
 from agentest.llm.budget import Spending
@@ -342,5 +343,6 @@ class _Run:
 def _unfinished(unit: Unit, packed: Mapping[int, bytes], problem: str) -> ScenarioResult:
     message = f"the worker process {problem} after {len(packed)} of {unit.conversations} conversations"
     reason = Reason(Status.ERRORED, ReasonKind.INTERRUPTED, message)
-    totals = totals_of(PackedConversations([packed[number] for number in sorted(packed)]))
-    return scenario_result(unit, Verdict(Status.ERRORED, (reason,)), totals=totals)
+    conversations = PackedConversations([packed[number] for number in sorted(packed)])
+    result = scenario_result(unit, Verdict(Status.ERRORED, (reason,)), totals=totals_of(conversations))
+    return with_figures(result, conversations)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from agentest.confidence import run_pass_rate
 from agentest.results import ModelUsage, RunResult, Status
 from agentest.sight import Sight
 from agentest.store.conversations import stored_time
@@ -123,6 +124,7 @@ def _counts(result: RunResult) -> Counts:
         skipped_scenarios=len(result.with_status(Status.SKIPPED)),
         llm_calls=result.usage.calls,
         agent_calls=result.agent_calls,
+        pass_rate=run_pass_rate(result.scenarios),
     )
 
 

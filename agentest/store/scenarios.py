@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from agentest.confidence import with_figures
 from agentest.results import Reason, ScenarioResult, Status, Verdict
 from agentest.store.adk_case import case_json
 from agentest.store.conversations import result_of
@@ -50,7 +51,7 @@ def _messages(reasons: Sequence[Reason]) -> tuple[str, ...]:
 def scenario_of(entry: StoredEntry) -> ScenarioResult:
     """A stored scenario with its conversations."""
     stored, conversations = entry.scenario, tuple(map(result_of, entry.conversations))
-    return ScenarioResult(
+    result = ScenarioResult(
         name=stored.name,
         agent=stored.agent,
         file=stored.file,
@@ -75,3 +76,6 @@ def scenario_of(entry: StoredEntry) -> ScenarioResult:
         pass_hat_k={int(k): value for k, value in stored.pass_hat_k.items()},
         flaky=stored.flaky,
     )
+    # Files of older versions have none.
+    has_figures = stored.pass_rate is not None or stored.intervals
+    return result if has_figures else with_figures(result, conversations)

@@ -27,7 +27,6 @@ from agentest.analysis.calibration.labels import (
     Value,
 )
 from agentest.config.models import Batch
-from agentest.endings import Ending
 from agentest.evaluate.background import Background
 from agentest.evaluate.fingerprints import fingerprint
 from agentest.evaluate.judge import Judge
@@ -35,15 +34,11 @@ from agentest.llm.port import Answer as Shape
 from agentest.llm.port import CallKey, Message
 from agentest.metrics import CRITERIA
 from agentest.results import (
-    ConversationResult,
     JudgeCalibration,
-    Score,
-    TurnEvaluation,
     Unscored,
 )
 from agentest.run.calibration import Calibrated, known_calibrations, write_calibrations
-from agentest.spread import spreads
-from agentest.transcript import Conversation, Turn
+from agentest.transcript import Turn
 
 
 def asked(n: int, metric: str = "faithfulness") -> Question:
@@ -215,18 +210,3 @@ def test_figures_that_there_cannot_be_are_not_shown(tmp_path: Path, key: str, va
     known, (note,) = known_calibrations(path, "m", ["faithfulness"], Batch.OFF)
     assert not known
     assert "agentest.calibration.json is not used" in note
-
-
-def held(*values: float, invalid: str | None = None) -> ConversationResult:
-    conversation = Conversation("c", (), Ending.SCRIPT)
-    turns = tuple(TurnEvaluation(n, {"m": Score(value, "")}) for n, value in enumerate(values))
-    return ConversationResult(conversation, turns, invalid=invalid)
-
-
-def test_how_sure_an_average_is() -> None:
-    """Student's interval over conversations; none of a single one; invalid ones do not count."""
-    # Three means 3, 4, 5: standard error 1 / sqrt(3), quantile 4.303.
-    assert spreads([held(3), held(4), held(5)])["m"] == pytest.approx(4.303 / 3**0.5)
-    assert spreads([held(3, 3), held(4, 4), held(5, 5)])["m"] == pytest.approx(4.303 / 3**0.5)
-    assert spreads([held(4), held(4), held(1, invalid="made up a fact")]) == {"m": 0.0}
-    assert spreads([held(4, 2)]) == {}

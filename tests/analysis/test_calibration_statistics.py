@@ -13,8 +13,8 @@ from agentest.analysis.calibration.statistics import (
     kappa_interval,
     kappa_of_counts,
     weighted_kappa,
-    wilson,
 )
+from agentest.support.intervals import wilson
 
 
 @pytest.mark.parametrize(

@@ -17,15 +17,14 @@ from agentest.analysis.calibration.labels import (
     shown_value,
 )
 from agentest.analysis.calibration.statistics import (
-    Interval,
     counted,
     kappa_interval,
     kappa_of_counts,
     weighted_kappa,
-    wilson,
 )
 from agentest.metrics import BUILTIN, CRITERIA, Kind
 from agentest.results import Unscored
+from agentest.support.intervals import Interval, wilson
 
 FEW = 20
 """Of fewer labels hardly anything can be said."""

@@ -7,34 +7,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from math import sqrt
 from random import Random
 
-Z_95 = 1.959963984540054
-"""The quantile of the normal distribution that leaves 2.5 % above it."""
+from agentest.support.intervals import Interval
+
 _RESAMPLES = 2000
 _SEED = 20_260_101
 _LEAST_DEFINED = 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """Where a figure lies with 95 % confidence."""
-
-    low: float
-    high: float
-
-
-def wilson(times: int, of: int) -> Interval | None:
-    """The 95 % interval of a share, by Wilson's score; None of nothing."""
-    if of == 0:
-        return None
-    share, square = times / of, Z_95 * Z_95
-    middle = (share + square / (2 * of)) / (1 + square / of)
-    half = Z_95 / (1 + square / of) * sqrt(share * (1 - share) / of + square / (4 * of * of))
-    # At the ends it is exact, whatever rounding makes of it.
-    return Interval(0.0 if times == 0 else middle - half, 1.0 if times == of else middle + half)
 
 
 def weighted_kappa(pairs: Sequence[tuple[int, int]]) -> float | None:

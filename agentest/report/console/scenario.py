@@ -18,6 +18,7 @@ from agentest.report.console.transcript import (
     state_lines,
     transcript_lines,
 )
+from agentest.report.figures import interval_text, rate_text
 from agentest.report.outcomes import unreached_goal
 from agentest.results import (
     STATE_CHECKS,
@@ -87,7 +88,7 @@ def averages_text(
     """Each average with its threshold, coloured by what the verdict says about it.
 
     Args:
-        calibrations: where its judge was measured, an average says how sure it is, and how right the judge.
+        calibrations: where its judge was measured, an average says how right the judge is.
     """
     names = dict.fromkeys([*result.averages, *result.thresholds])
     return [_average(name, result, calibrations.get(name)) for name in names if name != PASS_RATE]
@@ -104,9 +105,11 @@ def _facts(result: ScenarioResult) -> Iterator[str]:
         yield count(totals.conversations, "run")
     elif totals.conversations:
         rate = result.thresholds.get(PASS_RATE)
-        least = "" if rate is None else f" ({PASS_RATE} ≥ {rate:g})"
+        sure = [rate_text(result.pass_rate)] if result.pass_rate and result.pass_rate.n > 1 else []
+        sure += [f"{PASS_RATE} ≥ {rate:g}"] if rate is not None else []
         noun = "conversation" if totals.conversations == 1 else "conversations"
-        yield f"{passed_conversations(result)} {noun} passed{least}"
+        yield f"{passed_conversations(result)} {noun} passed{_in_parentheses(sure)}"
+        yield from ["flaky"] if result.flaky else []
     if totals.conversations:
         yield count(totals.turns, "turn")
         yield count(totals.tool_calls, "tool call")
@@ -129,15 +132,20 @@ def _average(name: str, result: ScenarioResult, judge: JudgeCalibration | None) 
     least = result.thresholds.get(name)
     against = result.totals.evidence.get(name, {})
     evidence = "".join(f", {each} in {count(times, 'turn')}" for each, times in against.items())
-    sure, right = "", ""
+    figure, right = result.intervals.get(name), ""
     if judge and name in result.averages:
-        spread = result.totals.spreads.get(name)
-        sure, right = f" ± {spread:.2f}" if spread is not None else "", f", {judge.shown}"
+        right = f", {judge.shown}"
+    about = [f"≥ {least:g}"] if least is not None else []
+    about += [f"n {figure.n:,}"] if figure else []
+    about += ["for information"] if least is None and name in result.information else []
+    more = f"{interval_text(figure)}{_in_parentheses(about)}{right}{evidence}"
     if least is None:
-        mark = " (for information)" if name in result.information else ""
-        return ((f"{name} {value}{sure}{mark}{right}{evidence}", "dim"),)
-    coloured = value, STYLES[threshold_status(name, result.verdict)]
-    return f"{name} ", coloured, (f"{sure} (≥ {least:g}){right}{evidence}", "dim")
+        return ((f"{name} {value}{more}", "dim"),)
+    return f"{name} ", (value, STYLES[threshold_status(name, result.verdict)]), (more, "dim")
+
+
+def _in_parentheses(facts: Sequence[str]) -> str:
+    return f" ({', '.join(facts)})" if facts else ""
 
 
 def _general_reasons(result: ScenarioResult, look: Look) -> Iterator[Line]:

@@ -11,6 +11,7 @@ from rich.text import Text
 from agentest.events import RunStarted
 from agentest.report.console.scenario import averages_text, location, passed_conversations
 from agentest.report.console.text import BLANK, STYLES, Chunk, Line, Look, Part, Printer, line
+from agentest.report.figures import BRACKETS, limits, percent, rate_text, run_rates
 from agentest.results import RunResult, ScenarioResult, SlowTurn, Status
 from agentest.support.text import count, duration
 from agentest.transcript import Usage
@@ -53,6 +54,7 @@ def closing_lines(result: RunResult, look: Look) -> list[Line]:
         *_slowest(result, look),
         *_waiting(result),
         *_calls(result),
+        *_rates(result),
         *_warnings(result),
         *_recap(result, look),
         *_totals(result),
@@ -79,6 +81,8 @@ def _cell(result: ScenarioResult | None, look: Look, printer: Printer) -> Text:
         return Text()
     status: Part = look.glyphs.badges[result.verdict.status], STYLES[result.verdict.status]
     held = f"  {passed_conversations(result)}" if result.totals.conversations else ""
+    held += f" {rate_text(result.pass_rate)}" if result.pass_rate and result.pass_rate.n > 1 else ""
+    held += " flaky" if result.flaky else ""
     return Text("\n").join(printer.text(row) for row in [(status, held), *averages_text(result)])
 
 
@@ -186,6 +190,21 @@ def _tokens(usage: Usage) -> Iterator[str]:
         yield f"{usage.prompt_tokens:,} prompt + {usage.completion_tokens:,} completion tokens"
 
 
+def _rates(result: RunResult) -> Iterator[Line]:
+    """How many conversations passed, how sure that is, and what so many conversations can tell."""
+    rates = run_rates(result)
+    if sum(rate.n for _, rate, _ in rates) < 2:
+        return
+    for i, (agent, rate, all_pass) in enumerate(rates):
+        lead = ("Pass rate  " if i == 0 else " " * 11, "bold")
+        chunks: list[Chunk] = [((agent, "magenta"),)] if agent else []
+        chunks.append((f"{rate_text(rate)} (n {rate.n:,})",))
+        chunks += [(f"pass^{k} {percent(value)}",) for k, value in all_pass.items()]
+        yield Line((lead,), tuple(chunks))
+    yield line(0, (" ".join(filter(None, (BRACKETS, limits(result)))), "dim"))
+    yield BLANK
+
+
 def _warnings(result: RunResult) -> Iterator[Line]:
     for error in result.unclaimed:
         yield line(0, (error.message, "red"), lead=(("Error: ", "bold red"),))
@@ -228,7 +247,8 @@ def _totals(result: RunResult) -> Iterator[Line]:
     parts = [part for each in shown for part in (", ", each)][1:] or [
         ("0 passed", STYLES[run_status(result)])
     ]
-    extent = f"({_extent(result)}) in {duration(result.duration_ms)}"
+    flaky = sum(scenario.flaky for scenario in result.scenarios)
+    extent = f"({_extent(result)}{f', {flaky:,} flaky' if flaky else ''}) in {duration(result.duration_ms)}"
     yield Line((), (tuple(parts), (extent,)), gap=" ")
 
 

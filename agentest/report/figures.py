@@ -1,0 +1,75 @@
+"""How sure a number is, in words: intervals in brackets, and what a run of its size can tell."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from agentest.confidence import run_pass_hat_k, run_pass_rate
+from agentest.results import Figure, RunResult, ScenarioResult
+from agentest.support.power import draws_to_tell, lower_rate_told
+
+BRACKETS = "In brackets: 95% intervals."
+_WANTED = 0.9
+"""The pass rate that others are told from."""
+_OTHERS = (0.6, 0.7, 0.8, 0.85)
+"""What one would like to tell from it: the first that a run cannot."""
+_SHOWN_K = (2, 3, 5, 10, 20, 50, 100)
+
+Rates = tuple[str, Figure, Mapping[int, float]]
+"""Agent (empty: all), pass rate, and pass^k for some k."""
+
+
+def percent(share: float) -> str:
+    """A share as a percentage: all and none are said of nothing less."""
+    if share <= 0 or share >= 1 or 0.01 <= share < 0.995:
+        return f"{share:.0%}"
+    return "<0.1%" if share < 0.001 else ">99.9%" if share >= 0.9995 else f"{share:.1%}"
+
+
+def rate_text(rate: Figure) -> str:
+    """A share with its interval."""
+    if rate.low is None or rate.high is None:
+        return percent(rate.value)
+    low, high = percent(rate.low), percent(rate.high)
+    return f"{percent(rate.value)} [{low.removesuffix('%')}–{high}]"
+
+
+def interval_text(figure: Figure | None) -> str:
+    """The interval of an average, with a space before it; empty where it is not known."""
+    if figure is None or figure.low is None or figure.high is None:
+        return ""
+    return f" [{figure.low:.2f}, {figure.high:.2f}]"
+
+
+def run_rates(result: RunResult) -> list[Rates]:
+    """The rates of the run, or in a comparison of each agent."""
+    if not result.comparison:
+        return list(_rates("", result.scenarios))
+    by_agent = ((name, [s for s in result.scenarios if s.agent == name]) for name in result.agents)
+    return [rate for name, scenarios in by_agent for rate in _rates(name, scenarios)]
+
+
+def limits(result: RunResult) -> str | None:
+    """What so many conversations a scenario can tell, and what not; None where each has one at most."""
+    sizes = Counter(s.pass_rate.n for s in result.scenarios if s.pass_rate and s.pass_rate.n > 1)
+    if not sizes:
+        return None
+    (size, _), *others = sorted(sizes.items(), key=lambda each: (-each[1], each[0]))
+    most = " (as most have)" if others else ""
+    return f"{size:,} conversations a scenario{most} {_told(size)}."
+
+
+def _rates(agent: str, scenarios: Sequence[ScenarioResult]) -> Iterator[Rates]:
+    if rate := run_pass_rate(scenarios):
+        all_pass = run_pass_hat_k(scenarios)
+        yield agent, rate, {k: all_pass[k] for k in _SHOWN_K if k in all_pass}
+
+
+def _told(size: int) -> str:
+    told = lower_rate_told(size, _WANTED) or 0.0
+    can = f"can tell a pass rate of {percent(_WANTED)} from {int(told * 100)}%"
+    missed = next((other for other in _OTHERS if other > told), None)
+    if missed is None:
+        return can
+    return f"{can}, not from {percent(missed)}: that takes {draws_to_tell(missed, _WANTED):,}"

@@ -1,0 +1,51 @@
+"""Numbers in the summary on GitHub, each with how sure it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from agentest.report import github_selection as select
+from agentest.report.figures import BRACKETS, interval_text, limits, percent, rate_text, run_rates
+from agentest.report.github_markdown import inline, table_row
+from agentest.results import RunResult, ScenarioResult
+
+AVERAGES_HEAD = (
+    "\n### Averages\n\n| Scenario | Metric | Average | n | Threshold |\n| --- | --- | --- | --- | --- |\n"
+)
+
+
+def passed_cell(scenario: ScenarioResult) -> str:
+    """How many conversations passed, how sure that rate is, and whether they disagree."""
+    totals, rate = scenario.totals, scenario.pass_rate
+    facts = [f"{totals.passed} of {totals.conversations}"]
+    facts += [rate_text(rate)] if rate and rate.n > 1 else []
+    facts += ["flaky"] if scenario.flaky else []
+    return inline(", ".join(facts))
+
+
+def rates_paragraph(result: RunResult) -> str:
+    """The run's pass rates, and what so many conversations can tell."""
+    rates = run_rates(result)
+    if sum(rate.n for _, rate, _ in rates) < 2:
+        return ""
+    shown = []
+    for agent, rate, all_pass in rates:
+        facts = [f"{rate_text(rate)} (n {rate.n:,})"]
+        facts += [f"pass^{k} {percent(value)}" for k, value in all_pass.items()]
+        shown.append(f"{agent + ': ' if agent else ''}{', '.join(facts)}")
+    told = " ".join(filter(None, (BRACKETS, limits(result))))
+    return f"\nPass rate: {inline('; '.join(shown))}. {inline(told)}\n"
+
+
+def average_rows(scenario: ScenarioResult, several: bool) -> Iterator[str]:
+    """A row for each average of a scenario."""
+    for name, figure in scenario.intervals.items():
+        least = scenario.thresholds.get(name)
+        cells = [
+            inline(select.label(scenario, several)),
+            inline(name),
+            inline(f"{figure.value:.2f}{interval_text(figure)}"),
+            f"{figure.n:,}",
+            "" if least is None else f"{least:g}",
+        ]
+        yield table_row(cells)

@@ -1,0 +1,141 @@
+"""How sure a share or an average is: 95 % intervals of what was drawn, also where draws go together.
+
+Written out here, as the libraries that have them are larger than all of Agentest. Nothing here knows what the
+numbers are of: what is drawn together, like the turns of a conversation, is a cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf, isfinite, sqrt
+
+Z_95 = 1.959963984540054
+"""The quantile of the normal distribution that leaves 2.5 % above it."""
+_STUDENT = (
+    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
+    *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
+    *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
+)
+"""Student's quantiles that leave 2.5 % above them, for 1 to 30 degrees of freedom."""
+_ROUNDING = 1e-12
+
+Scale = tuple[float, float]
+"""The least and the highest value that there can be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Where a figure lies with 95 % confidence."""
+
+    low: float
+    high: float
+
+
+def student(freedom: int) -> float:
+    """Student's quantile that leaves 2.5 % above it, for so many degrees of freedom (at least 1)."""
+    if freedom <= len(_STUDENT):
+        return _STUDENT[freedom - 1]
+    return Z_95 + (Z_95**3 + Z_95) / (4 * freedom)
+
+
+def wilson(times: float, of: float, quantile: float = Z_95) -> Interval | None:
+    """The 95 % interval of a share, by Wilson's score; None of nothing.
+
+    Args:
+        times, of: how many of how many. They need not be whole: draws that go together count as fewer.
+    """
+    if of <= 0:
+        return None
+    share, square = times / of, quantile * quantile
+    middle = (share + square / (2 * of)) / (1 + square / of)
+    half = quantile / (1 + square / of) * sqrt(share * (1 - share) / of + square / (4 * of * of))
+    # At the ends it is exact, whatever rounding makes of it.
+    return Interval(0.0 if times == 0 else middle - half, 1.0 if times == of else middle + half)
+
+
+def clustered_share(clusters: Sequence[tuple[int, int]]) -> Interval | None:
+    """The 95 % interval of the share over all clusters; None of nothing.
+
+    Wilson's, with as many draws as the same error would take if none went together. Where clusters differ by
+    more than chance would have it, Student's quantile, as how much they differ is known from few of them.
+
+    Args:
+        clusters: of each, how many of how many.
+    """
+    times, of = sum(each for each, _ in clusters), sum(each for _, each in clusters)
+    if not 0 < times < of:
+        return wilson(times, of)
+    share = times / of
+    error = _ratio_error([(float(each), n) for each, n in clusters])
+    alone = sqrt(share * (1 - share) / of)
+    if error is None or error <= alone * (1 + _ROUNDING) or len(clusters) == of:
+        return wilson(times, of)
+    worth = share * (1 - share) / (error * error)
+    return wilson(share * worth, worth, student(len(clusters) - 1))
+
+
+def clustered_mean(clusters: Sequence[Sequence[float]], scale: Scale | None = None) -> Interval | None:
+    """The 95 % interval of the mean over all values, where whole clusters were drawn.
+
+    Student's, by the standard error between clusters, within the scale. Where there is a single cluster, or
+    no difference between them, there is no such error, though the next one may differ: then it is as wide as
+    the scale allows (Wilson's, of where the mean lies on it), and so it is where all say yes or no. None
+    where that takes a scale and there is none, or where a value is not finite. Values beyond the scale show
+    that it is another one.
+
+    Args:
+        clusters: the values of each; those without values do not count.
+    """
+    held = [values for values in clusters if values]
+    if not held or not all(isfinite(value) for values in held for value in values):
+        return None
+    sums = [(sum(values), len(values)) for values in held]
+    mean = sum(total for total, _ in sums) / sum(n for _, n in sums)
+    scale = scale if scale and all(_within(value, scale) for values in held for value in values) else None
+    error = _ratio_error(sums)
+    if error is None or error <= _ROUNDING * max(1.0, abs(mean)) or _is_yes_or_no(held, scale):
+        return _widest(mean, len(held), scale)
+    low, high = scale or (-inf, inf)
+    half = student(len(held) - 1) * error
+    return Interval(max(low, mean - half), min(high, mean + half))
+
+
+def _ratio_error(sums: Sequence[tuple[float, int]]) -> float | None:
+    """The standard error of a mean over all draws: larger clusters weigh more. None of a single cluster."""
+    clusters, of = len(sums), sum(n for _, n in sums)
+    if clusters < 2:
+        return None
+    mean = sum(total for total, _ in sums) / of
+    squares = sum((total - mean * n) ** 2 for total, n in sums)
+    return sqrt(clusters / (clusters - 1) * squares) / of
+
+
+def _within(value: float, scale: Scale) -> bool:
+    return scale[0] <= value <= scale[1]
+
+
+def _is_yes_or_no(clusters: Sequence[Sequence[float]], scale: Scale | None) -> bool:
+    """Whether each cluster is one draw, from nothing but the ends of the scale."""
+    return scale is not None and all(len(values) == 1 and values[0] in scale for values in clusters)
+
+
+def _widest(mean: float, draws: int, scale: Scale | None) -> Interval | None:
+    """No values of a scale vary more than those at its ends."""
+    if scale is None:
+        return None
+    low, high = scale
+    found = wilson((mean - low) / (high - low) * draws, draws)
+    return found and Interval(low + (high - low) * found.low, low + (high - low) * found.high)
+
+
+def pass_hat_k(n: int, passed: int) -> dict[int, float]:
+    """k → how likely k draws all pass, for k from 1 to n (pass^k).
+
+    The unbiased estimate, C(passed, k) / C(n, k): the share of all choices of k draws that have all passed.
+    """
+    found, value = {}, 1.0
+    for k in range(1, n + 1):
+        value *= max(0, passed - k + 1) / (n - k + 1)
+        found[k] = value
+    return found

@@ -1,0 +1,61 @@
+"""What a number of draws can tell: which two rates give results that differ often enough to be noticed.
+
+Exact, by the binomial distribution. Two rates are told apart where too few draws pass for the higher one in
+at most 5 of 100 samples if it is true, and in at least 80 if the lower one is.
+"""
+
+from __future__ import annotations
+
+from math import exp, lgamma, log
+
+_WRONG = 0.05
+_NOTICED = 0.8
+_STEPS = 30
+
+
+def lower_rate_told(draws: int, rate: float) -> float | None:
+    """The highest rate that so many draws tell from a higher one (between 0 and 1).
+
+    None where they tell none: even if no draw passes, that may be chance.
+    """
+    most = _most_refused(draws, rate)
+    if most is None:
+        return None
+    low, high = 0.0, rate
+    for _ in range(_STEPS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _at_most(most, draws, middle) >= _NOTICED else (low, middle)
+    return low
+
+
+def draws_to_tell(lower: float, higher: float, most: int = 10_000) -> int | None:
+    """The fewest draws that tell two rates apart; None where it takes more than `most`."""
+    return next((n for n in range(1, most + 1) if _tells(n, lower, higher)), None)
+
+
+def _tells(draws: int, lower: float, higher: float) -> bool:
+    most = _most_refused(draws, higher)
+    return most is not None and _at_most(most, draws, lower) >= _NOTICED
+
+
+def _most_refused(draws: int, rate: float) -> int | None:
+    """The most passed draws that are too few for the rate."""
+    total, most = 0.0, None
+    for passed in range(draws + 1):
+        total += _chance(passed, draws, rate)
+        if total > _WRONG:
+            return most
+        most = passed
+    return most
+
+
+def _at_most(most: int, draws: int, rate: float) -> float:
+    """How likely at most so many draws pass."""
+    return sum(_chance(passed, draws, rate) for passed in range(most + 1))
+
+
+def _chance(passed: int, draws: int, rate: float) -> float:
+    if not 0 < rate < 1:
+        return float(passed == (draws if rate else 0))
+    ways = lgamma(draws + 1) - lgamma(passed + 1) - lgamma(draws - passed + 1)
+    return exp(ways + passed * log(rate) + (draws - passed) * log(1 - rate))
