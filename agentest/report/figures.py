@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from agentest.confidence import run_pass_hat_k, run_pass_rate
@@ -35,6 +34,15 @@ def rate_text(rate: Figure) -> str:
     return f"{percent(rate.value)} [{low.removesuffix('%')}–{high}]"
 
 
+def passed_text(result: ScenarioResult) -> str:
+    """The pass rate of a scenario; empty where a single conversation or none decides it."""
+    rate = result.pass_rate
+    if rate is None or rate.n < 2:
+        return ""
+    known = "" if rate.n == result.totals.conversations else f" of the {rate.n:,} that passed or failed"
+    return f"{rate_text(rate)}{known}"
+
+
 def interval_text(figure: Figure | None) -> str:
     """The interval of an average, with a space before it; empty where it is not known."""
     if figure is None or figure.low is None or figure.high is None:
@@ -52,12 +60,13 @@ def run_rates(result: RunResult) -> list[Rates]:
 
 def limits(result: RunResult) -> str | None:
     """What so many conversations a scenario can tell, and what not; None where each has one at most."""
-    sizes = Counter(s.pass_rate.n for s in result.scenarios if s.pass_rate and s.pass_rate.n > 1)
+    sizes = sorted({s.pass_rate.n for s in result.scenarios if s.pass_rate and s.pass_rate.n > 1})
     if not sizes:
         return None
-    (size, _), *others = sorted(sizes.items(), key=lambda each: (-each[1], each[0]))
-    most = " (as most have)" if others else ""
-    return f"{size:,} conversations a scenario{most} {_told(size)}."
+    least, most = sizes[0], sizes[-1]
+    if least == most:
+        return f"{least:,} conversations a scenario {_told(least)}."
+    return f"Of {least:,} to {most:,} conversations a scenario, {least:,} {_told(least)}."
 
 
 def _rates(agent: str, scenarios: Sequence[ScenarioResult]) -> Iterator[Rates]:

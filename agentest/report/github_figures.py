@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from agentest.report import github_selection as select
-from agentest.report.figures import BRACKETS, interval_text, limits, percent, rate_text, run_rates
+from agentest.report.figures import (
+    BRACKETS,
+    interval_text,
+    limits,
+    passed_text,
+    percent,
+    rate_text,
+    run_rates,
+)
 from agentest.report.github_markdown import inline, table_row
 from agentest.results import RunResult, ScenarioResult
 
@@ -16,10 +24,8 @@ AVERAGES_HEAD = (
 
 def passed_cell(scenario: ScenarioResult) -> str:
     """How many conversations passed, how sure that rate is, and whether they disagree."""
-    totals, rate = scenario.totals, scenario.pass_rate
-    facts = [f"{totals.passed} of {totals.conversations}"]
-    facts += [rate_text(rate)] if rate and rate.n > 1 else []
-    facts += ["flaky"] if scenario.flaky else []
+    held = f"{scenario.totals.passed} of {scenario.totals.conversations}"
+    facts = filter(None, (held, passed_text(scenario), "flaky" if scenario.flaky else ""))
     return inline(", ".join(facts))
 
 

@@ -198,7 +198,7 @@ def test_what_is_for_information() -> None:
         information=("tokens",),
     )
     assert found.verdict.passed
-    assert "tokens 350.00 (for information)" in shown(found, verbose=True)
+    assert "tokens 350.00 (n 1, for information)" in shown(found, verbose=True)
     rows = [" ".join(row.split()) for row in shown(found, detailed=True).splitlines()]
     assert "tokens 350 – for information tokens is 350" in rows
     assert "tokens – – for information not told" in rows

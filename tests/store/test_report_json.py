@@ -56,7 +56,8 @@ from agentest.results import (
     Unscored,
     Verdict,
 )
-from agentest.store.shapes import CODECS
+from agentest.store.scenarios import scenario_of
+from agentest.store.shapes import CODECS, StoredEntry
 from agentest.support.files import atomic_writer, write_atomically
 from agentest.support.json_text import json_document, plain, well_formed
 from agentest.transcript import Blame, TimeSpent
@@ -135,6 +136,26 @@ def test_results_without_examples_are_read() -> None:
     assert problems(document) == []
     (error,) = document["scenarios"][1]["errors"]
     assert CODECS.read(ErrorGroup, error) == error_group()
+
+
+def test_results_without_figures_are_read() -> None:
+    """Results of earlier versions have no intervals: they are worked out of the conversations again."""
+    now = scenario_result("a", [conversation_result(), failing_conversation("c2")])
+    document = to_json(run_result(now))
+    for key in ("intervals", "passRate", "passHatK", "flaky"):
+        assert document["scenarios"][0].pop(key)
+    assert problems(document) == []
+    again = scenario_of(CODECS.read(StoredEntry, document["scenarios"][0]))
+    assert (again.pass_rate, again.intervals, again.flaky) == (now.pass_rate, now.intervals, True)
+    assert again.pass_hat_k == now.pass_hat_k == {1: 0.5, 2: 0.0}
+
+
+def test_what_speaks_of_no_conversation_has_no_figures() -> None:
+    """Scenarios of which no conversation was held have no rate, and so has a run of such."""
+    document = to_json(run_result(skipped_scenario(), broken_file()))
+    assert "passRate" not in document["summary"]
+    for scenario in document["scenarios"]:
+        assert not {"intervals", "passRate", "passHatK", "flaky"} & scenario.keys()
 
 
 def everything() -> list[ScenarioResult]:
@@ -240,6 +261,12 @@ def test_counts() -> None:
         "durationMs": 3200.0,
         "llmCalls": 20,
         "agentCalls": 2,
+        "passRate": {
+            "value": 0.5,
+            "n": 2,
+            "low": pytest.approx(0.0945, abs=1e-4),
+            "high": pytest.approx(0.9055, abs=1e-4),
+        },
         "usage": {
             "promptTokens": 2000,
             "completionTokens": 220,
@@ -335,6 +362,12 @@ def test_comparison_groups_by_name() -> None:
         "skippedScenarios": 0,
         "llmCalls": 20,
         "agentCalls": 2,
+        "passRate": {
+            "value": 0.5,
+            "n": 2,
+            "low": pytest.approx(0.0945, abs=1e-4),
+            "high": pytest.approx(0.9055, abs=1e-4),
+        },
     }
     assert document["summary"]["perAgent"]["one"]["passed"] is True
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from agentest.confidence import with_figures
 from agentest.endings import Ending
 from agentest.events import ConversationFinished, Event, RunFinished, RunStarted, ScenarioFinished
 from agentest.results import (
@@ -159,9 +160,10 @@ def scenario_result(
         "usage": {"user": ModelUsage(2, Usage(100, 20)), "judge": ModelUsage(8, Usage(900, 90, 50), 1)},
         **more,
     }
-    return ScenarioResult(
+    result = ScenarioResult(
         name, conversations=tuple(conversations), errors=tuple(errors), thresholds=thresholds or {}, **given
     )
+    return replace(with_figures(result, conversations), **more)
 
 
 def broken_file(file: str = "scenarios/broken.sim.py", message: str = "SyntaxError") -> ScenarioResult:

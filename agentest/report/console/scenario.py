@@ -18,7 +18,7 @@ from agentest.report.console.transcript import (
     state_lines,
     transcript_lines,
 )
-from agentest.report.figures import interval_text, rate_text
+from agentest.report.figures import interval_text, passed_text
 from agentest.report.outcomes import unreached_goal
 from agentest.results import (
     STATE_CHECKS,
@@ -105,10 +105,9 @@ def _facts(result: ScenarioResult) -> Iterator[str]:
         yield count(totals.conversations, "run")
     elif totals.conversations:
         rate = result.thresholds.get(PASS_RATE)
-        sure = [rate_text(result.pass_rate)] if result.pass_rate and result.pass_rate.n > 1 else []
-        sure += [f"{PASS_RATE} ≥ {rate:g}"] if rate is not None else []
+        least = f"{PASS_RATE} ≥ {rate:g}" if rate is not None else ""
         noun = "conversation" if totals.conversations == 1 else "conversations"
-        yield f"{passed_conversations(result)} {noun} passed{_in_parentheses(sure)}"
+        yield f"{passed_conversations(result)} {noun} passed{_in_parentheses(passed_text(result), least)}"
         yield from ["flaky"] if result.flaky else []
     if totals.conversations:
         yield count(totals.turns, "turn")
@@ -135,17 +134,21 @@ def _average(name: str, result: ScenarioResult, judge: JudgeCalibration | None) 
     figure, right = result.intervals.get(name), ""
     if judge and name in result.averages:
         right = f", {judge.shown}"
-    about = [f"≥ {least:g}"] if least is not None else []
-    about += [f"n {figure.n:,}"] if figure else []
-    about += ["for information"] if least is None and name in result.information else []
-    more = f"{interval_text(figure)}{_in_parentheses(about)}{right}{evidence}"
+    about = _in_parentheses(
+        f"≥ {least:g}" if least is not None else "",
+        f"n {figure.n:,}" if figure else "",
+        "for information" if least is None and name in result.information else "",
+    )
+    more = f"{interval_text(figure)}{about}{right}{evidence}"
     if least is None:
         return ((f"{name} {value}{more}", "dim"),)
     return f"{name} ", (value, STYLES[threshold_status(name, result.verdict)]), (more, "dim")
 
 
-def _in_parentheses(facts: Sequence[str]) -> str:
-    return f" ({', '.join(facts)})" if facts else ""
+def _in_parentheses(*facts: str) -> str:
+    """Those that say something."""
+    shown = ", ".join(filter(None, facts))
+    return f" ({shown})" if shown else ""
 
 
 def _general_reasons(result: ScenarioResult, look: Look) -> Iterator[Line]:

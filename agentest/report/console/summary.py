@@ -11,7 +11,7 @@ from rich.text import Text
 from agentest.events import RunStarted
 from agentest.report.console.scenario import averages_text, location, passed_conversations
 from agentest.report.console.text import BLANK, STYLES, Chunk, Line, Look, Part, Printer, line
-from agentest.report.figures import BRACKETS, limits, percent, rate_text, run_rates
+from agentest.report.figures import BRACKETS, limits, passed_text, percent, rate_text, run_rates
 from agentest.results import RunResult, ScenarioResult, SlowTurn, Status
 from agentest.support.text import count, duration
 from agentest.transcript import Usage
@@ -81,7 +81,7 @@ def _cell(result: ScenarioResult | None, look: Look, printer: Printer) -> Text:
         return Text()
     status: Part = look.glyphs.badges[result.verdict.status], STYLES[result.verdict.status]
     held = f"  {passed_conversations(result)}" if result.totals.conversations else ""
-    held += f" {rate_text(result.pass_rate)}" if result.pass_rate and result.pass_rate.n > 1 else ""
+    held += f" {rate}" if (rate := passed_text(result)) else ""
     held += " flaky" if result.flaky else ""
     return Text("\n").join(printer.text(row) for row in [(status, held), *averages_text(result)])
 

@@ -1,0 +1,192 @@
+"""Intervals of shares and means, pass^k, and what a sample can tell: each found in another way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import combinations, product
+from math import nan, sqrt
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentest.support.intervals import (
+    Interval,
+    clustered_mean,
+    clustered_share,
+    pass_hat_k,
+    student,
+    wilson,
+)
+from agentest.support.power import draws_to_tell, lower_rate_told
+
+SCALE = (1.0, 5.0)
+clusters = st.lists(st.lists(st.integers(1, 5).map(float), max_size=5), min_size=1, max_size=8)
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=9))
+def test_pass_hat_k_is_the_share_of_choices_that_all_pass(outcomes: list[bool]) -> None:
+    """pass^k is what one gets by looking at every choice of k conversations."""
+    found = pass_hat_k(len(outcomes), sum(outcomes))
+    assert list(found) == list(range(1, len(outcomes) + 1))
+    for k, value in found.items():
+        choices = list(combinations(outcomes, k))
+        assert value == pytest.approx(sum(map(all, choices)) / len(choices))
+
+
+def test_pass_hat_k_is_unbiased() -> None:
+    """Over all outcomes of four conversations, by their chance, pass^k averages to the rate's power."""
+    rate = 0.7
+    for k in range(1, 5):
+        weighed = (
+            rate ** sum(held) * (1 - rate) ** (4 - sum(held)) * pass_hat_k(4, sum(held))[k]
+            for held in product([True, False], repeat=4)
+        )
+        assert sum(weighed) == pytest.approx(rate**k)
+
+
+@given(st.integers(1, 300), st.data())
+def test_wilson_holds_the_rates_that_the_score_test_accepts(n: int, data: st.DataObject) -> None:
+    """The ends of the interval are the rates that the observed share is 1.96 standard errors away from."""
+    times = data.draw(st.integers(0, n))
+    found = wilson(times, n)
+    assert found is not None
+    for end in (found.low, found.high):
+        if 0 < end < 1:
+            assert abs(times / n - end) == pytest.approx(1.96 * sqrt(end * (1 - end) / n), rel=1e-3)
+    assert 0 <= found.low <= times / n <= found.high <= 1
+
+
+def test_shares_of_clusters_that_are_alike_are_wilsons() -> None:
+    """Where scenarios differ no more than by chance, their conversations count as if each stood alone."""
+    assert clustered_share([(1, 2), (1, 2), (1, 2)]) == wilson(3, 6)
+    assert clustered_share([(1, 1), (0, 1), (1, 1)]) == wilson(2, 3)
+    assert clustered_share([(9, 9), (9, 9)]) == wilson(18, 18)
+    assert clustered_share([(7, 10)]) == wilson(7, 10)
+    assert clustered_share([]) is None
+
+
+def test_shares_of_clusters_that_differ_are_less_sure() -> None:
+    """Where one scenario always passes and another never does, more of both tells nothing more."""
+    few, many = (clustered_share([(n, n), (0, n), (n, n), (0, n)] * 3) for n in (5, 500))
+    alone = wilson(6 * 500, 12 * 500)
+    assert few
+    assert many
+    assert alone
+    assert width(many) == pytest.approx(width(few))
+    assert width(many) > 10 * width(alone)
+
+
+def test_means_are_students() -> None:
+    """Three means 3, 4, 5 have the standard error 1 / sqrt(3), and Student's quantile for them is 4.303."""
+    half = 4.303 / sqrt(3)
+    for values in ([[3.0], [4.0], [5.0]], [[3.0, 3.0], [4.0, 4.0], [], [5.0, 5.0]]):
+        found = clustered_mean(values)
+        assert found == Interval(pytest.approx(4 - half), pytest.approx(4 + half))
+    assert clustered_mean([[3.0], [4.0], [5.0]], SCALE) == Interval(pytest.approx(4 - half), 5.0)
+
+
+@given(clusters, st.integers(2, 4))
+def test_more_of_the_same_turns_make_nothing_surer(held: list[list[float]], times: int) -> None:
+    """A conversation that says everything several times tells no more than one that says it once."""
+    once, often = clustered_mean(held), clustered_mean([values * times for values in held])
+    assert (once is None) is (often is None)
+    if once and often:
+        assert (often.low, often.high) == (pytest.approx(once.low), pytest.approx(once.high))
+
+
+@given(clusters)
+def test_an_interval_lies_on_its_scale_and_never_collapses(held: list[list[float]]) -> None:
+    """Whatever was scored, the interval holds the mean, lies within the scale and is wider than a point."""
+    values = [value for cluster in held for value in cluster]
+    found = clustered_mean(held, SCALE)
+    assert (found is None) is (not values)
+    if found:
+        assert 1 <= found.low < found.high <= 5
+        assert found.low - 1e-9 <= sum(values) / len(values) <= found.high + 1e-9
+
+
+def test_equal_values_are_as_sure_as_so_many_draws_make_them() -> None:
+    """No spread is not certainty: on a scale it is Wilson's interval, without one it is not known."""
+    assert clustered_mean([[5.0], [5.0], [5.0]], SCALE) == Interval(pytest.approx(2.754, abs=1e-3), 5.0)
+    assert clustered_mean([[5.0] * 8], SCALE) == Interval(pytest.approx(1.826, abs=1e-3), 5.0)
+    assert clustered_mean([[1.0], [0.0], [1.0]], (0.0, 1.0)) == wilson(2, 3)
+    assert clustered_mean([[5.0], [5.0]]) is None
+    assert clustered_mean([[5.0, 1.0]]) is None
+    assert clustered_mean([[nan], [1.0]], SCALE) is None
+
+
+def test_values_beyond_a_scale_have_none() -> None:
+    """A scale that the values do not keep to bounds nothing."""
+    assert clustered_mean([[7.0], [7.0]], SCALE) is None
+    found = clustered_mean([[7.0], [9.0]], SCALE)
+    assert found
+    assert found.high > 9
+
+
+def test_students_quantile_goes_on_beyond_its_table() -> None:
+    """Beyond the table the quantile falls on towards the normal distribution's."""
+    assert [student(n) for n in (1, 30)] == [12.706, 2.042]
+    assert student(31) == pytest.approx(2.0395, abs=0.004)
+    assert student(120) == pytest.approx(1.9799, abs=0.001)
+
+
+def width(interval: Interval) -> float:
+    return interval.high - interval.low
+
+
+def draw_share(random: Random) -> Interval | None:
+    return wilson(sum(random.random() < 0.8 for _ in range(10)), 10)
+
+
+def draw_clustered(random: Random) -> Interval | None:
+    rates = [random.betavariate(8, 2) for _ in range(12)]
+    return clustered_share([(sum(random.random() < rate for _ in range(5)), 5) for rate in rates])
+
+
+def draw_mean(random: Random) -> Interval | None:
+    """Conversations of one to four turns, which go together."""
+    held = []
+    for _ in range(10):
+        level = random.choice([2, 3, 4])
+        held.append([float(level + random.choice([-1, 0, 1])) for _ in range(random.randint(1, 4))])
+    return clustered_mean(held, SCALE)
+
+
+@pytest.mark.parametrize(
+    ("draw", "truth"),
+    [(draw_share, 0.8), (draw_clustered, 0.8), (draw_mean, 3.0)],
+    ids=["share", "clustered share", "clustered mean"],
+)
+def test_intervals_hold_the_truth_as_often_as_they_say(
+    draw: Callable[[Random], Interval | None], truth: float
+) -> None:
+    """Of 1,000 samples with a known truth at least 93 in 100 have it in their interval."""
+    random = Random(15)
+    found = [draw(random) for _ in range(1_000)]
+    assert sum(each is not None and each.low <= truth <= each.high for each in found) >= 930
+
+
+@pytest.mark.parametrize(("draws", "rate"), [(3, 0.9), (13, 0.9), (10, 0.8), (1, 0.97)])
+def test_what_can_be_told(draws: int, rate: float) -> None:
+    """A rate that can be told is refused wrongly in 5 of 100 samples at most, and rightly in 80."""
+    told = lower_rate_told(draws, rate)
+    assert told is not None
+
+    def at_most(most: int, each: float) -> float:
+        outcomes = (sum(held) for held in product([0, 1], repeat=draws))
+        return sum(each**n * (1 - each) ** (draws - n) for n in outcomes if n <= most)
+
+    most = max(n for n in range(draws + 1) if at_most(n, rate) <= 0.05)
+    assert at_most(most, told) == pytest.approx(0.8, abs=1e-6)
+
+
+def test_how_many_draws_it_takes() -> None:
+    """The number of draws that is named is the first that tells the two rates apart."""
+    found = draws_to_tell(0.6, 0.9)
+    assert found is not None
+    told = [lower_rate_told(draws, 0.9) or 0.0 for draws in (*range(1, found), found)]
+    assert max(told[:-1]) < 0.6 <= told[-1]
+    assert lower_rate_told(1, 0.9) is None
+    assert draws_to_tell(0.89, 0.9, most=20) is None

@@ -1,0 +1,162 @@
+"""How sure numbers are, as the console and GitHub's summary tell it."""
+
+from __future__ import annotations
+
+import io
+import re
+
+import pytest
+from builders import (
+    conversation,
+    conversation_result,
+    events,
+    failing_conversation,
+    failure,
+    run_result,
+    scenario_result,
+    scored,
+    turn_evaluation,
+)
+from rich.console import Console
+
+from agentest.report.console.reporter import ConsoleReporter
+from agentest.report.figures import limits, percent
+from agentest.report.github import Transcripts, summary
+from agentest.results import ConversationResult, RunResult
+from agentest.transcript import Blame
+
+
+def told(result: RunResult, console: Console | None = None) -> str:
+    console = console or Console(file=io.StringIO(), width=200)
+    reporter = ConsoleReporter(console, live=False)
+    for event in events(result):
+        reporter.on_event(event)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def talk(id: str, helpfulness: float, fails: bool = False) -> ConversationResult:
+    held = failing_conversation(id) if fails else conversation_result(id)
+    evaluated = (turn_evaluation(metrics={"helpfulness": scored(helpfulness)}),)
+    return ConversationResult(held.conversation, evaluated, {}, held.trajectory)
+
+
+def three(*, agent: str = "booking", name: str = "books") -> list[ConversationResult]:
+    return [talk("c1", 3), talk("c2", 4), talk("c3", 5, fails=True)]
+
+
+def test_a_scenario_says_how_sure_its_numbers_are() -> None:
+    """Rate and averages have n and interval, and conversations that disagree are called flaky."""
+    text = told(run_result(scenario_result("books", three(), thresholds={"helpfulness": 3.5})))
+    assert "2/3 conversations passed (67% [21–94%]) · flaky · 3 turns" in text
+    assert "helpfulness 4.00 [1.52, 5.00] (≥ 3.5, n 3)" in text
+    assert "Pass rate  67% [21–94%] (n 3)  pass^2 33%  pass^3 0%" in text
+    assert "1 failed (1 scenario, 3 conversations, 1 flaky) in 3.2 s" in text
+
+
+def test_a_single_conversation_is_not_called_a_rate() -> None:
+    """One conversation of one scenario passed or did not; nothing is said of brackets or sizes."""
+    text = told(run_result(scenario_result()))
+    assert "1/1 conversation passed · 1 turn" in text
+    assert "Pass rate" not in text
+    assert "In brackets" not in text
+
+
+def test_what_a_rate_leaves_out_is_said() -> None:
+    """Where conversations are errored, the rate says of how many it is."""
+    errored = conversation_result("c3", held=conversation("c3", [], failure(Blame.MODEL)))
+    text = told(run_result(scenario_result("books", [talk("c1", 3), talk("c2", 4), errored])))
+    assert "2/3 conversations passed (100% [34–100%] of the 2 that passed or failed)" in text
+
+
+def test_what_a_run_can_tell_is_said_once() -> None:
+    """After the rates one sentence says what so many conversations can tell and what not."""
+    result = run_result(*(scenario_result(name, three()) for name in "abc"))
+    text = told(result)
+    said = "3 conversations a scenario can tell a pass rate of 90% from 28%, not from 60%: that takes 13."
+    assert text.count(said) == 1
+    assert summary(result, Transcripts(), 100_000).count(said) == 1
+
+
+def talks(count: int) -> list[ConversationResult]:
+    return [talk(f"c{n}", 4) for n in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        ((1, 1), None),
+        (
+            (2,),
+            "2 conversations a scenario can tell a pass rate of 90% from 10%, not from 60%: that takes 13.",
+        ),
+        (
+            (30, 30),
+            "30 conversations a scenario can tell a pass rate of 90% from 71%, not from 80%: that takes 78.",
+        ),
+        (
+            (1, 3, 5),
+            "Of 3 to 5 conversations a scenario, 3 can tell a pass rate of 90% from 28%, not from 60%: "
+            "that takes 13.",
+        ),
+        ((400,), "400 conversations a scenario can tell a pass rate of 90% from 85%."),
+    ],
+    ids=["one each", "two", "thirty", "several sizes", "plenty"],
+)
+def test_what_sizes_can_tell(sizes: tuple[int, ...], expected: str | None) -> None:
+    """The sentence is worked out of the conversations that there are; the least of them decides."""
+    result = run_result(*(scenario_result(str(n), talks(size)) for n, size in enumerate(sizes)))
+    assert limits(result) == expected
+
+
+def compared() -> RunResult:
+    found = [
+        scenario_result("books", three(), agent="booking"),
+        scenario_result("books", [talk("c1", 4), talk("c2", 4)], agent="other"),
+    ]
+    return run_result(*found, comparison=True)
+
+
+def test_agents_are_compared_with_their_rates() -> None:
+    """In a comparison each agent has its rate, in its cells and below."""
+    text = told(compared())
+    assert re.search(r"failed  2/3 67% \[21–94%\] flaky", text)
+    assert "Pass rate  booking  67% [21–94%] (n 3)  pass^2 33%  pass^3 0%\n" in text
+    assert "           other  100% [34–100%] (n 2)  pass^2 100%\n" in text
+
+
+def test_no_line_is_wider_than_a_small_terminal() -> None:
+    """On a terminal of 80 columns long lines are broken between their parts."""
+    text = told(compared(), Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None))
+    assert max(map(len, text.splitlines())) <= 80
+    assert "pass^3 0%" in text
+
+
+def test_the_summary_on_github() -> None:
+    """The table says rate, interval and flaky; averages have a table of their own, the last of all."""
+    text = summary(compared(), Transcripts(), 100_000).replace("&#91;", "[").replace("&#93;", "]")
+    assert (
+        "Pass rate: booking: 67% [21–94%] (n 3), pass^2 33%, pass^3 0%; other: 100% [34–100%] (n 2)" in text
+    )
+    assert "| ❌ failed | books | booking | 2 of 3, 67% [21–94%], flaky |" in text
+    assert "| ✅ passed | books | other | 2 of 2, 100% [34–100%] |" in text
+    _head, rows = text.split("### Averages\n\n")
+    assert "| helpfulness | 4.00 [1.52, 5.00] | 3 |  |" in rows
+    assert rows.count("\n") == 4
+
+
+@pytest.mark.parametrize(
+    ("share", "expected"),
+    [
+        (0, "0%"),
+        (1, "100%"),
+        (0.5, "50%"),
+        (0.004, "0.4%"),
+        (0.996, "99.6%"),
+        (0.0001, "<0.1%"),
+        (0.9999, ">99.9%"),
+    ],
+)
+def test_percentages(share: float, expected: str) -> None:
+    """Hardly any is not none, and nearly all is not all."""
+    assert percent(share) == expected
