@@ -29,12 +29,13 @@ FLOORS: list[dict[str, str]] = [
     },
     {
         "metrics": "wording support",
+        "repeat": "support",
     },
     {
         "transcript": "endings sight support",
     },
     {
-        "results": "sight transcript",
+        "results": "repeat sight transcript",
     },
     {
         "outcomes": "endings metrics results support",
@@ -51,10 +52,10 @@ FLOORS: list[dict[str, str]] = [
     # What the user writes.
     {
         "mocks": "errors messages sight transcript support",
-        "config": "errors metrics results sight support",
+        "config": "errors metrics repeat results sight support",
     },
     {
-        "scenarios": "config mocks errors messages metrics results support",
+        "scenarios": "config mocks errors messages metrics repeat results support",
     },
     # Whom a run talks to, and what stands beside them.
     {
@@ -74,12 +75,13 @@ FLOORS: list[dict[str, str]] = [
     },
     {
         "run": "endings adk_plugin conversation evaluate agents tool_servers llm scenarios config mocks "
-        "errors events messages metrics outcomes results sight storing totals transcript verdict version "
+        "errors events messages metrics outcomes repeat results sight storing totals transcript verdict version "
         "confidence support http",
     },
     # Reporting, a column of its own: it knows values and verdicts, and no run.
     {
-        "store": "confidence endings errors events metrics results sight totals transcript verdict support",
+        "store": "confidence endings errors events metrics repeat results sight totals transcript verdict "
+        "support",
     },
     {
         "report": "confidence endings store errors events metrics outcomes results sight transcript verdict "
@@ -98,7 +100,7 @@ FLOORS: list[dict[str, str]] = [
     },
     {
         "cli": "config endings analysis evalset scale run conversation evaluate llm scenarios store report "
-        "errors events metrics results transcript verdict version support",
+        "errors events metrics repeat results transcript verdict version support",
     },
     {
         "__main__": "cli",

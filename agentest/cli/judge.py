@@ -40,7 +40,7 @@ def for_finished(
             entries.append(_none_held(entry, of))
         else:
             by_scope[entry.scope] = held
-            entries.append(replace(entry, conversations=len(held), of=of))
+            entries.append(replace(entry, conversations=len(held), of=of, repeat=None))
     reported = {entry.name for entry in entries if isinstance(entry, ScenarioResult)}
     entries += [_unknown(name, agent) for name, agent in left if name not in reported]
     units = tuple(entry for entry in entries if isinstance(entry, Unit))

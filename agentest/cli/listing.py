@@ -44,9 +44,8 @@ def listing(prepared: Prepared) -> Iterator[str]:
                 file = entry.file
                 yield clean(f"{file}: {_criteria(prepared, file)}")
                 yield from (f"  {clean(line)}" for line in _rubrics(prepared, file))
-            yield clean(
-                f"{entry.file}:{scenario.line}  {scenario.name}{agent}  {kind} × {entry.conversations}{tags}"
-            )
+            times = entry.repeat or entry.conversations
+            yield clean(f"{entry.file}:{scenario.line}  {scenario.name}{agent}  {kind} × {times}{tags}")
         elif entry.verdict.status is Status.SKIPPED:
             why = entry.verdict.reasons[0].message
             yield clean(f"{entry.file}:{entry.line}  {entry.name}  skipped: {why}")

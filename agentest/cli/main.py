@@ -28,6 +28,7 @@ from agentest.cli.options import (
     output_options,
     path_option,
     recording,
+    repeat_option,
     unmocked_option,
     where,
     which,
@@ -62,6 +63,7 @@ def cli() -> None:
     "--watch", is_flag=True, help="Run again when scenarios, their imports or the configuration change."
 )
 @click.option("--conversations", type=click.IntRange(min=1), metavar="N", help="Conversations per scenario.")
+@repeat_option
 @unmocked_option
 @click.option(
     "--record-tools",
@@ -78,6 +80,8 @@ def run(cwd: Path | None, watch: bool, list_only: bool, record_tools: bool, **op
     """
     if watch + list_only + options["dry_run"] > 1:
         raise click.UsageError("--watch, --list and --dry-run exclude each other")
+    if options["repeat"] and options["conversations"]:
+        raise click.UsageError("--repeat and --conversations exclude each other")
     if record_tools and watch + list_only + options["dry_run"]:
         raise click.UsageError("--record-tools runs real tools: leave --watch, --list and --dry-run out")
     options["tape"] = _tape(options)

@@ -110,6 +110,24 @@ def _workers(_: click.Context, param: click.Parameter, value: str) -> int | str:
     return value if value == "auto" else int(value)
 
 
+def _repeat(_: click.Context, param: click.Parameter, value: str | None) -> Any:
+    """How many conversations at least and at most."""
+    from agentest.repeat import parse_repeat
+
+    try:
+        return parse_repeat(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param=param) from None
+
+
+repeat_option = click.option(
+    "--repeat",
+    callback=_repeat,
+    metavar="MIN..MAX",
+    help="Add conversations until the verdict is decided, like 3..20.",
+)
+
+
 offline_option = click.option("--offline", is_flag=True, help="Ask no model, whatever is configured.")
 
 

@@ -19,6 +19,7 @@ from agentest.config.agent_types import AgentConfig, agent_keys
 from agentest.config.fields import AtLeastOne, NotNegative, Number, Section, check_name
 from agentest.config.models import PROVIDERS, JudgeSettings, ProviderOptions, UserSettings
 from agentest.metrics import metric_name, normal_thresholds
+from agentest.repeat import EXCLUDES, Repeat, parse_repeat
 from agentest.results import Severity
 from agentest.support.spelling import snake_keys
 
@@ -40,6 +41,8 @@ class Config(Section):
     user: UserSettings = Field(default_factory=UserSettings)
     judge: JudgeSettings = Field(default_factory=JudgeSettings)
     conversations_per_scenario: AtLeastOne = 3
+    repeat: Repeat | None = None
+    """Hold conversations until the verdict is decided, in place of a fixed number."""
     max_turns: AtLeastOne = 8
     request_timeout_ms: AtLeastOne = 30_000
     concurrency: AtLeastOne = 20
@@ -91,6 +94,17 @@ class Config(Section):
         for agent in agents:
             agent.check_can_be_sent()
         return value
+
+    @field_validator("repeat", mode="before")
+    @classmethod
+    def _parsed_repeat(cls, value: Any) -> Any:
+        return parse_repeat(value)
+
+    @model_validator(mode="after")
+    def _one_number_of_conversations(self) -> Self:
+        if self.repeat and "conversations_per_scenario" in self.model_fields_set:
+            raise ValueError(EXCLUDES)
+        return self
 
     @field_validator("reporters")
     @classmethod

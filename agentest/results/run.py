@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import nlargest
 
+from agentest.repeat import Repeat
 from agentest.results.calibrations import JudgeCalibration
 from agentest.results.evaluations import CaseId, ConversationResult, CriterionTotals, ErrorGroup, Evidence
 from agentest.results.figures import Figure
@@ -107,7 +108,11 @@ class ScenarioResult:
     """Set for a case of an evaluation set."""
     totals: Totals = field(default_factory=Totals)
     planned: int = 0
-    """How many conversations the plan had."""
+    """How many conversations the plan had; with `repeat`, how many it took, or the most if it was ended."""
+    repeat: Repeat | None = None
+    """None: a fixed number of conversations was held."""
+    decided_after: int | None = None
+    """After how many conversations the verdict was decided, where there is `repeat`; None: it was not."""
     warnings: tuple[str, ...] = ()
     """What the user should look at even if the scenario passed: mocks that do not take the agent's calls."""
     intervals: Mapping[str, Figure] = field(default_factory=dict)

@@ -140,14 +140,14 @@ def scenario_result(unit: Unit, verdict: Verdict, **values: Any) -> ScenarioResu
         information=unit.information,
         tags=scenario.tags,
         case=scenario.case,
-        planned=unit.planned,
-        **values,
+        **{"planned": unit.planned, "repeat": unit.repeat, **values},
     )
 
 
 def stop_reason(stop: Stop, finished: int, unit: Unit) -> Reason:
     """Why a unit has not run to its end."""
-    done = f"after {finished} of {unit.conversations} conversations"
+    of = "at most " if unit.repeat else ""
+    done = f"after {finished} of {of}{unit.conversations} conversations"
     return Reason(stop.status, ReasonKind.INTERRUPTED, f"{stop.reason}: {done}")
 
 

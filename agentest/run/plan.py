@@ -15,10 +15,12 @@ from agentest.errors import ConfigError
 from agentest.evaluate.custom import Metric
 from agentest.evaluate.grading import Grader
 from agentest.metrics import BUILTIN, PASS_RATE, THRESHOLD_RANGE, Kind
+from agentest.repeat import Repeat
 from agentest.results import Reason, ReasonKind, ScenarioResult, Status, Verdict
 from agentest.run.about import AboutAgent, about_agent
 from agentest.run.goals import general_thresholds
 from agentest.run.known_tools import served_beside
+from agentest.run.schedule import how_many
 from agentest.scenarios.definition import Scenario
 from agentest.scenarios.discovery import BrokenFile, Discovered
 from agentest.support.files import readable
@@ -38,6 +40,7 @@ class Options:
     tags: tuple[str, ...] = ()
     agent: str | None = None
     conversations: int | None = None
+    repeat: Repeat | None = None
     concurrency: int | None = None
     fail_fast: bool = False
     offline: bool = False
@@ -86,6 +89,8 @@ class Unit:
         return self.conversations if self.of is None else self.of
 
     about: AboutAgent = AboutAgent()  # noqa: RUF009 - it holds nothing that could change
+    repeat: Repeat | None = None
+    """Where `conversations` are the most that are held."""
     information: tuple[str, ...] = ()
     """The metrics whose scores are shown and decide nothing."""
     metrics_named: bool = True
@@ -190,7 +195,11 @@ def _entries(
 def _unit(
     scenario: Scenario, agent: str, config: Config, options: Options, custom: set[str], file: str
 ) -> Unit:
-    configured = 1 if scenario.scripted else config.conversations_per_scenario
+    repeat, conversations = how_many(
+        (options.repeat, options.conversations),
+        (scenario.repeat, scenario.conversations_per_scenario),
+        (None, 1) if scenario.scripted else (config.repeat, config.conversations_per_scenario),
+    )
     metrics = scenario.metrics if scenario.metrics is not None else config.metrics
     metrics = list(options.metrics) if options.metrics else metrics
     chosen = tuple(BUILTIN) if metrics is None else tuple(m for m in BUILTIN if m in metrics)
@@ -206,7 +215,8 @@ def _unit(
         file=file,
         scope=f"{scenario.name!r} @ {agent!r}",
         slug="",
-        conversations=options.conversations or scenario.conversations_per_scenario or configured,
+        conversations=conversations,
+        repeat=repeat,
         # A script ends by itself: one turn more lets it say so.
         max_turns=len(scenario.turns) + 1 if scenario.scripted else scenario.max_turns or config.max_turns,
         metrics=chosen,

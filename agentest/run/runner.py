@@ -179,9 +179,18 @@ class _Runner:
             tasks.start_soon(self._run_in_turn, progress, tasks)
             await self._places.acquire()
             return
-        for number in range(1, progress.unit.conversations + 1):
+        number = 0
+        for number in range(1, progress.wanted + 1):
             tasks.start_soon(self._run_conversation, progress, number, self._places.release)
             await self._places.acquire()
+        tasks.start_soon(self._run_further, progress, number + 1, tasks)
+
+    async def _run_further(self, progress: UnitProgress, number: int, tasks: TaskGroup) -> None:
+        """Start the conversations from this number on that turn out to be needed."""
+        while await progress.wants(number):
+            await self._places.acquire()
+            tasks.start_soon(self._run_conversation, progress, number, self._places.release)
+            number += 1
 
     def _is_parallel(self, unit: Unit) -> bool:
         own = unit.scenario.parallel
@@ -193,10 +202,12 @@ class _Runner:
         self._places.release()
 
     async def _hold_in_turn(self, progress: UnitProgress, tasks: TaskGroup) -> None:
-        for number in range(1, progress.unit.conversations + 1):
+        number = 1
+        while await progress.wants(number):
             held = anyio.Event()
             tasks.start_soon(self._run_conversation, progress, number, held.set)
             await held.wait()
+            number += 1
 
     async def _run_conversation(
         self, progress: UnitProgress, number: int, on_held: Callable[[], object]
@@ -219,7 +230,7 @@ class _Runner:
                 thresholds=unit.thresholds,
             )
         )
-        if len(progress.results) == unit.conversations:
+        if progress.is_complete():
             self._finish(progress, await self._decision.decide(progress))
             self._stop_after_failure(unit)
 

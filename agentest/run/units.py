@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 
+import anyio
+
 from agentest.confidence import with_figures
 from agentest.evaluate.custom import Metric
 from agentest.evaluate.dedup import deduplicate, group_by_label
@@ -28,6 +30,7 @@ from agentest.run.frame import scenario_result, stop_reason
 from agentest.run.goals import disagreements, missed_without_say, unasked, unjudged
 from agentest.run.known_agents import agent_without_judge, known_agent
 from agentest.run.plan import Unit
+from agentest.run.schedule import Schedule
 from agentest.run.settings import Settings
 from agentest.run.stop import Stop
 from agentest.run.totals import held_again, warnings_of
@@ -41,10 +44,38 @@ class UnitProgress:
 
     unit: Unit
     start: float = 0.0
+    wanted: int = field(init=False)
+    """How many conversations are to be held, as far as that is known."""
+    _schedule: Schedule | None = field(init=False)
+    """Says how many more there are to be; None: it is known from the first."""
+    _looked: anyio.Event = field(default_factory=anyio.Event)
     results: dict[int, ConversationResult] = field(default_factory=dict)
     """Number → result, of the conversations that have finished."""
     held_again: dict[int, str] = field(default_factory=dict)
     """Number → why, of the conversations whose simulated user broke its role the first time."""
+
+    def __post_init__(self) -> None:
+        repeat = self.unit.repeat
+        self.wanted = repeat.min if repeat else self.unit.conversations
+        self._schedule = Schedule(repeat=repeat, thresholds=self.unit.thresholds) if repeat else None
+
+    async def wants(self, number: int) -> bool:
+        """Whether a conversation of this number is to be held, as soon as that is known."""
+        while number > self.wanted and self._schedule:
+            await self._looked.wait()
+        return number <= self.wanted
+
+    def is_complete(self) -> bool:
+        """Whether the conversations that have finished are all that are to be held. It may want more now."""
+        if len(self.results) < self.wanted:
+            return False
+        if self._schedule:
+            more = self._schedule.more(self.ordered)
+            self.wanted += more
+            self._schedule = self._schedule if more else None
+            looked, self._looked = self._looked, anyio.Event()
+            looked.set()
+        return len(self.results) == self.wanted
 
     @property
     def ordered(self) -> tuple[ConversationResult, ...]:
@@ -155,6 +186,7 @@ class UnitDecision:
         result = scenario_result(
             unit,
             _cut_short(verdict, stopped) if stopped else verdict,
+            **({} if stopped else _decided(unit, conversations, verdict)),
             conversations=conversations,
             averages=averages(conversations, exact=exact),
             errors=deduplication.groups,
@@ -165,6 +197,19 @@ class UnitDecision:
             warnings=tuple(map(self._redact.error, warnings)) + held_again(unit.slug, progress.held_again),
         )
         return with_figures(result, conversations)
+
+
+def _decided(
+    unit: Unit, conversations: Sequence[ConversationResult], verdict: Verdict
+) -> dict[str, int | None]:
+    """What the result of a unit with `repeat` says besides: how many it took, and whether that decides it."""
+    if unit.repeat is None:
+        return {}
+    schedule = Schedule(repeat=unit.repeat, thresholds=unit.thresholds)
+    return {
+        "planned": len(conversations),
+        "decided_after": schedule.decided_after(conversations, verdict),
+    }
 
 
 def _missing(unit: Unit) -> Reason | None:

@@ -18,6 +18,7 @@ from agentest.errors import ScenarioError
 from agentest.messages import Attachment
 from agentest.metrics import BUILTIN, MetricLevel, metric_name, normal_thresholds
 from agentest.mocks.binding import BoundFunction, Mock, MockSequence, RecordedAnswer
+from agentest.repeat import Repeat
 from agentest.results import CaseId, Reference
 from agentest.scenarios.conversation_plan import ConversationPlan
 from agentest.scenarios.criteria import Criterion, parse_criteria
@@ -33,7 +34,7 @@ from agentest.scenarios.expectations import call as call
 from agentest.scenarios.session import Session as Session
 from agentest.scenarios.session import parse_session
 from agentest.scenarios.tools import parse_tools as parse_tools
-from agentest.scenarios.values import checked_text, needed_text, positive, yes_or_no
+from agentest.scenarios.values import checked_text, needed_text, positive, repeat_of, yes_or_no
 from agentest.support.spelling import did_you_mean, snake_keys
 
 
@@ -63,6 +64,8 @@ class Scenario:
     knowledge: tuple[str, ...] = ()
     user_prompt_template: str | None = None
     conversations_per_scenario: int | None = None
+    repeat: Repeat | None = None
+    """Hold conversations until the verdict is decided; None: as configured."""
     max_turns: int | None = None
     parallel: bool | None = None
     """Whether its conversations may be held at the same time; None: as configured."""
@@ -162,6 +165,7 @@ def scenario(
     knowledge: Sequence[str | Mapping[str, str]] | None = None,
     user_prompt_template: str | None = None,
     conversations_per_scenario: int | None = None,
+    repeat: Mapping[str, Any] | str | None = None,
     max_turns: int | None = None,
     parallel: bool | None = None,
     agent: str | None = None,
@@ -191,6 +195,8 @@ def scenario(
         user_prompt_template: replaces the simulated user's prompt; `{{profile}}`, `{{goal}}` and
             `{{knowledge}}` are filled in.
         conversations_per_scenario: how often to hold the conversation (default: configuration; scripted: 1).
+        repeat: hold conversations until the verdict is decided, not a fixed number of them: "3..20" or
+            `{"min": 3, "max": 20, "confidence": 0.95}` (default: configuration; scripted: none).
         max_turns: longest conversation, in turns (default: configuration).
         parallel: False holds its conversations one after another (default: configuration).
         agent: name of an agent of the configuration's `agents`.
@@ -262,6 +268,7 @@ def _make(options: dict[str, Any], file: str, line: int) -> Scenario:
         conversations_per_scenario=positive(
             options.get("conversations_per_scenario"), "conversations_per_scenario"
         ),
+        repeat=repeat_of(options),
         max_turns=max_turns,
         parallel=yes_or_no(options.get("parallel"), "parallel"),
         agent=needed_text(options["agent"], "agent") if "agent" in options else None,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
+
+from agentest.repeat import EXCLUDES, Repeat, parse_repeat
 
 
 def checked_text(value: Any, key: str) -> str:
@@ -33,3 +36,14 @@ def yes_or_no(value: Any, key: str) -> bool | None:
     if value is not None and not isinstance(value, bool):
         raise ValueError(f"{key}: expected True or False, found {value!r}")
     return value
+
+
+def repeat_of(options: Mapping[str, Any]) -> Repeat | None:
+    """What the options say of `repeat`, which no fixed number of conversations may stand beside."""
+    try:
+        repeat = parse_repeat(options.get("repeat"))
+    except ValueError as error:
+        raise ValueError(f"repeat: {error}") from None
+    if repeat and options.get("conversations_per_scenario") is not None:
+        raise ValueError(EXCLUDES)
+    return repeat

@@ -8,7 +8,7 @@ from agentest.confidence import with_figures
 from agentest.results import Reason, ScenarioResult, Status, Verdict
 from agentest.store.adk_case import case_json
 from agentest.store.conversations import result_of
-from agentest.store.shapes import CODECS, AdkCase, StoredEntry, StoredScenario
+from agentest.store.shapes import CODECS, AdkCase, Repeated, StoredEntry, StoredScenario
 from agentest.totals import totals_of
 from agentest.verdict import metric_verdicts
 
@@ -38,6 +38,9 @@ def stored_scenario(result: ScenarioResult) -> StoredScenario:
         pass_rate=result.pass_rate,
         pass_hat_k={str(k): value for k, value in result.pass_hat_k.items()},
         flaky=result.flaky,
+        repeated=Repeated(repeat=result.repeat, decided_after=result.decided_after)
+        if result.repeat
+        else None,
         adk=CODECS.read(AdkCase, case_json(result)) if result.case else None,
     )
 
@@ -75,6 +78,8 @@ def scenario_of(entry: StoredEntry) -> ScenarioResult:
         pass_rate=stored.pass_rate,
         pass_hat_k={int(k): value for k, value in stored.pass_hat_k.items()},
         flaky=stored.flaky,
+        repeat=stored.repeated.repeat if stored.repeated else None,
+        decided_after=stored.repeated.decided_after if stored.repeated else None,
     )
     # Files of older versions have none.
     has_figures = stored.pass_rate is not None or stored.intervals

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from agentest.endings import Ending, ending_of_older
+from agentest.repeat import Repeat
 from agentest.results import (
     CaseId,
     CheckResult,
@@ -150,6 +151,14 @@ class AdkCase:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Repeated:
+    """How long conversations were added, and after how many the verdict was decided (None: it was not)."""
+
+    repeat: Repeat
+    decided_after: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StoredScenario:
     """One scenario with one agent, without its conversations."""
 
@@ -179,6 +188,8 @@ class StoredScenario:
     pass_hat_k: Mapping[str, float] = field(default_factory=dict)
     """"1" to "n" → how likely that many conversations all pass."""
     flaky: bool = False
+    repeated: Repeated | None = None
+    """Set where there was no fixed number of conversations."""
     adk: AdkCase | None = None
     """Set for a case of an evaluation set."""
 
@@ -360,7 +371,7 @@ CODECS = Codecs(
         ),
         AdkCase: Layout(flat=("case",)),
         StoredScenario: Layout(
-            flat=("adk",),
+            flat=("repeated", "adk"),
             only_if_set=("information", "reasons", "intervals", "pass_rate", "pass_hat_k", "flaky"),
         ),
         Counts: Layout(only_if_set=("pass_rate",)),

@@ -181,7 +181,9 @@ class Progress:
                 done, total = self.running.get((event.name, event.agent), (0, 1))
                 self.running[event.name, event.agent] = (done + 1, total)
             case ScenarioFinished():
-                self.running.pop((event.result.name, event.result.agent), None)
+                _, most = self.running.pop((event.result.name, event.result.agent), (0, 0))
+                if event.result.repeat:  # of at most so many, the others are not held any more
+                    self.conversations -= most - event.result.totals.conversations
                 self.finished[event.result.verdict.status] += 1
 
     def lines(self, printer: Printer, elapsed_ms: float) -> Iterator[Line]:

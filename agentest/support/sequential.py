@@ -1,0 +1,287 @@
+"""Sequential tests: values come one by one, until it is decided whether a share or a mean is high enough.
+
+Nothing here knows what the values are of. However often one looks, a decision that is `proven` is wrong at
+most as often as the test's error says, whatever the truth is:
+
+- A share has exact boundaries: the probability of ever crossing one, where the share is just what is asked
+  for, is summed up over all paths (`boundaries`). At a look as much of the error is spent as belongs to the
+  time that has gone, and what a look cannot use, as counts are whole numbers, is left for the next.
+- A mean of values between two bounds is bet upon: wealth that is won by betting against "too low" grows
+  beyond 1/error with a probability of at most the error while that is true (Ville's inequality; Waudby-Smith
+  and Ramdas, 2024). Several bets of different size share it, so that the order of values does not matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import lru_cache
+from math import ceil, sqrt
+from typing import Literal, Protocol
+
+_TOLERANCE = 1e-9
+_BETS = (0.25, 0.5, 1.0)
+"""Sizes of bets, as parts of the highest that cannot lose more than there is."""
+
+Side = Literal["holds", "missed"]
+
+
+class Standing(Enum):
+    """What is known of one question."""
+
+    OPEN = "open"
+    HOLDS = "holds"
+    MISSED = "missed"
+    WILL_HOLD = "will hold"
+    """Whatever the values that are left, all of them together will hold. That proves nothing."""
+    WILL_BE_MISSED = "will be missed"
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """What has come of the values so far."""
+
+    values: int = 0
+    hits: int = 0
+    up: tuple[float, ...] = ()
+    down: tuple[float, ...] = ()
+    standing: Standing = Standing.OPEN
+
+
+class Question(Protocol):
+    """A question to values that come one by one. What it has decided once stays."""
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """The least and the highest value."""
+        ...
+
+    def begin(self) -> Path:
+        """Before the first value."""
+        ...
+
+    def add(self, path: Path, value: float) -> Path:
+        """After one more value."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Errors:
+    """How often a decision may be wrong: that something is missed, and that it holds."""
+
+    missed: float
+    holds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareTest:
+    """Whether ones among zeros and ones have a share of at least `least`."""
+
+    least: float
+    first: int
+    """The first look is after so many values."""
+    last: int
+    """The most values."""
+    errors: Errors
+
+    @property
+    def range(self) -> tuple[float, float]:
+        return 0.0, 1.0
+
+    def begin(self) -> Path:
+        return Path(standing=Standing.HOLDS if self.least <= 0 else Standing.OPEN)
+
+    def add(self, path: Path, value: float) -> Path:
+        if path.standing is not Standing.OPEN:
+            return path
+        path = replace(path, values=path.values + 1, hits=path.hits + int(value))
+        return replace(path, standing=self._standing(path)) if path.values >= self.first else path
+
+    def _standing(self, path: Path) -> Standing:
+        hits, misses = path.hits, path.values - path.hits
+        if hits >= self._boundary("holds", path.values):
+            return Standing.HOLDS
+        if misses >= self._boundary("missed", path.values):
+            return Standing.MISSED
+        needed = needed_hits(self.least, self.last)
+        if hits >= needed:
+            return Standing.WILL_HOLD
+        return Standing.WILL_BE_MISSED if misses > self.last - needed else Standing.OPEN
+
+    def _boundary(self, side: Side, values: int) -> int:
+        error = self.errors.holds if side == "holds" else self.errors.missed
+        return boundaries(self.least, self.first, self.last, error, side)[values - 1]
+
+
+def needed_hits(least: float, values: int) -> int:
+    """How many of the values must be ones."""
+    return ceil(least * values - _TOLERANCE)
+
+
+@lru_cache(maxsize=256)
+def boundaries(least: float, first: int, last: int, error: float, side: Side) -> tuple[int, ...]:
+    """After how many ones (side `holds`) or zeros (`missed`) it is decided, for 1 to `last` values.
+
+    One more than there are values: it cannot be decided yet. A path ends where it crosses the boundary, and
+    where the values that are left cannot change any more what all `last` of them come to.
+    """
+    needed = needed_hits(least, last)
+    chance, ending, others = least, needed, last - needed + 1
+    if side == "missed":
+        chance, ending, others = 1 - least, others, needed
+    paths, spent, found = {0: 1.0}, 0.0, []
+    for values in range(1, last + 1):
+        paths = _one_more(paths, chance)
+        boundary = values + 1
+        if values >= first:
+            boundary, used = _boundary(paths, values, chance, error * sqrt(values / last) - spent)
+            spent += used
+            paths = {
+                count: share
+                for count, share in paths.items()
+                if count < min(boundary, ending) and values - count < others
+            }
+        found.append(boundary)
+    return tuple(found)
+
+
+def _one_more(paths: Mapping[int, float], chance: float) -> dict[int, float]:
+    """The probability of each count after one more value."""
+    more: dict[int, float] = {}
+    for count, share in paths.items():
+        more[count] = more.get(count, 0.0) + share * (1 - chance)
+        more[count + 1] = more.get(count + 1, 0.0) + share * chance
+    return more
+
+
+def _boundary(paths: Mapping[int, float], values: int, chance: float, room: float) -> tuple[int, float]:
+    """The least count whose tail has room, and the probability of that tail."""
+    boundary, used = values + 1, 0.0
+    for count in range(values, -1, -1):
+        share = paths.get(count, 0.0)
+        # What is no more than is to be expected shows nothing, however seldom a path comes here.
+        if used + share > room or count <= chance * values + _TOLERANCE:
+            break
+        boundary, used = count, used + share
+    return boundary, used
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeanTest:
+    """Whether values between `low` and `high` have a mean of at least `least`."""
+
+    least: float
+    low: float
+    high: float
+    first: int
+    errors: Errors
+
+    @property
+    def range(self) -> tuple[float, float]:
+        return self.low, self.high
+
+    def begin(self) -> Path:
+        ones = (1 / len(_BETS),) * len(_BETS)
+        return Path(up=ones, down=ones, standing=Standing.HOLDS if self._goal <= 0 else Standing.OPEN)
+
+    def add(self, path: Path, value: float) -> Path:
+        if path.standing is not Standing.OPEN:
+            return path
+        above = min(1.0, max(0.0, self._part(value))) - self._goal
+        path = replace(
+            path,
+            values=path.values + 1,
+            up=tuple(w * (1 + bet * above / self._goal) for w, bet in zip(path.up, _BETS, strict=True)),
+            down=tuple(w * (1 + self._bet_down(bet, above)) for w, bet in zip(path.down, _BETS, strict=True)),
+        )
+        return replace(path, standing=self._standing(path)) if path.values >= self.first else path
+
+    @property
+    def _goal(self) -> float:
+        return self._part(self.least)
+
+    def _part(self, value: float) -> float:
+        return (value - self.low) / (self.high - self.low)
+
+    def _bet_down(self, bet: float, above: float) -> float:
+        if self._goal < 1 - _TOLERANCE:
+            return -bet * above / (1 - self._goal)
+        # All must have the highest value: one that has not proves that the mean is less.
+        return float("inf") if above < -_TOLERANCE else 0.0
+
+    def _standing(self, path: Path) -> Standing:
+        if sum(path.up) >= 1 / self.errors.holds:
+            return Standing.HOLDS
+        return Standing.MISSED if sum(path.down) >= 1 / self.errors.missed else Standing.OPEN
+
+
+@dataclass(frozen=True, slots=True)
+class Undecidable:
+    """A question to values without bounds: however many there are, the next may change everything."""
+
+    range: tuple[float, float] = (0.0, 0.0)
+
+    def begin(self) -> Path:
+        return Path()
+
+    def add(self, path: Path, value: float) -> Path:
+        del value  # it shows nothing
+        return path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """What several questions come to together."""
+
+    standing: Standing
+    fewest: int | None
+    """How many further values can decide it at the earliest; None: none that can still come can."""
+
+
+def look(tests: Mapping[str, Question], values: Mapping[str, Sequence[float]], left: int) -> Look:
+    """What is known of several questions together: whether all of them hold, or one is missed.
+
+    Nothing holds where nothing is asked.
+
+    Args:
+        values: of each question, in their order; some may have none.
+        left: how many values of each can still come.
+    """
+    paths = {name: path_of(test, values.get(name, ())) for name, test in tests.items()}
+    standings = [path.standing for path in paths.values()]
+    standing = _together(standings)
+    if standing is not Standing.OPEN:
+        return Look(standing=standing, fewest=0)
+    open_ones = [(tests[name], path) for name, path in paths.items() if path.standing is Standing.OPEN]
+    missed = [_soonest(test, path, left, test.range[0]) for test, path in open_ones]
+    hold = [_soonest(test, path, left, test.range[1]) for test, path in open_ones]
+    ways = [each for each in missed if each is not None]
+    ways += [max(each for each in hold if each is not None)] if hold and None not in hold else []
+    return Look(standing=standing, fewest=min(ways, default=None))
+
+
+def path_of(test: Question, values: Sequence[float]) -> Path:
+    """What has come of the values."""
+    path = test.begin()
+    for value in values:
+        path = test.add(path, value)
+    return path
+
+
+def _together(standings: Sequence[Standing]) -> Standing:
+    for bad in (Standing.MISSED, Standing.WILL_BE_MISSED):
+        if bad in standings:
+            return bad
+    if not standings or Standing.OPEN in standings:
+        return Standing.OPEN
+    return Standing.WILL_HOLD if Standing.WILL_HOLD in standings else Standing.HOLDS
+
+
+def _soonest(test: Question, path: Path, left: int, value: float) -> int | None:
+    """After how many values that are all alike it is decided; None: not within those that are left."""
+    for count in range(1, left + 1):
+        path = test.add(path, value)
+        if path.standing is not Standing.OPEN:
+            return count
+    return None
