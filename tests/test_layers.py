@@ -90,7 +90,7 @@ FLOORS: list[dict[str, str]] = [
     # Who uses runs.
     {
         "scale": "confidence run tool_servers llm store errors events results totals transcript support http",
-        "testing": "run config llm scenarios errors events metrics results sight transcript",
+        "testing": "run config llm scenarios errors events metrics results sight transcript report verdict",
         "evalset": "endings run conversation evaluate llm scenarios config mocks store report errors events "
         "messages metrics results sight transcript verdict support",
     },
@@ -101,6 +101,10 @@ FLOORS: list[dict[str, str]] = [
     {
         "cli": "config endings analysis evalset scale run conversation evaluate llm scenarios store report "
         "errors events metrics repeat results transcript verdict version support",
+    },
+    # pytest's way in, beside the command line.
+    {
+        "pytest_plugin": "evalset testing run scenarios config report errors events results support",
     },
     {
         "__main__": "cli",

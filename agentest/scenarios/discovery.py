@@ -80,6 +80,22 @@ def discover(
     return Discovered(tuple(unique), (*broken, *duplicates), frozenset(imports.files), tuple(empty), left_out)
 
 
+def discover_file(path: Path, imports: Imports, earlier: Sequence[Scenario] = ()) -> Discovered:
+    """Import one scenario file.
+
+    Args:
+        earlier: the scenarios of other files, whose names are taken.
+    """
+    try:
+        defined = _load(path, imports)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 - a user's module may raise anything, sys.exit() too
+        return Discovered(broken=(_broken(error, path),))
+    unique, duplicates = _without_duplicates([*earlier, *defined])
+    return Discovered(tuple(unique[len(earlier) :]), tuple(duplicates), frozenset(imports.files))
+
+
 def _load(path: Path, imports: Imports) -> list[Scenario]:
     with collecting() as scenarios:
         imports.import_file(path)

@@ -2,7 +2,7 @@
 
     with ScriptedAgent([tool_call("check_availability", date="friday"), "Friday at 9 is free."]) as agent:
         result = run_scenarios([my_scenario], agent=agent, model=ScriptedModel(scores={"helpfulness": 4}))
-    assert result.scenarios[0].verdict.passed
+    result.check()
 
 Nothing here asks a real model or leaves the machine.
 """
@@ -29,6 +29,9 @@ from agentest.testing.agent import AgentAnswer as AgentAnswer
 from agentest.testing.agent import Raw as Raw
 from agentest.testing.agent import ScriptedAgent as ScriptedAgent
 from agentest.testing.agent import tool_call as tool_call
+from agentest.testing.checked import CheckedRun as CheckedRun
+from agentest.testing.checked import ScenarioErrored as ScenarioErrored
+from agentest.testing.checked import ScenarioFailed as ScenarioFailed
 from agentest.testing.model import STOP as STOP
 from agentest.testing.model import ScriptedModel as ScriptedModel
 from agentest.testing.run import AgentLike as AgentLike

@@ -16,7 +16,7 @@ from agentest.config.agents.base import AnyAgent
 from agentest.config.config import Config
 from agentest.config.file import NAMES, LoadedConfig, find, load, load_values, with_changes
 from agentest.config.objects import framework_of
-from agentest.errors import ConfigError, UsageError
+from agentest.errors import AgentestError, ConfigError, UsageError
 from agentest.events import Event, Noted
 from agentest.llm.live import Patience
 from agentest.llm.open import Models, scripted
@@ -31,6 +31,7 @@ from agentest.run.stop import Stop
 from agentest.scenarios.definition import Scenario
 from agentest.scenarios.discovery import Discovered
 from agentest.testing.agent import ScriptedAgent
+from agentest.testing.checked import CheckedRun, as_checked
 
 AgentLike = ScriptedAgent | str | Callable[..., Any] | Mapping[str, Any] | AnyAgent
 ConfigLike = str | Path | Mapping[str, Any] | Config
@@ -43,6 +44,10 @@ def _ignore(_: Event) -> None:
     """Ignore an event."""
 
 
+class NeverBegan(AgentestError):
+    """A run was stopped before its first conversation."""
+
+
 def run_scenarios(
     scenarios: Iterable[Scenario],
     *,
@@ -52,14 +57,14 @@ def run_scenarios(
     options: Options | None = None,
     on_event: Callable[[Event], object] = _ignore,
     **settings: Any,
-) -> RunResult:
+) -> CheckedRun:
     """Run scenarios in this process and return their results; see `arun_scenarios`.
 
     Raises UsageError inside async code, too, where only that one can be awaited.
     """
-    _refuse_in_async_code()
+    refuse_in_async_code("run_scenarios", "await arun_scenarios(…)")
 
-    async def go() -> RunResult:
+    async def go() -> CheckedRun:
         return await arun_scenarios(
             scenarios, agent=agent, config=config, model=model, options=options, on_event=on_event, **settings
         )
@@ -67,14 +72,15 @@ def run_scenarios(
     return anyio.run(go)
 
 
-def _refuse_in_async_code() -> None:
+def refuse_in_async_code(name: str, instead: str) -> None:
+    """Raise UsageError where waiting for a run would hold up an event loop."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         return
     raise UsageError(
-        "run_scenarios cannot wait inside async code, such as a test that is an `async def`: "
-        "`await arun_scenarios(…)` there, with the same arguments"
+        f"{name} cannot wait inside async code, such as a test that is an `async def`: "
+        f"`{instead}` there, with the same arguments"
     )
 
 
@@ -88,7 +94,7 @@ async def arun_scenarios(
     on_event: Callable[[Event], object] = _ignore,
     stop: Stop | None = None,
     **settings: Any,
-) -> RunResult:
+) -> CheckedRun:
     """Run scenarios and return their results. Servers of agents are started, and ended with the run.
 
     Args:
@@ -120,7 +126,7 @@ async def arun_scenarios(
     )
     for text in prepared.notes:
         note(text)
-    return await _run(session)
+    return as_checked(await run_session(session))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,12 +208,17 @@ def _given(model: ChatModel | str | None, config: Config) -> tuple[Models, Ledge
     return Models(opened, opened), ledger
 
 
-async def _run(session: Session) -> RunResult:
+async def run_session(session: Session, starting: anyio.CancelScope | None = None) -> RunResult:
+    """Run what was prepared, with its servers; every error as it is.
+
+    Args:
+        starting: cancelled, it keeps the run from beginning, which raises NeverBegan.
+    """
     outcome = Outcome()
     problem: Exception | None = None
     async with anyio.create_task_group() as tasks:
         try:
-            await run_steps(session, Mode(), outcome, anyio.CancelScope(), tasks)
+            await run_steps(session, Mode(), outcome, starting or anyio.CancelScope(), tasks)
         except UsageError as error:
             problem = type(error)(session.prepared.loaded.redact(str(error)))
         except Exception as error:  # noqa: BLE001 - kept: a task group would wrap it
@@ -215,7 +226,8 @@ async def _run(session: Session) -> RunResult:
         tasks.cancel_scope.cancel()
     if problem:
         raise problem
-    assert outcome.result  # nobody has cancelled the start
+    if outcome.result is None:
+        raise NeverBegan("the run was stopped before its first conversation")
     return outcome.result
 
 

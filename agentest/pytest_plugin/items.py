@@ -1,0 +1,120 @@
+"""Scenario files as pytest's collectors, and their scenarios as its items."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pytest
+
+from agentest.pytest_plugin.markers import item_name, mark
+from agentest.results import ScenarioResult, Status
+from agentest.run.plan import Unit
+
+if TYPE_CHECKING:
+    from agentest.pytest_plugin.project import Project
+
+Entry = Unit | ScenarioResult
+"""What is to run, or what will not run as its result."""
+
+
+class Results(Protocol):
+    """Runs items, and has their results."""
+
+    def result_of(self, item: ScenarioItem) -> ScenarioResult:
+        """Wait for an item's result."""
+        ...
+
+
+class Unsuccessful(Exception):
+    """A scenario failed or is errored; pytest shows what the console says of it."""
+
+    def __init__(self, result: ScenarioResult) -> None:
+        super().__init__(result.verdict.reasons[0].message if result.verdict.reasons else "")
+        self.result = result
+
+
+class ScenarioFile(pytest.File):
+    """A scenario file."""
+
+    def __init__(self, *, project: Project, runs: Results, **others: Any) -> None:
+        super().__init__(**others)
+        self._project, self._runs = project, runs
+
+    def collect(self) -> Iterator[ScenarioItem]:
+        """The file's scenarios, one item for each of its agents."""
+        if not self._project.has(self.path):
+            raise self.CollectError(self._project.why_not(self.path))
+        found = self._project.discover(self.path)
+        for broken in found.broken:
+            if broken.name is None:
+                raise self.CollectError(broken.message)
+        entries = self._project.entries(found)
+        if not entries:
+            self.warn(
+                pytest.PytestCollectionWarning(f"{self.name} defines no scenario: it never calls scenario(…)")
+            )
+        yield from self._items(entries)
+
+    def _items(self, entries: Iterable[Entry]) -> Iterator[ScenarioItem]:
+        taken: dict[str, int] = {}
+        for entry in entries:
+            name = item_name(_scenario_name(entry), entry.agent)
+            taken[name] = taken.get(name, 0) + 1
+            if taken[name] > 1:
+                name += f"~{taken[name]}"
+            # As a whole: what pytest keeps between runs is read back from it, brackets and all.
+            nodeid = f"{self.nodeid}::{name}"
+            yield ScenarioItem.from_parent(self, name=name, nodeid=nodeid, entry=entry, runs=self._runs)
+
+
+class ScenarioItem(pytest.Item):
+    """A scenario and an agent. The setup waits for the result, so that what is errored is pytest's error."""
+
+    def __init__(self, *, entry: Entry, runs: Results, **others: Any) -> None:
+        super().__init__(**others)
+        self.entry = entry
+        self.result: ScenarioResult | None = entry if isinstance(entry, ScenarioResult) else None
+        """What came of it, when that is known."""
+        self._runs = runs
+        for tag in entry.scenario.tags if isinstance(entry, Unit) else entry.tags:
+            mark(self, tag)
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What tells it from all others of a run: the names of scenario and agent."""
+        return _scenario_name(self.entry), self.entry.agent
+
+    def setup(self) -> None:
+        """Wait for the result."""
+        self.result = result = self._runs.result_of(self)
+        self.user_properties[:] = _properties(result)
+        if result.verdict.status is Status.SKIPPED:
+            pytest.skip("; ".join(reason.message for reason in result.verdict.reasons))
+        if result.verdict.status is Status.ERRORED:
+            raise Unsuccessful(result)
+
+    def runtest(self) -> None:
+        """Fail where the scenario has failed."""
+        if self.result and self.result.verdict.status is Status.FAILED:
+            raise Unsuccessful(self.result)
+
+    def reportinfo(self) -> tuple[Path, int | None, str]:
+        """Where the scenario is; lines count from 0."""
+        line = self.entry.scenario.line if isinstance(self.entry, Unit) else self.entry.line
+        return self.path, line - 1 if line else None, self.name
+
+
+def _scenario_name(entry: Entry) -> str:
+    return entry.scenario.name if isinstance(entry, Unit) else entry.name
+
+
+def _properties(result: ScenarioResult) -> list[tuple[str, object]]:
+    """What is known of a scenario in numbers, for reports such as JUnit's."""
+    totals = result.totals
+    if not totals.conversations:
+        return []
+    counted = {"conversations": totals.conversations, "passed_conversations": totals.passed}
+    averages = {name: round(value, 4) for name, value in result.averages.items()}
+    return [*counted.items(), *averages.items()]

@@ -1,0 +1,39 @@
+"""What pytest loads in every run: options, and a fixture. They import the rest when they are used."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from agentest.pytest_plugin.fixture import Agentest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options, and the key of pytest's configuration."""
+    group = parser.getgroup("agentest", "scenarios of AI agents")
+    group.addoption("--agentest", action="store_true", help="collect scenarios: *.sim.py")
+    group.addoption(
+        "--agentest-config", metavar="PATH", help="configuration of Agentest; default: as `agentest run`"
+    )
+    group.addoption("--agentest-offline", action="store_true", help="ask no model, whatever is configured")
+    parser.addini("agentest", "collect scenarios: *.sim.py", type="bool", default=False)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Load what collects and runs scenarios, where that is wanted."""
+    if config.getoption("agentest") or config.getini("agentest"):
+        from agentest.pytest_plugin.session import register
+
+        register(config)
+
+
+@pytest.fixture(scope="session")
+def agentest(request: pytest.FixtureRequest) -> Agentest:
+    """Run scenarios and evaluation sets in a test: `agentest.run(scenario(…)).check()`."""
+    from agentest.pytest_plugin.fixture import Agentest
+    from agentest.pytest_plugin.project import project_file
+
+    offline = bool(request.config.getoption("agentest_offline"))
+    return Agentest(project_file(request.config), offline=offline)

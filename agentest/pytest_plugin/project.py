@@ -1,0 +1,115 @@
+"""The project whose scenarios pytest runs: its configuration, its files, the plan of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agentest.config.file import NAMES, find
+from agentest.errors import ConfigError, UsageError
+from agentest.results import ScenarioResult
+from agentest.run.place import place_of
+from agentest.run.plan import Options, Plan, Unit, make_plan
+from agentest.run.prepare import Prepared, Request, configure, prepared_for
+from agentest.scenarios.definition import Scenario
+from agentest.scenarios.discovery import Discovered, discover_file, matches
+from agentest.support.importing import Imports
+
+
+def project_file(config: pytest.Config) -> Path | None:
+    """The project's configuration: the one that is named, else the nearest, as `agentest run` finds it."""
+    here = config.invocation_params.dir
+    if named := config.getoption("agentest_config"):
+        return here / str(named)
+    return place_of(here).config or _in(here) or _in(config.rootpath)
+
+
+def _in(folder: Path) -> Path | None:
+    try:
+        return find(folder)
+    except ConfigError:
+        return None
+
+
+def open_project(config: pytest.Config) -> Project:
+    """The project of this run of pytest, checked. Raises pytest.UsageError."""
+    try:
+        return Project(_request(config))
+    except UsageError as error:
+        raise pytest.UsageError(f"agentest: {error}") from None
+
+
+def _request(config: pytest.Config) -> Request:
+    here, file = config.invocation_params.dir, project_file(config)
+    if file is None:
+        raise ConfigError(
+            f"no configuration found in {here} or {config.rootpath}: expected {NAMES[0]}, {NAMES[1]} or "
+            f"{NAMES[2]}. Write one (agentest init), or name it with --agentest-config PATH"
+        )
+    named = config.getoption("agentest_config") is not None
+    options = Options(offline=bool(config.getoption("agentest_offline")))
+    verbose = config.get_verbosity() > 1
+    return Request(here if named else file.parent, file, options, verbose=verbose, here=here)
+
+
+class Project:
+    """A configuration, and the scenarios that were found with it so far. Raises UsageError."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.loaded = configure(request)
+        self._imports = Imports()
+        self._scenarios: list[Scenario] = []
+        # What is wrong with metrics, agents and models is wrong before any scenario is found.
+        self.models = self._prepared(make_plan(self.loaded.config, Discovered(), request.options, self.root))
+
+    @property
+    def root(self) -> Path:
+        """The folder to which patterns of files and paths of the configuration are relative."""
+        return self.request.root
+
+    def has(self, path: Path) -> bool:
+        """Whether a file is one of the project's scenario files."""
+        config = self.loaded.config
+        return matches(path, self.root, config.include, config.exclude, self.loaded.path)
+
+    def why_not(self, path: Path) -> str:
+        """Why a file that the user names is none of the project's scenario files."""
+        config = self.loaded.config
+        return (
+            f"{path} is no scenario file of {self.loaded.path}: it is not below {self.root}, does not match "
+            f"`include` ({', '.join(config.include)}), is excluded by `exclude` "
+            f"({', '.join(config.exclude)}), or lies in a folder with a configuration of its own; "
+            "--agentest-config PATH names another configuration"
+        )
+
+    def discover(self, path: Path) -> Discovered:
+        """The scenarios of a file. Names are unique over all files that were discovered."""
+        found = discover_file(path, self._imports, self._scenarios).redacted(self.loaded.redact)
+        self._scenarios += found.scenarios
+        return found
+
+    def entries(self, found: Discovered) -> Sequence[Unit | ScenarioResult]:
+        """What there is to run in a file, and what will not run as its result."""
+        return make_plan(self.loaded.config, found, self.request.options, self.root).entries
+
+    def prepare(self, wanted: Sequence[Unit]) -> Prepared:
+        """A run of these units alone, in their order. Raises UsageError."""
+        names = {unit.scenario.name for unit in wanted}
+        found = Discovered(tuple(each for each in self._scenarios if each.name in names))
+        plan = make_plan(self.loaded.config, found, self.request.options, self.root)
+        return self._prepared(_only(plan, [unit.scope for unit in wanted]))
+
+    def _prepared(self, plan: Plan) -> Prepared:
+        return prepared_for(self.request, self.loaded, plan)
+
+
+def _only(plan: Plan, scopes: Sequence[str]) -> Plan:
+    """The plan without its other units."""
+    by_scope = {unit.scope: unit for unit in plan.units}
+    units = tuple(by_scope[scope] for scope in scopes)
+    used = {unit.agent: plan.agents[unit.agent] for unit in units}
+    return replace(plan, entries=units, units=units, agents=used)

@@ -1,0 +1,125 @@
+"""From the items that pytest has selected to one run, and from its results back to the items."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+
+from agentest.errors import UsageError
+from agentest.pytest_plugin.background import BackgroundRun
+from agentest.pytest_plugin.items import ScenarioItem
+from agentest.pytest_plugin.project import Project
+from agentest.results import Reason, ReasonKind, RunResult, ScenarioResult, Status, Verdict
+from agentest.run.plan import Unit
+
+Key = tuple[str, str]
+
+
+class Runs:
+    """The run of the selected items, and one more for each item that another plugin wants again."""
+
+    def __init__(self, project: Project) -> None:
+        self._project = project
+        self._run: BackgroundRun | None = None
+        self._arriving: Iterator[ScenarioResult] = iter(())
+        self._results: dict[Key, ScenarioResult] = {}
+        self._begun: set[Key] = set()
+        self._ended: list[BackgroundRun] = []
+
+    @property
+    def notes(self) -> list[str]:
+        """What the user should know of the runs so far."""
+        return list(dict.fromkeys(chain.from_iterable(run.notes for run in self._ended)))
+
+    @property
+    def ended(self) -> list[RunResult]:
+        """The runs that have ended, each as a whole."""
+        return [run.result for run in self._ended if run.result]
+
+    def begin(self, items: Iterable[ScenarioItem]) -> None:
+        """Run these items together, concurrently."""
+        units = {item.key: item.entry for item in items if isinstance(item.entry, Unit)}
+        self._begun |= units.keys()
+        if units:
+            self._arriving = chain(self._arriving, self._results_of(list(units.values())))
+
+    def has_begun(self, item: ScenarioItem) -> bool:
+        """Whether a run has the item, or it needs none."""
+        return item.key in self._begun or not isinstance(item.entry, Unit)
+
+    def next(self) -> Key | None:
+        """Wait for the next result; None when there is none left."""
+        result = next(self._arriving, None)
+        if result is None:
+            return None
+        self._results[result.name, result.agent] = result
+        return result.name, result.agent
+
+    def result_of(self, item: ScenarioItem) -> ScenarioResult:
+        """Wait for an item's result. One that is asked for again runs again."""
+        if isinstance(item.entry, ScenarioResult):
+            return item.entry
+        if not self.has_begun(item):
+            selected = (each for each in item.session.items if isinstance(each, ScenarioItem))
+            self.begin([each for each in selected if not self.has_begun(each) and may_run(each)] or [item])
+        while item.key not in self._results:
+            if self.next() is None:  # its result was given before
+                self.begin([item])
+        return self._results.pop(item.key)
+
+    def stop(self, *, interrupted: bool = False) -> None:
+        """Stop what is under way, and wait until it is gone."""
+        if self._run:
+            self._run.stop(interrupted=interrupted)
+            self._close(self._run)
+
+    def _results_of(self, units: Sequence[Unit]) -> Iterator[ScenarioResult]:
+        """Run units, from the moment in which the first result is asked for; each of them has a result."""
+        missing = {(unit.scenario.name, unit.agent): unit for unit in units}
+        try:
+            self._run = run = BackgroundRun(self._project.prepare(units))
+        except UsageError as error:
+            yield from _errored(missing.values(), self._project.loaded.redact(str(error)))
+            return
+        run.start()
+        for result in run.results():
+            del missing[result.name, result.agent]
+            yield result
+        self._close(run)
+        yield from _errored(missing.values(), _why(run))
+
+    def _close(self, run: BackgroundRun) -> None:
+        self._run = None
+        self._ended.append(run)
+
+
+def may_run(item: ScenarioItem) -> bool:
+    """Whether an item is worth a conversation: pytest skips those that are marked so."""
+    return item.get_closest_marker("skip") is None
+
+
+def _why(run: BackgroundRun) -> str:
+    """Why a run has left scenarios without a result."""
+    problem = run.problem
+    if problem is None:
+        return "the run was stopped before this scenario began"
+    if isinstance(problem, UsageError):
+        return str(problem)
+    rows = "".join(traceback.format_exception(problem))
+    return f"an unexpected error ended the run: {type(problem).__name__}: {problem}\n{rows}"
+
+
+def _errored(units: Iterable[Unit], why: str) -> Iterator[ScenarioResult]:
+    """Results of scenarios that did not run; the first says why in full."""
+    for number, unit in enumerate(units):
+        message = why if number == 0 else why.partition("\n")[0]
+        reason = Reason(Status.ERRORED, ReasonKind.FILE, message)
+        yield ScenarioResult(
+            name=unit.scenario.name,
+            agent=unit.agent,
+            file=unit.file,
+            line=unit.scenario.line,
+            verdict=Verdict(Status.ERRORED, (reason,)),
+            tags=unit.scenario.tags,
+        )

@@ -1,0 +1,182 @@
+"""Pytest's hooks, where scenarios are wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from _pytest.pathlib import bestrelpath
+
+from agentest.pytest_plugin.items import ScenarioFile, ScenarioItem
+from agentest.pytest_plugin.reporting import dress
+from agentest.pytest_plugin.runs import Runs, may_run
+
+if TYPE_CHECKING:
+    from agentest.pytest_plugin.project import Project
+
+SUFFIX = ".sim.py"
+_OUTPUT = "agentest"
+"""The key under which a worker of pytest-xdist hands over what is to be told at the end."""
+
+
+def register(config: pytest.Config) -> None:
+    """Have pytest collect and run scenarios."""
+    config.pluginmanager.register(Scenarios(config), "agentest-session")
+
+
+class _Between(pytest.Item):
+    """Stands for the next item while scenarios are reported in an order that nobody knows."""
+
+    def runtest(self) -> None:
+        """Nobody runs it."""
+
+
+class Scenarios:
+    """Collects scenarios, runs those that are selected as one run, and reports each when it has finished."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._reporting = False
+        self._told: set[ScenarioItem] = set()
+        self._said: list[str] = []
+        """What the scenarios' own code printed."""
+        self._notes: list[str] = []
+        self._unclaimed: list[str] = []
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionstart(self, session: pytest.Session) -> None:
+        """Check the configuration before anything is collected. Raises pytest.UsageError."""
+        from agentest.pytest_plugin.project import open_project
+
+        self.project: Project = open_project(session.config)
+        self._runs = Runs(self.project)
+        self._between = _Between.from_parent(session, name="between scenarios")
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_collect_file(
+        self, file_path: Path, parent: pytest.Collector
+    ) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
+        """A scenario file is no module of tests, whoever else collects it."""
+        others = yield
+        if not self._is_scenario_file(file_path, parent):
+            return others
+        return [ScenarioFile.from_parent(parent, path=file_path, project=self.project, runs=self._runs)]
+
+    def _is_scenario_file(self, path: Path, parent: pytest.Collector) -> bool:
+        """One of the project's, or one that the user names."""
+        if path.suffix != ".py":
+            return False
+        named = path.name.endswith(SUFFIX) and parent.session.isinitpath(path)
+        return named or self.project.has(path)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+        """At the first scenario: run all that are selected, and report each when it has finished.
+
+        A worker of pytest-xdist reports items in the order in which it was given them.
+        """
+        if not isinstance(item, ScenarioItem) or self._reporting or hasattr(self._config, "workerinput"):
+            return None
+        if item not in self._told:
+            self._report_all(item.session)
+        # What the item before has left set up, the one behind need not share.
+        item.session._setupstate.teardown_exact(nextitem)
+        return True
+
+    def _report_all(self, session: pytest.Session) -> None:
+        self._reporting = True
+        session._setupstate.teardown_exact(self._between)
+        try:
+            for item in self._as_they_finish(session.items):
+                self._told.add(item)
+                self._config.hook.pytest_runtest_protocol(item=item, nextitem=self._between)
+                if session.shouldfail or session.shouldstop:
+                    with self._captured():
+                        self._runs.stop()
+                    return
+        finally:
+            self._reporting = False
+
+    def _as_they_finish(self, items: Sequence[pytest.Item]) -> Iterator[ScenarioItem]:
+        wanted = [item for item in items if isinstance(item, ScenarioItem)]
+        running = {item.key: item for item in wanted if not self._runs.has_begun(item) and may_run(item)}
+        yield from (item for item in wanted if item.key not in running)
+        self._runs.begin(running.values())
+        while key := self._wait():
+            yield running[key]
+
+    def _wait(self) -> tuple[str, str] | None:
+        with self._captured():
+            return self._runs.next()
+
+    @contextmanager
+    def _captured(self) -> Iterator[None]:
+        """Capture what the code of scenarios prints between items, where pytest captures nothing."""
+        capture: Any = self._config.pluginmanager.getplugin("capturemanager")
+        if capture is None or not capture.is_globally_capturing():
+            yield
+            return
+        capture.resume_global_capture()
+        try:
+            yield
+        finally:
+            capture.suspend_global_capture(in_=False)
+            self._said += [text for text in capture.read_global_capture() if text]
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[Any]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Say what the scenario's result says."""
+        report = yield
+        if isinstance(item, ScenarioItem):
+            dress(report, item, call)
+        return report
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        """End what is under way: after Ctrl-C, or where another test ended the session."""
+        self._runs.stop(interrupted=exitstatus == pytest.ExitCode.INTERRUPTED)
+        self._notes += self._runs.notes
+        self._unclaimed += [w.message for run in self._runs.ended for w in run.unclaimed]
+        if (output := getattr(self._config, "workeroutput", None)) is not None:
+            output[_OUTPUT] = {"notes": self._notes, "unclaimed": self._unclaimed, "said": self._said}
+        elif self._unclaimed and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED  # nobody knows whose ban such a call broke
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Take over what a worker of pytest-xdist has to tell."""
+        told = getattr(node, "workeroutput", {}).get(_OUTPUT, {})
+        self._notes += told.get("notes", ())
+        self._unclaimed += told.get("unclaimed", ())
+        self._said += told.get("said", ())
+
+    @pytest.hookimpl(optionalhook=True, tryfirst=True)
+    def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:
+        """Give all scenarios to one worker, so that they are one run."""
+        from agentest.pytest_plugin.spreading import scheduler
+
+        return scheduler(config, log, lambda path: self.project.has(config.rootpath / path))
+
+    def pytest_report_header(self) -> str:
+        """Which configuration counts, whom it tests, and who answers for the models."""
+        prepared = self.project.models
+        models = dict.fromkeys(name for name in prepared.model_names.values() if name)
+        asked = f"model {', '.join(models)}" if models else "offline: no model is asked"
+        shown = bestrelpath(self._config.rootpath, self.project.loaded.path)
+        return f"agentest: {shown}, {asked}"
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Tell what concerns the run as a whole."""
+        failed = any(terminalreporter.stats.get(kind) for kind in ("failed", "error"))
+        rows = [*dict.fromkeys(self._notes), *self._unclaimed]
+        if rows:
+            terminalreporter.section("agentest")
+            terminalreporter.write_line("\n".join(rows))
+        if self._said and failed:
+            terminalreporter.section("agentest: captured output of scenarios")
+            terminalreporter.write("".join(self._said))
