@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import html
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from agentest.events import Event, RunFinished, ScenarioFinished
 from agentest.report import github_selection as select
 from agentest.report.github_annotations import annotation_lines, repository_path
-from agentest.report.github_criteria import TABLE_HEAD, badness, criterion_row, story_lines
+from agentest.report.github_criteria import TABLE_HEAD, badness, criterion_row
 from agentest.report.github_figures import AVERAGES_HEAD, average_rows, passed_cell, rates_paragraph
-from agentest.report.github_markdown import cut, inline, table_row
-from agentest.report.session_state import state_rows
+from agentest.report.github_markdown import inline, table_row
+from agentest.report.stories import Story, Transcripts, byte_size
 from agentest.results import (
-    ConversationResult,
     ErrorGroup,
     JudgeCalibration,
     Reason,
@@ -26,11 +24,10 @@ from agentest.results import (
     ScenarioResult,
     Status,
 )
-from agentest.support.json_text import plain, well_formed
-from agentest.support.terminal import clean
+from agentest.support.json_text import well_formed
 from agentest.support.text import count
-from agentest.transcript import NO_TEXT, Conversation, StateChange, ToolCall, Turn, call_text, state_changes
-from agentest.verdict import conversation_passed, run_status
+from agentest.transcript import NO_TEXT
+from agentest.verdict import run_status
 
 SUMMARY_LIMIT = 1024 * 1024
 """Bytes that GitHub takes as the summary of one step; it refuses a larger one whole."""
@@ -64,7 +61,7 @@ class GitHubReporter:
         self._root = root
         self._summary_path = summary_path
         self._workspace = workspace
-        self._transcripts = Transcripts()
+        self._transcripts = Transcripts(SUMMARY_LIMIT)
 
     def on_event(self, event: Event) -> None:
         if isinstance(event, ScenarioFinished) and self._summary_path:
@@ -77,42 +74,6 @@ class GitHubReporter:
 
     def _locate(self, file: str) -> str:
         return repository_path(file, self._root, self._workspace)
-
-
-@dataclass(frozen=True, slots=True)
-class Story:
-    """The transcript of a conversation that did not pass."""
-
-    conversation_id: str
-    text: str
-
-
-class Transcripts:
-    """The transcripts of conversations that did not pass, as many as any summary can have room for.
-
-    Failed and errored scenarios have their own room: whichever comes first takes none from the others.
-    """
-
-    def __init__(self) -> None:
-        self._stories: dict[tuple[str, str, str], list[Story]] = {}
-        self._room = dict.fromkeys(select.UNDONE, SUMMARY_LIMIT)
-        self.left_out = 0
-
-    def add(self, scenario: ScenarioResult) -> None:
-        """Write the transcripts of the scenario, whose conversations may be dropped afterwards."""
-        status = scenario.verdict.status
-        for conversation in _to_show(scenario):
-            if self._room[status] <= 0:
-                self.left_out += 1
-                continue
-            text = well_formed(_capped(_story(scenario, conversation)))
-            self._room[status] -= _size(text)
-            stories = self._stories.setdefault(_key(scenario), [])
-            stories.append(Story(conversation.conversation.conversation_id, text))
-
-    def of(self, scenario: ScenarioResult) -> Sequence[Story]:
-        """The transcripts of the scenario."""
-        return self._stories.get(_key(scenario), ())
 
 
 def append_summary(result: RunResult, transcripts: Transcripts, path: Path) -> None:
@@ -133,7 +94,7 @@ def summary(result: RunResult, transcripts: Transcripts, room: int) -> str:
     """
     sections = [section for section in _sections(result, transcripts) if section.pieces]
     headline = _headline(result)
-    left = room - _size(headline) - _MAX_NOTE_BYTES * len(sections)
+    left = room - byte_size(headline) - _MAX_NOTE_BYTES * len(sections)
     if left < 0:
         return ""
     parts = [headline]
@@ -157,23 +118,19 @@ class _Section:
 def _fitted(section: _Section, room: int) -> tuple[list[str], int]:
     """The texts of a section that fit, and the bytes left: none after the first piece that did not fit."""
     kept: list[str] = []
-    left = room - _size(section.head)
+    left = room - byte_size(section.head)
     for piece in section.pieces if left >= 0 else ():
         text = well_formed(piece())
-        if _size(text) > left:
+        if byte_size(text) > left:
             break
         kept.append(text)
-        left -= _size(text)
+        left -= byte_size(text)
     total = len(section.pieces) + section.left_out
     missing = total - len(kept)
     if not missing:
         return [section.head, *kept], left
     note = f"\n_{missing} of {total} {section.kind} left out: GitHub takes at most 1 MiB._\n"
     return [*([section.head, *kept] if kept else []), note], 0
-
-
-def _size(text: str) -> int:
-    return len(text.encode())
 
 
 def _sections(result: RunResult, transcripts: Transcripts) -> Iterator[_Section]:
@@ -289,77 +246,5 @@ def _details(scenario: ScenarioResult, story: Story, several: bool) -> str:
     )
 
 
-def _story(scenario: ScenarioResult, result: ConversationResult) -> Iterator[str]:
-    """A conversation in lines: first what is wrong with it, then what was said and called."""
-    conversation = result.conversation
-    for reason in scenario.verdict.reasons:
-        if reason.conversation_id == conversation.conversation_id:
-            yield _shown(f"{reason.status}: ", reason.message)
-    for failure in result.failures:
-        yield _shown(f"{failure.id} {failure.metric}: {failure.label}: ", failure.reason)
-    for label, text in story_lines(scenario, result):
-        yield _shown(label, text)
-    yield ""
-    yield from _dialogue(conversation)
-    if conversation.failure:
-        yield _shown(f"ended by an error ({conversation.failure.blame}): ", conversation.failure.message)
-
-
-def _dialogue(conversation: Conversation) -> Iterator[str]:
-    changes = state_changes(conversation)
-    for turn in conversation.turns:
-        yield _shown("user: ", turn.user_message)
-        yield from _calls(turn.tool_calls)
-        for remark in turn.remarks:
-            yield _shown(f"  said {remark.author}: ", remark.text)
-        yield _shown("agent: ", turn.agent_message or NO_TEXT)
-        yield from _state(turn, changes)
-    if conversation.unfinished:
-        yield _shown("user: ", conversation.unfinished.user_message)
-        yield from _calls(conversation.unfinished.tool_calls)
-
-
-def _state(turn: Turn, changes: Mapping[int, StateChange]) -> Iterator[str]:
-    if turn.state_error:
-        yield _shown("  state: ", turn.state_error)
-    if turn.turn_index in changes:
-        yield from (_shown("  state: ", row) for row in state_rows(changes[turn.turn_index]))
-
-
-def _calls(calls: Iterable[ToolCall]) -> Iterator[str]:
-    for call in calls:
-        yield _shown("  → ", call_text(replace(call, args=plain(call.args))))
-        yield _shown("  ← ", json.dumps(plain(call.result), ensure_ascii=False))
-
-
-def _shown(who: str, text: str) -> str:
-    """What somebody said; indented from the second line on, so that it cannot pass for another speaker."""
-    return "\n    ".join(map(clean, cut(who + text, _MAX_MESSAGE_CHARS).splitlines()))
-
-
-def _capped(lines: Iterable[str]) -> str:
-    kept, left = [], _MAX_TRANSCRIPT_CHARS
-    for line in lines:
-        left -= len(line) + 1
-        if left < 0:
-            kept.append("… (the rest is left out)")
-            break
-        kept.append(line)
-    return "\n".join(kept)
-
-
 def _seconds(milliseconds: float) -> str:
     return f"{milliseconds / 1000:.1f} s"
-
-
-def _to_show(scenario: ScenarioResult) -> Iterator[ConversationResult]:
-    """Conversations to look at where a scenario did not pass: those that failed or hold a failure."""
-    if scenario.verdict.status in select.UNDONE:
-        for conversation in scenario.conversations:
-            if conversation.failures or not conversation_passed(conversation):
-                yield conversation
-
-
-def _key(scenario: ScenarioResult) -> tuple[str, str, str]:
-    # A file may define a name that another file has taken.
-    return scenario.name, scenario.agent, scenario.file

@@ -38,10 +38,10 @@ from agentest.report import github
 from agentest.report.github import (
     SUMMARY_LIMIT,
     GitHubReporter,
-    Transcripts,
     append_summary,
 )
 from agentest.report.github_annotations import annotation, annotation_lines, repository_path
+from agentest.report.stories import Transcripts
 from agentest.results import Reason, ReasonKind, RunResult, Severity, Status, Verdict
 from agentest.support.terminal import clean, in_command
 from agentest.transcript import Blame
@@ -59,7 +59,7 @@ def lines(result: RunResult) -> list[str]:
 
 def transcripts(result: RunResult) -> Transcripts:
     """What a reporter has kept when the run is over."""
-    found = Transcripts()
+    found = Transcripts(PLENTY)
     for scenario in result.scenarios:
         found.add(scenario)
     return found

@@ -1,0 +1,150 @@
+"""Transcripts of what did not pass, as text: kept while a run goes on, for reports that its end writes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from agentest.report import github_selection as select
+from agentest.report.github_criteria import story_lines
+from agentest.report.github_markdown import cut
+from agentest.report.session_state import state_rows
+from agentest.results import ConversationResult, ScenarioResult
+from agentest.support.json_text import plain, well_formed
+from agentest.support.terminal import clean
+from agentest.transcript import NO_TEXT, Conversation, StateChange, ToolCall, Turn, call_text, state_changes
+from agentest.verdict import conversation_passed
+
+_MAX_MESSAGE_CHARS = 4_000
+_MAX_TRANSCRIPT_CHARS = 40_000
+
+
+def byte_size(text: str) -> int:
+    """The bytes of the text in UTF-8."""
+    return len(text.encode())
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """The transcript of a conversation that did not pass."""
+
+    conversation_id: str
+    text: str
+
+
+class Transcripts:
+    """The transcripts of conversations that did not pass, as many as there is room for.
+
+    Failed and errored scenarios have their own room: whichever comes first takes none from the others.
+
+    Args:
+        room: the size of all transcripts of failed scenarios, and of those of errored ones. The last one that
+            is taken may go beyond it.
+        each: the same for the transcripts of one scenario.
+        size: what a text takes of the room.
+    """
+
+    def __init__(self, room: int, each: int | None = None, size: Callable[[str], int] = byte_size) -> None:
+        self._stories: dict[tuple[str, str, str], list[Story]] = {}
+        self._missing: dict[tuple[str, str, str], int] = {}
+        self._room = dict.fromkeys(select.UNDONE, room)
+        self._each = room if each is None else each
+        self._size = size
+
+    @property
+    def left_out(self) -> int:
+        """How many transcripts had no room."""
+        return sum(self._missing.values())
+
+    def add(self, scenario: ScenarioResult) -> None:
+        """Write the transcripts of the scenario, whose conversations may be dropped afterwards."""
+        status, key, left = scenario.verdict.status, scenario_key(scenario), self._each
+        for conversation in _to_show(scenario):
+            if min(left, self._room[status]) <= 0:
+                self._missing[key] = self._missing.get(key, 0) + 1
+                continue
+            text = well_formed(_capped(_story(scenario, conversation)))
+            left -= self._size(text)
+            self._room[status] -= self._size(text)
+            self._stories.setdefault(key, []).append(Story(conversation.conversation.conversation_id, text))
+
+    def of(self, scenario: ScenarioResult) -> Sequence[Story]:
+        """The transcripts of the scenario."""
+        return self._stories.get(scenario_key(scenario), ())
+
+    def missing(self, scenario: ScenarioResult) -> int:
+        """How many transcripts of the scenario had no room."""
+        return self._missing.get(scenario_key(scenario), 0)
+
+
+def scenario_key(scenario: ScenarioResult) -> tuple[str, str, str]:
+    """What tells scenarios apart: a file may define a name that another file has taken."""
+    return scenario.name, scenario.agent, scenario.file
+
+
+def _story(scenario: ScenarioResult, result: ConversationResult) -> Iterator[str]:
+    """A conversation in lines: first what is wrong with it, then what was said and called."""
+    conversation = result.conversation
+    for reason in scenario.verdict.reasons:
+        if reason.conversation_id == conversation.conversation_id:
+            yield _shown(f"{reason.status}: ", reason.message)
+    for failure in result.failures:
+        yield _shown(f"{failure.id} {failure.metric}: {failure.label}: ", failure.reason)
+    for label, text in story_lines(scenario, result):
+        yield _shown(label, text)
+    yield ""
+    yield from _dialogue(conversation)
+    if conversation.failure:
+        yield _shown(f"ended by an error ({conversation.failure.blame}): ", conversation.failure.message)
+
+
+def _dialogue(conversation: Conversation) -> Iterator[str]:
+    changes = state_changes(conversation)
+    for turn in conversation.turns:
+        yield _shown("user: ", turn.user_message)
+        yield from _calls(turn.tool_calls)
+        for remark in turn.remarks:
+            yield _shown(f"  said {remark.author}: ", remark.text)
+        yield _shown("agent: ", turn.agent_message or NO_TEXT)
+        yield from _state(turn, changes)
+    if conversation.unfinished:
+        yield _shown("user: ", conversation.unfinished.user_message)
+        yield from _calls(conversation.unfinished.tool_calls)
+
+
+def _state(turn: Turn, changes: Mapping[int, StateChange]) -> Iterator[str]:
+    if turn.state_error:
+        yield _shown("  state: ", turn.state_error)
+    if turn.turn_index in changes:
+        yield from (_shown("  state: ", row) for row in state_rows(changes[turn.turn_index]))
+
+
+def _calls(calls: Iterable[ToolCall]) -> Iterator[str]:
+    for call in calls:
+        yield _shown("  → ", call_text(replace(call, args=plain(call.args))))
+        yield _shown("  ← ", json.dumps(plain(call.result), ensure_ascii=False))
+
+
+def _shown(who: str, text: str) -> str:
+    """What somebody said; indented from the second line on, so that it cannot pass for another speaker."""
+    return "\n    ".join(map(clean, cut(who + text, _MAX_MESSAGE_CHARS).splitlines()))
+
+
+def _capped(lines: Iterable[str]) -> str:
+    kept, left = [], _MAX_TRANSCRIPT_CHARS
+    for line in lines:
+        left -= len(line) + 1
+        if left < 0:
+            kept.append("… (the rest is left out)")
+            break
+        kept.append(line)
+    return "\n".join(kept)
+
+
+def _to_show(scenario: ScenarioResult) -> Iterator[ConversationResult]:
+    """Conversations to look at where a scenario did not pass: those that failed or hold a failure."""
+    if scenario.verdict.status in select.UNDONE:
+        for conversation in scenario.conversations:
+            if conversation.failures or not conversation_passed(conversation):
+                yield conversation
