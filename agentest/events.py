@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
 from agentest.results import (
@@ -108,3 +109,11 @@ class Reporter(Protocol):
 
 
 Emit = Callable[[Event], object]
+
+
+@dataclass(frozen=True, slots=True)
+class WantedReport:
+    """A reporter by its name, and the file that it is to write to; None: it writes where it always does."""
+
+    name: str
+    path: Path | None = None

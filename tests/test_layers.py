@@ -52,7 +52,7 @@ FLOORS: list[dict[str, str]] = [
     # What the user writes.
     {
         "mocks": "errors messages sight transcript support",
-        "config": "errors metrics repeat results sight support",
+        "config": "errors metrics repeat results sight support events",
     },
     {
         "scenarios": "config mocks errors messages metrics repeat results support",
@@ -75,8 +75,8 @@ FLOORS: list[dict[str, str]] = [
     },
     {
         "run": "endings adk_plugin conversation evaluate agents tool_servers llm scenarios config mocks "
-        "errors events messages metrics outcomes repeat results sight storing totals transcript verdict version "
-        "confidence support http",
+        "errors events messages metrics outcomes repeat results sight storing totals transcript verdict "
+        "version confidence support http",
     },
     # Reporting, a column of its own: it knows values and verdicts, and no run.
     {

@@ -37,7 +37,7 @@ def runs(cwd: Path | None, config: Path | None, every: bool, form: Any) -> int:
     "--scenario", "scenarios", multiple=True, metavar="TEXT", help="Only names with TEXT; =NAME: this name."
 )
 @click.option("--verbose", is_flag=True, help="Show transcripts.")
-@click.option("--reporter", "reporters", multiple=True, metavar="NAME", help="Default: console.")
+@click.option("--reporter", "reporters", multiple=True, metavar="NAME", help="Default: console; NAME=PATH.")
 def show(run: str, cwd: Path | None, config: Path | None, **wish: Any) -> int:
     """Print a past run as it was printed when it ran.
 
@@ -49,6 +49,6 @@ def show(run: str, cwd: Path | None, config: Path | None, **wish: Any) -> int:
         from agentest.cli.kept_runs import show as shown
 
         place = place_in(cwd, config)
-        return shown(run_at(run, place, config), Wish(**wish), place.root)
+        return shown(run_at(run, place, config), Wish(**wish), place)
 
     return ended(go)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -11,11 +11,12 @@ from functools import partial
 from pathlib import Path
 
 from agentest.errors import ConfigError
+from agentest.events import WantedReport
 from agentest.results import RunResult
 from agentest.run.outputs import output_dir
 from agentest.run.prepare import Prepared, cassette_folder
 from agentest.store.journal import Journal
-from agentest.store.kept.folder import JOURNAL, RESULTS, RunFolder, new_run_folder, prune
+from agentest.store.kept.folder import FILES, JOURNAL, RunFolder, new_run_folder, prune
 from agentest.store.kept.record import RECORD, RunKind, RunRecord, with_end, write_record
 from agentest.store.late_file import LateFile, RawFile, open_new
 from agentest.support.git import commit_of
@@ -30,8 +31,13 @@ Note = Callable[[str], None]
 class FixedNames:
     """Under which names `output_dir` has the files of the latest run of a kind."""
 
-    results: str = RESULTS
-    journal: str = JOURNAL
+    journal: str
+    reports: Mapping[str, str]
+    """Reporter → file."""
+
+
+LATEST = FixedNames(journal=JOURNAL, reports=FILES)
+JUDGED = FixedNames(journal="judged.jsonl", reports={"json": "judged.json", "junit": "judged.xml"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,26 +51,26 @@ class Keeping:
     keep_span: Callable[[bytes], object] | None
     keep_runs: int
 
-    @property
-    def results(self) -> Path:
-        """The file of the results, in the run's own folder."""
-        return self.folder.path / RESULTS
-
-    def end(self, result: RunResult | None, *, results: bool) -> Iterator[str]:
+    def end(self, result: RunResult | None, reports: Iterable[WantedReport]) -> Iterator[str]:
         """Note how the run ended, and remove the oldest runs. Yields what could not be written.
 
         Args:
-            results: whether its results are the latest at the fixed name, too.
+            reports: those that were asked for and written; what is in the run's folder becomes the latest.
         """
+        names = {FILES[each.name]: self.fixed.reports[each.name] for each in reports if _in_folder(each)}
         # Where files have one name only, the journal was copied when it was almost empty.
-        published = ((JOURNAL, self.fixed.journal), *(((RESULTS, self.fixed.results),) if results else ()))
-        for name, fixed in published:
+        for name, fixed in {JOURNAL: self.fixed.journal, **names}.items():
             if (self.folder.path / name).exists():
                 yield from _tried(partial(self.folder.publish, name, fixed), self.folder.output_dir / fixed)
         if result:
             record = with_end(self.record, result)
             yield from _tried(partial(write_record, self.folder.path, record), self.folder.path / RECORD)
         prune(self.folder.output_dir, self.keep_runs)
+
+
+def _in_folder(report: WantedReport) -> bool:
+    """Whether a report is a file in the folder of its run."""
+    return report.path is None and report.name in FILES
 
 
 def _tried(write: Callable[[], None], path: Path) -> Iterator[str]:
@@ -135,7 +141,7 @@ def _problem(prepared: Prepared, error: OSError) -> str:
 
 
 def _refuse_where_needed(prepared: Prepared, problem: str, note: Note) -> None:
-    if "json" in prepared.reporters or _records(prepared):
+    if any(map(_in_folder, prepared.reports)) or _records(prepared):
         raise ConfigError(problem)
     note(f"{problem}: finished conversations are not kept")
 

@@ -11,11 +11,15 @@ from pathlib import Path
 from typing import Literal
 
 from agentest.config.file import find, load
+from agentest.config.reporters import wanted_reports
 from agentest.errors import ConfigError, ExitCode, UsageError
-from agentest.report.registry import make_reporters
+from agentest.events import WantedReport
+from agentest.report.registry import Setting, make_reporters
 from agentest.results import RunResult
+from agentest.run.outputs import check_can_be_written
 from agentest.run.place import Place, place_of
 from agentest.store.kept.finding import RUNS, KeptRun, kept_runs, run_file
+from agentest.store.kept.folder import FILES
 from agentest.store.kept.record import Ended, RunRecord
 from agentest.store.reading import read_results
 from agentest.store.replay import events_of
@@ -71,16 +75,34 @@ class Wish:
     reporters: tuple[str, ...] = ()
 
 
-def show(path: Path, wish: Wish, root: Path, environ: Mapping[str, str] = os.environ) -> ExitCode:
+def show(path: Path, wish: Wish, place: Place, environ: Mapping[str, str] = os.environ) -> ExitCode:
     """Report a past run as it was reported when it ran. Raises UsageError."""
     result = _only(run_of(read_results(path)), wish.scenarios, path)
-    reporters = make_reporters(
-        wish.reporters or ("console",), root, path, {**environ, "CI": "true"}, verbose=wish.verbose
+    setting = Setting(
+        root=place.root,
+        results=path,
+        junit=path,
+        environ={**environ, "CI": "true"},
+        verbose=wish.verbose,
     )
+    reporters = make_reporters(_reports(wish.reporters, place.here), setting)
     for event in events_of(result):
         for reporter in reporters:
             reporter.on_event(event)
     return ExitCode.PASSED
+
+
+def _reports(given: tuple[str, ...], here: Path) -> tuple[WantedReport, ...]:
+    """The reports of a past run; a file of one never takes the place of what the run has written."""
+    try:
+        reports = wanted_reports(given or ("console",), here)
+    except ValueError as error:
+        raise UsageError(f"--reporter: {error}") from None
+    for report in reports:
+        if report.path is None and report.name in FILES:
+            raise UsageError(f"--reporter {report.name}: say where to: {report.name}=PATH")
+    check_can_be_written(reports)
+    return reports
 
 
 def _only(result: RunResult, wanted: tuple[str, ...], path: Path) -> RunResult:

@@ -44,7 +44,11 @@ model_option = click.option(
 
 output_options = _options(
     click.option(
-        "--reporter", "reporters", multiple=True, metavar="NAME", help="console, json or github-actions."
+        "--reporter",
+        "reporters",
+        multiple=True,
+        metavar="NAME[=PATH]",
+        help="console, json, junit or github-actions; with =PATH into this file.",
     ),
     click.option("--verbose", is_flag=True, help="Show transcripts."),
 )

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from agentest.cli.keeping import FixedNames, Keeping, kept
+from agentest.cli.keeping import JUDGED, LATEST, FixedNames, Keeping, kept
 from agentest.errors import ExitCode
+from agentest.events import WantedReport
 from agentest.results import RunResult, RunWarning, Status
-from agentest.run.outputs import output_dir
+from agentest.run.outputs import check_can_be_written, output_dir
 from agentest.run.prepare import Prepared
+from agentest.store.kept.folder import FILES
 from agentest.store.kept.record import RunKind
 from agentest.support.files import readable
 from agentest.support.paths import path_from
@@ -29,6 +31,7 @@ if TYPE_CHECKING:  # imported when a run really begins
     from agentest.run.sources import SourceFactory
     from agentest.store.journal import Journal
 
+_RESULTS = WantedReport("json")
 _CONSOLE_REPORTERS = frozenset({"console", "github-actions"})
 
 
@@ -64,7 +67,7 @@ class LiveRun:
     """Conversations with the agents, now."""
 
     name: RunKind = RunKind.RUN
-    fixed: FixedNames = FixedNames()  # noqa: RUF009 - it is frozen
+    fixed: FixedNames = LATEST
     spans: bool = True
 
     def processes(self, prepared: Prepared) -> int:
@@ -90,7 +93,7 @@ class JudgedRun:
     unclaimed: tuple[RunWarning, ...] = ()
     """Of its calls that belonged to no conversation."""
     name: RunKind = RunKind.JUDGE
-    fixed: FixedNames = FixedNames(results="judged.json", journal="judged.jsonl")  # noqa: RUF009 - as above
+    fixed: FixedNames = JUDGED
     spans: bool = False
 
     def processes(self, prepared: Prepared) -> int:
@@ -112,6 +115,7 @@ def run_once(
     prepared: Prepared, kind: Kind = LIVE, environ: MutableMapping[str, str] = os.environ
 ) -> ExitCode:
     """Run what was prepared, with its reporters. Raises UsageError when nothing could be run."""
+    check_can_be_written(prepared.reports)
     note = partial(_note, prepared)
     with kept(prepared, kind.name, kind.fixed, note, environ, spans=kind.spans) as keeping:
         return _run(prepared, kind, environ, keeping)
@@ -124,23 +128,26 @@ def _run(
     keeping: Keeping | None,
 ) -> ExitCode:
     from agentest.report.notes import NotesReporter
-    from agentest.report.registry import Broadcast, make_reporters
+    from agentest.report.registry import Broadcast, Setting, make_reporters
     from agentest.run.file_descriptors import fitted
 
     processes = kind.processes(prepared)
     prepared = fitted(prepared, processes)
     request = prepared.request
     journal = keeping.journal if keeping else None
-    reporters = make_reporters(
-        # Results are kept of each run, asked for or not.
-        (*prepared.reporters, *(("json",) if keeping else ())),
-        request.root,
-        keeping.results if keeping else output_dir(prepared) / kind.fixed.results,
-        environ,
+    folder = keeping.folder.path if keeping else output_dir(prepared)
+    setting = Setting(
+        root=request.root,
+        results=folder / FILES["json"],
+        junit=folder / FILES["junit"],
+        environ=environ,
         verbose=request.verbose,
         detailed=request.detailed,
         journal=journal,
     )
+    # Results are kept of each run, asked for or not.
+    results = () if keeping is None or _RESULTS in prepared.reports else (_RESULTS,)
+    reporters = make_reporters((*prepared.reports, *results), setting)
     note = partial(_note, prepared)
     broadcast = Broadcast([*reporters, NotesReporter()], note)
     for text in prepared.notes:
@@ -149,14 +156,13 @@ def _run(
     source = kind.source(keeping.keep_span if keeping else None)
     outcome = _executed(prepared, broadcast, source, processes, last_words)
     broadcast.finish()
-    written = "json" in prepared.reporters and "json" not in broadcast.failed
-    lacking = list(keeping.end(outcome.result, results=written)) if keeping else []
-    latest = output_dir(prepared) / kind.fixed.results
+    written = [report for report in prepared.reports if report.name not in broadcast.failed]
+    lacking = list(keeping.end(outcome.result, written)) if keeping else []
     for text in (
         *outcome.notes,
         *_not_kept(journal),
         *lacking,
-        *_in_a_line(outcome.result, prepared, broadcast, latest),
+        *_in_a_line(outcome.result, prepared, broadcast, _files(written, kind, prepared)),
     ):
         note(text)
     return _status(outcome, prepared, broadcast, complete=not lacking)
@@ -168,13 +174,24 @@ def _status(outcome: Outcome, prepared: Prepared, broadcast: Broadcast, *, compl
         return ExitCode.INTERRUPTED
     code = exit_code(outcome.result)
     # Nobody asked for the journal by name: without it, a run is still what was wanted.
-    lacks_report = "json" in prepared.reporters and not complete
-    incomplete = broadcast.failed & set(prepared.reporters) or outcome.incomplete or lacks_report
+    lacks_report = bool(prepared.reporters & set(FILES)) and not complete
+    incomplete = broadcast.failed & prepared.reporters or outcome.incomplete or lacks_report
     return ExitCode.ERRORED if code is ExitCode.PASSED and incomplete else code
 
 
+def _files(reports: Iterable[WantedReport], kind: Kind, prepared: Prepared) -> list[str]:
+    """The files of reports, as the user would name them: the fixed names of those in the run's folder."""
+    folder = output_dir(prepared)
+    named = [
+        report.path or folder / kind.fixed.reports[report.name]
+        for report in reports
+        if report.path or report.name in FILES
+    ]
+    return [_shown(file, prepared) for file in named]
+
+
 def _in_a_line(
-    result: RunResult | None, prepared: Prepared, broadcast: Broadcast, results: Path
+    result: RunResult | None, prepared: Prepared, broadcast: Broadcast, written: Sequence[str]
 ) -> Iterator[str]:
     """The outcome of the run in a line, unless a reporter has written it to the console."""
     if result is None:
@@ -183,11 +200,11 @@ def _in_a_line(
     if skipped and skipped == len(result.scenarios):
         which = "the only scenario is" if skipped == 1 else f"all {skipped} scenarios are"
         yield f"nothing ran: {which} skipped"
-    if not _CONSOLE_REPORTERS & (set(prepared.reporters) - broadcast.failed):
+    printed = {report.name for report in prepared.reports if report.path is None}
+    if not _CONSOLE_REPORTERS & (printed - broadcast.failed):
         counts = [(len(result.with_status(status)), status) for status in Status]
         summary = ", ".join(f"{count} {status}" for count, status in counts if count) or "no scenarios"
-        written = "json" in prepared.reporters and "json" not in broadcast.failed
-        where = f"; {_shown(results, prepared)}" if written else ""
+        where = f"; {', '.join(written)}" if written else ""
         yield f"{'interrupted' if result.interrupted else run_status(result)}: {summary}{where}"
         yield from (warning.message for warning in (*result.unclaimed, *result.unanswered))
 

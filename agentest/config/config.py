@@ -6,6 +6,7 @@ Values only; `load` finds and reads the file.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Literal, Self
 
 from pydantic import (
@@ -16,8 +17,9 @@ from pydantic import (
 )
 
 from agentest.config.agent_types import AgentConfig, agent_keys
-from agentest.config.fields import AtLeastOne, NotNegative, Number, Section, check_name
+from agentest.config.fields import AtLeastOne, NotNegative, Number, Section
 from agentest.config.models import PROVIDERS, JudgeSettings, ProviderOptions, UserSettings
+from agentest.config.reporters import wanted_reports
 from agentest.metrics import metric_name, normal_thresholds
 from agentest.repeat import EXCLUDES, Repeat, parse_repeat
 from agentest.results import Severity
@@ -25,8 +27,6 @@ from agentest.support.spelling import snake_keys
 
 _INSTRUCTIONS = frozenset({"instructions", "instructions_file"})
 """Two forms of one setting: an override that gives one replaces the other."""
-
-REPORTERS = ("console", "json", "github-actions")
 
 
 class Config(Section):
@@ -109,7 +109,8 @@ class Config(Section):
     @field_validator("reporters")
     @classmethod
     def _known_reporters(cls, value: list[str]) -> list[str]:
-        return [check_name(name, REPORTERS, "reporter") for name in value]
+        wanted_reports(value, Path())
+        return value
 
     @field_validator("metrics")
     @classmethod

@@ -34,7 +34,7 @@ from agentest.mocks.binding import Mock
 from agentest.run.about import told_instructions, tools_of
 from agentest.run.known_tools import ServedBeside, known_tools
 from agentest.run.plan import Plan, Unit, agents_under_test, placed
-from agentest.run.prepare import Prepared, Request, check_reporters, prepared_for
+from agentest.run.prepare import Prepared, Request, asked_reports, prepared_for
 from agentest.scenarios.definition import parse_tools
 from agentest.sight import Sight
 from agentest.support.importing import import_file, user_traceback
@@ -73,7 +73,7 @@ def prepare_eval(
         configured: the configuration and the name of its agent, where the caller has them already.
     """
     request = asked.request
-    check_reporters(request.reporters)
+    asked_reports(request)
     if configured is None:
         configured, targets = load_for(asked, environ)
         asked = replace(asked, targets=targets)

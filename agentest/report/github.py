@@ -24,6 +24,7 @@ from agentest.results import (
     ScenarioResult,
     Status,
 )
+from agentest.support.files import report_writer
 from agentest.support.json_text import well_formed
 from agentest.support.text import count
 from agentest.transcript import NO_TEXT
@@ -74,6 +75,24 @@ class GitHubReporter:
 
     def _locate(self, file: str) -> str:
         return repository_path(file, self._root, self._workspace)
+
+
+class SummaryReporter:
+    """Writes the Markdown summary to a file of its own."""
+
+    name = "github-actions"
+    repeats = True
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._transcripts = Transcripts(SUMMARY_LIMIT)
+
+    def on_event(self, event: Event) -> None:
+        if isinstance(event, ScenarioFinished):
+            self._transcripts.add(event.result)
+        elif isinstance(event, RunFinished):
+            with report_writer(self._path) as file:
+                file.write(summary(event.result, self._transcripts, SUMMARY_LIMIT).encode())
 
 
 def append_summary(result: RunResult, transcripts: Transcripts, path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from agentest.events import Event, RunFinished
 from agentest.store.document import Conversations, document, kept_conversations
-from agentest.support.files import atomic_writer
+from agentest.support.files import report_writer
 
 
 class JsonReporter:
@@ -26,5 +26,5 @@ class JsonReporter:
 
     def on_event(self, event: Event) -> None:
         if isinstance(event, RunFinished):
-            with atomic_writer(self._path) as file:
+            with report_writer(self._path) as file:
                 file.writelines(document(event.result, self._conversations))

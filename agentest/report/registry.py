@@ -5,12 +5,13 @@ from __future__ import annotations
 import errno
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentest.errors import OutputError
-from agentest.events import Event, Reporter, RunFinished
+from agentest.events import Event, Reporter, RunFinished, WantedReport
 from agentest.support.terminal import Output
 
 if TYPE_CHECKING:  # each is imported by those who want it
@@ -20,53 +21,85 @@ _PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM
 _PAUSES_S = (0.5, 1.0, 2.0)
 
 
-def make_reporters(
-    names: Sequence[str],
-    root: Path,
-    results: Path,
-    environ: Mapping[str, str],
-    *,
-    verbose: bool,
-    detailed: bool = False,
-    journal: Journal | None = None,
-) -> list[Reporter]:
-    """The reporters of these names, each once.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What reporters need to know of a run, beside which of them are wanted.
 
-    Args:
-        results: the file that the JSON reporter writes.
+    Attributes:
+        root: the folder that files of scenarios are relative to.
+        results: the file of the json reporter, unless it has a path of its own.
+        junit: the same for the junit reporter.
         journal: keeps finished conversations; needed where results let them go.
     """
-    make: dict[str, Callable[[], Reporter]] = {
-        "json": lambda: _json(results, journal),
-        "github-actions": lambda: _github(root, environ),
-        "console": lambda: _console(environ, verbose, detailed),
+
+    root: Path
+    results: Path
+    junit: Path
+    environ: Mapping[str, str]
+    verbose: bool = False
+    detailed: bool = False
+    journal: Journal | None = None
+
+
+def report_file(report: WantedReport, setting: Setting) -> Path | None:
+    """The file that a report is written to; None: it is printed."""
+    usual = {"json": setting.results, "junit": setting.junit}
+    return report.path or usual.get(report.name)
+
+
+def make_reporters(reports: Iterable[WantedReport], setting: Setting) -> list[Reporter]:
+    """The reporters that are wanted. The journal comes first: others read what it has written."""
+    make: dict[str, Callable[[Path | None, Setting], Reporter]] = {
+        "json": _json,
+        "junit": _junit,
+        "github-actions": _github,
+        "console": _console,
     }
-    made = [make[name]() for name in dict.fromkeys(names)]
-    return [journal, *made] if journal else made  # the journal first: others read what it has written
+    made = [make[report.name](report.path, setting) for report in reports]
+    return [setting.journal, *made] if setting.journal else made
 
 
-def _json(results: Path, journal: Journal | None) -> Reporter:
+def _json(path: Path | None, setting: Setting) -> Reporter:
     from agentest.report.json import JsonReporter
 
-    return JsonReporter(results, journal.conversations) if journal else JsonReporter(results)
+    kept = {"conversations": setting.journal.conversations} if setting.journal else {}
+    return JsonReporter(path or setting.results, **kept)
 
 
-def _github(root: Path, environ: Mapping[str, str]) -> Reporter:
-    from agentest.report.github import GitHubReporter
+def _junit(path: Path | None, setting: Setting) -> Reporter:
+    from agentest.report.github_annotations import repository_path
+    from agentest.report.junit import JUnitReporter
 
-    summary, workspace = environ.get("GITHUB_STEP_SUMMARY"), environ.get("GITHUB_WORKSPACE")
+    workspace = _workspace(setting)
+    return JUnitReporter(path or setting.junit, lambda file: repository_path(file, setting.root, workspace))
+
+
+def _github(path: Path | None, setting: Setting) -> Reporter:
+    """Annotations and the job's summary; with a path of its own the summary alone, as a new file."""
+    from agentest.report.github import GitHubReporter, SummaryReporter
+
+    if path:
+        return SummaryReporter(path)
+    summary = setting.environ.get("GITHUB_STEP_SUMMARY")
     return GitHubReporter(
-        Output(sys.stdout, environ).command,
-        root,
+        Output(sys.stdout, setting.environ).command,
+        setting.root,
         Path(summary) if summary else None,
-        workspace=Path(workspace) if workspace else None,
+        workspace=_workspace(setting),
     )
 
 
-def _console(environ: Mapping[str, str], verbose: bool, detailed: bool) -> Reporter:
-    from agentest.report.console.reporter import make_console_reporter
+def _workspace(setting: Setting) -> Path | None:
+    workspace = setting.environ.get("GITHUB_WORKSPACE")
+    return Path(workspace) if workspace else None
 
-    return make_console_reporter(environ, verbose, detailed=detailed)
+
+def _console(path: Path | None, setting: Setting) -> Reporter:
+    from agentest.report.console.reporter import FileConsole, make_console_reporter
+
+    if path:
+        return FileConsole(path, verbose=setting.verbose, detailed=setting.detailed)
+    return make_console_reporter(setting.environ, setting.verbose, detailed=setting.detailed)
 
 
 class Broadcast:

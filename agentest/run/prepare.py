@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from agentest.config.config import REPORTERS, Config
-from agentest.config.fields import check_name
+from agentest.config.config import Config
 from agentest.config.file import LoadedConfig, find, load
+from agentest.config.reporters import wanted_reports
 from agentest.config.wishes import ModelWish
 from agentest.errors import ConfigError, UsageError
+from agentest.events import WantedReport
 from agentest.metrics import CRITERIA
 from agentest.results import JudgeCalibration
 from agentest.run.plan import Options, Plan, make_plan, wishes_of
@@ -48,7 +49,7 @@ class Prepared:
     request: Request
     loaded: LoadedConfig
     plan: Plan
-    reporters: tuple[str, ...]
+    reports: tuple[WantedReport, ...]
     user: ModelSpec | None = None
     judge: ModelSpec | None = None
     named: Mapping[ModelWish, ModelSpec] = field(default_factory=dict)
@@ -59,6 +60,11 @@ class Prepared:
     """Metric → how far the judge has been right about it, asked as it is asked now."""
     files: frozenset[Path] = frozenset()
     """The scenario files and everything of the user's that they imported."""
+
+    @property
+    def reporters(self) -> frozenset[str]:
+        """The names of the reporters, wherever they write."""
+        return frozenset(report.name for report in self.reports)
 
     @property
     def concurrency(self) -> int:
@@ -112,7 +118,7 @@ def is_configured(request: Request) -> bool:
 def configure(request: Request, environ: MutableMapping[str, str] = os.environ) -> LoadedConfig:
     """The configuration, checked; of the request, what names parts of it. Raises ConfigError."""
     loaded = load(request.config or find(request.root), environ)
-    check_reporters(request.reporters)
+    asked_reports(request)
     return loaded
 
 
@@ -139,13 +145,12 @@ def _about_other_runs(folders: Sequence[str], request: Request) -> Iterator[str]
         )
 
 
-def check_reporters(names: Iterable[str]) -> None:
-    """Raise ConfigError for a reporter that does not exist."""
-    for name in names:
-        try:
-            check_name(name, REPORTERS, "reporter")
-        except ValueError as error:
-            raise ConfigError(f"--reporter: {error}") from None
+def asked_reports(request: Request) -> tuple[WantedReport, ...]:
+    """The reports that the command line asks for, at paths from where the user is. Raises ConfigError."""
+    try:
+        return wanted_reports(request.reporters, request.here or request.root)
+    except ValueError as error:
+        raise ConfigError(f"--reporter: {error}") from None
 
 
 def prepared_for(
@@ -168,13 +173,13 @@ def prepared_for(
             f"{loaded.path}: `user.check` has a judge look at the simulated user, and no model judges; "
             "configure `judge.model` or `model`, or leave `user.check` out"
         )
-    reporters = request.reporters or tuple(loaded.config.reporters)
+    reports = asked_reports(request) or wanted_reports(loaded.config.reporters, request.root)
     calibrations, calibration_notes = _calibrations(plan, loaded, judge)
     return Prepared(
         request=request,
         loaded=loaded,
         plan=plan,
-        reporters=reporters,
+        reports=reports,
         user=user,
         judge=judge,
         named=named,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TextIO
 
 
 @contextmanager
@@ -24,6 +25,41 @@ def atomic_writer(path: Path) -> Iterator[BinaryIO]:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def report_writer(path: Path) -> Iterator[BinaryIO]:
+    """A file as `atomic_writer` makes it. A device or a pipe (`/dev/stdout`) is written to as it is."""
+    if is_special(path):
+        with path.open("ab") as file:
+            yield file
+    else:
+        with atomic_writer(path) as file:
+            yield file
+
+
+def open_text(path: Path) -> TextIO:
+    """A text file to be written row by row, and its folder if need be. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path.open("a" if is_special(path) else "w", encoding="utf-8", buffering=1)
+
+
+def check_writable(path: Path) -> None:
+    """Make the folder if need be, and try to make a file in it, which does not stay. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "it is a folder", str(path))
+    temporary, file = _beside(path)
+    file.close()
+    temporary.unlink()
+
+
+def is_special(path: Path) -> bool:
+    """Whether the path is no place for a file of ours: a device, a pipe, or what another process has open."""
+    absolute = path.absolute()
+    if absolute.parts[1:2] in (("dev",), ("proc",)) and absolute.parts[:3] != ("/", "dev", "shm"):
+        return True
+    return path.exists() and not path.is_file() and not path.is_dir()
 
 
 def _beside(path: Path) -> tuple[Path, BinaryIO]:

@@ -14,8 +14,9 @@ from rich.console import Console
 from agentest.endings import Ending
 from agentest.outcomes import criterion_message, missed_goals
 from agentest.report.console.reporter import ConsoleReporter
-from agentest.report.github import Transcripts, summary
+from agentest.report.github import SUMMARY_LIMIT, summary
 from agentest.report.github_annotations import annotation, annotation_lines
+from agentest.report.stories import Transcripts
 from agentest.results import (
     DECIDED,
     NO_MODEL,
@@ -66,7 +67,7 @@ def annotated(result: ScenarioResult) -> list[str]:
 
 
 def summed_up(result: ScenarioResult) -> str:
-    transcripts = Transcripts()
+    transcripts = Transcripts(SUMMARY_LIMIT)
     transcripts.add(result)
     return summary(make.run_result(result), transcripts, 1024 * 1024)
 

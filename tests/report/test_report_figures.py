@@ -21,7 +21,8 @@ from rich.console import Console
 
 from agentest.report.console.reporter import ConsoleReporter
 from agentest.report.figures import limits, percent
-from agentest.report.github import Transcripts, summary
+from agentest.report.github import summary
+from agentest.report.stories import Transcripts
 from agentest.results import ConversationResult, RunResult
 from agentest.transcript import Blame
 
@@ -75,7 +76,7 @@ def test_what_a_run_can_tell_is_said_once() -> None:
     text = told(result)
     said = "3 conversations a scenario can tell a pass rate of 90% from 28%, not from 60%: that takes 13."
     assert text.count(said) == 1
-    assert summary(result, Transcripts(), 100_000).count(said) == 1
+    assert summary(result, Transcripts(100_000), 100_000).count(said) == 1
 
 
 def talks(count: int) -> list[ConversationResult]:
@@ -134,7 +135,7 @@ def test_no_line_is_wider_than_a_small_terminal() -> None:
 
 def test_the_summary_on_github() -> None:
     """The table says rate, interval and flaky; averages have a table of their own, the last of all."""
-    text = summary(compared(), Transcripts(), 100_000).replace("&#91;", "[").replace("&#93;", "]")
+    text = summary(compared(), Transcripts(100_000), 100_000).replace("&#91;", "[").replace("&#93;", "]")
     assert (
         "Pass rate: booking: 67% [21–94%] (n 3), pass^2 33%, pass^3 0%; other: 100% [34–100%] (n 2)" in text
     )

@@ -29,9 +29,9 @@ from agentest.evalset.planning import EvalRequest, eval_plan, prepare_eval
 from agentest.report.console.scenario import scenario_lines
 from agentest.report.console.text import Look
 from agentest.report.notes import NotesReporter
-from agentest.report.registry import Broadcast, make_reporters
+from agentest.report.registry import Broadcast, Setting, make_reporters
 from agentest.results import RunResult, ScenarioResult
-from agentest.run.outputs import output_dir
+from agentest.run.outputs import check_can_be_written, output_dir
 from agentest.run.prepare import Prepared, Request, prepared_for
 from agentest.support.json_text import safe_repr
 from agentest.support.terminal import clean, in_log
@@ -224,11 +224,18 @@ def _path(path: str | Path | None) -> Path | None:
 
 async def _evaluated(prepared: Prepared) -> None:
     """Run, report, and raise EvaluationFailed unless everything passed."""
-    names = [name for name in prepared.reporters if name != "console" or prepared.request.detailed]
-    results = output_dir(prepared) / "results.json"
-    reporters = make_reporters(
-        names, prepared.request.root, results, os.environ, verbose=False, detailed=prepared.request.detailed
+    detailed = prepared.request.detailed
+    reports = [report for report in prepared.reports if report.name != "console" or report.path or detailed]
+    check_can_be_written(reports)
+    folder = output_dir(prepared)
+    setting = Setting(
+        root=prepared.request.root,
+        results=folder / "results.json",
+        junit=folder / "junit.xml",
+        environ=os.environ,
+        detailed=detailed,
     )
+    reporters = make_reporters(reports, setting)
     broadcast = Broadcast([*reporters, NotesReporter()])
     result = await run_result(prepared, broadcast)
     warn(broadcast.problems)

@@ -6,6 +6,7 @@ import atexit
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from time import monotonic
 from typing import IO, Literal, TextIO, cast
 
@@ -26,12 +27,15 @@ from agentest.report.console.scenario import scenario_lines
 from agentest.report.console.summary import closing_lines, comparison_table, header_lines
 from agentest.report.console.text import BLANK, STYLES, Line, Look, Part, Printer, line
 from agentest.results import RunResult, ScenarioResult, Status
+from agentest.support.files import open_text
 from agentest.support.terminal import Output
 from agentest.support.text import count, duration
 
 _SHOWN_RUNNING = 5
 _BAR = 20
 _REFRESHES_PER_SECOND = 8
+_PLAIN = {"NO_COLOR": "1", "TERM": "dumb"}
+"""The environment of a console that is a file."""
 
 
 def make_console_reporter(
@@ -119,6 +123,27 @@ class ConsoleReporter:
             self._printer.write_table(comparison_table(result, self._look, self._printer))
             self._printer.write([BLANK])
         self._printer.write(closing_lines(result, self._look))
+
+
+class FileConsole:
+    """Writes what the console would show to a file, as plain text, while the run goes on."""
+
+    name = "console"
+
+    def __init__(self, path: Path, *, verbose: bool = False, detailed: bool = False) -> None:
+        self._path = path
+        self._options = {"verbose": verbose, "detailed": detailed}
+        self._file: TextIO | None = None
+        self._reporter: ConsoleReporter | None = None
+
+    def on_event(self, event: Event) -> None:
+        """Raises OutputError."""
+        if self._reporter is None:
+            self._file = open_text(self._path)
+            self._reporter = make_console_reporter(_PLAIN, file=self._file, **self._options)
+        self._reporter.on_event(event)
+        if isinstance(event, RunFinished) and self._file:
+            self._file.close()
 
 
 class _LiveArea:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,6 +17,8 @@ from agentest.support.locking import LOCK, locked
 
 JOURNAL = "journal.jsonl"
 RESULTS = "results.json"
+FILES: Mapping[str, str] = {"json": RESULTS, "junit": "junit.xml"}
+"""Reporter → the file of its report."""
 _ID_TIME = "%Y%m%d-%H%M%S"
 _ATTEMPTS = 8
 
