@@ -8,7 +8,7 @@ from pathlib import Path
 from agentest.errors import ConfigError
 from agentest.events import WantedReport
 from agentest.run.prepare import Prepared
-from agentest.support.files import check_writable, is_special, readable
+from agentest.support.files import check_writable, readable
 
 
 def output_dir(prepared: Prepared) -> Path:
@@ -19,12 +19,12 @@ def output_dir(prepared: Prepared) -> Path:
 def check_can_be_written(reports: Iterable[WantedReport]) -> None:
     """Make the folders of reports with a path of their own. Raises ConfigError where that fails."""
     for report in reports:
-        if report.path is not None and not is_special(report.path):
+        if report.path is not None:
             try:
                 check_writable(report.path)
             except OSError as error:
                 why = error.strerror or error
                 raise ConfigError(
-                    f"--reporter {report.name}={readable(str(report.path))} cannot be written ({why}); "
+                    f"reporter {report.name}: {readable(str(report.path))} cannot be written ({why}); "
                     "name a file in a folder that you may write to"
                 ) from None

@@ -46,9 +46,15 @@ def open_text(path: Path) -> TextIO:
 
 def check_writable(path: Path) -> None:
     """Make the folder if need be, and try to make a file in it, which does not stay. Raises OSError."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    if is_special(path):
+        path.stat()
+        return
     if path.is_dir():
-        raise IsADirectoryError(errno.EISDIR, "it is a folder", str(path))
+        raise IsADirectoryError(errno.EISDIR, "it is a folder")
+    for folder in path.parents:
+        if folder.exists() and not folder.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, f"{folder.name} is no folder")
+    path.parent.mkdir(parents=True, exist_ok=True)
     temporary, file = _beside(path)
     file.close()
     temporary.unlink()
