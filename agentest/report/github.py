@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -11,7 +12,7 @@ from pathlib import Path
 from agentest.events import Event, RunFinished, ScenarioFinished
 from agentest.report import github_selection as select
 from agentest.report.github_annotations import annotation_lines, repository_path
-from agentest.report.github_criteria import TABLE_HEAD, badness, criterion_row
+from agentest.report.github_criteria import TABLE_HEAD, badness, criterion_row, reason_lines
 from agentest.report.github_figures import AVERAGES_HEAD, average_rows, passed_cell, rates_paragraph
 from agentest.report.github_markdown import inline, table_row
 from agentest.report.stories import Story, Transcripts, byte_size
@@ -38,6 +39,7 @@ _ICONS = {Status.PASSED: "✅", Status.FAILED: "❌", Status.ERRORED: "⚠️", 
 _MAX_MESSAGE_CHARS = 4_000
 _MAX_TRANSCRIPT_CHARS = 40_000
 _MAX_NOTE_BYTES = 160
+_SHOWN_REASONS = 3
 
 
 class GitHubReporter:
@@ -47,6 +49,7 @@ class GitHubReporter:
         root: the working directory, which files of scenarios are relative to.
         summary_path: the file that `$GITHUB_STEP_SUMMARY` names.
         workspace: the folder that `$GITHUB_WORKSPACE` names; for files outside of any git checkout.
+        files: the names of the run's other reports, for whoever reads the summary.
     """
 
     name = "github-actions"
@@ -57,11 +60,13 @@ class GitHubReporter:
         root: Path,
         summary_path: Path | None = None,
         workspace: Path | None = None,
+        files: Sequence[str] = (),
     ) -> None:
         self._write = write
         self._root = root
         self._summary_path = summary_path
         self._workspace = workspace
+        self._files = files
         self._transcripts = Transcripts(SUMMARY_LIMIT)
 
     def on_event(self, event: Event) -> None:
@@ -71,7 +76,7 @@ class GitHubReporter:
             for line in annotation_lines(event.result, self._locate):
                 self._write(line)
             if self._summary_path:
-                append_summary(event.result, self._transcripts, self._summary_path)
+                append_summary(event.result, self._transcripts, self._summary_path, self._files)
 
     def _locate(self, file: str) -> str:
         return repository_path(file, self._root, self._workspace)
@@ -83,8 +88,9 @@ class SummaryReporter:
     name = "github-actions"
     repeats = True
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, files: Sequence[str] = ()) -> None:
         self._path = path
+        self._files = files
         self._transcripts = Transcripts(SUMMARY_LIMIT)
 
     def on_event(self, event: Event) -> None:
@@ -92,27 +98,30 @@ class SummaryReporter:
             self._transcripts.add(event.result)
         elif isinstance(event, RunFinished):
             with report_writer(self._path) as file:
-                file.write(summary(event.result, self._transcripts, SUMMARY_LIMIT).encode())
+                text = summary(event.result, self._transcripts, SUMMARY_LIMIT, self._files)
+                file.write(text.encode())
 
 
-def append_summary(result: RunResult, transcripts: Transcripts, path: Path) -> None:
+def append_summary(
+    result: RunResult, transcripts: Transcripts, path: Path, files: Sequence[str] = ()
+) -> None:
     """Add the summary to the file, which stays within what GitHub takes."""
     before = path.stat().st_size if path.exists() else 0
     gap = "\n" if before else ""
-    text = summary(result, transcripts, SUMMARY_LIMIT - before - len(gap))
+    text = summary(result, transcripts, SUMMARY_LIMIT - before - len(gap), files)
     if text:
         with path.open("ab") as file:
             file.write((gap + text).encode())
 
 
-def summary(result: RunResult, transcripts: Transcripts, room: int) -> str:
+def summary(result: RunResult, transcripts: Transcripts, room: int, files: Sequence[str] = ()) -> str:
     """The Markdown summary in at most `room` bytes of UTF-8.
 
     Transcripts are left out first, then rows from the end of the lists, each time with a line that says so.
     Empty when not even the headline has room.
     """
     sections = [section for section in _sections(result, transcripts) if section.pieces]
-    headline = _headline(result)
+    headline = _headline(result, files)
     left = room - byte_size(headline) - _MAX_NOTE_BYTES * len(sections)
     if left < 0:
         return ""
@@ -155,6 +164,8 @@ def _fitted(section: _Section, room: int) -> tuple[list[str], int]:
 def _sections(result: RunResult, transcripts: Transcripts) -> Iterator[_Section]:
     several = len(result.agents) > 1
     scenarios = sorted(result.scenarios, key=select.badness)
+    undone = [partial(_failure, s, several) for s in scenarios if s.verdict.status in select.UNDONE]
+    yield _Section("failures", "\n### Failures\n\n", undone)
     yield _Section("scenarios", _table_head(several), [partial(_row, s, several) for s in scenarios])
     errors = sorted(select.errors(result), key=lambda error: -error[1].severity)
     yield _Section("errors", _ERRORS_HEAD, [partial(_error_row, s, e, several) for s, e in errors])
@@ -175,15 +186,28 @@ def _sections(result: RunResult, transcripts: Transcripts) -> Iterator[_Section]
     yield _Section("averages", AVERAGES_HEAD, [partial(str, row) for row in averages])
 
 
-def _headline(result: RunResult) -> str:
+def _headline(result: RunResult, files: Sequence[str] = ()) -> str:
     counts = ((len(result.with_status(status)), status) for status in select.WORST_FIRST)
     outcome = ", ".join(f"{count} {status}" for count, status in counts if count) or "no scenario ran"
     icon = _ICONS[run_status(result)]
     interrupted = "\n**Interrupted: only what had finished is here.**\n" if result.interrupted else ""
     return (
         f"## {icon} Agentest: {outcome}\n{interrupted}\nIn {_seconds(result.duration_ms)}.{_models(result)}\n"
-        f"{rates_paragraph(result)}{_calibrations(result)}"
+        f"{rates_paragraph(result)}{_calibrations(result)}{_files(result, files)}"
     )
+
+
+def _files(result: RunResult, files: Sequence[str]) -> str:
+    """The reports that the run has written, and how to look at a failure in them."""
+    if not files:
+        return ""
+    named = ", ".join(f"<code>{inline(file)}</code>" for file in files)
+    undone = [scenario for status in select.UNDONE for scenario in result.with_status(status)]
+    results = next((file for file in files if file.endswith(".json")), None)
+    if not undone or results is None:
+        return f"\nReports: {named}\n"
+    command = f"agentest show {shlex.quote(results)} --scenario {shlex.quote('=' + undone[0].name)} --verbose"
+    return f"\nReports: {named}; to look at a failure: <code>{inline(command)}</code>\n"
 
 
 def _calibrations(result: RunResult) -> str:
@@ -201,10 +225,24 @@ def _calibrated(known: JudgeCalibration) -> str:
 
 def _models(result: RunResult) -> str:
     used = result.usage
+    asked = ", ".join(dict.fromkeys(model for model in result.models.values() if model))
+    named = f" Model: {inline(asked)}." if asked else ""
     if not used.calls:
-        return ""
+        return named
     cost = "cost unknown" if used.cost is None else f"{used.cost:.4f} USD"
-    return f" {used.calls:,} model calls, {used.tokens.total_tokens:,} tokens, {cost}."
+    return f"{named} {used.calls:,} model calls, {used.tokens.total_tokens:,} tokens, {cost}."
+
+
+def _failure(scenario: ScenarioResult, several: bool) -> str:
+    """A scenario that did not pass, with the first of its reasons."""
+    reasons = reason_lines(scenario)
+    where = f"{scenario.file}:{scenario.line}" if scenario.line else scenario.file
+    named = inline(select.label(scenario, several))
+    head = f"- {_ICONS[scenario.verdict.status]} **{named}**" + (f" {inline(where)}" if where else "")
+    shown = reasons[:_SHOWN_REASONS]
+    if more := len(reasons) - len(shown):
+        shown.append(f"… {count(more, 'more reason')}")
+    return f"{head}\n" + "".join(f"  - {inline(reason)}\n" for reason in shown)
 
 
 def _table_head(several: bool) -> str:

@@ -1,16 +1,18 @@
-"""Annotations for GitHub Actions: one workflow command for each scenario, error and warning."""
+"""Annotations for GitHub Actions: workflow commands for scenarios, errors and warnings."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from agentest.report import github_selection as select
-from agentest.report.github_criteria import criterion_annotations, grouped
+from agentest.report.github_criteria import criterion_annotations, reasons_text
 from agentest.report.github_markdown import cut
-from agentest.results import RunResult, ScenarioResult, Severity
+from agentest.results import RunResult, RunWarning, ScenarioResult, Severity
 from agentest.support.terminal import in_command
+from agentest.support.text import count
 
 _LEVELS = {
     Severity.CRITICAL: "error",
@@ -18,6 +20,7 @@ _LEVELS = {
     Severity.MEDIUM: "warning",
     Severity.LOW: "notice",
 }
+_SHOWN = 10
 _TITLE_CHARS, _MESSAGE_CHARS = 250, 10_000
 """GitHub shows little more, and a judge may write pages."""
 _MESSAGE_ESCAPES = {"%": "%25", "\r": "%0D", "\n": "%0A"}
@@ -52,43 +55,51 @@ def _property(text: str) -> str:
     return in_command(text).translate(_IN_PROPERTY)
 
 
+@dataclass(frozen=True, slots=True)
+class _Annotation:
+    level: str
+    where: ScenarioResult | RunWarning
+    title: str
+    message: str
+
+
 def annotation_lines(result: RunResult, locate: Callable[[str], str]) -> Iterator[str]:
-    """All annotations of a run; those of scenarios first, as GitHub shows only so many."""
+    """The annotations of a run: of each level the most severe ones, and how many more there are.
+
+    GitHub shows ten of a level in a step, whichever come first.
+    """
+    found = list(_annotations(result))
+    for level in ("error", "warning", "notice"):
+        of_level = [each for each in found if each.level == level]
+        shown = of_level if len(of_level) <= _SHOWN else of_level[: _SHOWN - 1]
+        for each in shown:
+            yield annotation(level, locate(each.where.file), each.where.line, each.title, each.message)
+        if more := len(of_level) - len(shown):
+            counted = count(more, f"more {level}")
+            yield f"::{level} title={counted}::and {counted}: see the summary of the job, or the log"
+
+
+def _annotations(result: RunResult) -> Iterator[_Annotation]:
+    """All annotations, of each level the most severe first."""
     named = partial(select.label, several=len(result.agents) > 1)
     undone = [s for s in result.scenarios if s.verdict.status in select.UNDONE]
     for scenario in sorted(undone, key=select.badness):
         title = f"{named(scenario)} {scenario.verdict.status}"
-        yield annotation("error", locate(scenario.file), scenario.line, title, _reasons(scenario))
+        yield _Annotation("error", scenario, title, reasons_text(scenario))
     for stray in result.unclaimed:
-        title = "tool calls belonged to no conversation"
-        yield annotation("error", locate(stray.file), stray.line, title, stray.message)
-    for scenario, group in select.errors(result):
+        yield _Annotation("error", stray, "tool calls belonged to no conversation", stray.message)
+    for scenario, group in sorted(select.errors(result), key=lambda error: -error[1].severity):
         title = f"{group.severity.label} error: {group.label}"
         message = f"{named(scenario)}: {group.explanation} ({', '.join(group.occurrences)})"
-        yield annotation(_LEVELS[group.severity], locate(scenario.file), scenario.line, title, message)
+        yield _Annotation(_LEVELS[group.severity], scenario, title, message)
     for scenario in result.scenarios:
         for level, message in criterion_annotations(scenario):
-            title = f"{named(scenario)}: criterion"
-            yield annotation(level, locate(scenario.file), scenario.line, title, message)
+            yield _Annotation(level, scenario, f"{named(scenario)}: criterion", message)
     for scenario, reason in select.violations(result):
-        title = f"{named(scenario)}: threshold"
-        yield annotation("warning", locate(scenario.file), scenario.line, title, reason.message)
+        yield _Annotation("warning", scenario, f"{named(scenario)}: threshold", reason.message)
     for scenario, warning in select.warnings(result):
-        title = f"{named(scenario)}: warning"
-        yield annotation("warning", locate(scenario.file), scenario.line, title, warning)
+        yield _Annotation("warning", scenario, f"{named(scenario)}: warning", warning)
     for silent in result.silent:
-        yield annotation("warning", locate(silent.file), silent.line, "no tool call was seen", silent.message)
+        yield _Annotation("warning", silent, "no tool call was seen", silent.message)
     for null in result.unanswered:
-        title = "tool calls were answered with null"
-        yield annotation("warning", locate(null.file), null.line, title, null.message)
-
-
-def _reasons(scenario: ScenarioResult) -> str:
-    """The reasons that made the scenario what it is, one after the other; each criterion once."""
-    status = scenario.verdict.status
-    reasons = [reason for reason in scenario.verdict.reasons if reason.status is status]
-    texts = [
-        (f"{r.conversation_id}: {r.message}" if r.conversation_id else r.message) + more
-        for r, more in grouped(reasons)
-    ]
-    return "\n".join(texts) or str(status)
+        yield _Annotation("warning", null, "tool calls were answered with null", null.message)

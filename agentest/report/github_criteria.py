@@ -16,6 +16,7 @@ from agentest.results import (
     Reason,
     ReasonKind,
     ScenarioResult,
+    Status,
 )
 from agentest.support.text import count
 
@@ -61,6 +62,32 @@ def grouped(reasons: list[Reason]) -> Iterator[tuple[Reason, str]]:
         alike.setdefault(text if reason.kind is ReasonKind.CRITERION else number, []).append(reason)
     for first, *others in alike.values():
         yield first, f" (and {count(len(others), 'more conversation')})" if others else ""
+
+
+def reason_lines(scenario: ScenarioResult) -> list[str]:
+    """The reasons that made the scenario what it is, each criterion once.
+
+    Missed thresholds are told apart, with their numbers: here they are named, where there is no other reason.
+    """
+    status = scenario.verdict.status
+    reasons = [reason for reason in scenario.verdict.reasons if reason.status is status]
+    others = [reason for reason in reasons if reason.kind not in select.VIOLATIONS]
+    texts = [
+        (f"{r.conversation_id}: {r.message}" if r.conversation_id else r.message) + more
+        for r, more in grouped(others)
+    ]
+    return texts or [_missed(reasons) if reasons else str(status)]
+
+
+def reasons_text(scenario: ScenarioResult) -> str:
+    """The same as one text."""
+    return "\n".join(reason_lines(scenario))
+
+
+def _missed(reasons: list[Reason]) -> str:
+    names = ", ".join(dict.fromkeys(str(reason.metric) for reason in reasons))
+    below = reasons[0].status is Status.FAILED
+    return f"{'below its threshold' if below else 'not scored, though it has a threshold'}: {names}"
 
 
 def story_lines(scenario: ScenarioResult, result: ConversationResult) -> Iterator[tuple[str, str]]:

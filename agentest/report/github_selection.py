@@ -8,7 +8,7 @@ from agentest.results import ErrorGroup, Reason, ReasonKind, RunResult, Scenario
 
 UNDONE = (Status.FAILED, Status.ERRORED)
 WORST_FIRST = (Status.FAILED, Status.ERRORED, Status.PASSED, Status.SKIPPED)
-_VIOLATIONS = (ReasonKind.THRESHOLD, ReasonKind.PASS_RATE)
+VIOLATIONS = (ReasonKind.THRESHOLD, ReasonKind.PASS_RATE)
 
 
 def label(scenario: ScenarioResult, several: bool) -> str:
@@ -29,7 +29,7 @@ def violations(result: RunResult) -> Iterator[tuple[ScenarioResult, Reason]]:
         (scenario, reason)
         for scenario in result.scenarios
         for reason in scenario.verdict.reasons
-        if reason.kind in _VIOLATIONS
+        if reason.kind in VIOLATIONS
     )
 
 

@@ -16,7 +16,7 @@ from agentest.support.text import count
 MIB: Final = 1024 * 1024
 TEXT_ROOM: Final = 6 * MIB
 STORY_ROOM: Final = 4 * MIB
-"""Bytes of XML, for what failed and for what errored: with everything else, GitLab's 30 MB are kept to."""
+"""With everything else, a report stays below the 30 MB that GitLab takes."""
 _CASE_ROOM: Final = 50_000
 """With its last transcript a case stays below the 100,000 characters of which Jenkins drops the middle."""
 _TEXT_CHARS: Final = 20_000
@@ -24,13 +24,18 @@ _MESSAGE_CHARS: Final = 1_000
 
 
 class CaseTexts:
-    """The texts of scenarios, kept from when each finished: its conversations are let go afterwards."""
+    """The texts of scenarios, kept from when each finished: its conversations are let go afterwards.
 
-    def __init__(self) -> None:
+    Args:
+        text_room: bytes of XML for what the console says.
+        story_room: the same for transcripts of what failed, and for those of what errored.
+    """
+
+    def __init__(self, text_room: int = TEXT_ROOM, story_room: int = STORY_ROOM) -> None:
         self.several_agents = False
         self._texts: dict[tuple[str, str, str], str] = {}
-        self._room = TEXT_ROOM
-        self._transcripts = Transcripts(STORY_ROOM, _CASE_ROOM, size=_xml_size)
+        self._room = text_room
+        self._transcripts = Transcripts(story_room, _CASE_ROOM, size=_xml_size)
 
     def add(self, scenario: ScenarioResult) -> None:
         """Write the texts of a scenario that has just finished."""

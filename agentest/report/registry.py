@@ -7,11 +7,13 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentest.errors import OutputError
 from agentest.events import Event, Reporter, RunFinished, WantedReport
+from agentest.support.paths import shown_path
 from agentest.support.terminal import Output
 
 if TYPE_CHECKING:  # each is imported by those who want it
@@ -47,26 +49,33 @@ def report_file(report: WantedReport, setting: Setting) -> Path | None:
     return report.path or usual.get(report.name)
 
 
+def _file_names(reports: Iterable[WantedReport], setting: Setting) -> list[str]:
+    """The files that other reports are written to, as seen from the folder of the configuration."""
+    files = [report_file(report, setting) for report in reports if report.name != "github-actions"]
+    return [shown_path(file, setting.root) for file in files if file]
+
+
 def make_reporters(reports: Iterable[WantedReport], setting: Setting) -> list[Reporter]:
     """The reporters that are wanted. The journal comes first: others read what it has written."""
-    make: dict[str, Callable[[Path | None, Setting], Reporter]] = {
-        "json": _json,
-        "junit": _junit,
-        "github-actions": _github,
-        "console": _console,
+    wanted = list(reports)
+    make: dict[str, Callable[[Path | None], Reporter]] = {
+        "json": partial(_json, setting),
+        "junit": partial(_junit, setting),
+        "github-actions": partial(_github, setting, _file_names(wanted, setting)),
+        "console": partial(_console, setting),
     }
-    made = [make[report.name](report.path, setting) for report in reports]
+    made = [make[report.name](report.path) for report in wanted]
     return [setting.journal, *made] if setting.journal else made
 
 
-def _json(path: Path | None, setting: Setting) -> Reporter:
+def _json(setting: Setting, path: Path | None) -> Reporter:
     from agentest.report.json import JsonReporter
 
     kept = {"conversations": setting.journal.conversations} if setting.journal else {}
     return JsonReporter(path or setting.results, **kept)
 
 
-def _junit(path: Path | None, setting: Setting) -> Reporter:
+def _junit(setting: Setting, path: Path | None) -> Reporter:
     from agentest.report.github_annotations import repository_path
     from agentest.report.junit import JUnitReporter
 
@@ -74,18 +83,19 @@ def _junit(path: Path | None, setting: Setting) -> Reporter:
     return JUnitReporter(path or setting.junit, lambda file: repository_path(file, setting.root, workspace))
 
 
-def _github(path: Path | None, setting: Setting) -> Reporter:
+def _github(setting: Setting, files: Sequence[str], path: Path | None) -> Reporter:
     """Annotations and the job's summary; with a path of its own the summary alone, as a new file."""
     from agentest.report.github import GitHubReporter, SummaryReporter
 
     if path:
-        return SummaryReporter(path)
+        return SummaryReporter(path, files)
     summary = setting.environ.get("GITHUB_STEP_SUMMARY")
     return GitHubReporter(
         Output(sys.stdout, setting.environ).command,
         setting.root,
         Path(summary) if summary else None,
         workspace=_workspace(setting),
+        files=files,
     )
 
 
@@ -94,7 +104,7 @@ def _workspace(setting: Setting) -> Path | None:
     return Path(workspace) if workspace else None
 
 
-def _console(path: Path | None, setting: Setting) -> Reporter:
+def _console(setting: Setting, path: Path | None) -> Reporter:
     from agentest.report.console.reporter import FileConsole, make_console_reporter
 
     if path:

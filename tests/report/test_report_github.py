@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import re
+import shlex
 import time
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -15,6 +17,7 @@ from builders import (
     conversation,
     conversation_result,
     error_group,
+    events,
     failing_conversation,
     failure,
     labelled_failure,
@@ -165,6 +168,61 @@ def test_threshold_violations() -> None:
     ]
 
 
+def test_a_missed_threshold_is_told_once() -> None:
+    """The scenario's error names what the warning tells in numbers, and says its other reasons in full."""
+    weak = conversation_result(turns=[turn_evaluation(metrics={"helpfulness": scored(2)})])
+    only, warned = lines(run_result(scenario_result("a", [weak], thresholds={"helpfulness": 4})))
+    assert only.endswith("::below its threshold: helpfulness")
+    assert warned.startswith("::warning ")
+    error, warned = lines(run_result(failing("b", thresholds={"pass_rate": 0.5})))
+    assert "c1: trajectory" in error
+    assert "pass_rate" not in error
+    assert "pass_rate: 0 of 1" in warned
+
+
+def test_ten_annotations_of_a_level() -> None:
+    """Of each level ten lines are written, the most severe first; the tenth counts the others."""
+    hours = [error_group(f"low {n}", Severity.LOW) for n in range(10)]
+    groups = [error_group(f"high {n}") for n in range(5)] + [error_group("worst", Severity.CRITICAL)]
+    errored = scenario_result("slow", verdict=verdict(Status.ERRORED))
+    broken = scenario_result("talks", errors=groups + hours, verdict=Verdict(Status.PASSED))
+    found = lines(run_result(errored, broken, *(failing(f"f{n}") for n in range(6))))
+    errors = [line for line in found if line.startswith("::error")]
+    titles = [re.findall("title=(.*?)::", line)[0] for line in errors]
+    assert titles[:7] == [*(f"f{n} failed" for n in range(6)), "slow errored"]
+    assert titles[7:] == ["critical error%3A worst", "high error%3A high 0", "4 more errors"]
+    assert errors[-1].endswith("::and 4 more errors: see the summary of the job, or the log")
+    assert len([line for line in found if line.startswith("::notice")]) == 10
+    assert not any("more notice" in line for line in found)
+
+
+def test_summary_begins_with_what_failed() -> None:
+    """Failures with place and reasons stand before everything else; the reports are named with a command."""
+    result = run_result(scenario_result("fine"), failing("it's | bad"), broken_file())
+    text = github.summary(result, transcripts(result), PLENTY, [".agentest/results.json", "junit.xml"])
+    head, table = text.split("| Status |")
+    assert "Reports: <code>.agentest/results.json</code>, <code>junit.xml</code>; to look" in head
+    command = re.search(r"<code>(agentest show .*)</code>", head)
+    assert command
+    words = shlex.split(html.unescape(command[1]))
+    assert words == ["agentest", "show", ".agentest/results.json", "--scenario", "=it's | bad", "--verbose"]
+    failures = html.unescape(head.partition("### Failures\n\n")[2]).splitlines()
+    assert failures[0] == "- ❌ **it's | bad** scenarios/booking.sim.py:7"
+    assert failures[1].startswith("  - c1: trajectory: expected calls are missing: create_booking")
+    assert failures[2:4] == ["- ⚠️ **scenarios/broken.sim.py** scenarios/broken.sim.py:1", "  - SyntaxError"]
+    assert table.count("| ❌ failed |") == 1
+
+
+def test_summary_in_a_file_of_its_own(tmp_path: Path) -> None:
+    """`github-actions=PATH` writes the summary alone, anew, and prints nothing."""
+    path = tmp_path / "summary.md"
+    path.write_text("old", encoding="utf-8")
+    reporter = github.SummaryReporter(path)
+    for event in events(run_result(failing())):
+        reporter.on_event(event)
+    assert path.read_text(encoding="utf-8").startswith("## ❌ Agentest: 1 failed\n")
+
+
 def test_agents_are_told_apart() -> None:
     """With several agents, titles say which; a file that did not load belongs to none."""
     found = lines(run_result(failing(agent="a"), failing(agent="b"), broken_file()))
@@ -280,7 +338,8 @@ def test_summary_of_a_good_run() -> None:
     """A run without trouble has a headline and a table, and no empty parts."""
     text = summary(run_result(), PLENTY)
     assert text.startswith(
-        "## ✅ Agentest: 1 passed\n\nIn 3.2 s. 10 model calls, 1,110 tokens, 0.0000 USD.\n"
+        "## ✅ Agentest: 1 passed\n\nIn 3.2 s. Model: ollama/llama3.2. "
+        "10 model calls, 1,110 tokens, 0.0000 USD.\n"
     )
     assert re.findall("^### .*", text, flags=re.M) == ["### Averages"]
     assert "left out" not in text
