@@ -1,0 +1,222 @@
+"""The action for GitHub and the workflows of the documentation: their steps run as the sites run them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from project import Project, clean_environment
+
+ROOT = Path(__file__).parent.parent
+ACTION = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
+RUNNER = ["bash", "--noprofile", "--norc", "-eo", "pipefail"]
+"""How GitHub's runner starts a step whose shell is bash."""
+AGENT = """
+async def handler(messages, context):
+    return "We open at nine."
+
+config = {"agent": {"type": "custom", "handler": handler}, "reporters": ["json"]}
+"""
+SCENARIOS = """
+from agentest import scenario
+
+scenario("nine", turns=[{"user_message": "When?", "expect": {"contains": "nine"}}], tags=["smoke"])
+scenario("it's ten", turns=[{"user_message": "When?", "expect": {"contains": "ten"}}])
+"""
+
+
+@dataclass
+class Job:
+    """A job on GitHub: folders and files that its steps share."""
+
+    root: Path
+    path: str
+    """The PATH."""
+
+    def step(self, id: str, /, outputs: dict[str, dict[str, str]] | None = None, **inputs: str) -> Any:
+        """A step of the action: the process, and its outputs."""
+        [step] = [step for step in ACTION["runs"]["steps"] if step.get("id") == id]
+        given = {name: str(known.get("default", "")) for name, known in ACTION["inputs"].items()} | inputs
+        known = {"inputs": given, "outputs": outputs or {}}
+        env = {key: filled(text, known) for key, text in step.get("env", {}).items()}
+        folder = self.root / filled(step.get("working-directory", "."), known)
+        return self.shell(step["run"], folder, env)
+
+    def shell(self, script: str, folder: Path, env: dict[str, str]) -> Any:
+        written, summary = self.root / "outputs.txt", self.root / "summary.md"
+        written.write_text("")
+        site = {
+            "GITHUB_ACTIONS": "true",
+            "CI": "true",
+            "GITHUB_OUTPUT": str(written),
+            "GITHUB_STEP_SUMMARY": str(summary),
+            "GITHUB_WORKSPACE": str(self.root),
+            "GITHUB_ACTION_PATH": str(ROOT),
+            "RUNNER_TEMP": str(self.root / "temp"),
+            "PATH": self.path,
+        }
+        file = self.root / "step.sh"
+        file.write_text(script)
+        done = subprocess.run(
+            [*RUNNER, str(file)],
+            cwd=folder,
+            env=clean_environment({**site, **env}),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done, dict(line.split("=", 1) for line in written.read_text().splitlines())
+
+
+def filled(text: str, known: dict[str, Any]) -> str:
+    """The text with the values of its expressions."""
+
+    def value(match: re.Match[str]) -> str:
+        words = match[1].split(".")
+        if words[0] == "inputs":
+            return str(known["inputs"][words[1]])
+        assert (words[0], words[2]) == ("steps", "outputs")
+        return str(known["outputs"].get(words[1], {}).get(words[3], ""))
+
+    return re.sub(r"\$\{\{ ([\w.-]+) \}\}", value, text)
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    """A checked-out repository with an agent in a folder, and `agentest` on the PATH."""
+    project = Project(tmp_path)
+    project.write("bots/booking/agentest.config.py", AGENT)
+    project.write("bots/booking/sims/hours.sim.py", SCENARIOS)
+    executable(tmp_path / "bin" / "agentest", f'exec "{sys.executable}" -m agentest "$@"')
+    return Job(tmp_path, f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
+
+
+def executable(path: Path, script: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
+def test_the_action_is_what_github_takes() -> None:
+    """Each step of the composite action has its shell; only GitHub's own actions are used."""
+    assert ACTION["runs"]["using"] == "composite"
+    used = [step["uses"] for step in ACTION["runs"]["steps"] if "uses" in step]
+    assert used == ["actions/setup-python@v5", "actions/upload-artifact@v4"]
+    assert all(step["shell"] == "bash" for step in ACTION["runs"]["steps"] if "run" in step)
+    assert all(known["description"] for known in (*ACTION["inputs"].values(), *ACTION["outputs"].values()))
+
+
+def test_no_input_becomes_code() -> None:
+    """Scripts hold no expression: what a pull request's author could write reaches them as a variable."""
+    assert not [step["run"] for step in ACTION["runs"]["steps"] if "${{" in step.get("run", "")]
+
+
+def test_every_input_is_documented() -> None:
+    """The table of the page names the action's inputs and outputs."""
+    page = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
+    assert not [name for name in (*ACTION["inputs"], *ACTION["outputs"]) if f"`{name}`" not in page]
+
+
+def test_the_action_runs_and_reports(job: Job) -> None:
+    """The run's step fails as the command does, says where the reports are, and they are there."""
+    done, outputs = job.step("run", **{"working-directory": "bots/booking", "arguments": " \n"})
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert outputs == {
+        "status": "failed",
+        "results": "bots/booking/.agentest/results.json",
+        "junit": "bots/booking/.agentest/junit.xml",
+    }
+    assert "::error file=bots/booking/sims/hours.sim.py,line=5,title=it's ten failed::" in done.stdout
+    cases = {case.get("name"): case for case in ET.parse(job.root / outputs["junit"]).iter("testcase")}
+    assert cases["it's ten"].get("file") == "bots/booking/sims/hours.sim.py"
+    assert json.loads((job.root / outputs["results"]).read_text())["summary"]["failedScenarios"] == 1
+    summary = (job.root / "summary.md").read_text(encoding="utf-8")
+    assert "<code>.agentest/results.json</code>, <code>.agentest/junit.xml</code>" in summary
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "told"),
+    [
+        ('--list\n--scenario "it\'s ten"', 0, "it's ten"),
+        ("--list --scenario '$(touch hacked)' ; touch hacked", 2, ""),
+        ("--scenario 'open", 2, "a quote is not closed"),
+    ],
+    ids=["words", "commands", "open quote"],
+)
+def test_arguments(arguments: str, status: int, told: str, job: Job) -> None:
+    """Arguments are words as in a shell, of which nothing is executed."""
+    done, _ = job.step("run", **{"working-directory": "bots/booking", "arguments": arguments})
+    assert (done.returncode, told in done.stdout) == (status, True), done.stdout + done.stderr
+    assert not [*job.root.rglob("hacked")]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "installed"),
+    [
+        ({}, str(ROOT)),
+        ({"version": "1.2.0"}, "agentest-sim==1.2.0"),
+        ({"path": "./wheel.whl"}, "./wheel.whl"),
+    ],
+    ids=["its own", "version", "path"],
+)
+def test_installation(inputs: dict[str, str], installed: str, job: Job) -> None:
+    """It is installed in an environment of its own, which the next step uses."""
+    home = job.root / "temp" / "agentest"
+    executable(job.root / "bin" / "python3", '[ "$1 $2" = "-m venv" ] && mv "$3-made" "$3"')
+    executable(job.root / "temp" / "agentest-made" / "bin" / "python", 'echo pip: "$@"')
+    done, outputs = job.step("install", **inputs)
+    assert done.stdout == f"pip: -m pip install --quiet --disable-pip-version-check {installed}\n"
+    assert outputs == {"agentest": f"{home}/bin/agentest"}
+    executable(home / "bin" / "agentest", 'echo "$@"')
+    done, outputs = job.step("run", {"install": outputs}, config="x.yaml", model="openai/m")
+    assert done.stdout.split()[-4:] == ["--config", "x.yaml", "--model", "openai/m"]
+    assert outputs["status"] == "passed"
+
+
+def test_two_installations_are_refused(job: Job) -> None:
+    """Version and path exclude each other."""
+    done, _ = job.step("install", version="1.2.0", path="x")
+    assert (done.returncode, done.stdout) == (2, "::error title=agentest::give version or path, not both\n")
+
+
+def commands() -> Iterator[Any]:
+    """The shell lines of the workflows in the documentation that run Agentest."""
+    for page in sorted((ROOT / "docs").glob("*.md")):
+        for match in re.finditer(r"^```yaml\n(.*?)^```$", page.read_text(encoding="utf-8"), re.M | re.S):
+            for number, line in enumerate(_lines(yaml.safe_load(match[1]))):
+                if line.startswith("agentest run"):
+                    yield pytest.param(line, id=f"{page.name}: {number}")
+
+
+def _lines(document: Any) -> Iterator[str]:
+    """The lines of `run` (GitHub) and `script` (GitLab), wherever they stand."""
+    if isinstance(document, dict):
+        for key in ("run", "script"):
+            given = document.get(key, [])
+            yield from (
+                line.strip() for text in [given] if isinstance(text, str) for line in text.splitlines()
+            )
+            yield from (line for line in given if isinstance(given, list))
+        for inner in document.values():
+            yield from _lines(inner)
+    elif isinstance(document, list):
+        for inner in document:
+            yield from _lines(inner)
+
+
+@pytest.mark.parametrize("line", [*commands()])
+def test_commands_of_workflows_run(line: str, job: Job) -> None:
+    """What a workflow of the documentation runs is a run that fails for its failing scenario alone."""
+    done = Project(job.root / "bots" / "booking").agentest(*shlex.split(line)[1:])
+    assert done.returncode == 1, done.stdout + done.stderr
