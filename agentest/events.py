@@ -11,6 +11,7 @@ from agentest.results import (
     CaseId,
     ConversationResult,
     JudgeCalibration,
+    ModelUsage,
     RunResult,
     ScenarioResult,
 )
@@ -50,11 +51,32 @@ class ScenarioStarted:
 
 
 @dataclass(frozen=True, slots=True)
+class ConversationStarted:
+    """A conversation has its place, and is held from now on."""
+
+    name: str
+    agent: str
+    number: int
+    """Which of the scenario's conversations it is."""
+
+
+@dataclass(frozen=True, slots=True)
 class TurnFinished:
     name: str
     agent: str
     conversation_id: str
     turn_index: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationHeld:
+    """A conversation was held; those who judge it may still be at work."""
+
+    name: str
+    agent: str
+    number: int
+    used: ModelUsage = field(default_factory=ModelUsage)
+    """What its scenario has used of models so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +91,10 @@ class ConversationFinished:
     """Which of the scenario's conversations it is."""
     case: CaseId | None = None
     thresholds: Mapping[str, float] = field(default_factory=dict)
+    failed: bool = False
+    """Whether it fails by itself, whatever becomes of its scenario."""
+    used: ModelUsage = field(default_factory=ModelUsage)
+    """What its scenario has used of models so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +111,11 @@ class Noted:
 
 
 @dataclass(frozen=True, slots=True)
+class TimePassed:
+    """Some time has gone by, whatever happened in it: whoever says how far the run is says it now."""
+
+
+@dataclass(frozen=True, slots=True)
 class RunFinished:
     result: RunResult
 
@@ -92,10 +123,13 @@ class RunFinished:
 Event = (
     RunStarted
     | ScenarioStarted
+    | ConversationStarted
     | TurnFinished
+    | ConversationHeld
     | ConversationFinished
     | ScenarioFinished
     | Noted
+    | TimePassed
     | RunFinished
 )
 

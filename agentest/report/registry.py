@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from agentest.errors import OutputError
 from agentest.events import Event, Reporter, RunFinished, WantedReport
 from agentest.support.paths import shown_path
-from agentest.support.terminal import Output
+from agentest.support.terminal import Output, tell
 
 if TYPE_CHECKING:  # each is imported by those who want it
     from agentest.store.journal import Journal
@@ -65,6 +65,8 @@ def make_reporters(reports: Iterable[WantedReport], setting: Setting) -> list[Re
         "console": partial(_console, setting),
     }
     made = [make[report.name](report.path) for report in wanted]
+    if not any(report.name == "console" and report.path is None for report in wanted):
+        made.append(_pulse())  # the console says itself how far the run is
     return [setting.journal, *made] if setting.journal else made
 
 
@@ -110,6 +112,12 @@ def _console(setting: Setting, path: Path | None) -> Reporter:
     if path:
         return FileConsole(path, verbose=setting.verbose, detailed=setting.detailed)
     return make_console_reporter(setting.environ, setting.verbose, detailed=setting.detailed)
+
+
+def _pulse() -> Reporter:
+    from agentest.report.pulse import PulseReporter
+
+    return PulseReporter(lambda text: tell(f"agentest: {text}"))
 
 
 class Broadcast:

@@ -19,6 +19,7 @@ from agentest.results import RunWarning
 from agentest.run.engines import Engine, InProcess, RunUnits
 from agentest.run.frame import Frame
 from agentest.run.prepare import Prepared
+from agentest.run.pulse import ticking
 from agentest.run.session import Outcome, Session
 from agentest.run.settings import settings_of
 from agentest.run.signals import handled_signals
@@ -105,7 +106,8 @@ async def run_steps(
             converse_evaluate_and_decide = await opened.enter_async_context(engine)
         if converse_evaluate_and_decide:
             frame.report_start()
-            results = await converse_evaluate_and_decide()
+            async with ticking(session.emit):
+                results = await converse_evaluate_and_decide()
             unclaimed = origin.unclaimed if origin else ()
             unclaimed += unclaimed_calls(prepared, origin.registry if origin else None)
             outcome.result = frame.report_end(results, unclaimed)

@@ -20,9 +20,17 @@ from anyio.abc import TaskGroup
 
 from agentest.conversation.loop import OnTurn
 from agentest.evaluate.custom import Metric
-from agentest.events import ConversationFinished, Emit, ScenarioFinished, ScenarioStarted, TurnFinished
+from agentest.events import (
+    ConversationFinished,
+    ConversationHeld,
+    ConversationStarted,
+    Emit,
+    ScenarioFinished,
+    ScenarioStarted,
+    TurnFinished,
+)
 from agentest.llm.port import CallKey
-from agentest.results import ConversationResult, ScenarioResult, Status
+from agentest.results import ConversationResult, ModelUsage, ScenarioResult, Status
 from agentest.run.connections import Connections
 from agentest.run.plan import Unit
 from agentest.run.settings import Settings
@@ -32,6 +40,7 @@ from agentest.run.units import UnitDecision, UnitEvaluation, UnitProgress
 from agentest.run.user_check import Finding, user_check
 from agentest.storing import stored
 from agentest.transcript import Conversation, Turn
+from agentest.verdict import conversation_failed
 
 
 class UnitQueue(Protocol):
@@ -129,6 +138,7 @@ class _Runner:
         self._decision = UnitDecision(settings, connections)
         self._check = user_check(connections.models.judge, settings.samples, wanted=settings.check_user)
         self._redact = connections.redact.error
+        self._ledger = connections.ledger
         self._report = emit
         self._stop = stop
         self._places = anyio.Semaphore(settings.concurrency)
@@ -218,6 +228,7 @@ class _Runner:
             on_held: is called when it has been held, before judges have finished.
         """
         unit = progress.unit
+        self._report(ConversationStarted(unit.scenario.name, unit.agent, number))
         result = stored(await self._converse_and_evaluate(progress, number, on_held))
         progress.results[number] = self._kept(unit, result)
         self._report(
@@ -228,6 +239,8 @@ class _Runner:
                 number=number,
                 case=unit.scenario.case,
                 thresholds=unit.thresholds,
+                failed=conversation_failed(result),
+                used=self._used(unit),
             )
         )
         if progress.is_complete():
@@ -252,6 +265,7 @@ class _Runner:
                     held = await self._hold_checked(progress, number, told)
             finally:
                 on_held()
+            self._report_held(progress.unit, number)
             conversation = held.conversation
             if conversation.invalid is None:
                 await evaluation.add_conversation(conversation)
@@ -261,6 +275,13 @@ class _Runner:
         if conversation.invalid is not None:
             return ConversationResult(conversation, time=time, invalid=conversation.invalid)
         return replace(evaluation.result(conversation), time=time)
+
+    def _report_held(self, unit: Unit, number: int) -> None:
+        self._report(ConversationHeld(unit.scenario.name, unit.agent, number, self._used(unit)))
+
+    def _used(self, unit: Unit) -> ModelUsage:
+        """What the unit has used of models so far, in all roles."""
+        return sum(self._ledger.of(unit.scope).values(), ModelUsage())
 
     async def _hold_checked(self, progress: UnitProgress, number: int, told: str) -> _Held:
         """A conversation, held again where its user broke the role. Judges wait: the first may not count.

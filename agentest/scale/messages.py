@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from agentest.results import Status
+from agentest.results import ModelUsage, Status
 from agentest.tool_servers.port import Addresses, AskedTurn, Identity, ServedAnswer, ServedCall, TurnTraces
 
 
@@ -43,6 +43,8 @@ class ConversationDone:
     result: bytes
     """Packed: it is only read where something went wrong."""
     json: bytes
+    failed: bool
+    used: ModelUsage
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,15 @@ from anyio.abc import TaskGroup
 
 from agentest.confidence import with_figures
 from agentest.errors import ConfigError, UsageError
-from agentest.events import ConversationFinished, Noted, ScenarioFinished, ScenarioStarted, TurnFinished
+from agentest.events import (
+    ConversationFinished,
+    ConversationHeld,
+    ConversationStarted,
+    Noted,
+    ScenarioFinished,
+    ScenarioStarted,
+    TurnFinished,
+)
 from agentest.llm.budget import Spending
 from agentest.results import (
     ConversationResult,
@@ -275,7 +283,7 @@ class _Run:
             case ScenarioStarted():
                 worker.begun.add((message.name, message.agent))
                 self._emit(message)
-            case TurnFinished() | Noted():
+            case ConversationStarted() | TurnFinished() | ConversationHeld() | Noted():
                 self._emit(message)
             case Secrets():
                 self._on_secrets(message.texts)
@@ -320,7 +328,11 @@ class _Run:
 
     def _keep(self, done: ConversationDone) -> None:
         self._packed.setdefault((done.name, done.agent), {})[done.number] = done.result
-        self._emit(ConversationFinished(done.name, done.agent, done.json, done.number))
+        self._emit(
+            ConversationFinished(
+                done.name, done.agent, done.json, done.number, failed=done.failed, used=done.used
+            )
+        )
 
     def _finish(self, result: ScenarioResult) -> None:
         place = result.name, result.agent

@@ -216,6 +216,8 @@ def _conversation_done(event: ConversationFinished) -> ConversationDone:
             number=event.number,
             result=packed(event.result),
             json=encoded(conversation_json(event.result, event.case, event.thresholds)),
+            failed=event.failed,
+            used=event.used,
         )
     except Exception as error:
         which = event.result.conversation.conversation_id

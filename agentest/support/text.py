@@ -25,3 +25,14 @@ def duration(ms: float) -> str:
         return f"{ms / 1000:.1f} s"
     minutes, seconds = divmod(round(ms / 1000), 60)
     return f"{minutes} min {seconds:02d} s"
+
+
+def about(seconds: float) -> str:
+    """A time that is only estimated, no more exact than it is worth: "40 s", "3 min", "1 h 20 min"."""
+    if seconds < 57.5:
+        return f"{max(5, round(seconds / 5) * 5)} s" if seconds >= 10 else f"{max(1, round(seconds))} s"
+    minutes = max(1, round(seconds / 60))
+    hours, rest = divmod(minutes, 60)
+    if not hours:
+        return f"{minutes} min"
+    return f"{hours} h {rest:02d} min" if rest else f"{hours} h"

@@ -22,7 +22,7 @@ from agentest.events import (
     ScenarioStarted,
     TurnFinished,
 )
-from agentest.report.console.reporter import ConsoleReporter, Progress, make_console_reporter
+from agentest.report.console.reporter import ConsoleReporter, make_console_reporter
 from agentest.report.console.scenario import scenario_lines
 from agentest.report.console.text import Look, Printer
 from agentest.results import (
@@ -505,26 +505,6 @@ def test_the_cursor_comes_back_when_reporting_fails() -> None:
     with pytest.raises(AttributeError):
         reporter.on_event(ScenarioFinished(None))  # type: ignore[arg-type]
     assert written(to).rindex("\x1b[?25h") > written(to).rindex("\x1b[?25l")
-
-
-def test_progress_shows_a_few_running_scenarios() -> None:
-    """The live area counts what is done and names five of the scenarios that are under way."""
-    progress = Progress()
-    progress.on_event(RunStarted("1.2.3", {"booking": ENDPOINT}, 9, 18, 20))
-    for n in range(8):
-        progress.on_event(ScenarioStarted(f"number {n}", "booking", 2))
-    progress.on_event(TurnFinished("number 0", "booking", "x-1", 0))
-    progress.on_event(ConversationFinished("number 0", "booking", conversation()))
-    progress.on_event(ScenarioFinished(failing("number 7")))
-    assert [each.plain for each in progress.lines(Printer(console(80)), 61_000)] == [
-        "1 min 01 s   1/9 scenarios · 1/18 conversations · 1 turn · 1 failed",
-        "  1/2  number 0",
-        "  0/2  number 1",
-        "  0/2  number 2",
-        "  0/2  number 3",
-        "  0/2  number 4",
-        "  and 2 more",
-    ]
 
 
 def test_off_a_terminal_only_finished_scenarios_are_told() -> None:

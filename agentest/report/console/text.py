@@ -188,7 +188,7 @@ class Printer:
             if row is None:
                 row = text
             elif row.cell_len + len(each.gap) + text.cell_len <= width:
-                row = row + each.gap + text
+                row = row + self.text([each.gap]) + text
             else:
                 yield row
                 row = text

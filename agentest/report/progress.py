@@ -1,0 +1,241 @@
+"""How far a run has come, and how long the rest of it may take: counted from its events, with a clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from agentest.events import (
+    ConversationFinished,
+    ConversationHeld,
+    ConversationStarted,
+    Event,
+    RunStarted,
+    ScenarioFinished,
+    ScenarioStarted,
+    TurnFinished,
+)
+from agentest.results import ModelUsage, Status
+from agentest.support.text import about, count, duration
+
+_SEP = " · "
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """How far a run is at one moment."""
+
+    elapsed_s: float
+    done: int
+    """Conversations that were held and judged."""
+    planned: int
+    talking: int
+    judging: int
+    grouping: int
+    """Scenarios whose errors are being grouped: all of their conversations are judged."""
+    conversations_failed: int
+    failed: int
+    errored: int
+    cost: float | None
+    """USD so far; None where a price is not known."""
+    asked: bool
+    """Whether a model was asked at all."""
+    left_s: float | None
+    """Seconds that the rest may take; None where nothing is known of it."""
+
+
+def standing_line(now: Standing) -> str:
+    """How far the run is, in a line for a log."""
+    done = f"{now.done:,} of {count(now.planned, 'conversation')} done"
+    facts = [done, *phases(now), *(text for text, _ in troubles(now)), *cost(now), *time_left(now)]
+    return f"{duration(now.elapsed_s * 1000)}: {_SEP.join(facts)}"
+
+
+def phases(now: Standing) -> Iterator[str]:
+    """What conversations are under way with, by name."""
+    if now.talking:
+        yield f"{now.talking:,} talking"
+    if now.judging:
+        yield f"{now.judging:,} judging"
+    if now.grouping:
+        yield f"{now.grouping:,} grouping errors"
+    if not (now.talking or now.judging or now.grouping) and now.done < now.planned:
+        yield "none under way"
+
+
+def troubles(now: Standing) -> Iterator[tuple[str, Status]]:
+    """What went wrong so far, and how badly: conversations, and the scenarios that have a verdict."""
+    if now.conversations_failed:
+        yield f"{count(now.conversations_failed, 'conversation')} failed", Status.FAILED
+    if now.failed:
+        yield f"{count(now.failed, 'scenario')} failed", Status.FAILED
+    if now.errored:
+        yield f"{count(now.errored, 'scenario')} errored", Status.ERRORED
+
+
+def cost(now: Standing) -> Iterator[str]:
+    """What models have cost so far, where any was asked."""
+    if now.asked:
+        yield "cost unknown" if now.cost is None else f"{now.cost:.4f} USD so far"
+
+
+def time_left(now: Standing) -> Iterator[str]:
+    if now.left_s is not None and now.done < now.planned:
+        yield f"about {about(now.left_s)} left"
+
+
+@dataclass(slots=True)
+class Unit:
+    """A scenario against an agent that is under way. Numbers of its conversations → when they began that."""
+
+    planned: int
+    done: int = 0
+    talking: dict[int, float] = field(default_factory=dict)
+    judging: dict[int, float] = field(default_factory=dict)
+
+    @property
+    def grouping(self) -> bool:
+        """Whether its conversations are all judged, and only its verdict is missing."""
+        return self.done >= self.planned
+
+    @property
+    def phase(self) -> str:
+        """What it is doing, in a few words; "" where it waits for a place."""
+        talking = f"{len(self.talking)} talking" if self.talking else ""
+        judging = f"{len(self.judging)} judging" if self.judging else ""
+        named = ", ".join(filter(None, (talking, judging)))
+        return "grouping errors" if self.grouping else named
+
+
+class Progress:
+    """Counts what happens in a run. Whoever feeds it says what time it is, in seconds of any clock.
+
+    Args:
+        expected_s: how long the run may take, by an earlier one; it counts until a conversation has ended.
+    """
+
+    def __init__(self, expected_s: float | None = None) -> None:
+        self.scenarios = 0
+        self.planned = 0
+        self.finished: dict[Status, int] = dict.fromkeys(Status, 0)
+        self.done = 0
+        self.conversations_failed = 0
+        self.turns = 0
+        self.running: dict[tuple[str, str], Unit] = {}
+        self.several_agents = False
+        self._expected_s = expected_s
+        self._began = 0.0
+        self._pace = _Pace()
+        self._used: dict[tuple[str, str], ModelUsage] = {}
+
+    def on_event(self, event: Event, now: float) -> None:
+        """Count what has happened."""
+        match event:
+            case RunStarted():
+                self.scenarios, self.planned = event.scenarios, event.conversations
+                self.several_agents = len(event.agents) > 1
+                self._began = now
+            case ScenarioStarted():
+                self.running[event.name, event.agent] = Unit(event.conversations)
+            case ConversationStarted():
+                self._unit(event).talking[event.number] = now
+            case TurnFinished():
+                self.turns += 1
+            case ConversationHeld():
+                self._used[event.name, event.agent] = event.used
+                self._held(self._unit(event), event.number, now)
+            case ConversationFinished():
+                self._used[event.name, event.agent] = event.used
+                self._judged(event, now)
+            case ScenarioFinished():
+                self._end(event)
+
+    def standing(self, now: float) -> Standing:
+        """How far the run is now."""
+        # Who draws the terminal may be another thread: it looks at a copy.
+        running, used = list(self.running.values()), sum(list(self._used.values()), ModelUsage())
+        return Standing(
+            elapsed_s=now - self._began,
+            done=self.done,
+            planned=self.planned,
+            talking=sum(len(unit.talking) for unit in running),
+            judging=sum(len(unit.judging) for unit in running),
+            grouping=sum(unit.grouping for unit in running),
+            conversations_failed=self.conversations_failed,
+            failed=self.finished[Status.FAILED],
+            errored=self.finished[Status.ERRORED],
+            cost=used.cost,
+            asked=used.calls > 0,
+            left_s=self._left_s(running, now),
+        )
+
+    def _unit(self, event: ConversationStarted | ConversationHeld | ConversationFinished) -> Unit:
+        return self.running.setdefault((event.name, event.agent), Unit(1))
+
+    def _held(self, unit: Unit, number: int, now: float) -> None:
+        self._pace.talked(now - unit.talking.pop(number, now))
+        unit.judging[number] = now
+
+    def _judged(self, event: ConversationFinished, now: float) -> None:
+        unit = self._unit(event)
+        if event.number in unit.judging:
+            self._pace.judged(now - unit.judging.pop(event.number))
+        unit.talking.pop(event.number, None)
+        unit.done += 1
+        self.done += 1
+        self.conversations_failed += event.failed
+
+    def _end(self, event: ScenarioFinished) -> None:
+        place = event.result.name, event.result.agent
+        unit = self.running.pop(place, None)
+        if unit and event.result.repeat:  # of at most so many, the others are not held any more
+            self.planned -= unit.planned - event.result.totals.conversations
+        self.finished[event.result.verdict.status] += 1
+        if event.result.usage:
+            self._used[place] = sum(event.result.usage.values(), ModelUsage())
+
+    def _left_s(self, running: list[Unit], now: float) -> float | None:
+        elapsed = now - self._began
+        ages = [now - began for unit in running for began in list(unit.talking.values())]
+        judging = sum(len(unit.judging) for unit in running)
+        unbegun = max(0, self.planned - self.done - len(ages) - judging)
+        by_pace = self._pace.left_s(elapsed, ages, unbegun)
+        if by_pace is None and self._expected_s is not None:
+            return max(0.0, self._expected_s - elapsed) or None
+        return by_pace
+
+
+class _Pace:
+    """How long conversations took so far, talking and being judged; seconds."""
+
+    def __init__(self) -> None:
+        self._talks = 0
+        self._talked_s = 0.0
+        self._judgings = 0
+        self._judged_s = 0.0
+
+    def talked(self, seconds: float) -> None:
+        self._talks += 1
+        self._talked_s += seconds
+
+    def judged(self, seconds: float) -> None:
+        self._judgings += 1
+        self._judged_s += seconds
+
+    def left_s(self, elapsed_s: float, ages_s: list[float], unbegun: int) -> float | None:
+        """How long the rest takes if it goes on like this; None before any conversation has ended.
+
+        Not the setting, but what was seen says how many talk at once: agents may stand in a line.
+
+        Args:
+            ages_s: for how long those have been talking that still do.
+            unbegun: how many conversations have not begun.
+        """
+        if not self._talks or elapsed_s <= 0:
+            return None
+        mean = self._talked_s / self._talks
+        at_once = max(1.0, (self._talked_s + sum(ages_s)) / elapsed_s)
+        rests = [max(0.0, mean - age) for age in ages_s]
+        longest = mean if unbegun else max(rests, default=0.0)
+        talking = max((sum(rests) + unbegun * mean) / at_once, longest)
+        return talking + (self._judged_s / self._judgings if self._judgings else 0.0)
