@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from agentest.errors import OutputError
 from agentest.events import Event, Reporter, RunFinished, WantedReport
 from agentest.support.paths import shown_path
+from agentest.support.reminders import reminded
 from agentest.support.terminal import Output, tell
 
 if TYPE_CHECKING:  # each is imported by those who want it
@@ -141,7 +142,7 @@ class Broadcast:
     def __call__(self, event: Event) -> None:
         for reporter in list(self._reporters):
             try:
-                reporter.on_event(event)
+                self._pass_on(reporter, event)
             except Exception as error:  # noqa: BLE001 - a reporter's trouble must not cost the run its results
                 self._reporters.remove(reporter)
                 if (
@@ -153,6 +154,13 @@ class Broadcast:
                     self._again.append((reporter, event))
                 else:
                     self._fail(reporter, error)
+
+    def _pass_on(self, reporter: Reporter, event: Event) -> None:
+        if not isinstance(event, RunFinished):
+            reporter.on_event(event)
+            return
+        with reminded(f"writing the report of {reporter.name}"):
+            reporter.on_event(event)
 
     def finish(self, pause: Callable[[float], object] = time.sleep) -> None:
         """Ask those again that could not write their report; seconds lie between the attempts."""

@@ -16,6 +16,7 @@ from agentest.config.agents.base import Server
 from agentest.http.client import Client, open_client
 from agentest.http.guard import AddressGuard
 from agentest.run.prepare import Prepared
+from agentest.run.pulse import awaited
 from agentest.run.seeing import check_mocks
 
 if TYPE_CHECKING:  # imported where an agent has servers beside it
@@ -37,27 +38,37 @@ async def start_servers(
     tasks: TaskGroup,
     on_note: Callable[[str], None],
     keep_span: Callable[[bytes], object] | None = None,
+    say: Callable[[str], object] | None = None,
 ) -> Started:
     """Open the servers beside the plan's agents, start the agents' own, and check that all can be reached.
 
-    The stack ends them. `keep_span` receives the spans of agents, each a line of JSON.
+    The stack ends them. `keep_span` receives the spans of agents, each a line of JSON; `say` what is waited
+    for when it takes long, at once (default: `on_note`).
 
     Raises UsageError, also where mocks would not reach an agent's tools.
     """
     check_mocks(prepared.plan)
+    say = say or on_note
     client = await stack.enter_async_context(open_client(AddressGuard()))
     registry = None
     if any(agent.beside for agent in prepared.plan.agents.values()):
         from agentest.run.beside import open_servers
 
-        registry = await open_servers(prepared, client, stack, on_note, keep_span)
+        async with awaited("for the servers beside the agents to be ready", say):
+            registry = await open_servers(prepared, client, stack, on_note, keep_span)
     for server, untold in _own_servers(prepared, registry):
         redact = prepared.loaded.redact
         running = running_server(server, prepared.request.root, client, tasks, redact, on_note, untold=untold)
-        await stack.enter_async_context(running)
+        async with awaited(_for_server(server), say):
+            await stack.enter_async_context(running)
     for name, agent in prepared.plan.agents.items():
-        await check_reachable(name, agent, client)
+        async with awaited(f"for agent {name!r} to be reached", say):
+            await check_reachable(name, agent, client)
     return Started(client, registry)
+
+
+def _for_server(server: Server) -> str:
+    return f"for the agent's server to answer at {server.ready}, at most {server.timeout_s:g} s"
 
 
 def _own_servers(prepared: Prepared, registry: Registry | None) -> list[tuple[Server, str | None]]:

@@ -7,7 +7,6 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 
 from agentest.errors import ConfigError
-from agentest.events import Noted
 from agentest.llm.budget import Budget, Spending
 from agentest.llm.open import Models, ModelTerms, Recordings
 from agentest.llm.open import open_models as open_llm
@@ -55,10 +54,6 @@ async def open_models(
 def _model_terms(session: Session, recordings: Recordings | None, spending: Spending | None) -> ModelTerms:
     prepared = session.prepared
     options = prepared.request.options
-
-    def announce(text: str) -> None:
-        session.emit(Noted(prepared.loaded.redact(text)))
-
     budget = None
     if options.max_cost is not None or options.max_llm_calls is not None:
         budget = Budget(options.max_cost, options.max_llm_calls, _stopping(session), spending)
@@ -66,7 +61,7 @@ def _model_terms(session: Session, recordings: Recordings | None, spending: Spen
         concurrency=prepared.concurrency,
         budget=budget,
         recordings=recordings,
-        announce=announce,
+        announce=session.say,
     )
 
 

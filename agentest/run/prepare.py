@@ -19,6 +19,7 @@ from agentest.results import JudgeCalibration
 from agentest.run.plan import Options, Plan, make_plan, wishes_of
 from agentest.scenarios.discovery import Discovered, discover
 from agentest.support.paths import path_from
+from agentest.support.reminders import reminded
 
 if TYPE_CHECKING:  # needed only where a model is configured
     from agentest.llm.providers import ModelSpec
@@ -99,8 +100,9 @@ def prepare(
     request: Request, environ: MutableMapping[str, str] = os.environ, *, may_be_empty: bool = False
 ) -> Prepared:
     """Load configuration and scenarios and plan the run. Raises UsageError, for an empty plan too."""
-    loaded = configure(request, environ)
-    discovered = discover_scenarios(request, loaded)
+    with reminded("reading the configuration and the scenarios, with what they import"):
+        loaded = configure(request, environ)
+        discovered = discover_scenarios(request, loaded)
     plan = make_plan(loaded.config, discovered, request.options, request.root)
     if not may_be_empty:
         _check_not_empty(plan, discovered, request, loaded)

@@ -10,12 +10,7 @@ from typing import Any
 import anyio
 
 from agentest.events import Emit, TimePassed
-from agentest.support.text import duration
-
-EVERY_S = 30.0
-"""Seconds between two signs of life."""
-_FIRST_S = 5.0
-"""Seconds after which it is said what is waited for."""
+from agentest.support.reminders import EVERY_S, pauses
 
 
 @asynccontextmanager
@@ -40,12 +35,9 @@ async def awaited(what: str, say: Callable[[str], object]) -> AsyncIterator[None
     """
 
     async def remind() -> None:
-        began, pause = anyio.current_time(), _FIRST_S
-        while True:
+        for pause, passed in pauses():
             await anyio.sleep(pause)
-            so_far = duration(round(anyio.current_time() - began) * 1000)
-            say(f"waiting {what}: {so_far} so far")
-            pause = EVERY_S
+            say(f"waiting {what}: {passed:.0f} s so far")
 
     async with _beside(remind):
         yield

@@ -19,7 +19,7 @@ from agentest.results import RunWarning
 from agentest.run.engines import Engine, InProcess, RunUnits
 from agentest.run.frame import Frame
 from agentest.run.prepare import Prepared
-from agentest.run.pulse import ticking
+from agentest.run.pulse import awaited, ticking
 from agentest.run.session import Outcome, Session
 from agentest.run.settings import settings_of
 from agentest.run.signals import handled_signals
@@ -98,12 +98,13 @@ async def run_steps(
         redact=prepared.loaded.redact,
     )
     origin: Origin | None = None
-    async with AsyncExitStack() as opened:
+    async with AsyncExitStack() as late, AsyncExitStack() as opened:
         converse_evaluate_and_decide: RunUnits | None = None
         with starting:  # a signal ends it
             origin = await mode.source.open(session, opened, tasks)
             engine = mode.engine.open(session, origin)
-            converse_evaluate_and_decide = await opened.enter_async_context(engine)
+            async with awaited("for agents and models to be opened", session.say):
+                converse_evaluate_and_decide = await opened.enter_async_context(engine)
         if converse_evaluate_and_decide:
             frame.report_start()
             async with ticking(session.emit):
@@ -111,6 +112,7 @@ async def run_steps(
             unclaimed = origin.unclaimed if origin else ()
             unclaimed += unclaimed_calls(prepared, origin.registry if origin else None)
             outcome.result = frame.report_end(results, unclaimed)
+        await late.enter_async_context(awaited("for what was opened to be closed", session.say))
 
 
 def unclaimed_calls(prepared: Prepared, registry: Registry | None) -> tuple[RunWarning, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from agentest.events import Emit
+from agentest.events import Emit, Noted
 from agentest.results import RunResult
 from agentest.run.prepare import Prepared
 from agentest.run.settings import Settings
@@ -31,6 +31,10 @@ class Session:
     """Receives what the user should know at the end."""
     given: tuple[Models, Ledger] | None = None
     """Models that are open already, and the ledger of their calls, in place of those that were prepared."""
+
+    def say(self, text: str) -> None:
+        """Say something to the user at once."""
+        self.emit(Noted(self.prepared.loaded.redact(text)))
 
     @property
     def model_names(self) -> dict[str, str | None]:

@@ -105,7 +105,7 @@ class LiveAgents:
 
     async def open(self, session: Session, opened: AsyncExitStack, tasks: TaskGroup) -> Origin:
         prepared, on_note = session.prepared, session.on_note
-        started = await start_servers(prepared, opened, tasks, on_note, self.keep_span)
+        started = await start_servers(prepared, opened, tasks, on_note, self.keep_span, session.say)
 
         async def make(models: Models, stack: AsyncExitStack) -> ConversationSource:
             agents = await connected_agents(prepared, started.client, stack, on_note)
