@@ -53,6 +53,11 @@ class Kind(Protocol):
         """Whether agents may send spans."""
         ...
 
+    @property
+    def resumed_by(self) -> str:
+        """The command that runs what is left of it when it was ended early; "": there is none."""
+        ...
+
     def processes(self, prepared: Prepared) -> int:
         """Over how many processes the run is spread."""
         ...
@@ -69,6 +74,7 @@ class LiveRun:
     name: RunKind = RunKind.RUN
     fixed: FixedNames = LATEST
     spans: bool = True
+    resumed_by: str = "agentest run --resume"
 
     def processes(self, prepared: Prepared) -> int:
         wanted = prepared.request.options.workers
@@ -95,6 +101,7 @@ class JudgedRun:
     name: RunKind = RunKind.JUDGE
     fixed: FixedNames = JUDGED
     spans: bool = False
+    resumed_by: str = ""
 
     def processes(self, prepared: Prepared) -> int:
         del prepared  # the models do the work
@@ -143,6 +150,7 @@ def _run(
         environ=environ,
         verbose=request.verbose,
         detailed=request.detailed,
+        next_step=kind.resumed_by,
         journal=journal,
     )
     # Results are kept of each run, asked for or not.
@@ -202,7 +210,8 @@ def _in_a_line(
         yield f"nothing ran: {which} skipped"
     printed = {report.name for report in prepared.reports if report.path is None}
     if not _CONSOLE_REPORTERS & (printed - broadcast.failed):
-        counts = [(len(result.with_status(status)), status) for status in Status]
+        counts = [(sum(s.verdict.status is each for s in result.finished), str(each)) for each in Status]
+        counts.append((len(result.unfinished), "unfinished"))
         summary = ", ".join(f"{count} {status}" for count, status in counts if count) or "no scenarios"
         where = f"; {', '.join(written)}" if written else ""
         yield f"{'interrupted' if result.interrupted else run_status(result)}: {summary}{where}"

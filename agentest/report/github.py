@@ -16,6 +16,7 @@ from agentest.report.github_criteria import TABLE_HEAD, badness, criterion_row, 
 from agentest.report.github_figures import AVERAGES_HEAD, average_rows, passed_cell, rates_paragraph
 from agentest.report.github_markdown import inline, table_row
 from agentest.report.stories import Story, Transcripts, byte_size
+from agentest.report.unfinished import ended_early_text
 from agentest.results import (
     ErrorGroup,
     JudgeCalibration,
@@ -50,6 +51,7 @@ class GitHubReporter:
         summary_path: the file that `$GITHUB_STEP_SUMMARY` names.
         workspace: the folder that `$GITHUB_WORKSPACE` names; for files outside of any git checkout.
         files: the names of the run's other reports, for whoever reads the summary.
+        next_step: the command that runs what an interrupted run has left; "": there is none.
     """
 
     name = "github-actions"
@@ -61,12 +63,14 @@ class GitHubReporter:
         summary_path: Path | None = None,
         workspace: Path | None = None,
         files: Sequence[str] = (),
+        next_step: str = "",
     ) -> None:
         self._write = write
         self._root = root
         self._summary_path = summary_path
         self._workspace = workspace
         self._files = files
+        self._next_step = next_step
         self._transcripts = Transcripts(SUMMARY_LIMIT)
 
     def on_event(self, event: Event) -> None:
@@ -76,7 +80,9 @@ class GitHubReporter:
             for line in annotation_lines(event.result, self._locate):
                 self._write(line)
             if self._summary_path:
-                append_summary(event.result, self._transcripts, self._summary_path, self._files)
+                append_summary(
+                    event.result, self._transcripts, self._summary_path, self._files, self._next_step
+                )
 
     def _locate(self, file: str) -> str:
         return repository_path(file, self._root, self._workspace)
@@ -103,25 +109,27 @@ class SummaryReporter:
 
 
 def append_summary(
-    result: RunResult, transcripts: Transcripts, path: Path, files: Sequence[str] = ()
+    result: RunResult, transcripts: Transcripts, path: Path, files: Sequence[str] = (), next_step: str = ""
 ) -> None:
     """Add the summary to the file, which stays within what GitHub takes."""
     before = path.stat().st_size if path.exists() else 0
     gap = "\n" if before else ""
-    text = summary(result, transcripts, SUMMARY_LIMIT - before - len(gap), files)
+    text = summary(result, transcripts, SUMMARY_LIMIT - before - len(gap), files, next_step)
     if text:
         with path.open("ab") as file:
             file.write((gap + text).encode())
 
 
-def summary(result: RunResult, transcripts: Transcripts, room: int, files: Sequence[str] = ()) -> str:
+def summary(
+    result: RunResult, transcripts: Transcripts, room: int, files: Sequence[str] = (), next_step: str = ""
+) -> str:
     """The Markdown summary in at most `room` bytes of UTF-8.
 
     Transcripts are left out first, then rows from the end of the lists, each time with a line that says so.
     Empty when not even the headline has room.
     """
     sections = [section for section in _sections(result, transcripts) if section.pieces]
-    headline = _headline(result, files)
+    headline = _headline(result, files, next_step)
     left = room - byte_size(headline) - _MAX_NOTE_BYTES * len(sections)
     if left < 0:
         return ""
@@ -163,7 +171,7 @@ def _fitted(section: _Section, room: int) -> tuple[list[str], int]:
 
 def _sections(result: RunResult, transcripts: Transcripts) -> Iterator[_Section]:
     several = len(result.agents) > 1
-    scenarios = sorted(result.scenarios, key=select.badness)
+    scenarios = sorted(result.finished, key=select.badness)
     undone = [partial(_failure, s, several) for s in scenarios if s.verdict.status in select.UNDONE]
     yield _Section("failures", "\n### Failures\n\n", undone)
     yield _Section("scenarios", _table_head(several), [partial(_row, s, several) for s in scenarios])
@@ -186,15 +194,25 @@ def _sections(result: RunResult, transcripts: Transcripts) -> Iterator[_Section]
     yield _Section("averages", AVERAGES_HEAD, [partial(str, row) for row in averages])
 
 
-def _headline(result: RunResult, files: Sequence[str] = ()) -> str:
-    counts = ((len(result.with_status(status)), status) for status in select.WORST_FIRST)
+def _headline(result: RunResult, files: Sequence[str], next_step: str) -> str:
+    counts = [(select.with_status(result, status), str(status)) for status in select.WORST_FIRST]
+    counts.append((len(result.unfinished), "unfinished"))
     outcome = ", ".join(f"{count} {status}" for count, status in counts if count) or "no scenario ran"
     icon = _ICONS[run_status(result)]
-    interrupted = "\n**Interrupted: only what had finished is here.**\n" if result.interrupted else ""
     return (
-        f"## {icon} Agentest: {outcome}\n{interrupted}\nIn {_seconds(result.duration_ms)}.{_models(result)}\n"
+        f"## {icon} Agentest: {outcome}\n{_early_end(result, next_step)}\n"
+        f"In {_seconds(result.duration_ms)}.{_models(result)}\n"
         f"{rates_paragraph(result)}{_calibrations(result)}{_files(result, files)}"
     )
+
+
+def _early_end(result: RunResult, next_step: str) -> str:
+    """What did not finish, as one count, and how to go on."""
+    text = ended_early_text(result)
+    if not text:
+        return ""
+    how = f" `{next_step}` runs the rest." if result.unfinished and next_step else ""
+    return f"\n**{inline(text)}.**{how}\n"
 
 
 def _files(result: RunResult, files: Sequence[str]) -> str:
@@ -202,7 +220,7 @@ def _files(result: RunResult, files: Sequence[str]) -> str:
     if not files:
         return ""
     named = ", ".join(f"<code>{inline(file)}</code>" for file in files)
-    undone = [scenario for status in select.UNDONE for scenario in result.with_status(status)]
+    undone = [scenario for scenario in result.finished if scenario.verdict.status in select.UNDONE]
     results = next((file for file in files if file.endswith(".json")), None)
     if not undone or results is None:
         return f"\nReports: {named}\n"

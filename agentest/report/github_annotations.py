@@ -10,6 +10,7 @@ from pathlib import Path
 from agentest.report import github_selection as select
 from agentest.report.github_criteria import criterion_annotations, reasons_text
 from agentest.report.github_markdown import cut
+from agentest.report.unfinished import ended_early_text
 from agentest.results import RunResult, RunWarning, ScenarioResult, Severity
 from agentest.support.terminal import in_command
 from agentest.support.text import count
@@ -51,6 +52,11 @@ def annotation(level: str, file: str, line: int, title: str, message: str) -> st
     return f"::{level} {where}::{in_command(cut(message, _MESSAGE_CHARS)).translate(_IN_MESSAGE)}"
 
 
+def run_annotation(level: str, title: str, message: str) -> str:
+    """One workflow command about the whole run, which has no file."""
+    return f"::{level} title={_property(title)}::{in_command(message).translate(_IN_MESSAGE)}"
+
+
 def _property(text: str) -> str:
     return in_command(text).translate(_IN_PROPERTY)
 
@@ -58,7 +64,8 @@ def _property(text: str) -> str:
 @dataclass(frozen=True, slots=True)
 class _Annotation:
     level: str
-    where: ScenarioResult | RunWarning
+    where: ScenarioResult | RunWarning | None
+    """None: it is about the whole run."""
     title: str
     message: str
 
@@ -72,20 +79,27 @@ def annotation_lines(result: RunResult, locate: Callable[[str], str]) -> Iterato
     for level in ("error", "warning", "notice"):
         of_level = [each for each in found if each.level == level]
         shown = of_level if len(of_level) <= _SHOWN else of_level[: _SHOWN - 1]
-        for each in shown:
-            yield annotation(level, locate(each.where.file), each.where.line, each.title, each.message)
+        yield from (_written(each, locate) for each in shown)
         if more := len(of_level) - len(shown):
             counted = count(more, f"more {level}")
-            yield f"::{level} title={counted}::and {counted}: see the summary of the job, or the log"
+            yield run_annotation(level, counted, f"and {counted}: see the summary of the job, or the log")
+
+
+def _written(each: _Annotation, locate: Callable[[str], str]) -> str:
+    if each.where is None:
+        return run_annotation(each.level, each.title, each.message)
+    return annotation(each.level, locate(each.where.file), each.where.line, each.title, each.message)
 
 
 def _annotations(result: RunResult) -> Iterator[_Annotation]:
     """All annotations, of each level the most severe first."""
     named = partial(select.label, several=len(result.agents) > 1)
-    undone = [s for s in result.scenarios if s.verdict.status in select.UNDONE]
+    undone = [s for s in result.finished if s.verdict.status in select.UNDONE]
     for scenario in sorted(undone, key=select.badness):
         title = f"{named(scenario)} {scenario.verdict.status}"
         yield _Annotation("error", scenario, title, reasons_text(scenario))
+    if result.unfinished:
+        yield _Annotation("error", None, "Agentest did not finish", ended_early_text(result))
     for stray in result.unclaimed:
         yield _Annotation("error", stray, "tool calls belonged to no conversation", stray.message)
     for scenario, group in sorted(select.errors(result), key=lambda error: -error[1].severity):

@@ -20,6 +20,11 @@ def badness(scenario: ScenarioResult) -> int:
     return WORST_FIRST.index(scenario.verdict.status)
 
 
+def with_status(result: RunResult, status: Status) -> int:
+    """How many scenarios have this status as a verdict of their own."""
+    return sum(scenario.verdict.status is status for scenario in result.finished)
+
+
 def errors(result: RunResult) -> Iterator[tuple[ScenarioResult, ErrorGroup]]:
     return ((scenario, group) for scenario in result.scenarios for group in scenario.errors)
 

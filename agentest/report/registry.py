@@ -32,6 +32,7 @@ class Setting:
         root: the folder that files of scenarios are relative to.
         results: the file of the json reporter, unless it has a path of its own.
         junit: the same for the junit reporter.
+        next_step: the command that runs what an interrupted run has left.
         journal: keeps finished conversations; needed where results let them go.
     """
 
@@ -41,6 +42,7 @@ class Setting:
     environ: Mapping[str, str]
     verbose: bool = False
     detailed: bool = False
+    next_step: str = ""
     journal: Journal | None = None
 
 
@@ -99,6 +101,7 @@ def _github(setting: Setting, files: Sequence[str], path: Path | None) -> Report
         Path(summary) if summary else None,
         workspace=_workspace(setting),
         files=files,
+        next_step=setting.next_step,
     )
 
 
@@ -112,7 +115,9 @@ def _console(setting: Setting, path: Path | None) -> Reporter:
 
     if path:
         return FileConsole(path, verbose=setting.verbose, detailed=setting.detailed)
-    return make_console_reporter(setting.environ, setting.verbose, detailed=setting.detailed)
+    return make_console_reporter(
+        setting.environ, setting.verbose, detailed=setting.detailed, next_step=setting.next_step
+    )
 
 
 def _pulse() -> Reporter:

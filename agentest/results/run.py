@@ -10,7 +10,7 @@ from agentest.repeat import Repeat
 from agentest.results.calibrations import JudgeCalibration
 from agentest.results.evaluations import CaseId, ConversationResult, CriterionTotals, ErrorGroup, Evidence
 from agentest.results.figures import Figure
-from agentest.results.verdicts import MetricVerdict, Status, Verdict
+from agentest.results.verdicts import MetricVerdict, ReasonKind, Status, Verdict
 from agentest.sight import Sight
 from agentest.transcript import TimeSpent, Usage
 
@@ -124,6 +124,13 @@ class ScenarioResult:
     flaky: bool = False
     """Whether some conversations passed and some failed."""
 
+    @property
+    def unfinished(self) -> bool:
+        """Whether nothing but the early end of a run keeps it from a verdict of its own."""
+        reasons = self.verdict.reasons
+        undecided = self.verdict.status in (Status.ERRORED, Status.SKIPPED)
+        return undecided and bool(reasons) and all(r.kind is ReasonKind.INTERRUPTED for r in reasons)
+
 
 @dataclass(frozen=True, slots=True)
 class RunWarning:
@@ -168,6 +175,19 @@ class RunResult:
     def warnings(self) -> tuple[RunWarning, ...]:
         """All warnings about the run as a whole."""
         return (*self.unclaimed, *self.silent, *self.unanswered)
+
+    @property
+    def unfinished(self) -> tuple[ScenarioResult, ...]:
+        """The scenarios that did not run, or ran in part, as the run ended early."""
+        if not self.interrupted and self.stopped is None:
+            return ()
+        return tuple(scenario for scenario in self.scenarios if scenario.unfinished)
+
+    @property
+    def finished(self) -> tuple[ScenarioResult, ...]:
+        """All others: those whose verdicts are their own."""
+        left = set(map(id, self.unfinished))
+        return tuple(scenario for scenario in self.scenarios if id(scenario) not in left)
 
     def with_status(self, status: Status) -> tuple[ScenarioResult, ...]:
         return tuple(s for s in self.scenarios if s.verdict.status is status)

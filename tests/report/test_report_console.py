@@ -616,22 +616,6 @@ def test_no_scenario_is_not_a_pass() -> None:
     assert "No scenario was run: this run is not a pass.\n0 passed (0 scenarios" in text
 
 
-def test_an_interrupted_run_tells_what_never_came_to_its_end() -> None:
-    """Interrupting is said plainly, and results that come only with the end are told too."""
-    to = console(80)
-    reporter = ConsoleReporter(to, live=False)
-    reason = Reason(Status.ERRORED, ReasonKind.INTERRUPTED, "interrupted after 1 of 3 conversations")
-    result = replace(scenario(conversation()), verdict=Verdict(Status.ERRORED, (reason,)))
-    reporter.on_event(RunStarted("1.2.3", {"booking": ENDPOINT}, 1, 3, 20))
-    run = RunResult((result,), ("booking",), False, "", 1.0, "1.2.3", interrupted=True)
-    reporter.on_event(ScenarioFinished(result))
-    reporter.on_event(RunFinished(run))
-    text = written(to)
-    assert "    ! interrupted after 1 of 3 conversations\n" in text
-    assert "Interrupted: only what had finished is reported.\n" in text
-    assert text.count("! errored  user books a slot") == 1
-
-
 def test_verbose_shows_everything_that_was_said() -> None:
     """With --verbose every conversation is there in full: messages, calls, answers, scores with reasons."""
     metrics = {"helpfulness": Score(4, "Quick.", (4, 4, 5)), "coherence": Unscored("judge is down")}

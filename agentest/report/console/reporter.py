@@ -27,13 +27,18 @@ _PLAIN = {"NO_COLOR": "1", "TERM": "dumb"}
 
 
 def make_console_reporter(
-    environ: Mapping[str, str], verbose: bool = False, file: TextIO | None = None, *, detailed: bool = False
+    environ: Mapping[str, str],
+    verbose: bool = False,
+    file: TextIO | None = None,
+    *,
+    detailed: bool = False,
+    next_step: str = "",
 ) -> ConsoleReporter:
     """A reporter on standard output as the environment wants it. `CI` stops what moves."""
     stream = file or sys.stdout
     live = stream.isatty() and environ.get("TERM") != "dumb" and environ.get("CI", "") in ("", "0", "false")
     console = open_console(environ, stream, live=live)
-    return ConsoleReporter(console, verbose=verbose, live=live, detailed=detailed)
+    return ConsoleReporter(console, verbose=verbose, live=live, detailed=detailed, next_step=next_step)
 
 
 def open_console(environ: Mapping[str, str], stream: TextIO, *, live: bool = False) -> Console:
@@ -62,6 +67,7 @@ class ConsoleReporter:
     Args:
         live: show progress that moves; by default on a terminal.
         detailed: show every invocation of an evaluation set beside what was expected.
+        next_step: the command that runs what an interrupted run has left; "": there is none.
         clock: seconds of any clock, for what is said of time while the run goes on.
     """
 
@@ -74,12 +80,15 @@ class ConsoleReporter:
         verbose: bool = False,
         live: bool | None = None,
         detailed: bool = False,
+        next_step: str = "",
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._console = console
         self._detailed = detailed
         self._printer = Printer(console)
-        self._look = Look(self._printer.glyphs, verbose)
+        self._look = Look(self._printer.glyphs, verbose, next_step=next_step)
+        self._unfinished: list[ScenarioResult] = []
+        """What is one count at the end, where the run turns out to have ended early."""
         moving = console.is_terminal and not console.is_dumb_terminal if live is None else live
         self._live = LiveArea(self._printer, clock=clock) if moving else None
         self._pulse = None if moving else PulseReporter(self._say, clock=clock)
@@ -110,6 +119,12 @@ class ConsoleReporter:
         self._printer.write([line(0, (text, "dim"))])
 
     def _tell(self, result: ScenarioResult) -> None:
+        if result.unfinished and not (self._look.verbose and result.conversations):
+            self._unfinished.append(result)
+        else:
+            self._tell_whole(result)
+
+    def _tell_whole(self, result: ScenarioResult) -> None:
         self._printer.write(scenario_lines(result, self._look))
         for part in detail_tables(result, self._look, self._printer) if self._detailed else ():
             if isinstance(part, Line):
@@ -118,6 +133,9 @@ class ConsoleReporter:
                 self._printer.write_table(part)
 
     def _finish(self, result: RunResult) -> None:
+        if not result.unfinished:
+            for one in self._unfinished:
+                self._tell_whole(one)
         self._printer.write([BLANK])
         if result.comparison and result.scenarios:
             self._printer.write_table(comparison_table(result, self._look, self._printer))
@@ -132,7 +150,8 @@ class FileConsole:
 
     def __init__(self, path: Path, *, verbose: bool = False, detailed: bool = False) -> None:
         self._path = path
-        self._options = {"verbose": verbose, "detailed": detailed}
+        self._verbose = verbose
+        self._detailed = detailed
         self._file: TextIO | None = None
         self._reporter: ConsoleReporter | None = None
 
@@ -140,7 +159,7 @@ class FileConsole:
         """Raises OutputError."""
         if self._reporter is None:
             self._file = open_text(self._path)
-            self._reporter = make_console_reporter(_PLAIN, file=self._file, **self._options)
+            self._reporter = make_console_reporter(_PLAIN, self._verbose, self._file, detailed=self._detailed)
         self._reporter.on_event(event)
         if isinstance(event, RunFinished) and self._file:
             self._file.close()

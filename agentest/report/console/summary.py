@@ -12,6 +12,7 @@ from agentest.events import RunStarted
 from agentest.report.console.scenario import averages_text, location, passed_conversations
 from agentest.report.console.text import BLANK, STYLES, Chunk, Line, Look, Part, Printer, line
 from agentest.report.figures import BRACKETS, limits, passed_text, percent, rate_text, run_rates
+from agentest.report.unfinished import ended_early_text
 from agentest.results import RunResult, ScenarioResult, SlowTurn, Status
 from agentest.support.text import count, duration
 from agentest.transcript import Usage
@@ -56,6 +57,7 @@ def closing_lines(result: RunResult, look: Look) -> list[Line]:
         *_calls(result),
         *_rates(result),
         *_warnings(result),
+        *_early_end(result, look),
         *_recap(result, look),
         *_totals(result),
     ]
@@ -80,6 +82,8 @@ def _cell(result: ScenarioResult | None, look: Look, printer: Printer) -> Text:
     if result is None:
         return Text()
     status: Part = look.glyphs.badges[result.verdict.status], STYLES[result.verdict.status]
+    if result.unfinished:
+        status = "unfinished", STYLES[Status.ERRORED]
     held = f"  {passed_conversations(result)}" if result.totals.conversations else ""
     held += f" {rate}" if (rate := passed_text(result)) else ""
     held += " flaky" if result.flaky else ""
@@ -215,7 +219,8 @@ def _warnings(result: RunResult) -> Iterator[Line]:
 
 
 def _recap(result: RunResult, look: Look) -> Iterator[Line]:
-    not_passed = [*result.with_status(Status.FAILED), *result.with_status(Status.ERRORED)]
+    by_status = {status: [s for s in result.finished if s.verdict.status is status] for status in Status}
+    not_passed = [*by_status[Status.FAILED], *by_status[Status.ERRORED]]
     if not not_passed:
         return
     yield line(0, ("Not passed", "bold"))
@@ -228,22 +233,25 @@ def _recap(result: RunResult, look: Look) -> Iterator[Line]:
     yield BLANK
 
 
+def _early_end(result: RunResult, look: Look) -> Iterator[Line]:
+    """What did not finish, as one count, and how to go on."""
+    if text := ended_early_text(result):
+        yield line(0, (f"{text}.", "bold yellow"))
+    if result.unfinished and look.next_step:
+        yield line(0, (f"{look.next_step} runs the rest.", "yellow"))
+
+
 def _totals(result: RunResult) -> Iterator[Line]:
-    if result.interrupted:
-        yield line(0, ("Interrupted: only what had finished is reported.", "bold yellow"))
-    elif result.stopped:
-        yield line(
-            0,
-            (f"Ended before its end ({result.stopped}): only what had finished is reported.", "bold yellow"),
-        )
-    if result.scenarios and not result.with_status(Status.PASSED):
+    if result.finished and not result.with_status(Status.PASSED):
         all_skipped = len(result.with_status(Status.SKIPPED)) == len(result.scenarios)
         why = "Every scenario was skipped" if all_skipped else "No scenario passed"
         yield line(0, (f"{why}: this run is not a pass.", "bold yellow"))
     if not result.scenarios:
         yield line(0, ("No scenario was run: this run is not a pass.", "bold yellow"))
-    counts = [(len(result.with_status(status)), status) for status in _ORDER]
+    counts = [(sum(s.verdict.status is status for s in result.finished), status) for status in _ORDER]
     shown = [(f"{number:,} {status}", f"bold {STYLES[status]}") for number, status in counts if number]
+    if result.unfinished:
+        shown.append((f"{len(result.unfinished):,} unfinished", "bold yellow"))
     parts = [part for each in shown for part in (", ", each)][1:] or [
         ("0 passed", STYLES[run_status(result)])
     ]

@@ -66,6 +66,8 @@ class Look:
     several_agents: bool = False
     calibrations: Mapping[str, JudgeCalibration] = field(default_factory=dict)
     """Metric → how far its judge has been right, where that was measured."""
+    next_step: str = ""
+    """The command that runs what an interrupted run has left; "": there is none."""
 
     def mark(self, status: Status) -> Part:
         return self.glyphs.marks[status], STYLES[status]
