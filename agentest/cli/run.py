@@ -27,6 +27,7 @@ from agentest.verdict import run_status
 if TYPE_CHECKING:  # imported when a run really begins
     from agentest.events import Emit
     from agentest.report.registry import Broadcast
+    from agentest.run.run import AtSignals
     from agentest.run.session import Outcome
     from agentest.run.sources import SourceFactory
     from agentest.store.journal import Journal
@@ -137,6 +138,7 @@ def _run(
     from agentest.report.notes import NotesReporter
     from agentest.report.registry import Broadcast, Setting, make_reporters
     from agentest.run.file_descriptors import fitted
+    from agentest.run.run import AtSignals
 
     processes = kind.processes(prepared)
     prepared = fitted(prepared, processes)
@@ -160,9 +162,9 @@ def _run(
     broadcast = Broadcast([*reporters, NotesReporter()], note)
     for text in prepared.notes:
         note(text)
-    last_words = partial(_last_words, prepared, journal)
+    words = AtSignals(last=partial(_last_words, prepared, journal), show=broadcast.show)
     source = kind.source(keeping.keep_span if keeping else None)
-    outcome = _executed(prepared, broadcast, source, processes, last_words)
+    outcome = _executed(prepared, broadcast, source, processes, words)
     broadcast.finish()
     written = [report for report in prepared.reports if report.name not in broadcast.failed]
     lacking = list(keeping.end(outcome.result, written)) if keeping else []
@@ -247,7 +249,7 @@ def _executed(
     emit: Emit,
     source: SourceFactory,
     processes: int,
-    last_words: Callable[[], str],
+    words: AtSignals,
 ) -> Outcome:
     """The run, in so many processes."""
     import anyio
@@ -258,11 +260,11 @@ def _executed(
     # Transcripts are shown with the scenario.
     mode = Mode(source=source, keep_conversations=prepared.request.verbose)
     if processes == 1:
-        return anyio.run(execute, prepared, emit, mode, last_words)
+        return anyio.run(execute, prepared, emit, mode, words)
     from agentest.scale.pool import worker_pool
 
     with worker_pool(prepared, processes) as pool:
-        return anyio.run(execute, prepared, emit, replace(mode, engine=pool), last_words)
+        return anyio.run(execute, prepared, emit, replace(mode, engine=pool), words)
 
 
 def _calm_collector() -> None:

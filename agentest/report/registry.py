@@ -144,6 +144,11 @@ class Broadcast:
         self.failed: set[str] = set()
         """Names of the reporters that crashed."""
 
+    def show(self, text: str) -> bool:
+        """Have a reporter show a text in a place of its own, called at any moment; whether one did."""
+        shows = (getattr(reporter, "show", None) for reporter in self._reporters)
+        return any(show(text) for show in shows if show)
+
     def __call__(self, event: Event) -> None:
         for reporter in list(self._reporters):
             try:

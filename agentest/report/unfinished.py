@@ -15,7 +15,7 @@ def unfinished_text(result: RunResult) -> str:
     of = f" of {count(len(result.scenarios), 'scenario')}"
     if len(result.agents) > 1:
         of += ", with each agent,"
-    begun = [scenario for scenario in left if scenario.totals.conversations]
+    begun = [scenario for scenario in left if scenario.totals.conversations or scenario.duration_ms]
     parts = []
     if untouched := len(left) - len(begun):
         parts.append(f"{untouched:,}{of} did not run")

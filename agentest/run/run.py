@@ -22,7 +22,7 @@ from agentest.run.prepare import Prepared
 from agentest.run.pulse import awaited, ticking
 from agentest.run.session import Outcome, Session
 from agentest.run.settings import settings_of
-from agentest.run.signals import handled_signals
+from agentest.run.signals import handled_signals, unshown
 from agentest.run.sources import LiveAgents, Origin, SourceFactory
 from agentest.run.stop import Stop
 
@@ -40,15 +40,25 @@ class Mode:
     """Whether the result keeps conversations that have been reported."""
 
 
+@dataclass(frozen=True, slots=True)
+class AtSignals:
+    """What is said when a signal ends a run."""
+
+    last: Callable[[], str] = str
+    """Makes what is written when a second signal ends the process at once."""
+    show: Callable[[str], bool] = unshown
+    """May show what is said at the first one in a place of its own; whether it did."""
+
+
 async def execute(
-    prepared: Prepared, emit: Emit, mode: Mode | None = None, last_words: Callable[[], str] = str
+    prepared: Prepared, emit: Emit, mode: Mode | None = None, words: AtSignals | None = None
 ) -> Outcome:
     """Run what was prepared, and stop at a signal. Raises UsageError when the run cannot begin.
 
     Args:
-        last_words: makes what is written when a second signal ends the process at once.
+        words: what is said at signals.
     """
-    mode = mode or Mode()
+    mode, words = mode or Mode(), words or AtSignals()
     outcome, stop, starting = Outcome(), Stop(), anyio.CancelScope()
     options, config = prepared.request.options, prepared.loaded.config
     settings = settings_of(config, options, keep_conversations=mode.keep_conversations)
@@ -61,7 +71,7 @@ async def execute(
         starting.cancel()
         stop.interrupt()
 
-    with handled_signals(interrupt, last_words) as signals:
+    with handled_signals(interrupt, words.last, words.show) as signals:
         async with anyio.create_task_group() as tasks:
             try:
                 await run_steps(session, mode, outcome, starting, tasks)

@@ -14,11 +14,23 @@ from agentest.support.interrupts import end_at_once
 _SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
+_STOPPING = "stopping; once more ends at once"
+
+
+def unshown(text: str) -> bool:
+    """Nobody shows it."""
+    del text
+    return False
+
+
 @contextmanager
-def handled_signals(on_first: Callable[[], None], last_words: Callable[[], str]) -> Iterator[list[int]]:
+def handled_signals(
+    on_first: Callable[[], None], last_words: Callable[[], str], show: Callable[[str], bool] = unshown
+) -> Iterator[list[int]]:
     """Call `on_first` in the event loop at the first signal; write `last_words` and exit at the second.
 
-    Yields the signals received so far. Plain handlers, not the loop's: the loop drops a signal that comes in
+    Yields the signals received so far. `show` may show what is said at the first one in a place of its own,
+    and returns whether it did. Plain handlers, not the loop's: the loop drops a signal that comes in
     its last moments.
     """
     received: list[int] = []
@@ -28,8 +40,10 @@ def handled_signals(on_first: Callable[[], None], last_words: Callable[[], str])
         if received:
             end_at_once(last_words())
         received.append(number)
-        # Straight to the file: whatever is blocking may hold the lock of sys.stderr.
-        os.write(2, b"\nagentest: stopping; once more ends at once\n")
+        shown = show(_STOPPING)
+        if not shown or not os.isatty(2):  # written to the terminal, it would be in the way of what shows it
+            # Straight to the file: whatever is blocking may hold the lock of sys.stderr.
+            os.write(2, f"\nagentest: {_STOPPING}\n".encode())
         loop.call_soon_threadsafe(on_first)
 
     before = {number: signal.signal(number, handle) for number in _to_handle()}

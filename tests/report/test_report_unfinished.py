@@ -37,7 +37,8 @@ BROKEN = Reason(Status.ERRORED, ReasonKind.MODEL, "the judge's model does not an
 def cut_short(
     name: str, *held: ConversationResult, reasons: tuple[Reason, ...] = (STOPPED,)
 ) -> ScenarioResult:
-    return scenario_result(name, held, verdict=Verdict(Status.ERRORED, reasons), planned=3)
+    took = 1500.0 if held else 0.0
+    return scenario_result(name, held, verdict=Verdict(Status.ERRORED, reasons), planned=3, duration_ms=took)
 
 
 def interrupted(**more: object) -> RunResult:

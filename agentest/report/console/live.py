@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 from collections.abc import Callable, Iterator
+from itertools import chain
 from time import monotonic
 
 from rich.console import Group
@@ -37,6 +38,7 @@ class LiveArea:
         self._printer = printer
         self._clock = clock
         self._progress = Progress(expected_s)
+        self._text = ""
         self._live = Live(
             self, console=printer.console, refresh_per_second=_REFRESHES_PER_SECOND, transient=True
         )
@@ -50,13 +52,20 @@ class LiveArea:
         elif isinstance(event, RunFinished):
             self.stop()
 
+    def show(self, text: str) -> bool:
+        """Show a text below the other lines from now on; whether they are on the screen."""
+        self._text = text
+        return self._live.is_started
+
     def stop(self) -> None:
         self._live.stop()
         atexit.unregister(self.stop)
 
     def __rich__(self) -> Group:
         lines = live_lines(self._progress, self._printer, self._clock())
-        return Group(*(row for each in lines for row in self._printer.rows(each)))
+        # The last row is short: an echoed ^C beside it takes no row of its own, which nobody would erase.
+        last = line(0, (self._text, "bold yellow"))
+        return Group(*(row for each in chain(lines, [last]) for row in self._printer.rows(each)))
 
 
 def live_lines(progress: Progress, printer: Printer, now: float) -> Iterator[Line]:

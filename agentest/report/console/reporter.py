@@ -93,6 +93,10 @@ class ConsoleReporter:
         self._live = LiveArea(self._printer, clock=clock) if moving else None
         self._pulse = None if moving else PulseReporter(self._say, clock=clock)
 
+    def show(self, text: str) -> bool:
+        """Show a text among the lines that move, where there are any; whether it is shown."""
+        return self._live is not None and self._live.show(text)
+
     def on_event(self, event: Event) -> None:
         """Show an event. If that fails, the terminal is left in order."""
         try:
