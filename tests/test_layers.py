@@ -89,6 +89,7 @@ FLOORS: list[dict[str, str]] = [
     },
     # Who uses runs.
     {
+        "starting": "agents scenarios config errors support http",
         "scale": "confidence run tool_servers llm store errors events results totals transcript support http",
         "testing": "run config llm scenarios errors events metrics results sight transcript report verdict",
         "evalset": "endings run conversation evaluate llm scenarios config mocks store report errors events "
@@ -99,8 +100,9 @@ FLOORS: list[dict[str, str]] = [
         "store support transcript",
     },
     {
-        "cli": "config endings analysis evalset scale run conversation evaluate llm scenarios store report "
-        "errors events metrics repeat results transcript verdict version support",
+        "cli": "config endings analysis evalset scale run conversation evaluate llm scenarios store "
+        "report errors events metrics repeat results transcript verdict version support "
+        "starting",
     },
     # pytest's way in, beside the command line.
     {

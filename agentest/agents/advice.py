@@ -136,11 +136,12 @@ class Advisor:
         seen = None
         with anyio.move_on_after(LONGEST_LOOK_S):
             seen = await self._look.get("/v1/models")
-        name = _first_model(seen.json if seen is not None else None)
+        name = first_model(seen.json if seen is not None else None)
         return f"its first model is {name}: `body: {{model: {name}}}`" if name else ""
 
 
-def _first_model(listed: Any) -> str:
+def first_model(listed: Any) -> str:
+    """The first of the models that a server lists at /v1/models; "" where it lists none."""
     models = listed.get("data") if isinstance(listed, Mapping) else None
     first = models[0] if isinstance(models, list) and models else None
     name = first.get("id") if isinstance(first, Mapping) else None

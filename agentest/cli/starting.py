@@ -1,0 +1,31 @@
+"""The commands of the first hour: `init` and `doctor`. It imports nothing but click until one is called."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from agentest.cli.ending import ended
+
+
+@click.command()
+@click.argument("folder", metavar="[DIR]", default=".", type=click.Path(path_type=Path))
+@click.option("--endpoint", metavar="URL", help="Where your agent listens: what it speaks is found out.")
+@click.option("--demo", is_flag=True, help="Bring a little agent along, to try things on without a key.")
+@click.option("--ci", type=click.Choice(["github", "gitlab"]), help="Write the workflow that runs it, too.")
+def init(folder: Path, endpoint: str | None, demo: bool, ci: str | None) -> int:
+    """Write a configuration, a first scenario and entries of .gitignore to DIR (default: here).
+
+    Nothing that is there is written over.
+
+    Exit status: 0 all is there; 2 nothing was written, or what the endpoint speaks was not recognised.
+    """
+
+    def go() -> int:
+        from agentest.cli.init import init
+        from agentest.starting.init.project import Wish
+
+        return init(Wish(folder=folder, endpoint=endpoint, demo=demo, ci=ci))  # type: ignore[arg-type]
+
+    return ended(go)

@@ -1,0 +1,1 @@
+"""`agentest init`: a configuration, a first scenario, and what else a project needs."""

@@ -1,0 +1,317 @@
+"""`agentest init` from outside: what it writes runs, and it writes over nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path, PurePosixPath
+from threading import Thread
+from typing import Any
+
+import pytest
+import yaml
+from model_server import ModelServer, completion, error
+from project import Project, free_port
+from wire import closed_port
+
+from agentest.starting.init import texts
+
+CONFIG = "agentest.config.yaml"
+
+
+def written(project: Project, *arguments: str, status: int = 0) -> subprocess.CompletedProcess[str]:
+    done = project.agentest("init", *arguments)
+    assert done.returncode == status, done.stdout + done.stderr
+    return done
+
+
+def agent_of(folder: Path) -> dict[str, Any]:
+    """What the configuration of a folder says of its agent."""
+    found: dict[str, Any] = yaml.safe_load((folder / CONFIG).read_text(encoding="utf-8"))["agent"]
+    return found
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def at_free_port(config: Path) -> None:
+    """Give the demo's agent a port that no other test has: it chooses one by the folder alone."""
+    port = str(agent_of(config.parent)["server"]["command"]).rpartition(" ")[2]
+    config.write_text(config.read_text(encoding="utf-8").replace(port, str(free_port())), encoding="utf-8")
+
+
+def test_the_demo_is_green_and_init_writes_nothing_twice(project: Project) -> None:
+    """Two commands in an empty folder pass, offline; called again, init leaves all as it is and says so."""
+    done = written(project, "new/demo", "--demo", "--ci", "github")
+    assert done.stdout.rstrip().endswith("Next: cd new/demo && agentest run")
+    folder = project.root / "new" / "demo"
+    names = {CONFIG, "demo_agent.py", "scenarios/first.sim.py", ".gitignore"}
+    assert contents(folder).keys() == names | {".github/workflows/agentest.yml"}
+    at_free_port(folder / CONFIG)
+    before = contents(folder)
+    again = written(project, "new/demo", "--demo", "--ci", "github")
+    assert contents(folder) == before
+    assert again.stdout.count("stays") == len(before)
+    run = Project(folder).run("--reporter", "console", "--reporter", "json")
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "2 passed (2 scenarios, 4 conversations)" in run.stdout
+    calls = [
+        [c["name"] for t in conversation["turns"] for c in t["toolCalls"]]
+        for conversation in Project(folder).scenario_result("guest asks for the opening hours, then books")[
+            "conversations"
+        ]
+    ]
+    assert calls == [["opening_hours", "book_table"]]
+
+
+@pytest.mark.parametrize(
+    ("planted", "instead", "said"),
+    [
+        ("from {result['opens']}", "from 17:00", "18:00"),
+        ('return "book_table", wanted', 'return "Booked, R-17."', "expected calls are missing: book_table"),
+    ],
+    ids=["wrong-hours", "no-booking"],
+)
+def test_the_demo_notices_bugs(project: Project, planted: str, instead: str, said: str) -> None:
+    """Whoever breaks the demo's agent sees its scenarios fail, for that reason."""
+    written(project, "--demo")
+    at_free_port(project.root / CONFIG)
+    agent = project.root / "demo_agent.py"
+    text = agent.read_text(encoding="utf-8")
+    assert planted in text
+    agent.write_text(text.replace(planted, instead), encoding="utf-8")
+    run = project.run()
+    assert run.returncode == 1, run.stdout + run.stderr
+    assert said in " ".join(run.stdout.split())
+
+
+def chat(received: Any) -> Any:
+    """An endpoint of chat completions that wants to know its model."""
+    if received.path != "/v1/chat/completions" or "messages" not in received.body:
+        return error(400, "Missing required parameter: 'messages'.", param="messages")
+    if received.body.get("model") != "small-1":
+        return error(404, "no such model")
+    return completion("Hello there.")
+
+
+@contextmanager
+def serving(
+    gets: dict[str, Any], posts: dict[str, Any], status: int = 200, refusal: int = 404
+) -> Iterator[str]:
+    """A server of JSON: path → value; all other requests are refused."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.answer(gets)
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["content-length"])) or b"{}")
+            self.answer(posts if body else {})
+
+        def answer(self, values: dict[str, Any]) -> None:
+            known = self.path in values
+            content = json.dumps(values.get(self.path, {})).encode()
+            self.send_response(status if known else refusal)
+            self.send_header("content-length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: Any) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+SHOP = {
+    "paths": {
+        "/ask": {
+            "post": {
+                "requestBody": {
+                    "content": {
+                        "application/json": {
+                            "schema": {
+                                "properties": {"question": {}, "session_id": {}},
+                                "required": ["question"],
+                            }
+                        }
+                    }
+                },
+                "responses": {
+                    "200": {"content": {"application/json": {"schema": {"properties": {"answer": {}}}}}}
+                },
+            }
+        }
+    }
+}
+
+
+def test_an_api_of_its_own_is_configured_and_green(project: Project) -> None:
+    """What a server's document says of its chat becomes the configuration, and the first scenario passes."""
+    with serving({"/openapi.json": SHOP}, {"/ask": {"answer": "Hello."}}) as url:
+        done = written(project, "--endpoint", url)
+        agent = agent_of(project.root)
+        run = project.run()
+    assert agent == {
+        "type": "http",
+        "endpoint": f"{url}/ask",
+        "body": {"question": "{{message}}", "session_id": "{{session_id}}"},
+        "reply": "answer",
+    }
+    assert "type: http" in done.stdout
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "1 passed" in run.stdout
+
+
+def test_chat_completions_with_the_model_that_the_server_lists(project: Project) -> None:
+    """An endpoint that asks for messages is found, from its server's address too, and its model is named."""
+
+    with ModelServer(script=chat) as server:
+        written(project, "--endpoint", f"{server.base_url}/chat/completions")
+        assert agent_of(project.root) == {
+            "type": "chat_completions",
+            "endpoint": f"{server.base_url}/chat/completions",
+        }
+    models = {"object": "list", "data": [{"id": "small-1"}]}
+    answer = json.loads(completion("Hello there.").body)
+    with serving({"/v1/models": models}, {"/v1/chat/completions": answer}) as url:
+        written(project, "models", "--endpoint", url)
+        agent = agent_of(project.root / "models")
+        run = Project(project.root / "models").run()
+    assert agent["endpoint"] == f"{url}/v1/chat/completions"
+    assert agent["body"] == {"model": "small-1"}
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+@pytest.mark.parametrize(
+    ("gets", "posts", "expected"),
+    [
+        ({"/list-apps": ["shop", "help"]}, {}, {"type": "adk", "app_name": "shop"}),
+        ({"/info": {"langgraph_py_version": "1"}}, {}, {"type": "langgraph"}),
+    ],
+    ids=["adk", "langgraph"],
+)
+def test_servers_of_frameworks_are_found(
+    project: Project, gets: dict[str, Any], posts: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    """A server that says what it is gets the type, and the keys that the type needs."""
+    with serving(gets, posts) as url:
+        written(project, "--endpoint", url)
+    agent = agent_of(project.root)
+    assert agent == {"type": expected["type"], "endpoint": url, **expected}
+
+
+def test_what_a_server_says_of_itself_does_not_read_the_environment(project: Project) -> None:
+    """Names that a server tells stand in the configuration as texts: no variable, no line of their own."""
+    name = "${SECRET_TOKEN}\nmodel: evil"
+    with serving({"/list-apps": [name]}, {}) as url:
+        written(project, "--endpoint", url)
+    text = (project.root / CONFIG).read_text(encoding="utf-8")
+    assert yaml.safe_load(text).keys() == {"agent", "reporters"}
+    assert agent_of(project.root)["app_name"] == "$" + name
+
+
+def test_what_nobody_knows_is_written_as_it_is_and_said(project: Project) -> None:
+    """Where something answers in no known form, the files are there, and what to look at: exit status 2."""
+    with serving({}, {}, refusal=401) as url:
+        done = written(project, "--endpoint", f"{url}/bot", status=2)
+    assert "was not recognised: are the credentials right?" in done.stderr
+    assert agent_of(project.root) == {"type": "chat_completions", "endpoint": f"{url}/bot"}
+    assert "doctor" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--endpoint", "localhost:8000"], "must start with http:// or https://"),
+        (["--endpoint", "http://me:hunter2@localhost"], "holds a credential"),
+        (["--endpoint", "http://169.254.169.254/x"], "is refused"),
+        (["--endpoint", "http://127.0.0.1:{port}/x"], "nobody answers at"),
+        (["--endpoint", "http://127.0.0.1:{port}", "--demo"], "exclude each other"),
+        (["--ci", "jenkins"], "is not one of"),
+        (["taken"], "is a file, and a folder is expected"),
+        (["taken/below"], "cannot be written"),
+    ],
+    ids=["no-scheme", "credential", "metadata", "nobody", "both", "other-ci", "file", "below-file"],
+)
+def test_what_cannot_be_done_is_one_message_and_nothing_is_written(
+    project: Project, arguments: list[str], said: str
+) -> None:
+    """A mistake ends with status 2 and says what to do; the folder is as it was."""
+    project.write("taken", "mine")
+    port = closed_port()
+    done = written(project, *(word.format(port=port) for word in arguments), status=2)
+    assert said in done.stderr
+    assert "hunter2" not in done.stderr
+    assert "Traceback" not in done.stderr
+    assert contents(project.root) == {"taken": b"mine"}
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_cannot_be_written_to(project: Project) -> None:
+    """One message names the file that could not be written."""
+    project.root.chmod(0o500)
+    try:
+        assert "cannot be written" in written(project, status=2).stderr
+    finally:
+        project.root.chmod(0o700)
+
+
+def test_what_is_there_stays(project: Project) -> None:
+    """Files of the user's are named and left alone; a line of .gitignore is added once, at its own line."""
+    project.write("agentest.config.py", "config = {'agent': {'endpoint': 'http://localhost:1'}}\n")
+    project.write("tests/mine.sim.py", "# mine\n")
+    project.write(".gitignore", "/.env\r\nbuild")
+    (project.root / ".git").mkdir()
+    done = written(project, "--ci", "gitlab")
+    assert (project.root / ".gitignore").read_bytes() == b"/.env\r\nbuild\r\n.agentest/\r\n"
+    stay = {line.split()[1] for line in done.stdout.splitlines() if line.startswith("stays")}
+    assert stay == {"agentest.config.py", "tests/mine.sim.py"}
+    assert not (project.root / "scenarios").exists()
+    refused = written(project, "--demo", status=2)
+    assert "name another folder" in refused.stderr
+
+
+def test_workflows_name_the_folder_and_stay_beside_what_is_there(project: Project) -> None:
+    """Workflows stand at the repository's root; a project below it runs there. What they run are commands."""
+    (project.root / ".git").mkdir()
+    mine = project.write(".gitlab-ci.yml", "build: {script: [make]}\n")
+    written(project, "my agent", "--ci", "github")
+    done = written(project, "my agent", "--ci", "gitlab")
+    assert mine.read_text() == "build: {script: [make]}\n"
+    assert "- local: .gitlab/agentest.gitlab-ci.yml" in done.stderr
+    github = yaml.safe_load((project.root / ".github/workflows/agentest.yml").read_text())["jobs"]["agentest"]
+    assert github["defaults"]["run"]["working-directory"] == "my agent"
+    *_, run, upload = github["steps"]
+    assert upload["with"]["path"] == "my agent/.agentest/runs"
+    assert run["run"].startswith("agentest run --reporter console --reporter github-actions")
+    gitlab = yaml.safe_load((project.root / ".gitlab/agentest.gitlab-ci.yml").read_text())["agentest"]
+    assert gitlab["script"][0] == "cd 'my agent'"
+    assert gitlab["artifacts"]["reports"] == {"junit": "my agent/.agentest/junit.xml"}
+    assert "working-directory" not in texts.github_workflow(PurePosixPath())
+
+
+def test_the_demo_agent_runs_alone(project: Project) -> None:
+    """It needs nothing but Python: it starts without the packages that Agentest has."""
+    written(project, "--demo")
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "demo_agent.py", "--help"],
+        cwd=project.root,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
