@@ -89,7 +89,7 @@ FLOORS: list[dict[str, str]] = [
     },
     # Who uses runs.
     {
-        "starting": "agents scenarios config errors support http",
+        "starting": "agents scenarios config errors support http run llm results sight transcript",
         "scale": "confidence run tool_servers llm store errors events results totals transcript support http",
         "testing": "run config llm scenarios errors events metrics results sight transcript report verdict",
         "evalset": "endings run conversation evaluate llm scenarios config mocks store report errors events "

@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 
 from agentest.agents.hints import is_page
-from agentest.agents.identifying import ask, findings, is_at
+from agentest.agents.identifying import LONGEST_LOOK_S, ask, is_at, look_around
 from agentest.agents.own_form import described, of_fields, of_reply
 from agentest.agents.probing import Finding, Look, Seen, as_settings
 from agentest.agents.recognising import (
@@ -23,7 +23,6 @@ from agentest.agents.recognising import (
 )
 from agentest.support.redact import MAX_ERROR_CHARS
 
-LONGEST_LOOK_S = 5.0
 _SPEAKS_TLS = re.compile(rb"HTTP request (was sent )?to (an )?HTTPS (server|port)", re.I)
 _CREDENTIALS = (401, 403)
 _ROOTED = ("adk", "langgraph")
@@ -121,16 +120,9 @@ class Advisor:
         async with self._one_at_a_time:
             if only_gets not in self._found:
                 self._look.only_gets = only_gets
-                self._found[only_gets] = await self._findings()
+                self._found[only_gets] = tuple(await look_around(self._look, self._kind))
                 self._look.only_gets = False
             return self._found[only_gets]
-
-    async def _findings(self) -> tuple[Finding, ...]:
-        found: list[Finding] = []
-        with anyio.move_on_after(LONGEST_LOOK_S):
-            async for finding in findings(self._look, self._kind):
-                found.append(finding)
-        return tuple(found)
 
     async def _model(self) -> str:
         seen = None

@@ -304,9 +304,14 @@ class HttpSender:
 
 def advisor_of(config: HttpAgent, client: Sender) -> Advisor:
     """Who knows what to try when the agent's answers cannot be used."""
+    return Advisor(config.type, look_of(config, client))
+
+
+def look_of(config: HttpAgent, client: Sender) -> Look:
+    """Requests that look at the agent's endpoint, with its headers."""
     headers = [(name.lower(), value) for name, value in config.headers.items() if "{{" not in value]
     url = re.sub("^ws", "http", config.endpoint.partition("{{")[0])
-    return Advisor(config.type, Look(url=url, client=client, headers=headers))
+    return Look(url=url, client=client, headers=headers)
 
 
 def seen_of(response: DirectResponse) -> Seen:

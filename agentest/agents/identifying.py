@@ -6,9 +6,12 @@ from collections.abc import AsyncIterator, Iterator
 from importlib import import_module
 from urllib.parse import urlsplit
 
+import anyio
+
 from agentest.agents.probing import Finding, Look
 from agentest.config.agent_types import AGENT_TYPES
 
+LONGEST_LOOK_S = 5.0
 _LAST = ("http", "websocket")
 """What fits where no other type does."""
 
@@ -34,6 +37,15 @@ async def ask(name: str, look: Look) -> Finding | None:
         return None
     finding: Finding | None = await import_module(module).probe(look)
     return finding
+
+
+async def look_around(look: Look, first: str = "") -> list[Finding]:
+    """The same, as far as it is found out within a few seconds."""
+    found: list[Finding] = []
+    with anyio.move_on_after(LONGEST_LOOK_S):
+        async for finding in findings(look, first):
+            found.append(finding)
+    return found
 
 
 def is_at(finding: Finding, url: str) -> bool:

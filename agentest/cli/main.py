@@ -37,7 +37,7 @@ from agentest.cli.options import (
 from agentest.cli.requests import place_in as _place
 from agentest.cli.requests import request_at as _request
 from agentest.cli.requests import tape as _tape
-from agentest.cli.starting import init
+from agentest.cli.starting import doctor, init
 from agentest.errors import ExitCode
 from agentest.support.terminal import Output, say, source, tell
 from agentest.version import __version__
@@ -349,6 +349,7 @@ def coverage(cwd: Path | None, fail_under: float | None, form: Any, **options: A
 
 
 cli.add_command(init)
+cli.add_command(doctor)
 cli.add_command(mcp_stdio)
 cli.add_command(mcp_tools)
 cli.add_command(eval_set)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from agentest.cli.ending import ended
+from agentest.cli.options import model_option, where
+from agentest.cli.requests import place_in, request_at
 
 
 @click.command()
@@ -27,5 +30,26 @@ def init(folder: Path, endpoint: str | None, demo: bool, ci: str | None) -> int:
         from agentest.starting.init.project import Wish
 
         return init(Wish(folder=folder, endpoint=endpoint, demo=demo, ci=ci))  # type: ignore[arg-type]
+
+    return ended(go)
+
+
+@click.command()
+@where
+@click.option("--agent", metavar="NAME", help="Look at this agent of the configuration alone.")
+@model_option
+@click.option("--offline", is_flag=True, help="Ask no model.")
+def doctor(cwd: Path | None, config: Path | None, **options: Any) -> int:
+    """Look at everything that a run needs: configuration, scenarios, agents, keys, models.
+
+    Agents' servers are started and ended again; each model answers one tiny question. No agent is talked to.
+
+    Exit status: 0 a run can begin; 2 something is to be seen to.
+    """
+
+    def go() -> int:
+        from agentest.cli.doctor import doctor
+
+        return doctor(request_at(place_in(cwd, config), config, **options))
 
     return ended(go)

@@ -11,6 +11,19 @@ from agentest.config.models import ProviderOptions
 from agentest.errors import ConfigError
 
 
+def key_variables(prefix: str) -> tuple[str, ...]:
+    """The environment variables in which a provider's key may stand; none where it needs no key, or where
+    litellm knows them.
+
+    Args:
+        prefix: the provider, as LiteLLM spells it.
+    """
+    provider = DIRECT.get(prefix)
+    if provider is not None:
+        return (provider.key_variable,) if provider.key_variable else ()
+    return LITELLM_KEYS.get(prefix, ("AZURE_API_KEY",) if prefix == "azure" else ())
+
+
 class MissingAccess(ConfigError):
     """Something that a model needs is not there. `what`: a key, in words."""
 

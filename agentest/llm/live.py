@@ -90,6 +90,11 @@ class LiveAnswers:
         self._price = price
         self._level = Level.SCHEMA
 
+    @property
+    def level(self) -> Level:
+        """How the form of an answer is asked for: the strictest that the model has taken so far."""
+        return self._level
+
     async def answer(self, question: Question) -> Answered:
         """The answer at the strictest level that the model takes. Raises ModelUnavailable."""
         try:

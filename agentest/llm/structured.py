@@ -9,7 +9,7 @@ from typing import Any, Self, cast
 from pydantic import BaseModel
 
 from agentest.errors import InvalidAnswer
-from agentest.llm.port import Answer, Answers, CallKey, Message, Question
+from agentest.llm.port import Answer, Answers, CallKey, Level, Message, Question
 from agentest.llm.reader import Unreadable, read
 from agentest.support.json_text import well_formed
 
@@ -63,6 +63,11 @@ class StructuredModel:
     def __init__(self, answers: Answers) -> None:
         self.name = answers.name
         self._answers = answers
+
+    @property
+    def level(self) -> Level | None:
+        """How the form of an answer is asked for; None: nobody is asked, as the answers are recorded."""
+        return getattr(self._answers, "level", None)
 
     async def ask(self, messages: Sequence[Message], answer: type[Answer], key: CallKey) -> Answer:
         """An answer of the given shape. Raises ModelUnavailable or InvalidAnswer.

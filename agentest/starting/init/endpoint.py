@@ -10,15 +10,17 @@ from urllib.parse import urlsplit
 
 import anyio
 
-from agentest.agents.advice import LONGEST_LOOK_S, first_model
+from agentest.agents.advice import first_model
 from agentest.agents.hints import hint
-from agentest.agents.identifying import findings, is_at
+from agentest.agents.identifying import is_at, look_around
 from agentest.agents.probing import Finding, Look, Seen
+from agentest.config.agent_types import DEFAULT_TYPE
 from agentest.config.fields import check_url
 from agentest.errors import UsageError
 from agentest.http.client import Client, open_client
 from agentest.http.guard import AddressGuard, RefusedAddress
 from agentest.http.retries import describe
+from agentest.starting.weak_signs import misses
 from agentest.support.redact import url_secrets
 from agentest.support.text import shortened
 
@@ -68,17 +70,8 @@ async def _look_at(url: str) -> Described:
         found = await look_around(look)
         chosen = next((one for one in found if is_at(one, look.url)), None) or next(iter(found), None)
         if chosen is None:
-            return _unknown(url, await look.post_nothing())
+            return _unknown(url, await look.post_nothing())  # asked already: the answer is known
         return await _known(chosen, look)
-
-
-async def look_around(look: Look, first: str = "") -> list[Finding]:
-    """What the probes of all protocols know of an address, within a few seconds."""
-    found: list[Finding] = []
-    with anyio.move_on_after(LONGEST_LOOK_S):
-        async for finding in findings(look, first):
-            found.append(finding)
-    return found
 
 
 async def _check_listening(url: str, client: Client) -> None:
@@ -108,7 +101,11 @@ async def _known(finding: Finding, look: Look) -> Described:
 
 
 def _unknown(url: str, seen: Seen | None) -> Described:
-    """Something answers, in no form that is known."""
+    """Something answers, in no form that is known for certain."""
+    if misses(seen, DEFAULT_TYPE):
+        remark = "Taken for chat completions: it missed the `messages` in an empty request."
+        settings = {"type": DEFAULT_TYPE, "endpoint": url}
+        return Described(settings=settings, remarks=(remark,), is_known=True)
     if seen is None:
         said = "it did not answer an empty request in time, or not in HTTP"
     else:
@@ -118,5 +115,5 @@ def _unknown(url: str, seen: Seen | None) -> Described:
         f"What this address speaks was not recognised: {said}.",
         "An API of its own is `type: http`, with `body` and `reply`; docs/agents.md has all types.",
     )
-    kind = "websocket" if url.startswith("ws") else "chat_completions"
+    kind = "websocket" if url.startswith("ws") else DEFAULT_TYPE
     return Described(settings={"type": kind, "endpoint": url}, remarks=remarks, is_known=False)

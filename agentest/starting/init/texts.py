@@ -59,8 +59,8 @@ def found_config(settings: Mapping[str, Any], remarks: tuple[str, ...]) -> str:
 def placeholder_config() -> str:
     """A configuration of which the address is still to be written."""
     remarks = (
-        "Write where your agent listens. Where it does not speak chat completions it needs a `type`: with the",
-        "agent running, `agentest doctor` looks at what answers there, and says which.",
+        "Write where your agent listens. Where it does not speak chat completions it needs a `type`: with",
+        "the agent running, `agentest doctor` looks at what answers there, and says which.",
     )
     return _config({"endpoint": PLACEHOLDER}, remarks, _CREDENTIALS + _SERVER)
 

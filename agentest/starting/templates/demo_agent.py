@@ -1,8 +1,8 @@
 """A small agent to try Agentest on: it books tables at a restaurant. Written by `agentest init --demo`.
 
 It needs nothing but Python: no key, no packages, no network. It speaks OpenAI's chat completions, and works
-its answer out of the whole conversation, which every request carries. It asks the caller to run its two tools,
-as such agents do: in a test Agentest is the caller, and the scenario's mocks answer.
+its answer out of the whole conversation, which every request carries. It asks the caller to run its two
+tools, as such agents do: in a test Agentest is the caller, and the scenario's mocks answer.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ ASK = {
     "time": "At what time would you like to come?",
     "people": "For how many people?",
 }
+REFUSAL = {"message": "Missing required parameter: 'messages'.", "type": "invalid", "param": "messages"}
 DAY = re.compile(r"\b(?:mon|tues|wednes|thurs|fri|satur|sun)day\b")
 TIME = re.compile(r"\b([01]?\d|2[0-3]):([0-5]\d)\b")
 NUMBERS = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6}
@@ -102,7 +103,7 @@ class Handler(BaseHTTPRequestHandler):
             messages = json.loads(body)["messages"]
             message = message_of(reply(messages), len(messages))
         except (ValueError, KeyError, TypeError, AttributeError):
-            return self.send(400, {"error": {"message": "messages: field required", "param": "messages"}})
+            return self.send(400, {"error": REFUSAL})
         self.send(200, {"object": "chat.completion", "choices": [{"index": 0, "message": message}]})
 
     def send(self, status: int, body: dict[str, Any]) -> None:

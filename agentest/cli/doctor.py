@@ -1,0 +1,54 @@
+"""`agentest doctor`: a line for each thing that was looked at, and what to do next below it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from textwrap import wrap
+
+import anyio
+
+from agentest.errors import ExitCode
+from agentest.run.prepare import Request
+from agentest.starting.doctor.checks import Check, Mark
+from agentest.starting.doctor.doctor import examine
+from agentest.support.terminal import say
+from agentest.support.text import count
+
+_GLYPHS = {Mark.GOOD: "✓", Mark.BAD: "✗", Mark.OPEN: "–"}
+_WIDTH = 80
+_INDENT = "    "
+
+
+def doctor(request: Request) -> ExitCode:
+    """Look at everything that a run needs; exit status 2 where something would keep it from being judged."""
+    bad = anyio.run(examine, request, _say)
+    if bad:
+        what = "it" if bad == 1 else "them"
+        say(f"\n{count(bad, 'problem')}: see to {what}, and run agentest doctor again")
+        return ExitCode.ERRORED
+    say("\nReady: agentest run")
+    return ExitCode.PASSED
+
+
+def _say(check: Check) -> None:
+    first, *rest = check.text.splitlines() or [""]
+    head = _folded(f"{_GLYPHS[check.mark]} {check.name}: {first}")
+    below = (row for each in (*rest, *check.advice.splitlines()) for row in _below(each))
+    say("\n".join((*head, *below)))
+
+
+def _folded(text: str) -> list[str]:
+    """A text in rows that fit the screen; what cannot be broken, such as an address, stays whole."""
+    return wrap(text, _WIDTH, subsequent_indent=_INDENT, break_long_words=False, break_on_hyphens=False)
+
+
+def _below(row: str) -> Iterator[str]:
+    indent = _INDENT + " " * (len(row) - len(row.lstrip()))
+    yield from wrap(
+        row.strip(),
+        _WIDTH,
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

@@ -1,0 +1,182 @@
+"""Whether an agent can be talked to, by which protocol, and whether its calls are seen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+
+import anyio
+
+from agentest.agents.hints import hint
+from agentest.agents.http_sender import look_of
+from agentest.agents.identifying import is_at, look_around
+from agentest.agents.probing import Finding, Seen, as_settings
+from agentest.config.agent_types import AGENT_TYPES, AgentConfig, sight_of
+from agentest.config.agents.over_http import HttpAgent
+from agentest.config.file import LoadedConfig
+from agentest.config.ways_to_see import ways_to_see
+from agentest.errors import UsageError
+from agentest.http.client import Client
+from agentest.run.agents import connected_agents, start_servers
+from agentest.run.plan import Plan, agents_under_test
+from agentest.run.prepare import Prepared, Request
+from agentest.run.seeing import check_mocks
+from agentest.sight import Sight
+from agentest.starting.doctor.checks import Check, Tell, bad, good, left_open
+from agentest.starting.weak_signs import misses
+from agentest.support.text import shortened
+
+_OPENING_S = 10.0
+_OWN_FORM = ("http", "websocket")
+"""Types that say themselves what their requests are: they can speak with what other types speak with, too."""
+_SEEN = {
+    Sight.RETURNED: "handed to the caller: the mocks of scenarios answer them",
+    Sight.REPORTED: "seen: {who} of them",
+    Sight.UNSEEN: "not seen: nothing tells of them",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Patient:
+    """One agent, and what is planned with it."""
+
+    name: str
+    config: AgentConfig
+    plan: Plan
+    """With this agent alone."""
+
+
+def patients(request: Request, loaded: LoadedConfig, plan: Plan | None) -> list[Patient]:
+    """The agents to look at: the one that is asked for, else all of the configuration. Raises ConfigError."""
+    names, known = agents_under_test(loaded.config, request.options.agent)
+    wanted = names if request.options.agent else (*names, *(name for name in known if name not in names))
+    return [Patient(name, known[name], _plan_of(name, known[name], plan)) for name in wanted]
+
+
+def _plan_of(name: str, config: AgentConfig, plan: Plan | None) -> Plan:
+    units = tuple(unit for unit in plan.units if unit.agent == name) if plan else ()
+    return Plan(units, {name: config}, False, units=units)
+
+
+async def check_agent(patient: Patient, request: Request, loaded: LoadedConfig, tell: Tell) -> None:
+    """Start what is to be started, look at the agent, and end what was started."""
+    calls = _check_calls(patient)
+    notes: list[str] = []
+    prepared = Prepared(request, loaded, _startable(patient), ())
+    async with anyio.create_task_group() as tasks:
+        async with AsyncExitStack() as stack:
+            try:
+                started = await start_servers(prepared, stack, tasks, notes.append)
+                tell(good(_named("agent", patient), _answers(patient, notes)))
+                tell(await _check_protocol(patient, started.client))
+                await _open(prepared, started.client, stack)
+            except UsageError as error:  # a task group would wrap it
+                tell(bad(_named("agent", patient), str(error)))
+        tasks.cancel_scope.cancel()
+    tell(calls)
+
+
+async def _open(prepared: Prepared, client: Client, stack: AsyncExitStack) -> None:
+    """Open the agent's client as a run does: what has to be imported is. Raises UsageError."""
+    with anyio.move_on_after(_OPENING_S):
+        await connected_agents(prepared, client, stack, lambda _: None)
+
+
+def _startable(patient: Patient) -> Plan:
+    """The plan, without scenarios where their mocks would keep anything from starting: that is told apart."""
+    try:
+        check_mocks(patient.plan)
+    except UsageError:
+        return replace(patient.plan, entries=(), units=())
+    return patient.plan
+
+
+def _named(what: str, patient: Patient) -> str:
+    return f"{what} {patient.name}" if patient.name != "agent" else what
+
+
+def _answers(patient: Patient, notes: Sequence[str]) -> str:
+    agent = patient.config
+    if not isinstance(agent, HttpAgent) or agent.app is not None:
+        return f"{agent.address}, type {agent.type}"
+    was_running = any("running already" in note for note in notes)
+    how = "; its server was running already" if was_running else "; its `server` was started"
+    return f"{agent.address} answers{how if agent.server else ''}"
+
+
+async def _check_protocol(patient: Patient, client: Client) -> Check:
+    agent, name = patient.config, _named("protocol", patient)
+    if not isinstance(agent, HttpAgent) or agent.app is not None or AGENT_TYPES[agent.type].probe is None:
+        return left_open(name, f"{agent.type}: it is not asked over the network")
+    look = look_of(agent, client)
+    found = await look_around(look, agent.type)
+    here = next((one for one in found if is_at(one, look.url)), None)
+    if here is not None:
+        return _of_what_is_here(name, agent, here)
+    elsewhere = next((one for one in found if one.settings["type"] == agent.type), next(iter(found), None))
+    return _of_nothing_here(name, agent, await look.post_nothing(), elsewhere)
+
+
+def _of_what_is_here(name: str, agent: HttpAgent, here: Finding) -> Check:
+    found = str(here.settings["type"])
+    because = shortened(here.because)
+    if found == agent.type:
+        return good(name, f"{agent.type}, as configured: {because}")
+    if agent.type in _OWN_FORM:
+        return left_open(name, f"{agent.type}, as configured; it speaks {found}, too: {because}")
+    told = f"it speaks {found}, and the configuration says {agent.type}: {because}"
+    return bad(name, told, _write(here))
+
+
+def _of_nothing_here(name: str, agent: HttpAgent, seen: Seen | None, elsewhere: Finding | None) -> Check:
+    if missed := misses(seen, agent.type):
+        return good(name, f"{agent.type}, as configured: it misses `{missed}` in an empty request")
+    status = f"it answers an empty request {f'with status {seen.status}' if seen else 'in no way'}"
+    if seen is not None and seen.status in (401, 403):
+        return bad(name, status, f"{hint(seen.status, '').capitalize()}.")
+    is_place_wrong = seen is not None and seen.status in (404, 405) and agent.type not in _OWN_FORM
+    if is_place_wrong:
+        advice = _write(elsewhere) if elsewhere else f"Nothing is there. {_PATH}"
+        return bad(name, f"{agent.type} is configured, and {status}", advice)
+    also = f" Elsewhere at this server: {as_settings(elsewhere.settings)}" if elsewhere else ""
+    return left_open(name, f"{agent.type} is configured; {status}, which tells no protocol", _RUN + also)
+
+
+_PATH = "Is the path of `endpoint` right? docs/agents.md says where agents of each type usually are."
+_RUN = "A run will tell: agentest run --scenario TEXT runs one scenario."
+
+
+def _write(finding: Finding) -> str:
+    return f"Write: agent: {{{as_settings(finding.settings)}}}"
+
+
+def _check_calls(patient: Patient) -> Check:
+    agent, name = patient.config, _named("tool calls", patient)
+    sight = sight_of(agent)
+    try:
+        check_mocks(patient.plan)
+    except UsageError as error:
+        return bad(name, str(error))
+    told = _SEEN[sight].format(who=" and ".join(_tellers(agent)))
+    if sight is not Sight.UNSEEN:
+        return good(name, told)
+    judged = [unit for unit in patient.plan.units if unit.scenario.speaks_of_calls]
+    ways = ways_to_see(patient.name, agent)
+    if judged:
+        return bad(name, f"{told}, and {judged[0].scenario.name!r} judges them", ways)
+    return left_open(name, told, f"Scenarios that judge what is said need none. Otherwise, {_lower(ways)}.")
+
+
+def _lower(ways: str) -> str:
+    """The ways, without what is said already."""
+    return ways.partition("To see them, ")[2].partition(". Otherwise")[0] or ways
+
+
+def _tellers(agent: AgentConfig) -> Iterator[str]:
+    if agent.natural_sight is Sight.REPORTED:
+        yield "its protocol tells"
+    if agent.mock_servers:
+        yield "mock servers tell"
+    if "traces" in agent.beside:
+        yield "its traces tell"

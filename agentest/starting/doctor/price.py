@@ -1,0 +1,57 @@
+"""What a run will roughly cost: how many calls there can be, and what calls usually take."""
+
+from __future__ import annotations
+
+from agentest.config.config import Config
+from agentest.config.models import Batch
+from agentest.llm.prices import price_of
+from agentest.llm.providers import ModelSpec
+from agentest.run.estimate import estimate
+from agentest.run.plan import Plan
+from agentest.starting.doctor.checks import Check, good, left_open
+from agentest.starting.doctor.models import Specs
+from agentest.transcript import Usage
+
+_OF_USER = Usage(800, 60)
+_OF_JUDGE = {
+    Batch.OFF: Usage(1_400, 120),
+    Batch.TURN: Usage(2_600, 700),
+    Batch.CONVERSATION: Usage(3_700, 2_500),
+}
+"""Tokens of a call, as docs/metrics.md has those of prompts: of a conversation of four turns."""
+
+
+def check_price(plan: Plan, config: Config, specs: Specs) -> Check:
+    """The calls that a run can make at most, and what they would cost."""
+    user, judge = specs.get("user"), specs.get("judge")
+    if not (user or judge):
+        return good("price", "nothing: no model is asked")
+    settings = config.judge
+    estimates = estimate(
+        plan.units,
+        user=user is not None,
+        judge=judge is not None,
+        samples=settings.samples,
+        batch=settings.batch,
+        check=config.user.check,
+    )
+    calls = {"user": sum(e.user for e in estimates), "judge": sum(e.judge + e.dedup for e in estimates)}
+    told = f"at most {calls['user']:,} calls of the user's model and {calls['judge']:,} of the judge's"
+    costs = [_cost(user, calls["user"], _OF_USER), _cost(judge, calls["judge"], _OF_JUDGE[settings.batch])]
+    if None in costs:
+        return left_open("price", f"{told}; what they cost is not known")
+    total = sum(cost for cost in costs if cost is not None)
+    return good("price", f"{told}: some {total:.2f} USD, if all are made", _LESS)
+
+
+_LESS = (
+    "Mostly it is less: conversations end early. --max-cost USD is the limit, --dry-run shows each scenario."
+)
+
+
+def _cost(spec: ModelSpec | None, calls: int, each: Usage) -> float | None:
+    """What so many calls cost; None where that is not known."""
+    if spec is None or not calls:
+        return 0.0
+    price = price_of(spec.name) if spec.priced else None
+    return price.cost(each) * calls if price else None

@@ -1,0 +1,229 @@
+"""`agentest doctor` from outside: what it says of a project that is well, and of each thing that is not."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from model_server import Answer, ModelServer, completion, error
+from project import DEADLINE_S, Project, free_port, wait_until
+from wire import closed_port
+
+KEY = "sk-a-key-of-the-test-0123456789"
+
+
+def examined(
+    project: Project, *arguments: str, status: int, env: dict[str, str] | None = None
+) -> tuple[dict[str, str], str]:
+    """The mark of each check by its name, and all that was printed in one row, which no key is a part of."""
+    done: subprocess.CompletedProcess[str] = project.agentest("doctor", *arguments, env=env)
+    assert done.returncode == status, done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+    assert KEY not in done.stdout + done.stderr
+    marks = {name: mark for mark, name in re.findall(r"^([✓✗–]) ([^:]+):", done.stdout, re.M)}
+    return marks, " ".join(done.stdout.split())
+
+
+def agent(received: Any) -> Answer:
+    """Chat completions that check their input."""
+    if "messages" not in received.body:
+        return error(400, "Missing required parameter: 'messages'.", param="messages")
+    return completion("Hello.")
+
+
+def greeting(project: Project, **more: str) -> None:
+    options = "".join(f", {name}={value}" for name, value in more.items())
+    project.scenario(f'scenario("greets", turns=["hello"]{options})\n')
+
+
+def test_a_project_that_is_well(project: Project) -> None:
+    """Everything is marked good, the agent's server is started and ended, and nothing is left behind."""
+    assert project.agentest("init", "--demo").returncode == 0
+    config = project.root / "agentest.config.yaml"
+    text = config.read_text(encoding="utf-8")
+    port = re.findall(r":(\d+)/health", text)[0]
+    config.write_text(text.replace(port, str(free_port())), encoding="utf-8")
+    before = sorted(project.root.rglob("*"))
+    marks, said = examined(project, status=0)
+    bad = [name for name, mark in marks.items() if mark == "✗"]
+    assert not bad
+    assert marks["agent demo"] == marks["protocol demo"] == marks["tool calls demo"] == "✓"
+    assert marks["model"] == "–"
+    assert "2 scenarios in 1 file" in said
+    assert "its `server` was started" in said
+    assert said.endswith("Ready: agentest run")
+    assert [path for path in sorted(project.root.rglob("*")) if "__pycache__" not in str(path)] == before
+
+
+def test_models_answer_in_the_form_that_they_know(project: Project) -> None:
+    """One tiny question tells key, form and cost; judges with a model of their own are asked as well."""
+
+    def model(received: Any) -> Answer:
+        if received.form == "json_schema":
+            return error(400, "response_format json_schema is not supported")
+        return completion({"reachable": True})
+
+    with ModelServer(script=agent) as chat, ModelServer(script=model) as served:
+        project.config(f"{chat.base_url}/chat/completions", judge={"model": "groq/other"})
+        greeting(project)
+        env = {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": served.base_url}
+        marks, said = examined(project, "--model", "openai/gpt-4o-mini", status=2, env=env)
+        assert "OPENAI_API_KEY is set" in said
+        assert "openai/gpt-4o-mini (user) answers in JSON mode" in said
+        assert "(2 calls, 15 tokens, 0.00000 USD)" in said
+        assert "model groq/other needs a key: set the environment variable GROQ_API_KEY" in said
+        asked = len(served.received)
+        marks, said = examined(project, "--model", "openai/gpt-4o-mini", "--offline", status=0, env=env)
+        assert marks["model"] == "–"
+        assert len(served.received) == asked
+
+
+def test_a_rough_price_where_all_models_answer(project: Project) -> None:
+    """The calls that there can be at most, and what they would cost."""
+    with (
+        ModelServer(script=agent) as chat,
+        ModelServer(completion({"reachable": True})) as served,
+    ):
+        project.config(f"{chat.base_url}/chat/completions", model="openai/gpt-4o-mini")
+        project.scenario('scenario("talks", goal="Book.")\n')
+        env = {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": served.base_url}
+        marks, said = examined(project, status=0, env=env)
+    assert "OPENAI_API_KEY is set" in said
+    assert "openai/gpt-4o-mini (user and judge) answers with a JSON Schema as its form" in said
+    assert marks["price"] == "✓"
+    assert re.search(r"at most 24 calls of the user's model and 172 of the judge's: some 0\.\d\d USD", said)
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (completion("I would rather not say."), "gave no usable answer"),
+        (error(401, "this key is unknown"), "this key is unknown"),
+        (Answer(b"<html>", 200), "not a chat completion"),
+    ],
+    ids=["nonsense", "refused", "page"],
+)
+def test_a_model_that_gives_no_answer(project: Project, answer: Answer, said: str) -> None:
+    """What a model says in place of an answer is told, and it is a problem."""
+    with ModelServer(script=agent) as chat, ModelServer(answer) as served:
+        options = {"base_url": served.base_url, "api_key": KEY}
+        keys = {"model": "small", "provider": "openai-compatible", "provider_options": options}
+        project.config(f"{chat.base_url}/chat/completions", **keys)
+        greeting(project)
+        marks, told = examined(project, status=2)
+    assert marks["model"] == "✗"
+    assert said in told
+    assert "provider_options.api_key is set" in told
+
+
+def test_an_agent_of_another_type(project: Project) -> None:
+    """What the endpoint speaks is told with what to write, wherever it is; that mocks do not reach, too."""
+    with ModelServer(script=agent) as chat:
+        url = f"{chat.base_url}/chat/completions"
+        project.write(
+            "agentest.config.yaml",
+            f"agent: {{type: ag_ui, endpoint: {url}}}\nagents:\n"
+            f"  shop: {{type: http, endpoint: {chat.origin}/ask, body: {{q: '{{{{message}}}}'}}}}\n",
+        )
+        project.scenario('scenario("books", agent="shop", turns=["hi"], tools={"book": 1})\n')
+        marks, said = examined(project, status=2)
+    assert marks["protocol"] == "✗"
+    assert f"Write: agent: {{type: chat_completions, endpoint: {url}}}" in " ".join(re.split(r"\s+", said))
+    assert marks["tool calls shop"] == "✗"
+    assert "the mocks of scenario 'books'" in said
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [(404, "Is the path of `endpoint` right?"), (401, "Are the credentials right?")],
+)
+def test_an_endpoint_that_takes_nothing(project: Project, status: int, said: str) -> None:
+    """A path at which nothing is, and credentials that are not taken, are problems."""
+    with ModelServer(Answer(b"{}", status)) as served:
+        project.config(f"{served.base_url}/chat/completions")
+        greeting(project)
+        marks, told = examined(project, status=2)
+    assert (marks["agent"], marks["protocol"]) == ("✓", "✗")
+    assert said in told
+
+
+def test_everything_that_is_wrong_is_told_at_once(project: Project) -> None:
+    """A dead agent, a server that ends, a broken file, a folder for reports that is a file: one line each."""
+    port = closed_port()
+    project.write("reports", "a file")
+    project.write("broken.sim.py", "import nowhere_to_be_found\n")
+    greeting(project)
+    project.config(
+        f"http://127.0.0.1:{port}/chat",
+        output_dir="reports",
+        agents={
+            "dying": {
+                "endpoint": f"http://127.0.0.1:{port}/x",
+                "server": {
+                    "command": f"{sys.executable} -c \"print('token={KEY}'); raise SystemExit(3)\"",
+                    "ready": f"http://127.0.0.1:{port}/health",
+                },
+            }
+        },
+    )
+    marks, said = examined(project, status=2, env={"BOT_TOKEN": KEY})
+    assert {name for name, mark in marks.items() if mark == "✗"} == {"output", "agent", "agent dying"}
+    assert "✗ scenarios: broken.sim.py:1: importing the file failed" in said
+    assert "No module named 'nowhere_to_be_found'" in said
+    assert "reports cannot be written to" in said
+    assert "connection refused" in said
+    assert "exited with status 3 before it was ready" in said
+    assert "4 problems" in said
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        (None, "Write one: agentest init"),
+        ("agent: {endpoint: http://localhost, tpye: a2a}\n", "tpye"),
+        ("agent: [\n", "does not parse"),
+    ],
+    ids=["none", "unknown-key", "no-yaml"],
+)
+def test_a_configuration_that_cannot_be_used(project: Project, config: str | None, said: str) -> None:
+    """What is wrong with it is told, and that nothing else was looked at."""
+    if config:
+        project.write("agentest.config.yaml", config)
+    marks, told = examined(project, status=2)
+    assert marks == {"configuration": "✗", "the rest": "–"}
+    assert said in told
+
+
+def test_ctrl_c_ends_what_was_started(project: Project) -> None:
+    """Interrupted while a server does not get ready, it ends the server, and itself with 130."""
+    mark = project.root / "started"
+    program = (
+        f"import pathlib, os, time; pathlib.Path({str(mark)!r}).write_text(str(os.getpid())); time.sleep(60)"
+    )
+    server = project.write("server.py", program)
+    ready = f"http://127.0.0.1:{closed_port()}/health"
+    command = {"command": f"{sys.executable} {server}", "ready": ready}
+    project.write(
+        "agentest.config.yaml", f"agent: {{endpoint: {ready}, server: {command}}}\n".replace("'", '"')
+    )
+    greeting(project)
+    process = project.start(command="doctor")
+    wait_until(lambda: mark.exists() and bool(mark.read_text()))
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 130
+    assert "Traceback" not in err
+    wait_until(lambda: not _runs(int(mark.read_text())))
+
+
+def _runs(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
