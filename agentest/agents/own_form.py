@@ -20,9 +20,16 @@ def described(finding: Finding) -> str:
 
 def of_fields(missing: Sequence[str]) -> str:
     """The body for an agent that says which fields it misses."""
-    said = next((name for name in _OFTEN_THE_MESSAGE if name in missing), missing[0])
-    fields = ", ".join(f"{name}: {_value(name, said)}" for name in missing)
+    values = body_of_fields(missing)
+    shown = {name: f'"{value}"' if value else "…" for name, value in values.items()}
+    fields = ", ".join(f"{name}: {value}" for name, value in shown.items())
     return f"{_OWN}: `type: http` with `body: {{{fields}}}`"
+
+
+def body_of_fields(missing: Sequence[str]) -> dict[str, str]:
+    """Field → what stands there in each request; "" where that is not known."""
+    said = next((name for name in _OFTEN_THE_MESSAGE if name in missing), missing[0])
+    return {name: _value(name, said) for name in missing}
 
 
 def of_reply(seen: Seen) -> str:
@@ -45,7 +52,7 @@ def of_reply(seen: Seen) -> str:
 
 def _value(name: str, message: str) -> str:
     if name == "messages":
-        return '"{{messages}}"'
+        return "{{messages}}"
     if name == message:
-        return '"{{message}}"'
-    return '"{{session_id}}"' if "session" in name or name.endswith("id") else "…"
+        return "{{message}}"
+    return "{{session_id}}" if "session" in name or name.endswith("id") else ""

@@ -11,7 +11,9 @@ import anyio
 from agentest.agents.hints import hint
 from agentest.agents.http_sender import look_of
 from agentest.agents.identifying import is_at, look_around
+from agentest.agents.own_form import of_fields
 from agentest.agents.probing import Finding, Seen, as_settings
+from agentest.agents.recognising import missing_fields
 from agentest.config.agent_types import AGENT_TYPES, AgentConfig, sight_of
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.file import LoadedConfig
@@ -24,7 +26,7 @@ from agentest.run.prepare import Prepared, Request
 from agentest.run.seeing import check_mocks
 from agentest.sight import Sight
 from agentest.starting.doctor.checks import Check, Tell, bad, good, left_open
-from agentest.starting.weak_signs import misses
+from agentest.starting.weak_signs import LOGIN, is_login, misses
 from agentest.support.text import shortened
 
 _OPENING_S = 10.0
@@ -133,14 +135,24 @@ def _of_nothing_here(name: str, agent: HttpAgent, seen: Seen | None, elsewhere: 
     if missed := misses(seen, agent.type):
         return good(name, f"{agent.type}, as configured: it misses `{missed}` in an empty request")
     status = f"it answers an empty request {f'with status {seen.status}' if seen else 'in no way'}"
-    if seen is not None and seen.status in (401, 403):
-        return bad(name, status, f"{hint(seen.status, '').capitalize()}.")
+    if seen is not None and (problem := _problem(agent, seen)):
+        return bad(name, f"{agent.type} is configured, and {status}", f"{problem[0].upper()}{problem[1:]}")
     is_place_wrong = seen is not None and seen.status in (404, 405) and agent.type not in _OWN_FORM
     if is_place_wrong:
         advice = _write(elsewhere) if elsewhere else f"Nothing is there. {_PATH}"
         return bad(name, f"{agent.type} is configured, and {status}", advice)
     also = f" Elsewhere at this server: {as_settings(elsewhere.settings)}" if elsewhere else ""
     return left_open(name, f"{agent.type} is configured; {status}, which tells no protocol", _RUN + also)
+
+
+def _problem(agent: HttpAgent, seen: Seen) -> str:
+    """Why requests of the agent's type will find no answer there; "" where that cannot be told."""
+    if is_login(seen):
+        return f"{LOGIN}."
+    if seen.status in (401, 403):
+        return hint(seen.status, "")
+    missing = () if agent.type in _OWN_FORM else missing_fields(seen.json)
+    return f"{of_fields(missing)}." if missing else ""
 
 
 _PATH = "Is the path of `endpoint` right? docs/agents.md says where agents of each type usually are."

@@ -13,18 +13,21 @@ import anyio
 from agentest.agents.advice import first_model
 from agentest.agents.hints import hint
 from agentest.agents.identifying import is_at, look_around
+from agentest.agents.own_form import body_of_fields
 from agentest.agents.probing import Finding, Look, Seen
+from agentest.agents.recognising import missing_fields
 from agentest.config.agent_types import DEFAULT_TYPE
 from agentest.config.fields import check_url
 from agentest.errors import UsageError
 from agentest.http.client import Client, open_client
 from agentest.http.guard import AddressGuard, RefusedAddress
 from agentest.http.retries import describe
-from agentest.starting.weak_signs import misses
+from agentest.starting.weak_signs import LOGIN, is_login, misses
 from agentest.support.redact import url_secrets
 from agentest.support.text import shortened
 
 _CONNECT_S = 5.0
+_PATH = "is the path right?"
 _NAMED_MODEL = ("chat_completions", "responses", "anthropic_messages")
 """Types whose requests name a model."""
 
@@ -106,14 +109,27 @@ def _unknown(url: str, seen: Seen | None) -> Described:
         remark = "Taken for chat completions: it missed the `messages` in an empty request."
         settings = {"type": DEFAULT_TYPE, "endpoint": url}
         return Described(settings=settings, remarks=(remark,), is_known=True)
-    if seen is None:
-        said = "it did not answer an empty request in time, or not in HTTP"
-    else:
-        answered = f"it answered an empty request with status {seen.status}"
-        said = hint(seen.status, "is the path right?") or answered
+    missing = missing_fields(seen.json) if seen else ()
+    body = body_of_fields(missing) if missing else {}
+    if body and all(body.values()):
+        remark = f"An API of its own: it missed {', '.join(body)} in an empty request."
+        settings_of_form = {"type": "http", "endpoint": url, "body": body}
+        return Described(settings=settings_of_form, remarks=(remark,), is_known=True)
     remarks = (
-        f"What this address speaks was not recognised: {said}.",
+        f"What this address speaks was not recognised: {_said(seen)}",
         "An API of its own is `type: http`, with `body` and `reply`; docs/agents.md has all types.",
     )
     kind = "websocket" if url.startswith("ws") else DEFAULT_TYPE
     return Described(settings={"type": kind, "endpoint": url}, remarks=remarks, is_known=False)
+
+
+def _said(seen: Seen | None) -> str:
+    """What came of an empty request, as the end of a sentence."""
+    if seen is None:
+        return "it did not answer an empty request in time, or not in HTTP."
+    if is_login(seen):
+        return f"{LOGIN}."
+    advice = hint(seen.status, "is the path right?")
+    return (
+        advice if advice.endswith("?") else f"{advice or f'it answered an empty request with {seen.status}'}."
+    )
