@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping
 from textwrap import wrap
 
 import anyio
@@ -11,10 +12,12 @@ from agentest.errors import ExitCode
 from agentest.run.prepare import Request
 from agentest.starting.doctor.checks import Check, Mark
 from agentest.starting.doctor.doctor import examine
-from agentest.support.terminal import say
+from agentest.support.terminal import encodable, say
 from agentest.support.text import count
 
 _GLYPHS = {Mark.GOOD: "✓", Mark.BAD: "✗", Mark.OPEN: "–"}
+_WORDS = {Mark.GOOD: "ok", Mark.BAD: "BAD", Mark.OPEN: "-"}
+"""Where the terminal has no such signs."""
 _WIDTH = 80
 _INDENT = "    "
 
@@ -32,9 +35,14 @@ def doctor(request: Request) -> ExitCode:
 
 def _say(check: Check) -> None:
     first, *rest = check.text.splitlines() or [""]
-    head = _folded(f"{_GLYPHS[check.mark]} {check.name}: {first}")
+    head = _folded(f"{_glyphs()[check.mark]} {check.name}: {first}")
     below = (row for each in (*rest, *check.advice.splitlines()) for row in _below(each))
     say("\n".join((*head, *below)))
+
+
+def _glyphs() -> Mapping[Mark, str]:
+    signs = "".join(_GLYPHS.values())
+    return _GLYPHS if encodable(signs, sys.stdout.encoding or "utf-8") == signs else _WORDS
 
 
 def _folded(text: str) -> list[str]:

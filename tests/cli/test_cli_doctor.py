@@ -152,6 +152,28 @@ def test_an_endpoint_that_takes_nothing(project: Project, status: int, said: str
     assert said in told
 
 
+def test_agents_in_this_process_and_programs(project: Project) -> None:
+    """What cannot be imported or found is told, once for each agent; `--agent` looks at one alone."""
+    project.write(
+        "agentest.config.py",
+        "async def bot(messages, ctx):\n    return 'hi'\n\n"
+        "config = {'agent': {'type': 'custom', 'handler': bot}, 'agents': {\n"
+        "    'lost': {'type': 'custom', 'handler': 'nowhere.module:bot'},\n"
+        "    'gone': {'type': 'command', 'command': ['no-such-program']},\n"
+        "}}\n",
+    )
+    greeting(project)
+    marks, said = examined(project, status=2)
+    assert (marks["agent"], marks["agent lost"], marks["agent gone"]) == ("✓", "✗", "✗")
+    assert said.count("✗") == 2
+    assert marks["tool calls gone"] == "–"
+    assert "No module named 'nowhere'" in said
+    assert "there is no program 'no-such-program'" in said
+    project.write("b.sim.py", 'from agentest import scenario\nscenario("b", turns=["a"])\n')
+    _, said = examined(project, "--agent", "agent", status=0, env={"PYTHONIOENCODING": "ascii"})
+    assert said.startswith("ok configuration: agentest.config.py")
+
+
 def test_everything_that_is_wrong_is_told_at_once(project: Project) -> None:
     """A dead agent, a server that ends, a broken file, a folder for reports that is a file: one line each."""
     port = closed_port()

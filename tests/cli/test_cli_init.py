@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import yaml
-from model_server import ModelServer, completion, error
+from model_server import Answer, ModelServer, completion, error
 from project import Project, free_port
 from wire import closed_port
 
@@ -174,6 +174,24 @@ def test_an_api_of_its_own_is_configured_and_green(project: Project) -> None:
     assert "type: http" in done.stdout
     assert run.returncode == 0, run.stdout + run.stderr
     assert "1 passed" in run.stdout
+
+
+def test_what_a_server_misses_is_what_it_is_sent(project: Project) -> None:
+    """A server without a document, which says which fields it misses, gets a body with them, and is green."""
+
+    def script(received: Any) -> Answer:
+        missing = [name for name in ("query", "session_id") if name not in received.body]
+        detail = [{"type": "missing", "loc": ["body", name], "msg": "Field required"} for name in missing]
+        answer = {"detail": detail} if missing else {"reply": f"You said {received.body['query']}"}
+        return Answer(json.dumps(answer).encode(), 422 if missing else 200)
+
+    with ModelServer(script=script) as server:
+        url = f"{server.origin}/chat"
+        written(project, "--endpoint", url)
+        run = project.run()
+    body = {"query": "{{message}}", "session_id": "{{session_id}}"}
+    assert agent_of(project.root) == {"type": "http", "endpoint": url, "body": body}
+    assert run.returncode == 0, run.stdout + run.stderr
 
 
 def test_chat_completions_with_the_model_that_the_server_lists(project: Project) -> None:

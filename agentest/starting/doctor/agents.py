@@ -14,7 +14,7 @@ from agentest.agents.identifying import is_at, look_around
 from agentest.agents.own_form import of_fields
 from agentest.agents.probing import Finding, Seen, as_settings
 from agentest.agents.recognising import missing_fields
-from agentest.config.agent_types import AGENT_TYPES, AgentConfig, sight_of
+from agentest.config.agent_types import AgentConfig, sight_of
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.file import LoadedConfig
 from agentest.config.ways_to_see import ways_to_see
@@ -70,19 +70,15 @@ async def check_agent(patient: Patient, request: Request, loaded: LoadedConfig, 
         async with AsyncExitStack() as stack:
             try:
                 started = await start_servers(prepared, stack, tasks, notes.append)
+                with anyio.move_on_after(_OPENING_S):  # as a run does: what has to be imported is
+                    await connected_agents(prepared, started.client, stack, notes.append)
                 tell(good(_named("agent", patient), _answers(patient, notes)))
-                tell(await _check_protocol(patient, started.client))
-                await _open(prepared, started.client, stack)
+                if isinstance(patient.config, HttpAgent) and patient.config.app is None:
+                    tell(await _check_protocol(_named("protocol", patient), patient.config, started.client))
             except UsageError as error:  # a task group would wrap it
                 tell(bad(_named("agent", patient), str(error)))
         tasks.cancel_scope.cancel()
     tell(calls)
-
-
-async def _open(prepared: Prepared, client: Client, stack: AsyncExitStack) -> None:
-    """Open the agent's client as a run does: what has to be imported is. Raises UsageError."""
-    with anyio.move_on_after(_OPENING_S):
-        await connected_agents(prepared, client, stack, lambda _: None)
 
 
 def _startable(patient: Patient) -> Plan:
@@ -107,10 +103,7 @@ def _answers(patient: Patient, notes: Sequence[str]) -> str:
     return f"{agent.address} answers{how if agent.server else ''}"
 
 
-async def _check_protocol(patient: Patient, client: Client) -> Check:
-    agent, name = patient.config, _named("protocol", patient)
-    if not isinstance(agent, HttpAgent) or agent.app is not None or AGENT_TYPES[agent.type].probe is None:
-        return left_open(name, f"{agent.type}: it is not asked over the network")
+async def _check_protocol(name: str, agent: HttpAgent, client: Client) -> Check:
     look = look_of(agent, client)
     found = await look_around(look, agent.type)
     here = next((one for one in found if is_at(one, look.url)), None)
@@ -155,6 +148,7 @@ def _problem(agent: HttpAgent, seen: Seen) -> str:
     return f"{of_fields(missing)}." if missing else ""
 
 
+_SIGHT = "Scenarios that judge what is said need no more. docs/agents.md says how calls can be seen."
 _PATH = "Is the path of `endpoint` right? docs/agents.md says where agents of each type usually are."
 _RUN = "A run will tell: agentest run --scenario TEXT runs one scenario."
 
@@ -174,15 +168,10 @@ def _check_calls(patient: Patient) -> Check:
     if sight is not Sight.UNSEEN:
         return good(name, told)
     judged = [unit for unit in patient.plan.units if unit.scenario.speaks_of_calls]
-    ways = ways_to_see(patient.name, agent)
     if judged:
+        ways = ways_to_see(patient.name, agent)
         return bad(name, f"{told}, and {judged[0].scenario.name!r} judges them", ways)
-    return left_open(name, told, f"Scenarios that judge what is said need none. Otherwise, {_lower(ways)}.")
-
-
-def _lower(ways: str) -> str:
-    """The ways, without what is said already."""
-    return ways.partition("To see them, ")[2].partition(". Otherwise")[0] or ways
+    return left_open(name, told, _SIGHT)
 
 
 def _tellers(agent: AgentConfig) -> Iterator[str]:
