@@ -20,6 +20,7 @@ from agentest.results import ScenarioResult, Status
 from agentest.run.outputs import output_dir
 from agentest.run.plan import Options, Unit
 from agentest.run.prepare import Prepared, Request, is_configured, prepare
+from agentest.scenarios.selection import name_fits
 from agentest.store.kept.finding import latest_run
 from agentest.store.kept.record import RunKind
 from agentest.store.reading import read_results
@@ -89,7 +90,7 @@ def _cases(request: Request, eval_sets: Sequence[str]) -> Iterator[Unit]:
 
 def _chosen(unit: Unit, options: Options) -> bool:
     return (
-        (not options.scenarios or contains_any(unit.scenario.name, options.scenarios))
+        (not options.scenarios or name_fits(unit.scenario.name, options.scenarios))
         and (not options.files or contains_any(unit.file, options.files))
         and (not options.tags or bool({*options.tags} & {*unit.scenario.tags}))
     )

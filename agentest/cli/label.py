@@ -17,7 +17,8 @@ from agentest.analysis.calibration.labels import Labels, known_metric
 from agentest.cli.chat import typed
 from agentest.errors import ExitCode, UsageError
 from agentest.metrics import BUILTIN, CRITERIA
-from agentest.support.paths import contains_any, path_from
+from agentest.scenarios.selection import name_fits
+from agentest.support.paths import path_from
 from agentest.support.spelling import did_you_mean
 from agentest.support.terminal import say, tell
 from agentest.support.text import count
@@ -48,7 +49,7 @@ def label(wish: Wish, request: Request) -> ExitCode:
     chosen = {
         each.id: each
         for each in gathered.conversations.values()
-        if not wish.scenarios or contains_any(each.scenario, wish.scenarios)
+        if not wish.scenarios or name_fits(each.scenario, wish.scenarios)
     }
     if not chosen:
         raise UsageError(_nothing(wish, [each.scenario for each in gathered.conversations.values()]))

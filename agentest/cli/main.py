@@ -56,6 +56,7 @@ def cli() -> None:
 
 
 @cli.command()
+@click.argument("paths", nargs=-1, metavar="[PATH | PATH:LINE | PATH::NAME]…")
 @where
 @which
 @output_options
@@ -75,7 +76,7 @@ def cli() -> None:
 @recording
 @not_run
 def run(cwd: Path | None, watch: bool, list_only: bool, record_tools: bool, **options: Any) -> int:
-    """Run the scenarios (*.sim.py) against the agent.
+    """Run the scenarios (*.sim.py) against the agent: all, or those of files and folders.
 
     Exit status: 0 all passed, 1 a scenario failed, 2 something errored or could not be run, 130 interrupted.
     """

@@ -30,7 +30,13 @@ where = _options(
 
 
 which = _options(
-    click.option("--scenario", "scenarios", multiple=True, metavar="TEXT", help="Only names with TEXT."),
+    click.option(
+        "--scenario",
+        "scenarios",
+        multiple=True,
+        metavar="TEXT",
+        help="Only names with TEXT; =TEXT: this name.",
+    ),
     click.option("--file", "files", multiple=True, metavar="TEXT", help="Only files with TEXT in the path."),
     click.option("--tag", "tags", multiple=True, metavar="TAG", help="Only scenarios with this tag."),
     click.option("--agent", metavar="NAME", help="Test this agent of the configuration."),

@@ -43,10 +43,13 @@ def request_at(place: Place, config: Path | None, **options: Any) -> Request:
     """
     from agentest.run.plan import Options
     from agentest.run.prepare import Request
+    from agentest.scenarios.selection import path_choice
 
     reporting = {name: options.pop(name) for name in ("reporters", "verbose", "detailed") if name in options}
     if options.get("cassettes"):
         options["cassettes"] = place.from_root(options["cassettes"])
+    if options.get("paths"):
+        options["paths"] = tuple(path_choice(given, place.here) for given in options["paths"])
     named = place.path(config) if config else None
     return Request(place.root, named, Options(**options), here=place.here, **reporting)
 

@@ -23,9 +23,10 @@ from agentest.run.known_tools import served_beside
 from agentest.run.schedule import how_many
 from agentest.scenarios.definition import Scenario
 from agentest.scenarios.discovery import BrokenFile, Discovered
+from agentest.scenarios.selection import PathChoice, name_fits, on_paths
 from agentest.support.files import readable
 from agentest.support.importing import import_object
-from agentest.support.paths import contains_any, shown_path
+from agentest.support.paths import shown_path
 from agentest.support.spelling import did_you_mean
 
 UnmockedTools = Literal["error", "passthrough"]
@@ -35,6 +36,7 @@ UnmockedTools = Literal["error", "passthrough"]
 class Options:
     """What the command line adds to the configuration."""
 
+    paths: tuple[PathChoice, ...] = ()
     scenarios: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
@@ -60,7 +62,7 @@ class Options:
 
     @property
     def filtered(self) -> bool:
-        return bool(self.scenarios or self.files or self.tags)
+        return bool(self.paths or self.scenarios or self.files or self.tags)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,8 +167,8 @@ def wished_unmocked_tools(config: Config, options: Options) -> UnmockedTools | N
 def _selected(scenarios: Sequence[Scenario], options: Options) -> list[Scenario]:
     return [
         s
-        for s in scenarios
-        if (not options.scenarios or contains_any(s.name, options.scenarios))
+        for s in (on_paths(scenarios, options.paths) if options.paths else scenarios)
+        if (not options.scenarios or name_fits(s.name, options.scenarios))
         and (not options.tags or set(options.tags) & set(s.tags))
     ]
 

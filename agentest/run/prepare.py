@@ -17,6 +17,7 @@ from agentest.events import WantedReport
 from agentest.metrics import CRITERIA
 from agentest.results import JudgeCalibration
 from agentest.run.plan import Options, Plan, make_plan, wishes_of
+from agentest.run.unmatched import missed_place, unusable_path, why_nothing
 from agentest.scenarios.discovery import Discovered, discover
 from agentest.support.paths import path_from
 from agentest.support.reminders import reminded
@@ -126,9 +127,24 @@ def configure(request: Request, environ: MutableMapping[str, str] = os.environ) 
 
 def discover_scenarios(request: Request, loaded: LoadedConfig) -> Discovered:
     """The scenarios of all files that the configuration includes, without secrets. Raises UsageError."""
-    config = loaded.config
-    discovered = discover(request.root, config.include, config.exclude, request.options.files, loaded.path)
+    config, paths = loaded.config, request.options.paths
+    if paths:
+        _check_paths(unusable_path(paths, request.root, request.here, loaded))
+    discovered = discover(
+        request.root,
+        config.include,
+        config.exclude,
+        request.options.files,
+        loaded.path,
+        paths,
+    )
+    _check_paths(missed_place(discovered, paths))
     return discovered.redacted(loaded.redact)
+
+
+def _check_paths(problem: str | None) -> None:
+    if problem:
+        raise UsageError(problem)
 
 
 def _notes(discovered: Discovered, request: Request) -> Iterator[str]:
@@ -209,8 +225,6 @@ def _check_not_empty(plan: Plan, discovered: Discovered, request: Request, loade
     if plan.entries:
         return
     if request.options.filtered:
-        from agentest.run.unmatched import why_nothing
-
         raise UsageError(why_nothing(discovered, request.options, request.root, loaded))
     raise UsageError(
         f"no scenario found: no file below {request.root} that matches {', '.join(loaded.config.include)} "

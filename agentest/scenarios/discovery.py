@@ -10,6 +10,7 @@ from pathlib import Path
 from agentest.config.file import NAMES
 from agentest.errors import UsageError
 from agentest.scenarios.definition import Scenario, collecting
+from agentest.scenarios.selection import PathChoice
 from agentest.support.files import readable
 from agentest.support.importing import Imports, user_traceback
 from agentest.support.paths import EVERYTHING, contains_any, matches_any, patterns, shown_path
@@ -50,6 +51,7 @@ def discover(
     exclude: Sequence[str],
     file_filter: Sequence[str] = (),
     config: Path | None = None,
+    paths: Sequence[PathChoice] = (),
 ) -> Discovered:
     """Import the scenario files below `root`, in the order of their paths.
 
@@ -57,6 +59,7 @@ def discover(
         include, exclude: patterns relative to `root`; `**` stands for any number of folders.
         file_filter: keep only files whose path contains one of these texts, whatever the case.
         config: the configuration of the run. A folder below `root` with another one is a run of its own.
+        paths: keep only what they name; a file that is named need not match `include`.
     """
     scenarios: list[Scenario] = []
     broken: list[BrokenFile] = []
@@ -64,7 +67,7 @@ def discover(
     imports = Imports()
     searched = search(root, include, exclude, config)
     wanted = [readable(part) for part in file_filter]
-    for path in searched.files:
+    for path in _on_paths(searched.files, paths):
         if wanted and not contains_any(shown_path(path, root), wanted):
             continue
         try:
@@ -94,6 +97,19 @@ def discover_file(path: Path, imports: Imports, earlier: Sequence[Scenario] = ()
         return Discovered(broken=(_broken(error, path),))
     unique, duplicates = _without_duplicates([*earlier, *defined])
     return Discovered(tuple(unique[len(earlier) :]), tuple(duplicates), frozenset(imports.files))
+
+
+def _on_paths(files: Sequence[Path], choices: Sequence[PathChoice]) -> Sequence[Path]:
+    """The files that the choices name, those included that were not found because of their names."""
+    if not choices:
+        return files
+    found = [file for file in files if any(choice.has(file) for choice in choices)]
+    others = {
+        choice.path: None
+        for choice in choices
+        if choice.path.is_file() and not any(choice.has(file) for file in found)
+    }
+    return sorted([*found, *others])
 
 
 def _load(path: Path, imports: Imports) -> list[Scenario]:

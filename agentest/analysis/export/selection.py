@@ -8,9 +8,9 @@ from datetime import datetime
 from pathlib import Path
 
 from agentest.errors import UsageError
+from agentest.scenarios.selection import name_fits
 from agentest.store.reading import read_results, usable
 from agentest.store.runs import entries
-from agentest.support.paths import contains_any
 from agentest.support.spelling import did_you_mean
 from agentest.support.text import count, shortened
 from agentest.transcript import Conversation
@@ -82,7 +82,7 @@ def select(earlier: Earlier, scenarios: Sequence[str], ids: Sequence[str]) -> Se
     chosen = [
         held
         for held in earlier.held
-        if (not scenarios or contains_any(held.scenario, scenarios))
+        if (not scenarios or name_fits(held.scenario, scenarios))
         and (not ids or held.conversation.conversation_id in ids)
     ]
     if not chosen:
@@ -105,7 +105,7 @@ def _about_criteria(finished: Sequence[Held]) -> Iterator[str]:
 def _check_filters(earlier: Earlier, scenarios: Sequence[str], ids: Sequence[str]) -> None:
     names = {held.scenario for held in earlier.held}
     for text in scenarios:
-        if not any(contains_any(name, (text,)) for name in names):
+        if not any(name_fits(name, (text,)) for name in names):
             raise UsageError(
                 f"--scenario: {earlier.path} holds no conversation of a scenario with {text!r} in its name; "
                 f"{did_you_mean(text, names)}"
