@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from agentest.results import ScenarioResult, Status
 from agentest.run.plan import Unit
 from agentest.run.prepare import Prepared
+from agentest.run.reordering import in_order_of_run
 from agentest.support.terminal import clean
 
 
@@ -34,7 +35,7 @@ def listing(prepared: Prepared) -> Iterator[str]:
     Before the cases of an evaluation set stands what its file is held to, and the rubrics of its criteria.
     """
     file = None
-    for entry in prepared.plan.entries:
+    for entry in in_order_of_run(prepared.plan):
         if isinstance(entry, Unit):
             scenario = entry.scenario
             kind = "scripted" if scenario.scripted else "simulated"

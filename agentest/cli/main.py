@@ -25,6 +25,7 @@ from agentest.cli.options import (
     model_option,
     not_run,
     offline_option,
+    order,
     output_options,
     path_option,
     recording,
@@ -34,6 +35,8 @@ from agentest.cli.options import (
     which,
     with_dashes,
 )
+from agentest.cli.requests import choosing as _choosing
+from agentest.cli.requests import choosing_options as _wish
 from agentest.cli.requests import place_in as _place
 from agentest.cli.requests import request_at as _request
 from agentest.cli.requests import tape as _tape
@@ -74,6 +77,7 @@ def cli() -> None:
 )
 @limits
 @recording
+@order
 @not_run
 def run(cwd: Path | None, watch: bool, list_only: bool, record_tools: bool, **options: Any) -> int:
     """Run the scenarios (*.sim.py) against the agent: all, or those of files and folders.
@@ -87,22 +91,24 @@ def run(cwd: Path | None, watch: bool, list_only: bool, record_tools: bool, **op
     if record_tools and watch + list_only + options["dry_run"]:
         raise click.UsageError("--record-tools runs real tools: leave --watch, --list and --dry-run out")
     options["tape"] = _tape(options)
+    wish, options["paths"] = _wish(options, options["paths"])
 
     def go() -> int:
         _hear_interrupts()
         place = _place(cwd, options["config"])
         request = _request(place, **options)
+        choose = _choosing(wish)
         if record_tools:
             from agentest.cli.record_tools import record_run
 
-            return record_run(request, place)
+            return record_run(request, place, choose)
         if watch:
             from agentest.cli.watch import run_and_watch
 
-            return run_and_watch(request)
+            return run_and_watch(request, choose)
         from agentest.run.prepare import prepare
 
-        prepared = prepare(request)
+        prepared = choose(prepare(request))
         if request.options.dry_run:
             return _dry_run(prepared)
         if list_only:
@@ -207,6 +213,7 @@ def judge(run: str, cwd: Path | None, **options: Any) -> int:
 @unmocked_option
 @limits
 @recording
+@order
 @not_run
 def evaluate(cwd: Path | None, targets: tuple[str, ...], list_only: bool, **options: Any) -> int:
     """Run ADK evaluation sets (*.test.json of a folder, or any file) against the agent.
@@ -219,6 +226,7 @@ def evaluate(cwd: Path | None, targets: tuple[str, ...], list_only: bool, **opti
         raise click.UsageError("--list and --dry-run exclude each other")
     options["tape"] = _tape(options)
     options["offline"] = options["offline"] or list_only  # a list needs no model, nor its key
+    wish, targets = _wish(options, targets)
 
     def go() -> int:
         _hear_interrupts()
@@ -233,7 +241,8 @@ def evaluate(cwd: Path | None, targets: tuple[str, ...], list_only: bool, **opti
         request = _request(place, **options)
         alone = list_only or options["dry_run"]
         words = tuple(map(place.word, targets))
-        prepared = prepare_eval(EvalRequest(request, words, without_agent=alone, **asked))
+        evaluation = EvalRequest(request, words, without_agent=alone, **asked)
+        prepared = _choosing(wish)(prepare_eval(evaluation))
         if list_only:
             return _listed(prepared)
         return _dry_run(prepared) if request.options.dry_run else run_once(prepared, EVAL)

@@ -182,6 +182,23 @@ limits = _options(
 )
 
 
+order = _options(
+    click.option(
+        "--last-failed",
+        is_flag=True,
+        help="Only what failed or errored when it last ran; all where nothing did.",
+    ),
+    click.option("--failed-first", is_flag=True, help="Run what failed or errored last before the rest."),
+    click.option(
+        "--shuffle",
+        is_flag=False,
+        flag_value="",
+        metavar="[SEED]",
+        help="Run in any order; the seed that is shown gives it again.",
+    ),
+)
+
+
 not_run = _options(
     click.option("--dry-run", is_flag=True, help="Show how many model calls there can be, and run nothing."),
     click.option("--list", "list_only", is_flag=True, help="List what would run, and run nothing."),

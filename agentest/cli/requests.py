@@ -12,6 +12,7 @@ from agentest.errors import UsageError
 from agentest.support.terminal import tell
 
 if TYPE_CHECKING:
+    from agentest.cli.choosing import Choosing
     from agentest.run.place import Place
     from agentest.run.prepare import Request
 
@@ -52,6 +53,26 @@ def request_at(place: Place, config: Path | None, **options: Any) -> Request:
         options["paths"] = tuple(path_choice(given, place.here) for given in options["paths"])
     named = place.path(config) if config else None
     return Request(place.root, named, Options(**options), here=place.here, **reporting)
+
+
+def choosing_options(
+    options: dict[str, Any], words: tuple[str, ...]
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """What the command line says of earlier runs and of the order, taken out of the options, and its words.
+
+    An option that may go without its value takes the word after it: one that cannot be meant is given back.
+    """
+    wish = {name: options.pop(name) for name in ("last_failed", "failed_first", "shuffle")}
+    if wish["shuffle"] and not wish["shuffle"].isdecimal():
+        words, wish["shuffle"] = (wish["shuffle"], *words), ""
+    return wish, words
+
+
+def choosing(wish: dict[str, Any]) -> Choosing:
+    """What chooses the scenarios of a prepared run by earlier ones."""
+    from agentest.cli.choosing import Choosing
+
+    return Choosing(**wish)
 
 
 def tape(options: dict[str, Any]) -> str | None:

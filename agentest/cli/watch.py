@@ -8,6 +8,7 @@ from pathlib import Path
 
 from watchfiles import Change, watch
 
+from agentest.cli.choosing import Choosing
 from agentest.cli.mishaps import refused
 from agentest.cli.run import run_once
 from agentest.errors import ExitCode, UsageError
@@ -18,7 +19,7 @@ from agentest.support.interrupts import heard
 from agentest.support.terminal import tell
 
 
-def run_and_watch(request: Request) -> ExitCode:
+def run_and_watch(request: Request, choose: Choosing) -> ExitCode:
     """Run, wait for a change, run again, until interrupted: while waiting or during a run."""
     logging.getLogger("watchfiles").setLevel(logging.ERROR)
     known: frozenset[Path] = frozenset()
@@ -27,7 +28,7 @@ def run_and_watch(request: Request) -> ExitCode:
         # What the last run took from `.env` must not hide what stands there now.
         os.environ.clear()
         os.environ.update(environ)
-        prepared = _prepared(request)
+        prepared = _prepared(request, choose)
         known = _files(prepared, known)
         before = _stamps(known)
         if (prepared and _run(prepared) is ExitCode.INTERRUPTED) or heard():
@@ -49,10 +50,10 @@ def _stamps(files: frozenset[Path]) -> dict[Path, int]:
     return {file: file.stat().st_mtime_ns if file.exists() else 0 for file in files}
 
 
-def _prepared(request: Request) -> Prepared | None:
+def _prepared(request: Request, choose: Choosing) -> Prepared | None:
     """The run, or None where a mistake must be mended first; then it is printed."""
     try:
-        return prepare(request)
+        return choose(prepare(request))
     except UsageError as error:
         refused(error)
         return None

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from agentest.store.shapes import Mode, StoredAgent
 
+RUN, CONVERSATION, SCENARIO, END = "run", "conversation", "scenario", "end"
+"""What the lines are, by their `type`."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedConversations:
@@ -21,7 +24,7 @@ class PlannedConversations:
 class RunLine:
     """The first line of a journal."""
 
-    type: str = "run"
+    type: str = RUN
     schema_version: int
     version: str
     started_at: str
@@ -35,7 +38,7 @@ class RunLine:
 class ConversationLine:
     """A finished conversation in a journal; `conversation` is in JSON types."""
 
-    type: str = "conversation"
+    type: str = CONVERSATION
     scenario: str
     agent: str
     number: int
@@ -46,7 +49,7 @@ class ConversationLine:
 class ScenarioLine:
     """A finished scenario in a journal, without conversations; `scenario` is in JSON types."""
 
-    type: str = "scenario"
+    type: str = SCENARIO
     scenario: object
 
 
@@ -54,5 +57,5 @@ class ScenarioLine:
 class EndLine:
     """The last line of a journal: the head of results.json, in JSON types."""
 
-    type: str = "end"
+    type: str = END
     run: object
