@@ -1,0 +1,222 @@
+"""The difference of two averages whose values were drawn in groups, and whether chance explains it.
+
+Values are drawn together in *clusters* (the turns of a conversation), and clusters in *strata* (the
+conversations of a scenario), which are there on both sides. From six strata on the strata are what is drawn:
+a cluster bootstrap gives the interval, and swapping the sides of whole strata the test. With fewer, clusters
+are drawn within each stratum: Student's interval, and a test that permutes clusters where they are few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations, product
+from math import comb, prod, sqrt
+from operator import itemgetter
+from random import Random
+
+from agentest.support.student import quantile, two_sided
+
+Cluster = tuple[float, int]
+"""The sum of its values, and how many they are."""
+
+_Z_95 = 1.959963984540054
+_LEAST_STRATA = 6
+"""With fewer, no swap of whole strata is rare enough to tell anything: 2 of 32 are one in sixteen."""
+_MOST_BLOCKS = 128
+"""More strata are drawn in so many groups: what is measured stays the same, and the time is bounded."""
+_RESAMPLES = 2000
+_SEED = 20_260_101
+_MOST_PERMUTED = 12
+_MOST_SWAPPED = 11
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stratum:
+    """The clusters of one stratum on both sides, each with at least one value."""
+
+    before: Sequence[Cluster]
+    after: Sequence[Cluster]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeanDifference:
+    """How much larger the average over all values is afterwards.
+
+    Attributes:
+        low, high: the 95 % interval; None where the values do not tell how sure it is.
+        p: how likely such a difference is where nothing has changed: two-sided, not adjusted.
+    """
+
+    before: float
+    after: float
+    n_before: int
+    n_after: int
+    low: float | None
+    high: float | None
+    p: float
+
+    @property
+    def value(self) -> float:
+        return self.after - self.before
+
+
+def mean_difference(strata: Sequence[Stratum]) -> MeanDifference | None:
+    """The difference over all strata that have values on both sides; None where there are none.
+
+    The same values give the same result, always.
+    """
+    held = [stratum for stratum in strata if stratum.before and stratum.after]
+    if not held:
+        return None
+    sums = [(*_total(stratum.before), *_total(stratum.after)) for stratum in held]
+    before, n_before, after, n_after = (sum(column) for column in zip(*sums, strict=True))
+    averages = before / n_before, after / n_after
+    sure = _by_strata(sums) if len(held) >= _LEAST_STRATA else _by_clusters(held, averages)
+    return MeanDifference(
+        before=averages[0],
+        after=averages[1],
+        n_before=int(n_before),
+        n_after=int(n_after),
+        low=sure.low,
+        high=sure.high,
+        p=sure.p,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Sure:
+    low: float | None
+    high: float | None
+    p: float
+
+
+_Sums = tuple[float, int, float, int]
+"""Sum and number before, sum and number after."""
+
+
+def _total(clusters: Sequence[Cluster]) -> Cluster:
+    return sum(total for total, _ in clusters), sum(n for _, n in clusters)
+
+
+def _difference(sums: _Sums) -> float:
+    return sums[2] / sums[3] - sums[0] / sums[1]
+
+
+def _by_strata(sums: Sequence[_Sums]) -> _Sure:
+    columns = _blocks(sums)
+    seen = _difference(_added(columns))
+    p = _swapped(columns, seen)
+    drawn = sorted(_resampled(columns))
+    low, high = drawn[round(0.025 * _RESAMPLES)], drawn[round(0.975 * _RESAMPLES) - 1]
+    if high - low <= _ROUNDING:
+        return _Sure(None, None, p)
+    # A bootstrap of few draws is too narrow: it is widened as Student's interval is.
+    blocks = len(columns[0])
+    wider = quantile(blocks - 1) / _Z_95 * sqrt(blocks / (blocks - 1))
+    return _Sure(seen + (low - seen) * wider, seen + (high - seen) * wider, p)
+
+
+_Columns = tuple[Sequence[float], Sequence[float], Sequence[float], Sequence[float]]
+
+
+def _blocks(sums: Sequence[_Sums]) -> _Columns:
+    """The sums of each block by columns."""
+    blocks = [sums[i::_MOST_BLOCKS] for i in range(min(len(sums), _MOST_BLOCKS))]
+    rows = [[sum(column) for column in zip(*block, strict=True)] for block in blocks]
+    first, second, third, fourth = zip(*rows, strict=True)
+    return first, second, third, fourth
+
+
+def _added(columns: _Columns) -> _Sums:
+    return sum(columns[0]), int(sum(columns[1])), sum(columns[2]), int(sum(columns[3]))
+
+
+def _resampled(columns: _Columns) -> Iterator[float]:
+    random = Random(_SEED)
+    blocks = range(len(columns[0]))
+    for _ in range(_RESAMPLES):
+        chosen = itemgetter(*random.choices(blocks, k=len(blocks)))
+        before, n_before, after, n_after = (sum(chosen(column)) for column in columns)
+        yield after / n_after - before / n_before
+
+
+def _swapped(columns: _Columns, seen: float) -> float:
+    """How often the difference is as large where the sides of each stratum are put by chance."""
+    before, n_before, after, n_after = _added(columns)
+    common = (before + after) / (n_before + n_after)
+    parts = [
+        (d - common * nd) / n_after - (b - common * nb) / n_before
+        for b, nb, d, nd in zip(*columns, strict=True)
+    ]
+    telling = [part for part in parts if abs(part) > _ROUNDING]
+    least = abs(seen) - _ROUNDING
+    if len(telling) <= _MOST_SWAPPED:
+        signs = product((1, -1), repeat=len(telling))
+        found = [abs(sum(map(float.__mul__, telling, map(float, each)))) >= least for each in signs]
+        return sum(found) / len(found)
+    random = Random(_SEED)
+    whole = sum(telling)
+    larger = sum(abs(whole - 2 * _drawn(telling, random)) >= least for _ in range(_RESAMPLES - 1))
+    return (larger + 1) / _RESAMPLES
+
+
+def _drawn(parts: Sequence[float], random: Random) -> float:
+    """The sum of those that a coin chooses."""
+    bits = random.getrandbits(len(parts))
+    return sum(part for i, part in enumerate(parts) if bits >> i & 1)
+
+
+def _by_clusters(strata: Sequence[Stratum], averages: tuple[float, float]) -> _Sure:
+    seen = averages[1] - averages[0]
+    sides = ([s.before for s in strata], averages[0]), ([s.after for s in strata], averages[1])
+    errors = [each for clusters, average in sides for each in _errors(clusters, average)]
+    known = [error for error in errors if error is not None]
+    if len(known) < len(errors):  # a single conversation does not tell how much the next one differs
+        return _Sure(None, None, _least_likely(strata, seen))
+    square = sum(each for each, _ in known)
+    least = _least_likely(strata, seen)
+    if square <= _ROUNDING**2:
+        return _Sure(None, None, least)
+    freedom = square**2 / sum(each**2 / degrees for each, degrees in known)
+    half = quantile(round(freedom, 2)) * sqrt(square)
+    exact = _permuted(strata[0], seen) if len(strata) == 1 and _few(strata[0]) else None
+    p = exact if exact is not None else max(least, two_sided(seen / sqrt(square), freedom))
+    return _Sure(seen - half, seen + half, p)
+
+
+def _errors(strata: Sequence[Sequence[Cluster]], average: float) -> Iterator[tuple[float, int] | None]:
+    """Of each stratum its share of the square of the average's error, and its degrees of freedom."""
+    values = sum(n for clusters in strata for _, n in clusters)
+    for clusters in strata:
+        if len(clusters) < 2:
+            yield None
+            continue
+        off = [total - average * n for total, n in clusters]
+        middle = sum(off) / len(off)
+        squares = sum((each - middle) ** 2 for each in off)
+        yield len(off) / (len(off) - 1) * squares / values**2, len(off) - 1
+
+
+def _least_likely(strata: Sequence[Stratum], seen: float) -> float:
+    """The least that a permutation test of so few clusters could say."""
+    if abs(seen) <= _ROUNDING:
+        return 1.0
+    return min(1.0, 2 / prod(comb(len(s.before) + len(s.after), len(s.before)) for s in strata))
+
+
+def _few(stratum: Stratum) -> bool:
+    return len(stratum.before) + len(stratum.after) <= _MOST_PERMUTED
+
+
+def _permuted(stratum: Stratum, seen: float) -> float:
+    """How often the difference is as large where chance says which clusters came before."""
+    clusters = (*stratum.before, *stratum.after)
+    total, n = _total(clusters)
+    found = []
+    for chosen in combinations(clusters, len(stratum.before)):
+        before, n_before = _total(chosen)
+        difference = (total - before) / (n - n_before) - before / n_before
+        found.append(abs(difference) >= abs(seen) - _ROUNDING)
+    return sum(found) / len(found)

@@ -1,0 +1,111 @@
+"""Shares and averages before and after: exact tests, intervals, and what chance explains."""
+
+from __future__ import annotations
+
+from itertools import product
+from math import comb, isclose
+from random import Random
+
+import pytest
+
+from agentest.support.mean_difference import MeanDifference, Stratum, mean_difference
+from agentest.support.paired import holm, mcnemar, newcombe, shares_differ
+from agentest.support.student import quantile, two_sided
+
+
+def by_brute_force(a: int, m: int, b: int, n: int) -> float:
+    """Barnard's test, written as it is defined."""
+
+    def score(x: int, y: int) -> float:
+        common = (x + y) / (m + n)
+        error = (common * (1 - common) * (1 / m + 1 / n)) ** 0.5
+        return abs(x / m - y / n) / error if error else 0.0
+
+    least = score(a, b) - 1e-9
+    tables = [(x, y) for x, y in product(range(m + 1), range(n + 1)) if score(x, y) >= least]
+
+    def likely(p: float) -> float:
+        return sum(comb(m, x) * comb(n, y) * p ** (x + y) * (1 - p) ** (m + n - x - y) for x, y in tables)
+
+    return max(likely(i / 200) for i in range(1, 200))
+
+
+def test_mcnemar_is_the_binomial_test() -> None:
+    """Pairs that changed are coins: six of six one way are 2 in 64, and nothing is sure of none."""
+    assert mcnemar(0, 6) == mcnemar(6, 0) == 2 / 64
+    assert mcnemar(0, 0) == mcnemar(1, 0) == mcnemar(3, 3) == 1.0
+    assert isclose(mcnemar(5, 9), 2 * sum(comb(14, k) for k in range(6)) / 2**14)
+
+
+@pytest.mark.parametrize(("first", "second"), [((3, 3), (0, 3)), ((5, 6), (1, 4)), ((9, 10), (4, 8))])
+def test_shares_are_compared_exactly(first: tuple[int, int], second: tuple[int, int]) -> None:
+    """Barnard's test is what its definition says, whichever side comes first."""
+    assert isclose(shares_differ(first, second), by_brute_force(*first, *second), rel_tol=1e-9)
+    assert isclose(shares_differ(first, second), shares_differ(second, first))
+
+
+def test_known_values() -> None:
+    """What others publish: Barnard's 1.894 and 0.068, Newcombe's example, Student's table."""
+    assert isclose(shares_differ((7, 15), (12, 15)), 2 * 0.0341, abs_tol=2e-4)
+    assert newcombe((48, 80), (56, 70)) == pytest.approx((0.0524, 0.3339), abs=1e-4)
+    assert [round(quantile(freedom), 3) for freedom in (1, 5, 30)] == [12.706, 2.571, 2.042]
+    assert isclose(two_sided(2.228, 10), 0.05, abs_tol=1e-4)
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+
+
+def test_many_or_none() -> None:
+    """Nothing counted says nothing; hundreds are compared by the normal distribution."""
+    assert shares_differ((0, 0), (3, 3)) == shares_differ((4, 4), (3, 3)) == 1.0
+    assert shares_differ((900, 1000), (850, 1000)) < 0.001 < shares_differ((900, 1000), (880, 1000))
+
+
+def scores(random: Random, strata: int, clusters: int, better: float = 0.0) -> list[Stratum]:
+    """Scores of 1 to 5; strata differ, clusters in them too."""
+
+    def side(level: float) -> list[tuple[float, int]]:
+        made = []
+        for _ in range(clusters):
+            own, n = level + random.gauss(0, 0.4), random.choice((2, 3, 5))
+            made.append((float(sum(min(5, max(1, round(random.gauss(own, 0.7)))) for _ in range(n))), n))
+        return made
+
+    levels = [random.gauss(3.2, 0.6) for _ in range(strata)]
+    return [Stratum(before=side(level), after=side(level + better)) for level in levels]
+
+
+@pytest.mark.parametrize(("strata", "clusters"), [(1, 3), (1, 10), (3, 4), (8, 3), (20, 1)])
+def test_chance_is_rarely_taken_for_a_difference(strata: int, clusters: int) -> None:
+    """Where nothing has changed, about one test in twenty finds something, and intervals hold 0 as often."""
+    random, rounds = Random(strata * 100 + clusters), 60 if strata < 6 else 24
+    found = [mean_difference(scores(random, strata, clusters)) for _ in range(rounds)]
+    held = [each for each in found if each]
+    assert len(held) == rounds
+    assert sum(each.p <= 0.05 for each in held) <= 0.15 * rounds
+    assert sum(not covers(each, 0.0) for each in held) <= 0.15 * rounds
+
+
+def covers(found: MeanDifference, value: float) -> bool:
+    return found.low is None or found.high is None or found.low <= value <= found.high
+
+
+def test_a_difference_is_found() -> None:
+    """A point of five more is seen with twenty scenarios of three conversations, and with one of twelve."""
+    for strata, clusters in ((20, 3), (1, 12)):
+        found = mean_difference(scores(Random(7), strata, clusters, better=1.0))
+        assert found is not None
+        assert found.p < 0.01
+        assert not covers(found, 0.0)
+
+
+def test_what_does_not_vary_has_no_interval() -> None:
+    """Three and three equal scores do not tell how sure they are; the test says what so few can tell."""
+    found = mean_difference([Stratum(before=[(4.0, 1)] * 3, after=[(3.0, 1)] * 3)])
+    assert found == MeanDifference(
+        before=4.0, after=3.0, n_before=3, n_after=3, low=None, high=None, p=pytest.approx(0.1)
+    )
+    assert mean_difference([Stratum(before=[(4.0, 1)], after=[])]) is None
+
+
+def test_the_same_values_give_the_same_figures() -> None:
+    """What is drawn is drawn from a seed: two looks at two runs say the same."""
+    assert mean_difference(scores(Random(3), 30, 2)) == mean_difference(scores(Random(3), 30, 2))
