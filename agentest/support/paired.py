@@ -70,6 +70,24 @@ def holm(likelihoods: Sequence[float]) -> list[float]:
     return adjusted
 
 
+def holm_of_testable(tests: Sequence[tuple[float, float]], level: float = 0.05) -> list[float]:
+    """Holm's adjustment, where some tests could not find anything, whatever was counted (Tarone's method).
+
+    Those are no part of the family, so that they take nothing from the others; they are adjusted to 1.
+
+    Args:
+        tests: of each, how likely what was found is, and the least that this could have been.
+    """
+    family = 1
+    while sum(least * family <= level for _, least in tests) > family:
+        family += 1
+    testable = [i for i, (_, least) in enumerate(tests) if least * family <= level]
+    adjusted = [1.0] * len(tests)
+    for i, value in zip(testable, holm([tests[i][0] for i in testable]), strict=True):
+        adjusted[i] = value
+    return adjusted
+
+
 def _wilson(share: Share) -> tuple[float, float]:
     times, of = share
     rate, square = times / of, _Z_95 * _Z_95

@@ -1,0 +1,1 @@
+"""Two runs side by side: what regressed, what improved, and what chance explains."""

@@ -1,0 +1,111 @@
+"""What a comparison needs to know of a run: small values, which stay when the conversations are let go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from agentest.endings import Ending
+from agentest.metrics import METRICS, NO_FAILURE, Kind
+from agentest.results import ConversationResult, RunResult, ScenarioResult, Score, Status
+from agentest.support.mean_difference import Cluster
+from agentest.verdict import conversation_failed, conversation_passed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredConversation:
+    """One conversation in numbers."""
+
+    passed: bool | None
+    """None: nobody knows, as it errored."""
+    sums: Mapping[str, Cluster]
+    """Metric → the sum of its values, and how many they are. Of labels, the turns with a failure count."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredScenario:
+    """One scenario against one agent, in numbers."""
+
+    name: str
+    agent: str
+    file: str
+    line: int
+    status: Status
+    scripted: bool
+    planned: int
+    conversations: tuple[MeasuredConversation, ...] = ()
+
+    @property
+    def passed(self) -> int:
+        return sum(each.passed is True for each in self.conversations)
+
+    @property
+    def known(self) -> int:
+        """How many conversations passed or failed."""
+        return sum(each.passed is not None for each in self.conversations)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredRun:
+    """A run in numbers, and under which conditions it was made."""
+
+    label: str
+    """What the user knows the run by."""
+    started_at: str
+    version: str
+    agents: tuple[str, ...]
+    models: Mapping[str, str | None] = field(default_factory=dict)
+    stopped: str | None = None
+    """Why it ended early; None: it did not."""
+    scenarios: tuple[MeasuredScenario, ...] = ()
+
+
+def measured_run(result: RunResult, label: str, scenarios: Iterable[MeasuredScenario]) -> MeasuredRun:
+    """A run whose scenarios have been measured."""
+    return MeasuredRun(
+        label=label,
+        started_at=result.started_at,
+        version=result.version,
+        agents=result.agents,
+        models=result.models,
+        stopped=result.stopped or ("interrupted" if result.interrupted else None),
+        scenarios=tuple(scenarios),
+    )
+
+
+def measured_scenario(result: ScenarioResult) -> MeasuredScenario:
+    """A scenario that still has its conversations, in numbers."""
+    return MeasuredScenario(
+        name=result.name,
+        agent=result.agent,
+        file=result.file,
+        line=result.line,
+        status=result.verdict.status,
+        scripted=any(each.conversation.ending is Ending.SCRIPT for each in result.conversations),
+        planned=result.planned,
+        conversations=tuple(_measured(each, result.information) for each in result.conversations),
+    )
+
+
+def counts_failures(metric: str) -> bool:
+    """Whether a metric has labels, so that what is compared is the share of turns with a failure."""
+    return metric in METRICS and METRICS[metric].kind is Kind.LABEL
+
+
+def _measured(result: ConversationResult, information: Iterable[str]) -> MeasuredConversation:
+    passed = True if conversation_passed(result) else False if conversation_failed(result) else None
+    left_out = {*information, *_AMOUNTS}
+    sums: dict[str, Cluster] = {}
+    for name, score in result.metric_results:
+        if isinstance(score, Score) and name not in left_out:
+            total, n = sums.get(name, (0.0, 0))
+            sums[name] = total + _number(score), n + 1
+    return MeasuredConversation(passed=passed, sums=sums)
+
+
+def _number(score: Score) -> float:
+    return float(score.value != NO_FAILURE) if score.number is None else score.number
+
+
+_AMOUNTS = frozenset(metric.name for metric in METRICS.values() if metric.kind is Kind.AMOUNT)
+"""Time and tokens: more of them is neither better nor worse."""
