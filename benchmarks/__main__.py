@@ -10,6 +10,7 @@ from benchmarks import (
     cpu_section,
     eval_section,
     faults_section,
+    intervals_section,
     models_section,
     profile_section,
     run_section,
@@ -32,6 +33,7 @@ WRITTEN: dict[str, Callable[[Options], Found]] = {
     "faults": faults_section.section,
     "eval": eval_section.section,
     "models": models_section.section,
+    "intervals": intervals_section.section,
 }
 PRINTED: dict[str, Callable[[Options], Found]] = {"profile": profile_section.section}
 SECTIONS = {**WRITTEN, **PRINTED}

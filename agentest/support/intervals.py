@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf, isfinite, sqrt
+from math import isfinite, sqrt
 
 Z_95 = 1.959963984540054
 """The quantile of the normal distribution that leaves 2.5 % above it."""
@@ -78,11 +78,10 @@ def clustered_share(clusters: Sequence[tuple[int, int]]) -> Interval | None:
 def clustered_mean(clusters: Sequence[Sequence[float]], scale: Scale | None = None) -> Interval | None:
     """The 95 % interval of the mean over all values, where whole clusters were drawn.
 
-    Student's, by the standard error between clusters, within the scale. Where there is a single cluster, or
-    no difference between them, there is no such error, though the next one may differ: then it is as wide as
-    the scale allows (Wilson's, of where the mean lies on it), and so it is where all say yes or no. None
-    where that takes a scale and there is none, or where a value is not finite. Values beyond the scale show
-    that it is another one.
+    Student's, by the standard error between clusters, within the scale. However alike clusters are, some at
+    the ends of the scale may be left to draw: it is at least as wide as if they were as frequent as Wilson's
+    interval allows of what was never seen. Where all say yes or no, it is Wilson's. None where a value is not
+    finite, or where nothing differs and there is no scale. Values beyond a scale show that it is another one.
 
     Args:
         clusters: the values of each; those without values do not count.
@@ -93,12 +92,24 @@ def clustered_mean(clusters: Sequence[Sequence[float]], scale: Scale | None = No
     sums = [(sum(values), len(values)) for values in held]
     mean = sum(total for total, _ in sums) / sum(n for _, n in sums)
     scale = scale if scale and all(_within(value, scale) for values in held for value in values) else None
+    if scale and _is_yes_or_no(held, scale):
+        return _on_scale(wilson((mean - scale[0]) / (scale[1] - scale[0]) * len(held), len(held)), scale)
     error = _ratio_error(sums)
-    if error is None or error <= _ROUNDING * max(1.0, abs(mean)) or _is_yes_or_no(held, scale):
-        return _widest(mean, len(held), scale)
-    low, high = scale or (-inf, inf)
-    half = student(len(held) - 1) * error
-    return Interval(max(low, mean - half), min(high, mean + half))
+    seen = error is not None and error > _ROUNDING * max(1.0, abs(mean))
+    half = student(len(held) - 1) * error if error is not None and seen else 0.0
+    if scale is None:
+        return Interval(mean - half, mean + half) if seen else None
+    (low, high), unseen = scale, _never_seen(len(held))
+    return Interval(
+        max(low, min(mean - half, mean - unseen * (mean - low))),
+        min(high, max(mean + half, mean + unseen * (high - mean))),
+    )
+
+
+def _never_seen(draws: int) -> float:
+    """The largest share that Wilson's interval allows of what none of the draws was."""
+    none = wilson(0, draws)
+    return none.high if none else 1.0
 
 
 def _ratio_error(sums: Sequence[tuple[float, int]]) -> float | None:
@@ -115,18 +126,14 @@ def _within(value: float, scale: Scale) -> bool:
     return scale[0] <= value <= scale[1]
 
 
-def _is_yes_or_no(clusters: Sequence[Sequence[float]], scale: Scale | None) -> bool:
+def _is_yes_or_no(clusters: Sequence[Sequence[float]], scale: Scale) -> bool:
     """Whether each cluster is one draw, from nothing but the ends of the scale."""
-    return scale is not None and all(len(values) == 1 and values[0] in scale for values in clusters)
+    return all(len(values) == 1 and values[0] in scale for values in clusters)
 
 
-def _widest(mean: float, draws: int, scale: Scale | None) -> Interval | None:
-    """No values of a scale vary more than those at its ends."""
-    if scale is None:
-        return None
+def _on_scale(share: Interval | None, scale: Scale) -> Interval | None:
     low, high = scale
-    found = wilson((mean - low) / (high - low) * draws, draws)
-    return found and Interval(low + (high - low) * found.low, low + (high - low) * found.high)
+    return share and Interval(low + (high - low) * share.low, low + (high - low) * share.high)
 
 
 def pass_hat_k(n: int, passed: int) -> dict[int, float]:

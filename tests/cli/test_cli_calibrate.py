@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import threading
 from collections.abc import Sequence
@@ -72,7 +73,7 @@ def test_a_judge_is_measured_and_runs_show_it(project: Project) -> None:
     assert first[2] == "    judge  5: so it is"
     assert told["metrics"]["faithfulness"]["kappa"]["value"] == pytest.approx(0.68, abs=0.005)
     assert [each["judge"] for each in told["differences"]] == [5, 5, 2, 2, 2]
-    assert "faithfulness 5.00 ± 0.00, judge κ 0.68, n 40" in ran.stdout
+    assert re.search(r"faithfulness 5\.00 \[\d\.\d\d, 5\.00\] \(n \d+\), judge κ 0\.68, n 40", ran.stdout)
     assert "faithfulness: judge κ 0.68, n 40 (" in (project.root / "summary.md").read_text().replace("\\", "")
     validate(project.results, json.loads(SCHEMA.read_text(encoding="utf-8")))
     assert "the judge was calibrated with other prompts" in other.stderr

@@ -133,7 +133,7 @@ def test_evidence_and_labels_are_told_apart() -> None:
     held = make.conversation_result(turns=[make.turn_evaluation(metrics=metrics)])
     text = told(make.scenario_result(conversations=[held]), verbose=True)
     assert "faithfulness 2  unsupported: No such fee." in text
-    assert "faithfulness 2.00 [1.06, 4.53] (n 1), unsupported in 1 turn" in text
+    assert "faithfulness 2.00 [1.21, 4.38] (n 1), unsupported in 1 turn" in text
     assert "agent_behavior_failure unsafe action, other  Paid." in text
 
 
