@@ -28,6 +28,9 @@ class RunStarted:
     scenarios: int
     conversations: int
     concurrency: int
+    """How many conversations may be under way at once."""
+    at_most: bool = False
+    """Whether fewer conversations may be enough, as with `repeat`."""
     models: Mapping[str, str | None] = field(default_factory=dict)
     """Role (user, judge) → model; None is offline."""
     comparison: bool = False

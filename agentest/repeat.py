@@ -12,7 +12,8 @@ from agentest.support.spelling import did_you_mean, snake_keys
 EXCLUDES = "repeat: excludes `conversations_per_scenario`, which fixes their number; leave one of the two out"
 _KEYS = ("min", "max", "confidence")
 _RANGE = re.compile(r"\s*(\d+)\s*\.\.\s*(\d+)\s*")
-_MOST = 1000
+MOST = 1000
+"""No `repeat` may ask for more conversations."""
 _FORMS = '{"min": 3, "max": 20} or "3..20"'
 
 
@@ -57,8 +58,8 @@ def _of_text(text: str) -> dict[str, Any]:
 def _checked(keys: Mapping[str, Any]) -> Repeat:
     for name in ("min", "max"):
         number = keys.get(name, 1)
-        if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= _MOST:
-            raise ValueError(f"{name}: expected a whole number from 1 to {_MOST}, found {number!r}")
+        if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= MOST:
+            raise ValueError(f"{name}: expected a whole number from 1 to {MOST}, found {number!r}")
     made = Repeat(**keys)
     if made.min > made.max:
         raise ValueError(f"min is {made.min}, but max is {made.max}; max must be at least min")

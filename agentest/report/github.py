@@ -15,6 +15,7 @@ from agentest.report.github_annotations import annotation_lines, repository_path
 from agentest.report.github_criteria import TABLE_HEAD, badness, criterion_row, reason_lines
 from agentest.report.github_figures import AVERAGES_HEAD, average_rows, passed_cell, rates_paragraph
 from agentest.report.github_markdown import inline, table_row
+from agentest.report.repeats import decided
 from agentest.report.stories import Story, Transcripts, byte_size
 from agentest.report.unfinished import ended_early_text
 from agentest.results import (
@@ -272,7 +273,9 @@ def _row(scenario: ScenarioResult, several: bool) -> str:
     status = scenario.verdict.status
     cells = [f"{_ICONS[status]} {status}", inline(scenario.name)]
     cells += [inline(scenario.agent)] if several else []
-    cells += [passed_cell(scenario), _seconds(scenario.duration_ms)]
+    text = decided(scenario)
+    passed = passed_cell(scenario) + (f", {text}" if text else "")
+    cells += [passed, _seconds(scenario.duration_ms)]
     return table_row(cells)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from agentest.config.agent_types import AgentConfig, sight_of
 from agentest.events import (
     Emit,
+    Noted,
     RunFinished,
     RunStarted,
     ScenarioFinished,
@@ -26,6 +27,7 @@ from agentest.results import (
 )
 from agentest.run.about import about_agent
 from agentest.run.plan import Plan, Unit, endpoint
+from agentest.run.schedule import undecidable
 from agentest.run.seeing import sights_of_run, silence
 from agentest.run.stop import Stop
 from agentest.run.unanswered import unanswered
@@ -70,6 +72,7 @@ class Frame:
                 agents=self._addresses,
                 scenarios=len(self._plan.entries),
                 conversations=sum(unit.conversations for unit in self._plan.units),
+                at_most=any(unit.repeat for unit in self._plan.units),
                 concurrency=self._concurrency,
                 models=self._models,
                 comparison=self._plan.comparison,
@@ -79,6 +82,8 @@ class Frame:
                 calibrations=self._calibrations,
             )
         )
+        for text in undecidable((u.scenario.name, u.repeat, u.thresholds) for u in self._plan.units):
+            self._emit(Noted(text))
         for entry in self._plan.entries:
             if isinstance(entry, ScenarioResult):
                 self._emit(ScenarioFinished(entry))

@@ -92,7 +92,6 @@ class Unit:
 
     about: AboutAgent = AboutAgent()  # noqa: RUF009 - it holds nothing that could change
     repeat: Repeat | None = None
-    """Where `conversations` are the most that are held."""
     information: tuple[str, ...] = ()
     """The metrics whose scores are shown and decide nothing."""
     metrics_named: bool = True
@@ -202,8 +201,7 @@ def _unit(
         (scenario.repeat, scenario.conversations_per_scenario),
         (None, 1) if scenario.scripted else (config.repeat, config.conversations_per_scenario),
     )
-    metrics = scenario.metrics if scenario.metrics is not None else config.metrics
-    metrics = list(options.metrics) if options.metrics else metrics
+    metrics = options.metrics or (config.metrics if scenario.metrics is None else scenario.metrics)
     chosen = tuple(BUILTIN) if metrics is None else tuple(m for m in BUILTIN if m in metrics)
     chosen = scenario.judged_by(chosen)
     judged = {*chosen, *custom, PASS_RATE}

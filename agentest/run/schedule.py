@@ -10,12 +10,13 @@ only say when that is enough.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import ceil, log
 from statistics import mean
 
 from agentest.metrics import BUILTIN, PASS_RATE, Kind
-from agentest.repeat import Repeat
+from agentest.repeat import MOST, Repeat
 from agentest.results import ConversationResult, ReasonKind, Score, Status, Verdict
 from agentest.support.sequential import (
     Errors,
@@ -26,7 +27,9 @@ from agentest.support.sequential import (
     Standing,
     Undecidable,
     look,
+    path_of,
 )
+from agentest.support.text import count
 from agentest.verdict import conversation_failed, conversation_passed
 
 _SCALE = 1.0, 5.0
@@ -117,11 +120,39 @@ def _scores(name: str, result: ConversationResult) -> list[float]:
     return [each.number for each in found if isinstance(each, Score) and each.number is not None]
 
 
-def never_passing(repeat: Repeat, thresholds: Mapping[str, float]) -> dict[str, float]:
-    """The thresholds that so few conversations cannot decide as met, however good they all are."""
-    best = {name: (test, [test.range[1]] * repeat.max) for name, test in tests_of(repeat, thresholds).items()}
-    return {
-        name: thresholds[name]
-        for name, (test, values) in best.items()
-        if look({name: test}, {name: values}, 0).standing is not Standing.HOLDS
-    }
+def undecidable(units: Iterable[tuple[str, Repeat | None, Mapping[str, float]]]) -> Iterator[str]:
+    """A note on each threshold that the most conversations cannot decide as met, however good they all are.
+
+    Args:
+        units: the name of each one's scenario, its `repeat` and its thresholds.
+    """
+    found: dict[tuple[str, float, Repeat], list[str]] = {}
+    for scenario, repeat, thresholds in units:
+        if repeat is None:
+            continue
+        for name in _out_of_reach(repeat, thresholds):
+            found.setdefault((name, thresholds[name], repeat), []).append(scenario)
+    for (name, least, repeat), scenarios in found.items():
+        yield _note(name, least, repeat, scenarios)
+
+
+def _note(name: str, least: float, repeat: Repeat, scenarios: Sequence[str]) -> str:
+    more = f" and {count(len(scenarios) - 1, 'more scenario')}" if scenarios[1:] else ""
+    error = 1 - repeat.confidence
+    enough = tests_of(replace(repeat, max=MOST), {name: least})[name]
+    if isinstance(enough, ShareTest):
+        needed = ceil(log(error) / log(least)) if least < 1 else None
+    else:
+        needed = enough.soonest(enough.begin(), MOST, good=True)
+    advice = f"{needed} can, if all are: raise the most" if needed else "no number of them can"
+    return (
+        f"{scenarios[0]!r}{more}: at most {repeat.max} conversations cannot decide that {name} is at least "
+        f"{least:g}, however good all of them are; {advice}. A verdict that passes will be called not decided"
+    )
+
+
+def _out_of_reach(repeat: Repeat, thresholds: Mapping[str, float]) -> Iterator[str]:
+    for name, question in tests_of(repeat, thresholds).items():
+        best = path_of(question, [question.range[1]] * repeat.max)
+        if best.standing is not Standing.HOLDS:
+            yield name

@@ -34,8 +34,12 @@ class Standing(Enum):
     HOLDS = "holds"
     MISSED = "missed"
     WILL_HOLD = "will hold"
-    """Whatever the values that are left, all of them together will hold. That proves nothing."""
+    """Whatever the values that are left, all together will hold, and none of them can prove it."""
     WILL_BE_MISSED = "will be missed"
+
+
+_GOOD = (Standing.HOLDS, Standing.WILL_HOLD)
+_BAD = (Standing.MISSED, Standing.WILL_BE_MISSED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,13 @@ class Question(Protocol):
 
     def add(self, path: Path, value: float) -> Path:
         """After one more value."""
+        ...
+
+    def soonest(self, path: Path, left: int, *, good: bool) -> int | None:
+        """After how many further values at the least it can be known that it holds, or that it is missed.
+
+        None: not within those that are left.
+        """
         ...
 
 
@@ -95,19 +106,39 @@ class ShareTest:
     def add(self, path: Path, value: float) -> Path:
         if path.standing is not Standing.OPEN:
             return path
-        path = replace(path, values=path.values + 1, hits=path.hits + int(value))
-        return replace(path, standing=self._standing(path)) if path.values >= self.first else path
+        values, hits = path.values + 1, path.hits + int(value)
+        return Path(values=values, hits=hits, standing=self._standing(values, hits))
 
-    def _standing(self, path: Path) -> Standing:
-        hits, misses = path.hits, path.values - path.hits
-        if hits >= self._boundary("holds", path.values):
+    def soonest(self, path: Path, left: int, *, good: bool) -> int | None:
+        wanted = _GOOD if good else _BAD
+        for more in range(1, left + 1):
+            values = path.values + more
+            if any(self._standing(values, path.hits + hits) in wanted for hits in range(more + 1)):
+                return more
+        return None
+
+    def _standing(self, values: int, hits: int) -> Standing:
+        if values < self.first:
+            return Standing.OPEN
+        misses = values - hits
+        if hits >= self._boundary("holds", values):
             return Standing.HOLDS
-        if misses >= self._boundary("missed", path.values):
+        if misses >= self._boundary("missed", values):
             return Standing.MISSED
         needed = needed_hits(self.least, self.last)
-        if hits >= needed:
-            return Standing.WILL_HOLD
-        return Standing.WILL_BE_MISSED if misses > self.last - needed else Standing.OPEN
+        certain = hits >= needed or misses > self.last - needed
+        if not certain or self._may_be_proven(hits, misses):
+            return Standing.OPEN
+        return Standing.WILL_HOLD if hits >= needed else Standing.WILL_BE_MISSED
+
+    def _may_be_proven(self, hits: int, misses: int) -> bool:
+        """Whether as many ones, or zeros, as can still come would cross a boundary."""
+        values = hits + misses
+        return any(
+            hits + more >= self._boundary("holds", values + more)
+            or misses + more >= self._boundary("missed", values + more)
+            for more in range(1, self.last - values + 1)
+        )
 
     def _boundary(self, side: Side, values: int) -> int:
         error = self.errors.holds if side == "holds" else self.errors.missed
@@ -123,13 +154,10 @@ def needed_hits(least: float, values: int) -> int:
 def boundaries(least: float, first: int, last: int, error: float, side: Side) -> tuple[int, ...]:
     """After how many ones (side `holds`) or zeros (`missed`) it is decided, for 1 to `last` values.
 
-    One more than there are values: it cannot be decided yet. A path ends where it crosses the boundary, and
-    where the values that are left cannot change any more what all `last` of them come to.
+    One more than there are values: it cannot be decided yet. Paths that cross the boundary of the other side
+    are counted as if they went on, so that the error is rather less than more.
     """
-    needed = needed_hits(least, last)
-    chance, ending, others = least, needed, last - needed + 1
-    if side == "missed":
-        chance, ending, others = 1 - least, others, needed
+    chance = least if side == "holds" else 1 - least
     paths, spent, found = {0: 1.0}, 0.0, []
     for values in range(1, last + 1):
         paths = _one_more(paths, chance)
@@ -137,11 +165,7 @@ def boundaries(least: float, first: int, last: int, error: float, side: Side) ->
         if values >= first:
             boundary, used = _boundary(paths, values, chance, error * sqrt(values / last) - spent)
             spent += used
-            paths = {
-                count: share
-                for count, share in paths.items()
-                if count < min(boundary, ending) and values - count < others
-            }
+            paths = {count: share for count, share in paths.items() if count < boundary}
         found.append(boundary)
     return tuple(found)
 
@@ -197,6 +221,13 @@ class MeanTest:
         )
         return replace(path, standing=self._standing(path)) if path.values >= self.first else path
 
+    def soonest(self, path: Path, left: int, *, good: bool) -> int | None:
+        for more in range(1, left + 1):
+            path = self.add(path, self.high if good else self.low)
+            if path.standing in (_GOOD if good else _BAD):
+                return more
+        return None
+
     @property
     def _goal(self) -> float:
         return self._part(self.least)
@@ -229,6 +260,10 @@ class Undecidable:
         del value  # it shows nothing
         return path
 
+    def soonest(self, path: Path, left: int, *, good: bool) -> int | None:
+        del path, left, good
+        return None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
@@ -254,18 +289,18 @@ def look(tests: Mapping[str, Question], values: Mapping[str, Sequence[float]], l
     if standing is not Standing.OPEN:
         return Look(standing=standing, fewest=0)
     open_ones = [(tests[name], path) for name, path in paths.items() if path.standing is Standing.OPEN]
-    missed = [_soonest(test, path, left, test.range[0]) for test, path in open_ones]
-    hold = [_soonest(test, path, left, test.range[1]) for test, path in open_ones]
+    missed = [question.soonest(path, left, good=False) for question, path in open_ones]
+    hold = [question.soonest(path, left, good=True) for question, path in open_ones]
     ways = [each for each in missed if each is not None]
     ways += [max(each for each in hold if each is not None)] if hold and None not in hold else []
     return Look(standing=standing, fewest=min(ways, default=None))
 
 
-def path_of(test: Question, values: Sequence[float]) -> Path:
+def path_of(question: Question, values: Sequence[float]) -> Path:
     """What has come of the values."""
-    path = test.begin()
+    path = question.begin()
     for value in values:
-        path = test.add(path, value)
+        path = question.add(path, value)
     return path
 
 
@@ -276,12 +311,3 @@ def _together(standings: Sequence[Standing]) -> Standing:
     if not standings or Standing.OPEN in standings:
         return Standing.OPEN
     return Standing.WILL_HOLD if Standing.WILL_HOLD in standings else Standing.HOLDS
-
-
-def _soonest(test: Question, path: Path, left: int, value: float) -> int | None:
-    """After how many values that are all alike it is decided; None: not within those that are left."""
-    for count in range(1, left + 1):
-        path = test.add(path, value)
-        if path.standing is not Standing.OPEN:
-            return count
-    return None

@@ -48,7 +48,7 @@ def bernoulli(chance: float) -> dict[float, float]:
 @pytest.mark.parametrize("last", [3, 7, 10])
 @pytest.mark.parametrize("least", [0.05, 0.5, 0.8])
 def test_a_decided_share_is_wrong_as_seldom_as_stated(least: float, last: int) -> None:
-    """By all 2^n paths: what has the share is decided as missed, and what has less as held, at most so often."""
+    """By all 2^n paths: what has the share is seldom decided as missed, and what has less as held."""
     test = share(least, last)
     for truth in (least, min(1.0, least + 0.05), 1.0):
         assert outcomes(test, bernoulli(truth), last)[Standing.MISSED] <= ERROR + 1e-12
@@ -97,7 +97,7 @@ def test_the_order_of_values_does_not_matter_for_a_mean() -> None:
         (share(1.0), [1] * 10, Standing.WILL_HOLD),
         (share(0.0), [], Standing.HOLDS),
         (share(0.5), [1, 0, 1, 0, 1, 0, 1, 1], Standing.WILL_HOLD),
-        (share(0.9), [1, 1, 1, 1, 1, 1, 0, 0], Standing.WILL_BE_MISSED),
+        (share(0.9), [1, 0, 1, 1, 1, 1, 1, 1, 0], Standing.WILL_BE_MISSED),
         (share(0.8), [0], Standing.OPEN),
         (scores(5.0), [5, 5, 4.5], Standing.MISSED),
         (scores(5.0), [5] * 50, Standing.OPEN),

@@ -20,6 +20,7 @@ from agentest.report.console.transcript import (
 )
 from agentest.report.figures import interval_text, passed_text
 from agentest.report.outcomes import unreached_goal
+from agentest.report.repeats import decided
 from agentest.results import (
     STATE_CHECKS,
     ConversationResult,
@@ -109,6 +110,8 @@ def _facts(result: ScenarioResult) -> Iterator[str]:
         noun = "conversation" if totals.conversations == 1 else "conversations"
         yield f"{passed_conversations(result)} {noun} passed{_in_parentheses(passed_text(result), least)}"
         yield from ["flaky"] if result.flaky else []
+        if text := decided(result):
+            yield text
     if totals.conversations:
         yield count(totals.turns, "turn")
         yield count(totals.tool_calls, "tool call")

@@ -33,7 +33,7 @@ def header_lines(event: RunStarted) -> list[Line]:
             _fact(label if i == 0 else "", (name.ljust(widest), "bold"), f"  {endpoint}", _sight(event, name))
         )
     lines.append(_fact("model", *_models(event.models)))
-    conversations = count(event.conversations, "conversation")
+    conversations = "at most " * event.at_most + count(event.conversations, "conversation")
     run = f"{count(event.scenarios, 'scenario')}, {conversations}"
     if event.concurrency:
         run += f", at most {event.concurrency:,} at once"
