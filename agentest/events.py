@@ -29,8 +29,6 @@ class RunStarted:
     conversations: int
     concurrency: int
     """How many conversations may be under way at once."""
-    at_most: bool = False
-    """Whether fewer conversations may be enough, as with `repeat`."""
     models: Mapping[str, str | None] = field(default_factory=dict)
     """Role (user, judge) → model; None is offline."""
     comparison: bool = False
@@ -44,6 +42,8 @@ class RunStarted:
     """Agent → the servers of ours by which that is, where they are why, as keys of the configuration."""
     calibrations: Mapping[str, JudgeCalibration] = field(default_factory=dict)
     """Metric → how far its judge has been right, where that was measured."""
+    at_most: bool = False
+    """Whether fewer conversations may be enough, as with `repeat`."""
 
 
 @dataclass(frozen=True, slots=True)
