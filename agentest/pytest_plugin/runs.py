@@ -5,13 +5,16 @@ from __future__ import annotations
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
+from typing import TYPE_CHECKING
 
 from agentest.errors import UsageError
-from agentest.pytest_plugin.background import BackgroundRun
 from agentest.pytest_plugin.items import ScenarioItem
 from agentest.pytest_plugin.project import Project
 from agentest.results import Reason, ReasonKind, RunResult, ScenarioResult, Status, Verdict
 from agentest.run.plan import Unit
+
+if TYPE_CHECKING:  # it brings all that conversations need: imported by the process that runs them
+    from agentest.pytest_plugin.background import BackgroundRun
 
 Key = tuple[str, str]
 
@@ -76,6 +79,8 @@ class Runs:
 
     def _results_of(self, units: Sequence[Unit]) -> Iterator[ScenarioResult]:
         """Run units, from the moment in which the first result is asked for; each of them has a result."""
+        from agentest.pytest_plugin.background import BackgroundRun
+
         missing = {(unit.scenario.name, unit.agent): unit for unit in units}
         try:
             self._run = run = BackgroundRun(self._project.prepare(units))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from _pytest.pathlib import bestrelpath
 
+from agentest.pytest_plugin.aside import Aside
 from agentest.pytest_plugin.items import ScenarioFile, ScenarioItem
 from agentest.pytest_plugin.reporting import dress
 from agentest.pytest_plugin.runs import Runs, may_run
@@ -41,8 +42,7 @@ class Scenarios:
         self._config = config
         self._reporting = False
         self._told: set[ScenarioItem] = set()
-        self._said: list[str] = []
-        """What the scenarios' own code printed."""
+        self._aside = Aside()
         self._notes: list[str] = []
         self._unclaimed: list[str] = []
 
@@ -92,13 +92,23 @@ class Scenarios:
         try:
             for item in self._as_they_finish(session.items):
                 self._told.add(item)
-                self._config.hook.pytest_runtest_protocol(item=item, nextitem=self._between)
+                with self._undisturbed():
+                    self._config.hook.pytest_runtest_protocol(item=item, nextitem=self._between)
                 if session.shouldfail or session.shouldstop:
                     with self._captured():
                         self._runs.stop()
                     return
         finally:
             self._reporting = False
+
+    def _undisturbed(self) -> AbstractContextManager[object]:
+        return self._aside if self._capture else nullcontext()
+
+    @property
+    def _capture(self) -> Any:
+        """What captures output, where any is captured."""
+        capture: Any = self._config.pluginmanager.getplugin("capturemanager")
+        return capture if capture and capture.is_globally_capturing() else None
 
     def _as_they_finish(self, items: Sequence[pytest.Item]) -> Iterator[ScenarioItem]:
         wanted = [item for item in items if isinstance(item, ScenarioItem)]
@@ -115,8 +125,8 @@ class Scenarios:
     @contextmanager
     def _captured(self) -> Iterator[None]:
         """Capture what the code of scenarios prints between items, where pytest captures nothing."""
-        capture: Any = self._config.pluginmanager.getplugin("capturemanager")
-        if capture is None or not capture.is_globally_capturing():
+        capture = self._capture
+        if capture is None:
             yield
             return
         capture.resume_global_capture()
@@ -124,16 +134,22 @@ class Scenarios:
             yield
         finally:
             capture.suspend_global_capture(in_=False)
-            self._said += [text for text in capture.read_global_capture() if text]
+            self._aside.said += capture.read_global_capture()
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[Any]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Say what the scenario's result says."""
+        if self._reporting and self._capture:
+            self._aside.keep()
         report = yield
         if isinstance(item, ScenarioItem):
             dress(report, item, call)
+            if self._reporting:  # of whatever ran beside this item
+                self._aside.said += [text for _, text in report.sections]
+                report.sections.clear()
+                item._report_sections.clear()
         return report
 
     @pytest.hookimpl(tryfirst=True)
@@ -143,7 +159,7 @@ class Scenarios:
         self._notes += self._runs.notes
         self._unclaimed += [w.message for run in self._runs.ended for w in run.unclaimed]
         if (output := getattr(self._config, "workeroutput", None)) is not None:
-            output[_OUTPUT] = {"notes": self._notes, "unclaimed": self._unclaimed, "said": self._said}
+            output[_OUTPUT] = {"notes": self._notes, "unclaimed": self._unclaimed, "said": self._aside.said}
         elif self._unclaimed and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED  # nobody knows whose ban such a call broke
 
@@ -153,7 +169,7 @@ class Scenarios:
         told = getattr(node, "workeroutput", {}).get(_OUTPUT, {})
         self._notes += told.get("notes", ())
         self._unclaimed += told.get("unclaimed", ())
-        self._said += told.get("said", ())
+        self._aside.said += told.get("said", ())
 
     @pytest.hookimpl(optionalhook=True, tryfirst=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:
@@ -177,6 +193,6 @@ class Scenarios:
         if rows:
             terminalreporter.section("agentest")
             terminalreporter.write_line("\n".join(rows))
-        if self._said and failed:
+        if failed and (said := "".join(self._aside.said)):
             terminalreporter.section("agentest: captured output of scenarios")
-            terminalreporter.write("".join(self._said))
+            terminalreporter.write(said)
