@@ -1,0 +1,108 @@
+"""The fixture `agentest`: scenarios and evaluation sets in tests of one's own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from unittest import SkipTest
+
+import pytest
+
+from agentest.errors import UsageError
+from agentest.pytest_plugin.fixture import Agentest
+from agentest.scenarios.definition import Scenario, scenario
+from agentest.testing import ScenarioErrored, ScenarioFailed, ScriptedAgent
+
+
+@pytest.fixture
+def salon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Agentest]:
+    """The fixture of a project whose agent greets."""
+    monkeypatch.delenv("AGENTEST_MODEL", raising=False)
+    monkeypatch.chdir(tmp_path)
+    with ScriptedAgent(["Hello."], name="salon") as agent:
+        path = tmp_path / "agentest.config.yaml"
+        path.write_text(json.dumps({"agent": {"endpoint": agent.endpoint, "name": "salon"}}))
+        yield Agentest(path)
+
+
+def says(text: str, name: str = "greets", **options: object) -> Scenario:
+    return scenario(name, turns=[{"user_message": "Hi", "expect": {"contains": text}}], **options)
+
+
+def test_a_run_is_checked(salon: Agentest) -> None:
+    """`check` is silent where all passed, and else says what the console says, with the error that fits."""
+    salon.run(says("Hello")).check()
+    with pytest.raises(ScenarioFailed) as failed:
+        salon.run(says("Hello"), says("Goodbye", "parts")).check()
+    assert isinstance(failed.value, AssertionError)
+    rows = str(failed.value).split("\n")
+    assert rows[0] == "1 of 2 scenarios did not pass"
+    assert rows[1].startswith("✗ failed   parts  ")
+    assert "turn 0  contains: expected 'Goodbye' in the reply; the reply was 'Hello.'" in rows[3]
+    assert failed.value.result.scenarios[0].name == "greets"
+
+
+def test_what_was_not_judged_is_no_assertion(salon: Agentest) -> None:
+    """An errored scenario raises no AssertionError, which a test may expect; a skipped one skips."""
+    with pytest.raises(ScenarioErrored, match="helpfulness has a threshold") as errored:
+        salon.run(says("Hello", goal="Be greeted.", thresholds={"helpfulness": 4})).check()
+    assert not isinstance(errored.value, AssertionError)
+    with pytest.raises(SkipTest, match="not yet"):
+        salon.run(says("Hello", skip="not yet")).check()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_async_code_awaits_a_run(salon: Agentest) -> None:
+    """In a running event loop `run` says what to await, and that runs."""
+    with pytest.raises(UsageError, match=r"`await agentest\.run_async\(…\)` there"):
+        salon.run(says("Hello"))
+    with pytest.raises(UsageError, match=r"`await agentest\.eval_async\(…\)` there"):
+        salon.eval("cases.test.json")
+    (await salon.run_async(says("Hello"))).check()
+
+
+def test_an_agent_of_the_test_is_run(salon: Agentest) -> None:
+    """The keywords are those of `run_scenarios`: another agent, other keys; without configuration, too."""
+    keywords = {"agent": lambda messages, ctx: "Goodbye."}
+    salon.run(says("Goodbye"), conversations_per_scenario=2, **keywords).check()
+    result = Agentest().run(says("Goodbye"), **keywords)
+    assert result.scenarios[0].verdict.passed
+    with pytest.raises(UsageError, match="which agent"):
+        Agentest().run(says("Hello"))
+
+
+SET = {
+    "eval_set_id": "salon",
+    "eval_cases": [
+        {
+            "eval_id": "greets",
+            "conversation": [
+                {
+                    "invocation_id": "1",
+                    "user_content": {"role": "user", "parts": [{"text": "Hi"}]},
+                    "final_response": {"role": "model", "parts": [{"text": "Hello."}]},
+                }
+            ],
+        }
+    ],
+}
+
+
+def test_an_evaluation_set_is_checked(salon: Agentest, tmp_path: Path) -> None:
+    """`eval` reads sets from the working directory and runs their cases; what comes of it is checked alike."""
+    (tmp_path / "cases.test.json").write_text(json.dumps(SET))
+    criteria = tmp_path / "test_config.json"
+    criteria.write_text(json.dumps({"criteria": {"response_match_score": 0.8}}))
+    result = salon.eval("cases.test.json")
+    result.check()
+    assert [each.name for each in result.scenarios] == ["greets"]
+    case = SET["eval_cases"][0]["conversation"][0]  # type: ignore[index]
+    case = {**case, "final_response": {"role": "model", "parts": [{"text": "We are closed on Sundays"}]}}
+    other = {"eval_set_id": "salon", "eval_cases": [{"eval_id": "closed", "conversation": [case]}]}
+    (tmp_path / "other.test.json").write_text(json.dumps(other))
+    with pytest.raises(ScenarioFailed, match="response_match_score"):
+        salon.eval("cases.test.json", "other.test.json").check()
+    with pytest.raises(UsageError, match="no file is named"):
+        salon.eval()

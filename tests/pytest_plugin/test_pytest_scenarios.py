@@ -1,0 +1,400 @@
+"""`pytest --agentest`: scenarios as items of pytest, read as its users read them."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import threading
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from project import clean_environment, free_port, interrupt, wait_until
+
+from agentest.testing import ScriptedAgent
+
+pytest_plugins = ["pytester"]
+
+SCENARIOS = """
+from agentest import scenario
+
+def says(text):
+    return [{"user_message": "Hi", "expect": {"contains": text}}]
+
+scenario("greets", turns=says("Hello"), tags=["quick", "happy path"])
+scenario("fails", turns=says("Goodbye"), tags=["quick"])
+scenario("errs", turns=says("Hello"), goal="Be greeted.", thresholds={"helpfulness": 4})
+scenario("skips", turns=says("Hello"), skip="not yet", tags=["skip"])
+scenario("odd::one [a/b]\\n(c)", turns=says("Hello"))
+"""
+FLAGS = ("--agentest", "--strict-markers", "-p", "no:hypothesispytest")
+
+
+@pytest.fixture
+def agent() -> Iterator[ScriptedAgent]:
+    """An agent that greets."""
+    with ScriptedAgent(["Hello."], name="salon") as agent:
+        yield agent
+
+
+@pytest.fixture
+def project(
+    pytester: pytest.Pytester, agent: ScriptedAgent, monkeypatch: pytest.MonkeyPatch
+) -> pytest.Pytester:
+    """A project of that agent, with scenarios of every outcome."""
+    for name in ("AGENTEST_MODEL", "CI", "GITHUB_ACTIONS", "COLUMNS"):
+        monkeypatch.delenv(name, raising=False)
+    configure(pytester, agent)
+    write(pytester, "all.sim.py", SCENARIOS)
+    return pytester
+
+
+def configure(pytester: pytest.Pytester, agent: ScriptedAgent, **keys: Any) -> None:
+    config = {"agent": {"endpoint": agent.endpoint, "name": agent.name}, **keys}
+    write(pytester, "agentest.config.yaml", json.dumps(config))
+
+
+def write(pytester: pytest.Pytester, name: str, text: str) -> None:
+    path = pytester.path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def serve(pytester: pytest.Pytester, port: int) -> None:
+    """Have the project start its agent, at this port."""
+    write(pytester, "server.py", SERVER)
+    command = f"{sys.executable} server.py {port}"
+    server = {"command": command, "ready": f"http://127.0.0.1:{port}/"}
+    config = {"agent": {"endpoint": f"http://127.0.0.1:{port}/v1", "name": "salon", "server": server}}
+    write(pytester, "agentest.config.yaml", json.dumps(config))
+
+
+def test_scenarios_are_items(project: pytest.Pytester, agent: ScriptedAgent) -> None:
+    """A scenario has an outcome of pytest's and the console's block; JUnit has time, reason and numbers."""
+    result = project.runpytest(*FLAGS, "-v", "-rsfE", "--junitxml=junit.xml")
+    result.assert_outcomes(passed=2, failed=1, errors=1, skipped=1)
+    assert len(agent.requests) == 4
+    text = result.stdout.str()
+    for expected in (
+        "all.sim.py::greets[salon] PASSED",
+        "all.sim.py::fails[salon] FAILED",
+        "all.sim.py::errs[salon] ERROR",
+        "all.sim.py::skips[salon] SKIPPED (not yet)",
+        "agentest: agentest.config.yaml, offline: no model is asked",
+        "✗ failed   fails  all.sim.py:8  0/1 conversation passed",
+        "        ✗ turn 0  contains: expected 'Goodbye' in the reply; the reply was 'Hello.'",
+        "! errored  errs  all.sim.py:9",
+        "FAILED all.sim.py::fails[salon] - contains: expected 'Goodbye'",
+        "SKIPPED [1] all.sim.py:10: not yet",
+    ):
+        assert expected in text
+    assert "Traceback" not in text
+    cases = {case.get("name"): case for case in ET.parse(project.path / "junit.xml").iter("testcase")}
+    assert set(cases) >= {"greets[salon]", "fails[salon]", "errs[salon]", "skips[salon]"}
+    failure, error = cases["fails[salon]"].find("failure"), cases["errs[salon]"].find("error")
+    assert failure is not None
+    assert str(failure.get("message")).startswith("contains: expected 'Goodbye'")
+    assert error is not None
+    assert "helpfulness" in str(error.get("message"))
+    assert cases["skips[salon]"].find("skipped") is not None
+    assert float(str(cases["fails[salon]"].get("time"))) > 0
+    properties = {each.get("name"): each.get("value") for each in cases["fails[salon]"].iter("property")}
+    assert properties == {"conversations": "1", "passed_conversations": "0"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "asked"),
+    [
+        pytest.param(["-k", "greets"], 1, id="k"),
+        pytest.param(["-m", "quick and not happy_path"], 1, id="m"),
+        pytest.param(["-m", "tag_skip"], 0, id="a tag that means something to pytest"),
+        pytest.param(["all.sim.py::greets"], 1, id="name"),
+        pytest.param(["all.sim.py::errs[salon]"], 1, id="name and agent"),
+        pytest.param(["all.sim.py::odd: :one [a/b]\\n(c)[salon]"], 1, id="odd name"),
+        pytest.param(["--deselect", "all.sim.py::fails[salon]"], 3, id="deselect"),
+        pytest.param(["--co", "-q"], 0, id="collect only"),
+    ],
+)
+def test_what_is_selected_runs(
+    project: pytest.Pytester, agent: ScriptedAgent, arguments: list[str], asked: int
+) -> None:
+    """Only what pytest has selected talks to the agent."""
+    result = project.runpytest(*FLAGS, *arguments)
+    assert result.ret in (0, 1)
+    assert len(agent.requests) == asked
+
+
+def test_a_marker_skips_before_the_conversation(project: pytest.Pytester, agent: ScriptedAgent) -> None:
+    """What a conftest marks to be skipped costs nothing, and what it expects to fail does not fail."""
+    project.makeconftest(
+        """
+        import pytest
+        def pytest_collection_modifyitems(items):
+            for item in items:
+                item.add_marker(pytest.mark.xfail if item.name.startswith("fails") else pytest.mark.skip)
+        """
+    )
+    project.runpytest(*FLAGS).assert_outcomes(skipped=4, xfailed=1)
+    assert len(agent.requests) == 1
+
+
+def test_last_failed_runs_what_failed_or_erred(project: pytest.Pytester, agent: ScriptedAgent) -> None:
+    """--lf talks about what did not pass alone, and --ff about that first."""
+    project.runpytest(*FLAGS)
+    agent.requests.clear()
+    project.runpytest(*FLAGS, "--lf").assert_outcomes(failed=1, errors=1)
+    assert len(agent.requests) == 2
+    first = project.runpytest(*FLAGS, "--ff", "--co", "-q").outlines[:2]
+    assert first == ["all.sim.py::fails[salon]", "all.sim.py::errs[salon]"]
+
+
+def test_x_stops_the_run(project: pytest.Pytester) -> None:
+    """-x breaks off the conversations that are under way, begins no further, and runs no test behind them."""
+    released, asked = threading.Event(), []
+
+    def answer(body: dict[str, Any]) -> str:
+        asked.append(body)
+        assert len(asked) == 1 or released.wait(60)
+        return "Hello."
+
+    with ScriptedAgent(answer, name="salon") as agent:
+        configure(project, agent, concurrency=1)
+        write(project, "zz/test_behind.py", "def test_behind(): pass\n")
+        turns = [{"user_message": "Hi", "expect": {"contains": "Goodbye"}}]
+        many = "\n".join(f'scenario("number {n}", turns={turns!r})' for n in range(5))
+        write(project, "all.sim.py", "from agentest import scenario\n" + many)
+        project.runpytest(*FLAGS, "-x").assert_outcomes(failed=1)
+        released.set()
+    assert len(asked) <= 2
+
+
+def test_scenarios_are_under_way_together(project: pytest.Pytester) -> None:
+    """The selected scenarios of all files are one run: conversations that wait for each other all end."""
+    together = threading.Barrier(3, timeout=30)
+
+    def answer(body: dict[str, Any]) -> str:
+        together.wait()
+        return "Hello."
+
+    with ScriptedAgent(answer, name="salon") as meeting:
+        configure(project, meeting)
+        write(project, "all.sim.py", "")
+        for name in ("a", "b", "c"):
+            text = f"from agentest import scenario\nscenario('{name}', turns=['Hi'])\n"
+            write(project, f"{name}/{name}.sim.py", text)
+            write(project, f"{name}/test_{name}.py", "def test_it(): pass\n")
+        result = project.runpytest(*FLAGS, "-W", "default")
+    result.assert_outcomes(passed=6, warnings=1)
+    result.stdout.fnmatch_lines(["*all.sim.py defines no scenario: it never calls scenario(*"])
+
+
+SHARED = """
+import pytest
+
+@pytest.fixture(scope="session")
+def shared():
+    yield
+    print("closed")
+"""
+OWN = """
+import pytest
+
+@pytest.fixture(scope="module")
+def own():
+    return []
+
+def test_one(shared, own): pass
+def test_two(shared, own): pass
+"""
+
+
+def test_fixtures_of_other_tests_live_as_ever(project: pytest.Pytester) -> None:
+    """Scenarios between tests close no fixture of the session, and leave none of a folder open."""
+    write(project, "conftest.py", SHARED)
+    write(project, "a/test_a.py", OWN)
+    write(project, "b/b.sim.py", "from agentest import scenario\nscenario('b', turns=['Hi'])\n")
+    write(project, "c/test_c.py", "def test_c(shared): pass\n")
+    write(project, "d/d.sim.py", "from agentest import scenario\nscenario('d', turns=['Hi'])\n")
+    write(project, "d/e/test_e.py", "def test_e(shared): pass\n")
+    result = project.runpytest(*FLAGS, "-s", "--deselect", "all.sim.py")
+    result.assert_outcomes(passed=6, deselected=5)
+    assert result.stdout.str().count("closed") == 1
+
+
+def test_workers_of_xdist_hand_all_scenarios_to_one(project: pytest.Pytester) -> None:
+    """With -n the scenarios of all files are one run in one worker, so the agent's server starts once."""
+    serve(project, free_port())
+    write(project, "more.sim.py", "from agentest import scenario\nscenario('more', turns=['Hi'])\n")
+    write(project, "test_other.py", "def test_other(): pass\n")
+    result = project.runpytest(*FLAGS, "-n", "2", "--dist", "loadfile", "-v")
+    result.assert_outcomes(passed=4, failed=1, errors=1, skipped=1)
+    assert (project.path / "started").read_text() == "started\n"
+    text = result.stdout.str()
+    assert (
+        len(
+            {line.split("]")[0] for line in text.splitlines() if line.startswith("[gw") and ".sim.py" in line}
+        )
+        == 1
+    )
+    assert "        ✗ turn 0  contains: expected 'Goodbye' in the reply; the reply was 'Hello.'" in text
+
+
+SERVER = """
+import json, sys, threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+class Agent(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send(b"{}")
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["content-length"]))
+        if b"wait" in body:
+            open("waiting", "w").close()
+            threading.Event().wait()
+        self.send(json.dumps({"choices": [{"message": {"role": "assistant", "content": "Hello."}}]}).encode())
+    def send(self, body):
+        self.send_response(200)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+    def log_message(self, *ignored):
+        pass
+
+open("started", "a").write("started\\n")
+ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Agent).serve_forever()
+"""
+
+
+@pytest.mark.parametrize(
+    ("config", "status", "said"),
+    [
+        pytest.param(
+            "agent: {endpoint: 'http://x/', colour: red}", 4, "unknown key `colour`", id="wrong key"
+        ),
+        pytest.param(
+            "{agent: {endpoint: 'http://x/'}, model: openai/gpt-5-mini}", 4, "OPENAI_API_KEY", id="no key"
+        ),
+        pytest.param("agent: {endpoint: 'http://127.0.0.1:9/'}", 1, "127.0.0.1:9", id="nobody answers"),
+        pytest.param(None, 4, "no configuration found", id="no configuration"),
+    ],
+)
+def test_what_cannot_run_is_told_in_a_message(
+    project: pytest.Pytester, config: str | None, status: int, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wrong configuration ends pytest with one message; an agent that nobody answers for is an error."""
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    (project.path / "agentest.config.yaml").unlink()
+    if config:
+        write(project, "agentest.config.yaml", config)
+    result = project.runpytest(*FLAGS)
+    text = result.stdout.str() + result.stderr.str()
+    assert result.ret == status
+    assert said in text
+    assert "Traceback" not in text
+
+
+def test_a_broken_file_is_an_error_of_collection(project: pytest.Pytester) -> None:
+    """A file that cannot be imported or is not the project's is an error in our words; so is a name twice."""
+    write(project, "broken.sim.py", "import nothing_of_this_name\n")
+    write(project, "other/agentest.config.yaml", "agent: {endpoint: 'http://x/'}")
+    write(project, "other/other.sim.py", "")
+    write(project, "twice.sim.py", "from agentest import scenario\nscenario('greets', turns=['Hi'])\n")
+    result = project.runpytest(*FLAGS, "broken.sim.py", "other/other.sim.py")
+    result.assert_outcomes(errors=2)
+    text = result.stdout.str()
+    assert "importing the file failed" in text
+    assert "No module named 'nothing_of_this_name'" in text
+    assert "is no scenario file of" in text
+    result = project.runpytest(*FLAGS, "all.sim.py", "twice.sim.py", "-k", "greets")
+    result.assert_outcomes(passed=1, errors=1, deselected=4)
+    assert "the name 'greets' is taken" in result.stdout.str()
+
+
+def test_what_scenarios_print_is_told_at_the_end(project: pytest.Pytester) -> None:
+    """Nothing is printed between pytest's lines; where something failed, it stands below."""
+    write(project, "agent.py", "def handler(messages, ctx):\n    print('I was asked')\n    return 'Hello.'\n")
+    write(project, "agentest.config.yaml", "agent: {type: custom, name: salon, handler: 'agent:handler'}")
+    result = project.runpytest(*FLAGS, "-v")
+    result.assert_outcomes(passed=2, failed=1, errors=1, skipped=1)
+    before, _, after = result.stdout.str().partition("captured output of scenarios")
+    assert "I was asked" not in before
+    assert after.count("I was asked") == 4
+    passing = project.runpytest(*FLAGS, "-k", "greets")
+    assert "I was asked" not in passing.stdout.str()
+
+
+TESTS = """
+import pytest
+from agentest import scenario
+
+def says(text):
+    return scenario("own", turns=[{"user_message": "Hi", "expect": {"contains": text}}])
+
+def test_passes(agentest):
+    agentest.run(says("Hello")).check()
+
+def test_fails(agentest):
+    agentest.run(says("Goodbye")).check()
+
+def test_is_skipped(agentest):
+    agentest.run(scenario("own", turns=["Hi"], skip="not yet")).check()
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_awaits(agentest):
+    (await agentest.run_async(says("Hello"))).check()
+"""
+
+
+def test_the_fixture_has_the_projects_agent(project: pytest.Pytester, agent: ScriptedAgent) -> None:
+    """A test runs a scenario against the configured agent; a failure shows the block and the test's line."""
+    write(project, "tests/test_own.py", TESTS)
+    result = project.runpytest("-p", "no:hypothesispytest", "tests")
+    result.assert_outcomes(passed=2, failed=1, skipped=1)
+    assert len(agent.requests) == 3
+    result.stdout.fnmatch_lines(
+        [
+            '>       agentest.run(says("Goodbye")).check()',
+            "E       *ScenarioFailed: 1 of 1 scenarios did not pass",
+            "E               ✗ turn 0  contains: expected 'Goodbye' in the reply; the reply was 'Hello.'",
+        ]
+    )
+    assert "in check" not in result.stdout.str()
+
+
+def test_pytest_without_scenarios_imports_nothing_of_ours(project: pytest.Pytester) -> None:
+    """A run that asks for no scenario loads the plugin's own small module; `-p no:agentest` not even that."""
+    project.makeconftest(
+        """
+        import sys
+        def pytest_unconfigure():
+            print("ours:", sorted(name for name in sys.modules if name.startswith("agentest")))
+        """
+    )
+    write(project, "test_it.py", "def test_it(): pass\n")
+    loaded = project.runpytest_subprocess("-q").stdout.str()
+    ours = "['agentest', 'agentest.pytest_plugin', 'agentest.pytest_plugin.plugin', 'agentest.version']"
+    assert f"ours: {ours}" in loaded
+    assert "ours: []" in project.runpytest_subprocess("-q", "-p", "no:agentest").stdout.str()
+
+
+def test_ctrl_c_ends_the_run_and_the_server(project: pytest.Pytester) -> None:
+    """After Ctrl-C pytest reports what had finished, and the agent's server is gone."""
+    port = free_port()
+    serve(project, port)
+    waits = "scenario('waits', turns=['wait'])\n"
+    write(project, "all.sim.py", f"from agentest import scenario\nscenario('greets', turns=['Hi'])\n{waits}")
+    command = [sys.executable, "-m", "pytest", *FLAGS, "-v"]
+    shown = project.path / "shown"
+    with shown.open("w") as out:
+        process = subprocess.Popen(command, cwd=project.path, env=clean_environment(), text=True, stdout=out)
+    wait_until(lambda: "PASSED" in shown.read_text() and (project.path / "waiting").exists())
+    status, _, _ = interrupt(process)
+    assert status == pytest.ExitCode.INTERRUPTED
+    assert "1 passed" in shown.read_text()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port))
