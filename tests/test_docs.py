@@ -30,6 +30,7 @@ PAGES = [
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
+_VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*=")
 _LINK = re.compile(r"\]\(([^)#\s]*)(#[^)\s]+)?\)")
 
 
@@ -96,7 +97,7 @@ def test_commands_exist(text: str) -> None:
     """Every `agentest …` command that is shown parses."""
     for line in text.strip().splitlines():
         for part in line.split("&&"):
-            words = [word for word in shlex.split(part) if "=" not in word or word.startswith("-")]
+            words = [word for word in shlex.split(part) if not _VARIABLE.match(word)]
             if words and words[0].endswith("agentest"):
                 parse(cli, "agentest", words[1:])
 
