@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -36,6 +36,12 @@ class RunStarted:
     """ISO 8601, UTC."""
     planned: tuple[tuple[str, str, int], ...] = ()
     """Scenario, agent and how many conversations are to be held."""
+    fingerprints: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """Scenario and agent → what tells whether either has changed since."""
+    used: Mapping[tuple[str, str], Mapping[str, ModelUsage]] = field(default_factory=dict)
+    """Scenario and agent → what an earlier run, which this one goes on with, has used for them, by role."""
+    kept: Iterable[ConversationFinished] = ()
+    """The conversations of that run that are kept; `conversations` does not count them."""
     sights: Mapping[str, Sight] = field(default_factory=dict)
     """How the agents' tool calls come to be known."""
     servers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

@@ -55,7 +55,8 @@ def _only_failed(prepared: Prepared, verdicts: LatestVerdicts) -> Prepared:
     failed = sum(map(is_kept, prepared.plan.units))
     plan = cut(prepared.plan, is_kept) if failed else prepared.plan
     note = "; ".join([_what_runs(prepared, verdicts, failed), *_besides(prepared, verdicts, failed)])
-    return replace(prepared, plan=plan, notes=(*prepared.notes, f"{_OPTION}: {note}"))
+    notes = (*prepared.notes, f"{_OPTION}: {note}")
+    return replace(prepared, plan=plan, notes=notes, narrowed=prepared.narrowed or failed > 0)
 
 
 def _what_runs(prepared: Prepared, verdicts: LatestVerdicts, failed: int) -> str:

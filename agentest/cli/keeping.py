@@ -14,6 +14,7 @@ from agentest.errors import ConfigError
 from agentest.events import WantedReport
 from agentest.results import RunResult
 from agentest.run.outputs import output_dir
+from agentest.run.plan import endpoint
 from agentest.run.prepare import Prepared, cassette_folder
 from agentest.store.journal import Journal
 from agentest.store.kept.folder import FILES, JOURNAL, RunFolder, new_run_folder, prune
@@ -108,7 +109,9 @@ def kept(
             _refuse_where_needed(prepared, _problem(prepared, error), note)
             yield None
             return
-        journal = Journal(folder.path / JOURNAL, note, partial(_open_published, folder, fixed.journal))
+        journal = Journal(
+            folder.path / JOURNAL, note, _open_unnamed, partial(_name, folder, JOURNAL, fixed.journal)
+        )
         stack.enter_context(closing(journal))
         yield Keeping(
             folder=folder,
@@ -128,10 +131,12 @@ def _record(prepared: Prepared, kind: RunKind, folder: RunFolder, environ: Mappi
         started_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
         version=__version__,
         models=prepared.model_names,
-        agents=tuple(plan.agents),
+        agents={name: prepared.loaded.redact(endpoint(agent)) for name, agent in plan.agents.items()},
         scenarios=len(plan.entries),
         conversations=sum(unit.conversations for unit in plan.units),
         commit=commit_of(prepared.request.root, environ),
+        partial=prepared.is_partial,
+        resumed=prepared.kept.id if prepared.kept else None,
     )
 
 
@@ -174,6 +179,26 @@ def _open_published(folder: RunFolder, fixed: str, path: Path) -> RawFile:
     return file
 
 
+def _open_unnamed(path: Path) -> RawFile:
+    """The journal, open, under another name: whoever finds a journal finds what it begins with."""
+    return open_new(_unnamed(path))
+
+
+def _unnamed(path: Path) -> Path:
+    return path.with_name(f"{path.name}.new")
+
+
+def _name(folder: RunFolder, name: str, fixed: str) -> None:
+    """Give the journal its name, and make it the latest one: a run that is killed has it there, too.
+
+    Raises OSError.
+    """
+    path = folder.path / name
+    _unnamed(path).replace(path)
+    with suppress(OSError):  # said at the end, where it is tried again
+        folder.publish(name, fixed)
+
+
 def _open_spans(
     prepared: Prepared, folder: RunFolder, note: Note, stack: ExitStack
 ) -> Callable[[bytes], object] | None:
@@ -190,5 +215,5 @@ def _open_spans(
 def _remove_if_empty(folder: Path) -> None:
     """Remove the folder of a run that never began."""
     with suppress(OSError):
-        if {entry.name for entry in folder.iterdir()} <= {RECORD, LOCK}:
+        if {entry.name for entry in folder.iterdir()} <= {RECORD, LOCK, _unnamed(Path(JOURNAL)).name}:
             shutil.rmtree(folder)

@@ -20,7 +20,7 @@ from agentest.run.outputs import check_can_be_written
 from agentest.run.place import Place, place_of
 from agentest.store.kept.finding import RUNS, KeptRun, kept_runs, run_file
 from agentest.store.kept.folder import FILES
-from agentest.store.kept.record import Ended, RunRecord
+from agentest.store.kept.record import Ended, RunRecord, read_record
 from agentest.store.reading import read_results
 from agentest.store.replay import events_of
 from agentest.store.runs import run_of
@@ -77,7 +77,9 @@ class Wish:
 
 def show(path: Path, wish: Wish, place: Place, environ: Mapping[str, str] = os.environ) -> ExitCode:
     """Report a past run as it was reported when it ran. Raises UsageError."""
-    result = _only(run_of(read_results(path)), wish.scenarios, path)
+    record = read_record(path.parent)
+    result = replace(run_of(read_results(path)), addresses=record.agents if record else {})
+    result = _only(result, wish.scenarios, path)
     setting = Setting(
         root=place.root,
         results=path,

@@ -43,6 +43,6 @@ class InProcess:
             connections = Connections(
                 source=source, models=models, ledger=ledger, redact=prepared.loaded.redact
             )
-            units = PacedUnits(prepared.plan.units, session.settings.debounce_s)
+            units = PacedUnits(prepared.plan.left, session.settings.debounce_s)
             custom, settings = prepared.plan.custom, session.settings
             yield partial(run_units, units, custom, settings, connections, session.emit, session.stop)

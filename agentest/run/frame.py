@@ -26,6 +26,7 @@ from agentest.results import (
     Verdict,
 )
 from agentest.run.about import about_agent
+from agentest.run.kept import KeptRun
 from agentest.run.plan import Plan, Unit, endpoint
 from agentest.run.schedule import undecidable
 from agentest.run.seeing import sights_of_run, silence
@@ -49,12 +50,14 @@ class Frame:
         stop: Stop,
         redact: Redactor,
         calibrations: Mapping[str, JudgeCalibration] = MappingProxyType({}),
+        kept: KeptRun | None = None,
     ) -> None:
         self._plan = plan
         self._redact = redact
         self._concurrency = concurrency
         self._models = models
         self._calibrations = calibrations
+        self._kept = kept
         self._emit = emit
         self._stop = stop
         self._sights = {name: sight_of(agent) for name, agent in plan.agents.items()}
@@ -71,12 +74,17 @@ class Frame:
                 started_at=self._started_at,
                 agents=self._addresses,
                 scenarios=len(self._plan.entries),
-                conversations=sum(unit.conversations for unit in self._plan.units),
-                at_most=any(unit.repeat for unit in self._plan.units),
+                conversations=sum(
+                    unit.conversations - len(unit.kept.conversations) for unit in self._plan.left
+                ),
+                at_most=any(unit.repeat for unit in self._plan.left),
                 concurrency=self._concurrency,
                 models=self._models,
                 comparison=self._plan.comparison,
                 planned=tuple((unit.scenario.name, unit.agent, unit.planned) for unit in self._plan.units),
+                fingerprints={_place(unit): unit.fingerprint for unit in self._plan.units},
+                used={_place(unit): unit.kept.usage for unit in self._plan.units if unit.kept.usage},
+                kept=self._kept.conversations if self._kept else (),
                 sights=self._sights,
                 servers=_servers(self._plan, self._sights),
                 calibrations=self._calibrations,
@@ -127,6 +135,10 @@ class Frame:
         result = scenario_result(unit, Verdict(self._stop.status, (reason,)))
         self._emit(ScenarioFinished(result))
         return result
+
+
+def _place(unit: Unit) -> tuple[str, str]:
+    return unit.scenario.name, unit.agent
 
 
 def scenario_result(unit: Unit, verdict: Verdict, **values: Any) -> ScenarioResult:

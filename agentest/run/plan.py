@@ -19,6 +19,7 @@ from agentest.repeat import Repeat
 from agentest.results import Reason, ReasonKind, ScenarioResult, Status, Verdict
 from agentest.run.about import AboutAgent, about_agent
 from agentest.run.goals import general_thresholds
+from agentest.run.kept import NOTHING, KeptPart
 from agentest.run.known_tools import served_beside
 from agentest.run.schedule import how_many
 from agentest.scenarios.definition import Scenario
@@ -94,6 +95,10 @@ class Unit:
     repeat: Repeat | None = None
     information: tuple[str, ...] = ()
     """The metrics whose scores are shown and decide nothing."""
+    kept: KeptPart = NOTHING
+    """What an earlier run has done of it."""
+    fingerprint: str = ""
+    """The same for two runs of it only if nothing has changed that matters (`run.fingerprints`)."""
     metrics_named: bool = True
     """Whether configuration, scenario or command line name `metrics`; else all run by default."""
 
@@ -110,6 +115,11 @@ class Plan:
     units: tuple[Unit, ...] = field(default=())
     left_out: frozenset[str] | None = frozenset()
     """Names of mocks that are left out, by which tools are known; None: nobody has named any."""
+
+    @property
+    def left(self) -> tuple[Unit, ...]:
+        """The units that no earlier run has finished."""
+        return tuple(unit for unit in self.units if unit.kept.result is None)
 
 
 def wishes_of(units: Iterable[Unit]) -> list[ModelWish]:

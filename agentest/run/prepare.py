@@ -16,6 +16,7 @@ from agentest.errors import ConfigError, UsageError
 from agentest.events import WantedReport
 from agentest.metrics import CRITERIA
 from agentest.results import JudgeCalibration
+from agentest.run.kept import KeptRun
 from agentest.run.plan import Options, Plan, make_plan, wishes_of
 from agentest.run.unmatched import missed_place, unusable_path, why_nothing
 from agentest.scenarios.discovery import Discovered, discover
@@ -62,6 +63,16 @@ class Prepared:
     """Metric → how far the judge has been right about it, asked as it is asked now."""
     files: frozenset[Path] = frozenset()
     """The scenario files and everything of the user's that they imported."""
+    narrowed: bool = False
+    """Whether scenarios are left out by what became of them earlier."""
+    kept: KeptRun | None = None
+    """What an earlier run had finished, where this one goes on with it."""
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether the command line has chosen some scenarios of all."""
+        options = self.request.options
+        return options.filtered or options.agent is not None or self.narrowed
 
     @property
     def reporters(self) -> frozenset[str]:

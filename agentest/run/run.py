@@ -18,6 +18,7 @@ from agentest.events import Emit
 from agentest.results import RunWarning
 from agentest.run.engines import Engine, InProcess, RunUnits
 from agentest.run.frame import Frame
+from agentest.run.going_on import report_finished, report_never_begun
 from agentest.run.prepare import Prepared
 from agentest.run.pulse import awaited, ticking
 from agentest.run.session import Outcome, Session
@@ -106,6 +107,7 @@ async def run_steps(
         emit=session.emit,
         stop=session.stop,
         redact=prepared.loaded.redact,
+        kept=prepared.kept,
     )
     origin: Origin | None = None
     async with AsyncExitStack() as late, AsyncExitStack() as opened:
@@ -117,9 +119,12 @@ async def run_steps(
                 converse_evaluate_and_decide = await opened.enter_async_context(engine)
         if converse_evaluate_and_decide:
             frame.report_start()
+            finished = report_finished(session)
             async with ticking(session.emit):
-                results = await converse_evaluate_and_decide()
+                results = {**finished, **await converse_evaluate_and_decide()}
+            results |= report_never_begun(session, results.keys())
             unclaimed = origin.unclaimed if origin else ()
+            unclaimed += prepared.kept.unclaimed if prepared.kept else ()
             unclaimed += unclaimed_calls(prepared, origin.registry if origin else None)
             outcome.result = frame.report_end(results, unclaimed)
         await late.enter_async_context(awaited("for what was opened to be closed", session.say))

@@ -170,8 +170,11 @@ class _Runner:
         self._places.release()
 
     def _begin(self, unit: Unit) -> UnitProgress:
-        progress = self._begun[unit.scope] = UnitProgress(unit, perf_counter())
-        self._report(ScenarioStarted(unit.scenario.name, unit.agent, unit.conversations))
+        progress = self._begun[unit.scope] = UnitProgress(
+            unit, perf_counter(), results=dict(unit.kept.conversations)
+        )
+        to_hold = unit.conversations - len(unit.kept.conversations)
+        self._report(ScenarioStarted(unit.scenario.name, unit.agent, to_hold))
         return progress
 
     async def _run_line(self, line: str, tasks: TaskGroup) -> None:
@@ -185,15 +188,18 @@ class _Runner:
 
     async def _start_conversations(self, progress: UnitProgress, tasks: TaskGroup) -> None:
         """Start a unit's conversations from a place that is there, and return with the next one."""
+        if progress.is_complete():
+            tasks.start_soon(self._conclude, progress)
+            return
         if not self._is_parallel(progress.unit):
             tasks.start_soon(self._run_in_turn, progress, tasks)
             await self._places.acquire()
             return
-        number = 0
-        for number in range(1, progress.wanted + 1):
+        first = progress.wanted + 1
+        for number in progress.left:
             tasks.start_soon(self._run_conversation, progress, number, self._places.release)
             await self._places.acquire()
-        tasks.start_soon(self._run_further, progress, number + 1, tasks)
+        tasks.start_soon(self._run_further, progress, first, tasks)
 
     async def _run_further(self, progress: UnitProgress, number: int, tasks: TaskGroup) -> None:
         """Start the conversations from this number on that turn out to be needed."""
@@ -212,12 +218,19 @@ class _Runner:
         self._places.release()
 
     async def _hold_in_turn(self, progress: UnitProgress, tasks: TaskGroup) -> None:
-        number = 1
+        if progress.is_complete():
+            await self._conclude(progress)
+            return
+        kept, number = frozenset(progress.results), 1
         while await progress.wants(number):
-            held = anyio.Event()
-            tasks.start_soon(self._run_conversation, progress, number, held.set)
-            await held.wait()
+            if number not in kept:
+                await self._hold_one(progress, number, tasks)
             number += 1
+
+    async def _hold_one(self, progress: UnitProgress, number: int, tasks: TaskGroup) -> None:
+        held = anyio.Event()
+        tasks.start_soon(self._run_conversation, progress, number, held.set)
+        await held.wait()
 
     async def _run_conversation(
         self, progress: UnitProgress, number: int, on_held: Callable[[], object]
@@ -244,8 +257,7 @@ class _Runner:
             )
         )
         if progress.is_complete():
-            self._finish(progress, await self._decision.decide(progress))
-            self._stop_after_failure(unit)
+            await self._conclude(progress)
 
     async def _converse_and_evaluate(
         self, progress: UnitProgress, number: int, on_held: Callable[[], object]
@@ -326,6 +338,10 @@ class _Runner:
         # A case's scores are shown with its messages.
         whole = self._settings.keep_conversations or unit.scenario.case is not None
         return result if whole else slimmed(result)
+
+    async def _conclude(self, progress: UnitProgress) -> None:
+        self._finish(progress, await self._decision.decide(progress))
+        self._stop_after_failure(progress.unit)
 
     def _finish(self, progress: UnitProgress, result: ScenarioResult) -> None:
         scope = progress.unit.scope

@@ -28,6 +28,7 @@ from agentest.results import (
 from agentest.run.connections import Connections
 from agentest.run.frame import scenario_result, stop_reason
 from agentest.run.goals import disagreements, missed_without_say, unasked, unjudged
+from agentest.run.kept import joined
 from agentest.run.known_agents import agent_without_judge, known_agent
 from agentest.run.plan import Unit
 from agentest.run.schedule import Schedule
@@ -67,15 +68,19 @@ class UnitProgress:
 
     def is_complete(self) -> bool:
         """Whether the conversations that have finished are all that are to be held. It may want more now."""
-        if len(self.results) < self.wanted:
-            return False
-        if self._schedule:
+        # What an earlier run had finished may be several batches.
+        while self._schedule and len(self.results) >= self.wanted:
             more = self._schedule.more(self.ordered)
             self.wanted += more
             self._schedule = self._schedule if more else None
             looked, self._looked = self._looked, anyio.Event()
             looked.set()
-        return len(self.results) == self.wanted
+        return len(self.results) >= self.wanted
+
+    @property
+    def left(self) -> list[int]:
+        """The numbers of the conversations that are to be held and have not finished."""
+        return [n for n in range(1, self.wanted + 1) if n not in self.results]
 
     @property
     def ordered(self) -> tuple[ConversationResult, ...]:
@@ -192,7 +197,7 @@ class UnitDecision:
             errors=deduplication.groups,
             skipped_metrics=skipped_metrics(conversations),
             duration_ms=(perf_counter() - progress.start) * 1000,
-            usage=self._ledger.of(unit.scope),
+            usage=joined(unit.kept.usage, self._ledger.of(unit.scope)),
             totals=totals_of(conversations),
             warnings=tuple(map(self._redact.error, warnings)) + held_again(unit.slug, progress.held_again),
         )

@@ -52,7 +52,7 @@ from agentest.run.prepare import Prepared
 from agentest.run.runner import Pace
 from agentest.run.session import Session
 from agentest.run.sources import Origin
-from agentest.scale.links import Link
+from agentest.scale.links import Link, packed
 from agentest.scale.messages import (
     CannotStart,
     Close,
@@ -203,7 +203,7 @@ class _Run:
 
     def __init__(self, workers: Sequence[_PoolWorker], session: Session, registry: Registry | None) -> None:
         self._registry = registry
-        self._units = {(unit.scenario.name, unit.agent): unit for unit in session.prepared.plan.units}
+        self._units = {(unit.scenario.name, unit.agent): unit for unit in session.prepared.plan.left}
         self._workers = workers
         self._settings = session.settings
         self._emit = session.emit
@@ -214,7 +214,10 @@ class _Run:
         self._problem: UsageError | None = None
         self._reached = {stage: anyio.Event() for stage in _Stage}
         self._requests: asyncio.Queue[_PoolWorker] = asyncio.Queue()
-        self._packed: dict[tuple[str, str], dict[int, bytes]] = {}
+        self._packed: dict[tuple[str, str], dict[int, bytes]] = {
+            place: {number: packed(result) for number, result in unit.kept.conversations.items()}
+            for place, unit in self._units.items()
+        }
         self._results: dict[str, ScenarioResult] = {}
 
     async def until_ready(self) -> None:

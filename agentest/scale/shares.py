@@ -18,7 +18,7 @@ _CGROUP_CPU = Path("/sys/fs/cgroup/cpu.max")
 def worker_count(prepared: Prepared, wanted: int | str) -> int:
     """How many workers to start: no more than there are units, places and calls to divide among them."""
     count = cores() if wanted == AUTO else int(wanted)
-    limits = [len(prepared.plan.units), prepared.concurrency]
+    limits = [len(prepared.plan.left), prepared.concurrency]
     for spec in (prepared.user, prepared.judge, *prepared.named.values()):
         if spec:
             limits += [

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from agentest.events import ConversationFinished, Event, RunFinished, RunStarted, ScenarioFinished
@@ -33,6 +34,9 @@ class Journal:
 
     Args:
         warn: receives a message as soon as that happens, and another when it is over.
+        opened: opens the file.
+        on_begun: is called once when the file has its first line, and what is kept of an earlier run.
+            May raise OSError: then it is called again later.
     """
 
     name = "journal"
@@ -42,9 +46,12 @@ class Journal:
         path: Path,
         warn: Callable[[str], None] = lambda _: None,
         opened: Callable[[Path], RawFile] = open_new,
+        on_begun: Callable[[], None] = lambda: None,
     ) -> None:
         self.path = path
         self._file = LateFile(path, warn, opened)
+        self._on_begun = on_begun
+        self._began = False
         self._places: dict[tuple[str, str], array[int]] = {}
         """Scenario and agent → number, start and length of each conversation, one after the other: plain
         numbers, as it is all that grows with a run."""
@@ -60,6 +67,8 @@ class Journal:
                 self._write(ScenarioLine(scenario=CODECS.write(stored_scenario(event.result))))
             case RunFinished():
                 self._write(EndLine(run=CODECS.write(stored_head(event.result))))
+        if self._file.used:
+            self._note_begun()
 
     @property
     def held(self) -> int:
@@ -94,11 +103,27 @@ class Journal:
                 models=event.models,
                 mode=mode_of(event.comparison),
                 planned=tuple(
-                    PlannedConversations(scenario=name, agent=agent, conversations=count)
+                    PlannedConversations(
+                        scenario=name,
+                        agent=agent,
+                        conversations=count,
+                        fingerprint=event.fingerprints.get((name, agent), ""),
+                        usage=event.used.get((name, agent), {}),
+                    )
                     for name, agent, count in event.planned
                 ),
             )
         )
+        for kept in event.kept:
+            self._keep(kept)
+
+    def _note_begun(self) -> None:
+        """Tell that the journal says what it begins with, as soon as that is in the file."""
+        if self._began or not self.flush():
+            return
+        with suppress(OSError):  # the next event tries again
+            self._on_begun()
+            self._began = True
 
     def _keep(self, event: ConversationFinished) -> None:
         body = event.result

@@ -80,6 +80,11 @@ class LateFile:
         self.flush()
         return start
 
+    @property
+    def used(self) -> bool:
+        """Whether any line was added."""
+        return self._end > 0
+
     def flush(self) -> bool:
         """Try to write what waits; whether nothing waits any more."""
         try:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from agentest.results import ModelUsage
 from agentest.store.shapes import Mode, StoredAgent
 
 RUN, CONVERSATION, SCENARIO, END = "run", "conversation", "scenario", "end"
@@ -18,6 +19,10 @@ class PlannedConversations:
     scenario: str
     agent: str
     conversations: int
+    fingerprint: str = ""
+    """Tells whether scenario and configuration have changed since."""
+    usage: Mapping[str, ModelUsage] = field(default_factory=dict)
+    """By role: what an earlier run, which this one goes on with, had used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

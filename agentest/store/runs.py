@@ -49,11 +49,7 @@ def stored_head(result: RunResult) -> RunHead:
         interrupted=result.interrupted,
         stopped=result.stopped,
         models=result.models,
-        agents=stored_agents(
-            {name: result.addresses.get(name, "") for name in result.agents},
-            result.sights,
-            silent_agents(result),
-        ),
+        agents=stored_agents(result.agents, result.sights, silent_agents(result)),
         calibration=result.calibrations,
         summary=summary(result),
     )
@@ -65,7 +61,6 @@ def run_of(run: StoredRun | StoredComparison) -> RunResult:
     return RunResult(
         scenarios=tuple(map(scenario_of, entries(run))),
         agents=tuple(head.agents),
-        addresses={name: agent.address or "" for name, agent in head.agents.items()},
         comparison=head.mode is Mode.COMPARISON,
         started_at=head.started_at,
         duration_ms=head.summary.duration_ms,
@@ -82,14 +77,11 @@ def run_of(run: StoredRun | StoredComparison) -> RunResult:
 
 
 def stored_agents(
-    addresses: Mapping[str, str], sights: Mapping[str, Sight], silent: Iterable[str] = ()
+    names: Iterable[str], sights: Mapping[str, Sight], silent: Iterable[str] = ()
 ) -> dict[str, StoredAgent]:
     """The agents by name. `silent`: those of which no call was seen in the whole run."""
     unseen = set(silent)
-    return {
-        name: StoredAgent(tool_calls=sights[name], no_call_seen=name in unseen, address=address or None)
-        for name, address in addresses.items()
-    }
+    return {name: StoredAgent(tool_calls=sights[name], no_call_seen=name in unseen) for name in names}
 
 
 def silent_agents(result: RunResult) -> set[str]:

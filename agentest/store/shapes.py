@@ -24,6 +24,7 @@ from agentest.results import (
     MetricResult,
     ModelUsage,
     Reason,
+    RunResult,
     RunWarning,
     Score,
     Skipped,
@@ -216,8 +217,6 @@ class StoredAgent:
 
     tool_calls: Sight | None = None
     no_call_seen: bool = False
-    address: str | None = None
-    """Where it was, for people."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -379,7 +378,7 @@ CODECS = Codecs(
         TrajectoryResult: Layout(only_if_set=("mode", "expected", "forbidden", "actual", "without_calls")),
         CheckResult: Layout(only_if_set=("reply", "error")),
         StoredEntry: Layout(flat=("scenario",)),
-        StoredAgent: Layout(only_if_set=("no_call_seen", "address")),
+        StoredAgent: Layout(only_if_set=("no_call_seen",)),
         StoredSlowTurn: Layout(only_if_set=("first_token_ms",)),
         RunUsage: Layout(flat=("tokens",), digits={"cost": 6}),
         Summary: Layout(
@@ -397,6 +396,7 @@ NOT_STORED: Mapping[type, tuple[str, ...]] = {
     Conversation: ("time", "session_id", "invalid"),
     Score: ("rubrics",),
     TurnEvaluation: ("reference",),
+    RunResult: ("addresses",),
     # Their `reason`, which is stored, is made of these.
     TrajectoryResult: ("mode", "expected", "forbidden", "actual"),
     CheckResult: ("reply",),
@@ -404,5 +404,5 @@ NOT_STORED: Mapping[type, tuple[str, ...]] = {
 """Fields of `transcript` and `results` that have their default when they are read back.
 
 Time and what makes a conversation invalid are stored once, with its result; rubrics and references are in
-ADK's part of a case.
+ADK's part of a case; addresses of agents are with the record of a run (`store.kept.record`).
 """

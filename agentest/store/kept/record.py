@@ -56,7 +56,8 @@ class RunRecord:
     """ISO 8601, UTC."""
     version: str
     models: Mapping[str, str | None] = field(default_factory=dict)
-    agents: tuple[str, ...] = ()
+    agents: Mapping[str, str] = field(default_factory=dict)
+    """Name → where it was, without secrets."""
     scenarios: int = 0
     conversations: int = 0
     """Planned ones."""
@@ -64,10 +65,16 @@ class RunRecord:
     """The commit of the project's repository; None: there is none, or nobody knows it."""
     shard: str | None = None
     """Which part of a run it is, as K/N."""
+    partial: bool = False
+    """Whether filters had chosen its scenarios."""
+    resumed: str | None = None
+    """The run that it goes on with."""
     ended: Ended | None = None
 
 
-_CODECS = Codecs({RunRecord: Layout(only_if_set=("shard",)), Ended: Layout(digits={"cost": 6})})
+_CODECS = Codecs(
+    {RunRecord: Layout(only_if_set=("shard", "partial", "resumed")), Ended: Layout(digits={"cost": 6})}
+)
 
 
 def with_end(record: RunRecord, result: RunResult) -> RunRecord:
