@@ -11,6 +11,7 @@ from agentest.run.outputs import output_dir
 from agentest.run.plan import Unit
 from agentest.run.prepare import Prepared
 from agentest.run.reordering import Entry, cut, first, shuffled
+from agentest.store.kept.record import RunKind
 from agentest.store.kept.verdicts import LatestVerdicts, Tried, latest_verdicts
 from agentest.support.text import count
 
@@ -27,9 +28,11 @@ class Choosing:
     failed_first: bool = False
     shuffle: str | None = None
     """A seed; "": any."""
+    resume: str | None = None
+    """A run; "": the latest that was interrupted or killed."""
 
-    def __call__(self, prepared: Prepared) -> Prepared:
-        """The run with the scenarios that are chosen, in the order that is asked for."""
+    def __call__(self, prepared: Prepared, kind: RunKind = RunKind.RUN) -> Prepared:
+        """The run with the scenarios that are chosen, in the order that is asked for. Raises UsageError."""
         if self.last_failed or self.failed_first:
             verdicts = latest_verdicts(output_dir(prepared), list(map(_tried, prepared.plan.entries)))
             prepared = _only_failed(prepared, verdicts) if self.last_failed else prepared
@@ -38,6 +41,10 @@ class Choosing:
         if self.failed_first:
             plan = first(prepared.plan, lambda unit: verdicts.has_failed(_tried(unit)))
             prepared = replace(prepared, plan=plan)
+        if self.resume is not None:
+            from agentest.cli.resuming import resumed
+
+            prepared = resumed(prepared, self.resume, kind)
         return prepared
 
 

@@ -30,6 +30,7 @@ from agentest.cli.options import (
     path_option,
     recording,
     repeat_option,
+    resume_option,
     unmocked_option,
     where,
     which,
@@ -78,6 +79,7 @@ def cli() -> None:
 @limits
 @recording
 @order
+@resume_option
 @not_run
 def run(cwd: Path | None, watch: bool, list_only: bool, record_tools: bool, **options: Any) -> int:
     """Run the scenarios (*.sim.py) against the agent: all, or those of files and folders.
@@ -92,6 +94,8 @@ def run(cwd: Path | None, watch: bool, list_only: bool, record_tools: bool, **op
         raise click.UsageError("--record-tools runs real tools: leave --watch, --list and --dry-run out")
     options["tape"] = _tape(options)
     wish, options["paths"] = _wish(options, options["paths"])
+    if wish["resume"] is not None and (watch or record_tools):
+        raise click.UsageError("--resume goes on with one run: leave --watch and --record-tools out")
 
     def go() -> int:
         _hear_interrupts()
@@ -214,6 +218,7 @@ def judge(run: str, cwd: Path | None, **options: Any) -> int:
 @limits
 @recording
 @order
+@resume_option
 @not_run
 def evaluate(cwd: Path | None, targets: tuple[str, ...], list_only: bool, **options: Any) -> int:
     """Run ADK evaluation sets (*.test.json of a folder, or any file) against the agent.
@@ -242,7 +247,7 @@ def evaluate(cwd: Path | None, targets: tuple[str, ...], list_only: bool, **opti
         alone = list_only or options["dry_run"]
         words = tuple(map(place.word, targets))
         evaluation = EvalRequest(request, words, without_agent=alone, **asked)
-        prepared = _choosing(wish)(prepare_eval(evaluation))
+        prepared = _choosing(wish)(prepare_eval(evaluation), EVAL.name)
         if list_only:
             return _listed(prepared)
         return _dry_run(prepared) if request.options.dry_run else run_once(prepared, EVAL)

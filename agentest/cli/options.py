@@ -199,6 +199,15 @@ order = _options(
 )
 
 
+resume_option = click.option(
+    "--resume",
+    is_flag=False,
+    flag_value="",
+    metavar="[RUN]",
+    help="Keep what an interrupted or killed run had finished (default: the latest), and run the rest.",
+)
+
+
 not_run = _options(
     click.option("--dry-run", is_flag=True, help="Show how many model calls there can be, and run nothing."),
     click.option("--list", "list_only", is_flag=True, help="List what would run, and run nothing."),

@@ -99,6 +99,7 @@ class RecordedRun(LiveRun):
     """Conversations with the agents, now, whose calls are kept."""
 
     recorder: Recorder = field(default_factory=Recorder)
+    resumed_by: str = ""  # mocks are left out: other runs hold other conversations
 
     def source(self, keep_span: Callable[[bytes], object] | None) -> SourceFactory:
         return LiveAgents(on_mocks=self.recorder.on_mocks, keep_span=keep_span)

@@ -62,10 +62,20 @@ def choosing_options(
 
     An option that may go without its value takes the word after it: one that cannot be meant is given back.
     """
-    wish = {name: options.pop(name) for name in ("last_failed", "failed_first", "shuffle")}
+    wish = {name: options.pop(name) for name in ("last_failed", "failed_first", "shuffle", "resume")}
     if wish["shuffle"] and not wish["shuffle"].isdecimal():
         words, wish["shuffle"] = (wish["shuffle"], *words), ""
+    if wish["resume"] and _names_scenarios(wish["resume"]):
+        words, wish["resume"] = (wish["resume"], *words), ""
+    if wish["resume"] is not None and wish["last_failed"]:
+        raise click.UsageError("--resume and --last-failed exclude each other: what had failed is kept")
     return wish, words
+
+
+def _names_scenarios(word: str) -> bool:
+    """Whether a word is a file of scenarios or of cases, or a place in one, and no run."""
+    path = word.partition(":")[0]
+    return path.endswith((".py", ".test.json", ".evalset.json"))
 
 
 def choosing(wish: dict[str, Any]) -> Choosing:

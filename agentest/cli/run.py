@@ -116,7 +116,7 @@ class JudgedRun:
 
 
 LIVE = LiveRun()
-EVAL = LiveRun(RunKind.EVAL)
+EVAL = LiveRun(RunKind.EVAL, resumed_by="agentest eval --resume")
 
 
 def run_once(
@@ -125,6 +125,10 @@ def run_once(
     """Run what was prepared, with its reporters. Raises UsageError when nothing could be run."""
     check_can_be_written(prepared.reports)
     note = partial(_note, prepared)
+    if kind.resumed_by and prepared.kept is None:
+        from agentest.run.fingerprints import with_fingerprints
+
+        prepared = with_fingerprints(prepared)
     with kept(prepared, kind.name, kind.fixed, note, environ, spans=kind.spans) as keeping:
         return _run(prepared, kind, environ, keeping)
 
@@ -162,8 +166,8 @@ def _run(
     broadcast = Broadcast([*reporters, NotesReporter()], note)
     for text in prepared.notes:
         note(text)
-    words = AtSignals(last=partial(_last_words, prepared, journal), show=broadcast.show)
-    source = kind.source(keeping.keep_span if keeping else None)
+    words = AtSignals(last=partial(_last_words, prepared, journal, kind), show=broadcast.show)
+    source = _source(prepared, kind, keeping.keep_span if keeping else None)
     outcome = _executed(prepared, broadcast, source, processes, words)
     broadcast.finish()
     written = [report for report in prepared.reports if report.name not in broadcast.failed]
@@ -176,6 +180,15 @@ def _run(
     ):
         note(text)
     return _status(outcome, prepared, broadcast, complete=not lacking)
+
+
+def _source(prepared: Prepared, kind: Kind, keep_span: Callable[[bytes], object] | None) -> SourceFactory:
+    """Where conversations come from; nowhere, and no agent need be there, where none is left to hold."""
+    if prepared.kept and all(unit.kept.is_all(unit.conversations) for unit in prepared.plan.units):
+        from agentest.run.sources import EarlierRun
+
+        return EarlierRun({})
+    return kind.source(keep_span)
 
 
 def _status(outcome: Outcome, prepared: Prepared, broadcast: Broadcast, *, complete: bool) -> ExitCode:
@@ -226,13 +239,14 @@ def _not_kept(journal: Journal | None) -> Iterator[str]:
         yield f"{journal.path} is not complete: there was no room for all of it"
 
 
-def _last_words(prepared: Prepared, journal: Journal | None) -> str:
+def _last_words(prepared: Prepared, journal: Journal | None, kind: Kind) -> str:
     """What the user should know when a run ends without its reports."""
     if journal is None or not journal.held:
         return ""
     path = _shown(journal.path, prepared)
     held = f"{journal.held} finished conversation{'' if journal.held == 1 else 's'}"
-    words = f"agentest: {path} holds {held}; agentest judge {path} judges again what is there"
+    goes_on = f"{kind.resumed_by} keeps what is there and runs the rest, " if kind.resumed_by else ""
+    words = f"agentest: {path} holds {held}; {goes_on}agentest judge {path} judges again what is there"
     return in_log(clean(words)) + "\n"
 
 

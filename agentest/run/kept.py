@@ -20,6 +20,10 @@ class KeptPart:
     usage: Mapping[str, ModelUsage] = field(default_factory=dict)
     """By role: what the earlier run is known to have used for the unit."""
 
+    def is_all(self, conversations: int) -> bool:
+        """Whether it is all of a unit with so many conversations."""
+        return self.result is not None or len(self.conversations) >= conversations
+
 
 NOTHING = KeptPart()
 

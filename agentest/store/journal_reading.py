@@ -73,7 +73,7 @@ class _Contents:
 
     def add(self, data: Any) -> None:
         """Raises JournalError."""
-        match _line(data):
+        match read_line(data):
             case RunLine() as line:
                 self.run = line
             case EndLine(run=dict(end)):
@@ -94,8 +94,8 @@ class _Contents:
         return {(each.scenario, each.agent): each.conversations for each in planned}
 
 
-def _line(data: Any) -> object:
-    """Raises JournalError."""
+def read_line(data: Any) -> object:
+    """One of the lines of `lines`. Raises JournalError."""
     cls = _LINES.get(data.get(_TYPE)) if isinstance(data, dict) else None
     if cls is None:
         raise JournalError("is no line of a journal")

@@ -66,6 +66,20 @@ def latest_run(output_dir: Path, kinds: Iterable[str] = ()) -> KeptRun | None:
     return None
 
 
+def latest_unfinished(output_dir: Path, kind: str) -> KeptRun | None:
+    """The latest run of a kind that was interrupted or killed and that no other has gone on with.
+
+    Where there is none, the latest run of the kind: nothing may be left to do in it.
+    """
+    known = [(run, run.record) for run in reversed(kept_runs(output_dir)) if run.file]
+    runs = [(run, record) for run, record in known if record and record.kind == kind and not run.under_way]
+    gone_on_with = {record.resumed for _, record in runs}
+    for run, record in runs:
+        if run.id not in gone_on_with and (record.ended is None or record.ended.interrupted):
+            return run
+    return runs[0][0] if runs else None
+
+
 def run_file(reference: str, output_dir: Path, here: Path) -> Path:
     """The file that a reference to a run means.
 

@@ -1,0 +1,206 @@
+"""`--resume`: a run that goes on with what an earlier one had finished."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from agentest.errors import UsageError
+from agentest.events import ConversationFinished
+from agentest.results import ConversationResult, ScenarioResult, Status
+from agentest.run.fingerprints import with_fingerprints
+from agentest.run.kept import KeptPart, KeptRun
+from agentest.run.outputs import output_dir
+from agentest.run.plan import Unit
+from agentest.run.prepare import Prepared
+from agentest.run.reordering import Entry, cut, with_units
+from agentest.run.totals import slimmed
+from agentest.store.kept import finding
+from agentest.store.kept.finished import FinishedPart, FinishedParts, Place, read_finished
+from agentest.store.kept.folder import JOURNAL
+from agentest.store.kept.record import RunKind
+from agentest.support.paths import path_from
+from agentest.support.text import count
+from agentest.verdict import metric_verdicts
+
+_OPTION = "--resume"
+_SHOWN = 3
+
+
+def resumed(prepared: Prepared, reference: str, kind: RunKind) -> Prepared:
+    """The run, going on with an earlier one. What has changed since is run anew, and a note says so.
+
+    Args:
+        reference: a run; "": the latest of this kind that was interrupted or killed.
+
+    Raises UsageError where there is no such run, or it is still under way.
+    """
+    run = _named(prepared, reference, kind) if reference else _latest(prepared, kind)
+    if run is None:
+        note = (
+            f"{_OPTION}: no run is kept that could be gone on with, so all run ({len(prepared.plan.units)})"
+        )
+        return replace(prepared, notes=(*prepared.notes, note))
+    prepared = with_fingerprints(prepared)
+    earlier = read_finished(run.path / JOURNAL)
+    if run.record and run.record.partial and not prepared.is_partial:
+        prepared = _only_planned(prepared, earlier)
+    slim = not prepared.request.verbose
+    plan = with_units(prepared.plan, lambda unit: replace(unit, kept=_kept(unit, earlier, slim=slim)))
+    going_on = _GoingOn(run=run, earlier=earlier, units=plan.units)
+    notes = (*prepared.notes, f"{_OPTION}: {going_on.note(prepared)}")
+    return replace(prepared, plan=plan, notes=notes, kept=going_on.kept_run)
+
+
+def _latest(prepared: Prepared, kind: RunKind) -> finding.KeptRun | None:
+    run = finding.latest_unfinished(output_dir(prepared), kind)
+    return run if run is None or (run.path / JOURNAL).is_file() else None
+
+
+def _named(prepared: Prepared, reference: str, kind: RunKind) -> finding.KeptRun:
+    here = prepared.request.here or prepared.request.root
+    run = finding.KeptRun(finding.run_file(reference, output_dir(prepared), here).parent)
+    if run.under_way:
+        raise UsageError(
+            f"{_OPTION} {reference}: the run is still under way; wait for its end, or interrupt it"
+        )
+    record = run.record
+    if record and record.kind != kind:
+        did = (
+            f"is one of agentest {record.kind}"
+            if record.kind is not RunKind.MERGE
+            else "was merged of several"
+        )
+        raise UsageError(f"{_OPTION} {reference}: the run {did}, so agentest {kind} cannot go on with it")
+    if not (run.path / JOURNAL).is_file():
+        folder = path_from(here, run.path)
+        raise UsageError(f"{_OPTION} {reference}: {folder} has no {JOURNAL}, which says what had finished")
+    return run
+
+
+def _only_planned(prepared: Prepared, earlier: FinishedParts) -> Prepared:
+    """The scenarios that filters had chosen for the earlier run, where none are given now."""
+
+    def is_kept(entry: Entry) -> bool:
+        if isinstance(entry, ScenarioResult):
+            return entry.verdict.status is not Status.SKIPPED
+        return _place(entry) in earlier.parts
+
+    return replace(prepared, plan=cut(prepared.plan, is_kept), narrowed=True)
+
+
+def _kept(unit: Unit, earlier: FinishedParts, *, slim: bool) -> KeptPart:
+    part = earlier.parts.get(_place(unit))
+    if part is None or not _is_same(unit, part):
+        return KeptPart()
+    place = _place(unit)
+    # A case's scores are shown with its messages.
+    slim = slim and unit.scenario.case is None
+    conversations = {
+        number: slimmed(result) if slim else result
+        for number, result in earlier.conversations(place).items()
+        if number <= unit.conversations
+    }
+    kept = KeptPart(conversations=conversations, usage=part.usage)
+    result = earlier.result(place) if part.decided else None
+    if result is None or not _is_whole(unit, part, result):
+        return kept
+    return replace(kept, result=_completed(result, unit, tuple(conversations.values())))
+
+
+def _is_same(unit: Unit, part: FinishedPart) -> bool:
+    return bool(unit.fingerprint) and unit.fingerprint == part.planned.fingerprint
+
+
+def _is_whole(unit: Unit, part: FinishedPart, result: ScenarioResult) -> bool:
+    """Whether all conversations that are wanted now had been held when the verdict was made."""
+    if unit.repeat != result.repeat:
+        return False
+    wanted = result.planned if unit.repeat else unit.conversations
+    return set(part.lines) == set(range(1, wanted + 1))
+
+
+def _completed(
+    result: ScenarioResult, unit: Unit, conversations: Sequence[ConversationResult]
+) -> ScenarioResult:
+    """A stored result with what is not stored of it."""
+    exact = unit.scenario.case is not None
+    return replace(
+        result,
+        line=unit.scenario.line,
+        case=unit.scenario.case,
+        conversations=conversations,
+        metric_verdicts=metric_verdicts(result.averages, result.thresholds, exact=exact),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _GoingOn:
+    """What is kept of a run, and what is not."""
+
+    run: finding.KeptRun
+    earlier: FinishedParts
+    units: Sequence[Unit]
+
+    @property
+    def kept_run(self) -> KeptRun:
+        kept = {_place(unit): tuple(unit.kept.conversations) for unit in self.units}
+        return KeptRun(
+            id=self.run.id,
+            conversations=_Conversations(self.earlier, kept),
+            unclaimed=self.earlier.unclaimed,
+        )
+
+    def note(self, prepared: Prepared) -> str:
+        kept = sum(len(unit.kept.conversations) for unit in self.units)
+        planned = sum(part.planned.conversations for part in self.earlier.parts.values())
+        of = count(planned, "conversation")
+        return "; ".join([f"{kept} of {of} of run {self.run.id} kept", *self._besides(prepared)])
+
+    def _besides(self, prepared: Prepared) -> Iterator[str]:
+        parts = self.earlier.parts
+        changed = [
+            unit for unit in self.units if _place(unit) in parts and not _is_same(unit, parts[_place(unit)])
+        ]
+        if changed:
+            what = f"{count(len(changed), 'scenario')} changed since, or what {_they(changed)} made of"
+            yield f"{what}: run anew"
+        new = [unit.scenario.name for unit in self.units if _place(unit) not in parts]
+        if new:
+            yield f"{count(len(new), 'scenario')} it had not: {_shown(new)}"
+        now = {_place(unit) for unit in self.units}
+        left_out = [name for name, agent in parts if (name, agent) not in now]
+        if left_out:
+            yield f"left out, as {_they(left_out)} {_why(prepared)}: {_shown(left_out)}"
+        if self.units and all(unit.kept.result for unit in self.units):
+            yield "nothing is left to run"
+
+
+def _they(several: Sequence[object]) -> str:
+    return "it is" if len(several) == 1 else "they are"
+
+
+def _why(prepared: Prepared) -> str:
+    return "not selected now" if prepared.is_partial else "gone"
+
+
+def _shown(names: Sequence[str]) -> str:
+    names = list(dict.fromkeys(names))
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(map(repr, names[:_SHOWN])) + more
+
+
+def _place(unit: Unit) -> Place:
+    return unit.scenario.name, unit.agent
+
+
+@dataclass(frozen=True, slots=True)
+class _Conversations:
+    """Kept conversations, read from the earlier journal each time when they are gone through."""
+
+    earlier: FinishedParts
+    numbers: Mapping[Place, Sequence[int]]
+
+    def __iter__(self) -> Iterator[ConversationFinished]:
+        for place, numbers in self.numbers.items():
+            yield from self.earlier.events(place, iter(numbers))
