@@ -32,7 +32,7 @@ def with_fingerprints(prepared: Prepared) -> Prepared:
     def marked(unit: Unit) -> Unit:
         own = canonical(_of_unit(unit, prepared))
         parts = (common, prepared.loaded.redact(own), files.digest(files.of(unit)))
-        return replace(unit, fingerprint=_hash("\n".join(parts).encode()))
+        return replace(unit, fingerprint=_hash("\n".join(parts).encode("utf-8", "surrogatepass")))
 
     return replace(prepared, plan=with_units(prepared.plan, marked))
 

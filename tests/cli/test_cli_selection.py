@@ -1,0 +1,90 @@
+"""What a command line chooses: by path, line and name, by what failed last, in any order."""
+
+from __future__ import annotations
+
+import re
+
+from project import Project
+
+from agentest.testing import ScriptedAgent
+
+A = """
+scenario(
+    "books a slot",
+    turns=["hi"],
+)
+
+# nobody's line
+
+for i in range(2):
+    scenario(f"loop {i}", turns=["hi"])
+scenario("fails", turns=[{"user_message": "hi", "expect": {"contains": "never"}}])
+"""
+PASSES = "scenario('fails', turns=['hi'])"
+
+
+def listed(project: Project, *arguments: str) -> list[str]:
+    """The names of the scenarios that would run."""
+    done = project.run("--list", *arguments)
+    assert done.returncode == 0, done.stderr
+    return re.findall(r"py:\d+  (.+?)  scripted", done.stdout)
+
+
+def problem(project: Project, *arguments: str) -> str:
+    done = project.run("--list", *arguments)
+    assert done.returncode == 2
+    return done.stderr
+
+
+def test_paths_lines_and_names(project: Project) -> None:
+    """A path names its scenarios, a line the call that spans it, `::` one name; what fits nothing, the nearest."""
+    project.config("http://127.0.0.1:9/v1")
+    project.scenario(A, "tests/a.sim.py")
+    project.scenario('scenario("other", turns=["hi"])', "tests/b.sim.py")
+    project.scenario('scenario("odd", turns=["hi"])', "odd.py")
+    assert listed(project, "tests/a.sim.py:5", "tests/b.sim.py") == ["books a slot", "other"]
+    assert listed(project, "tests/a.sim.py:10") == ["loop 0", "loop 1"]
+    assert listed(project, "tests/a.sim.py:11:3") == ["loop 0", "loop 1"]
+    assert listed(project, "tests/a.sim.py::fails") == ["fails"]
+    assert listed(project, "odd.py") == ["odd"]
+    assert listed(project, "tests", "--scenario", "=fails") == ["fails"]
+    assert "line 8 of a.sim.py is in no scenario; the nearest is 'loop 0' at line 11" in problem(
+        project, "tests/a.sim.py:8"
+    )
+    assert "no scenario in a.sim.py is named 'fail'; the nearest is 'fails'" in problem(
+        project, "tests/a.sim.py::fail"
+    )
+    assert "there is no such file or folder; the nearest is 'tests/b.sim.py'" in problem(
+        project, "tests/c.sim.py"
+    )
+    assert "no scenario matches --scenario '=fail'; the nearest is 'fails'" in problem(
+        project, "--scenario", "=fail"
+    )
+
+
+def test_what_failed_last(project: Project) -> None:
+    """The latest verdict on each scenario counts, whichever run it is of; without any that failed, all run."""
+    project.scenario(A)
+    project.scenario(
+        'scenario("also", turns=[{"user_message": "hi", "expect": {"contains": "no"}}])', "b.sim.py"
+    )
+    with ScriptedAgent(lambda _: "done") as agent:
+        project.config(agent.endpoint)
+        first = project.run("--last-failed")
+        assert "--last-failed: no earlier run is kept, so all run (5)" in first.stderr
+        assert listed(project, "--last-failed") == ["fails", "also"]
+        project.run("b.sim.py")  # a run of one alone leaves the other's verdict
+        assert listed(project, "--last-failed") == ["fails", "also"]
+        project.scenario('scenario("also", turns=["hi"])\nscenario("new", turns=["hi"])', "b.sim.py")
+        project.run("--scenario", "=also")
+        again = project.run("--last-failed")
+    assert again.returncode == 1
+    assert "--last-failed: 1 of 6 scenarios runs, which failed or errored when it last ran" in again.stderr
+    assert "left out: 'new', which no kept run has tried" in again.stderr
+    assert listed(project, "--failed-first")[:2] == ["fails", "books a slot"]
+    shuffled = listed(project, "--shuffle", "7")
+    assert shuffled == listed(project, "--shuffle", "7")
+    assert shuffled != listed(project)
+    assert sorted(shuffled) == sorted(listed(project))
+    assert listed(project, "--failed-first", "--shuffle", "b.sim.py", "--failed-first") != []
+    assert "so all selected run (2)" in project.run("--list", "--last-failed", "b.sim.py").stderr
