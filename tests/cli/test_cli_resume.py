@@ -1,4 +1,4 @@
-"""A run that was interrupted or killed is gone on with: what had finished is kept, nothing is lost or counted twice."""
+"""A run that was interrupted or killed is gone on with: nothing is lost, and nothing counted twice."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def counted(project: Project) -> dict[str, int]:
 
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_kills_and_resumes_lose_nothing(project: Project, workers: str) -> None:
-    """However often a run is killed, each conversation is once in the last journal, and the verdict is of all."""
+    """However often a run is killed, its last journal has each conversation once; the verdict is of all."""
     chance, gate = random.Random(workers), Gate()
     project.scenario(SCENARIOS)
     known: Counter[tuple[str, int]] = Counter()
@@ -116,7 +116,7 @@ def test_kills_and_resumes_lose_nothing(project: Project, workers: str) -> None:
 
 
 def test_what_changed_runs_anew_and_nothing_left_is_said(project: Project) -> None:
-    """A changed file or configuration is told; a run that had finished is reported again, without any agent."""
+    """What changed is told and run anew; what had finished is reported again, without any agent."""
     gate = Gate()
     project.scenario('scenario("a", turns=["a"], conversations_per_scenario=2)')
     project.scenario('scenario("b", turns=["b"])\nscenario("c", turns=["c", "c"])', "b.sim.py")
@@ -163,7 +163,7 @@ def test_a_part_of_a_run_is_gone_on_with_as_a_part(project: Project) -> None:
 
 
 def test_what_cannot_be_gone_on_with(project: Project) -> None:
-    """Without a run all run; one that is unknown, of another kind or under way is refused with one message."""
+    """Without a run all run; one that is unknown, damaged or under way is refused with one message."""
     gate = Gate()
     project.scenario('scenario("a", turns=["a"])')
     with ScriptedAgent(gate.answer) as agent:

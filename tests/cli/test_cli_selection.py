@@ -37,7 +37,7 @@ def problem(project: Project, *arguments: str) -> str:
 
 
 def test_paths_lines_and_names(project: Project) -> None:
-    """A path names its scenarios, a line the call that spans it, `::` one name; what fits nothing, the nearest."""
+    """A path means its scenarios, a line the call that spans it, `::` one name; else the nearest is told."""
     project.config("http://127.0.0.1:9/v1")
     project.scenario(A, "tests/a.sim.py")
     project.scenario('scenario("other", turns=["hi"])', "tests/b.sim.py")
@@ -63,7 +63,7 @@ def test_paths_lines_and_names(project: Project) -> None:
 
 
 def test_what_failed_last(project: Project) -> None:
-    """The latest verdict on each scenario counts, whichever run it is of; without any that failed, all run."""
+    """The latest verdict on each scenario counts, whichever run it is of; where none failed, all run."""
     project.scenario(A)
     project.scenario(
         'scenario("also", turns=[{"user_message": "hi", "expect": {"contains": "no"}}])', "b.sim.py"
