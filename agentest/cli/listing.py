@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from agentest.results import ScenarioResult, Status
 from agentest.run.plan import Unit
@@ -19,7 +20,7 @@ def dry_run(prepared: Prepared) -> Iterator[str]:
     if not prepared.user and not prepared.judge:
         yield "offline: no model is configured, so no model is asked"
     estimates = estimate(
-        prepared.plan.units,
+        [replace(unit, conversations=_left(unit)) for unit in prepared.plan.left],
         user=prepared.asks("user"),
         judge=prepared.asks("judge"),
         samples=judge.samples,
@@ -45,11 +46,24 @@ def listing(prepared: Prepared) -> Iterator[str]:
                 file = entry.file
                 yield clean(f"{file}: {_criteria(prepared, file)}")
                 yield from (f"  {clean(line)}" for line in _rubrics(prepared, file))
-            times = entry.repeat or entry.conversations
-            yield clean(f"{entry.file}:{scenario.line}  {scenario.name}{agent}  {kind} × {times}{tags}")
+            yield clean(
+                f"{entry.file}:{scenario.line}  {scenario.name}{agent}  {kind} × {_times(entry)}{tags}"
+            )
         elif entry.verdict.status is Status.SKIPPED:
             why = entry.verdict.reasons[0].message
             yield clean(f"{entry.file}:{entry.line}  {entry.name}  skipped: {why}")
+
+
+def _left(unit: Unit) -> int:
+    """How many conversations are left to hold."""
+    return 0 if unit.kept.result else unit.conversations - len(unit.kept.conversations)
+
+
+def _times(unit: Unit) -> str:
+    left = _left(unit)
+    if left == unit.conversations:
+        return str(unit.repeat or left)
+    return f"{left}, {unit.conversations - left} kept"
 
 
 def _criteria(prepared: Prepared, file: str) -> str:

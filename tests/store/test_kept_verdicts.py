@@ -1,0 +1,76 @@
+"""The latest verdict on each scenario, over all kept runs; an interruption decides nothing."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import builders
+
+from agentest.results import ReasonKind, RunResult, ScenarioResult, Status
+from agentest.store.journal import Journal
+from agentest.store.kept.finding import latest_unfinished
+from agentest.store.kept.folder import JOURNAL, new_run_folder
+from agentest.store.kept.record import RunKind, RunRecord, with_end, write_record
+from agentest.store.kept.verdicts import Tried, latest_verdicts
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+def kept(
+    out: Path, minutes: int, *scenarios: ScenarioResult, ended: bool = True, resumed: str | None = None
+) -> str:
+    """A kept run of these scenarios; its id."""
+    result = builders.run_result(*scenarios)
+    with new_run_folder(out, NOW + timedelta(minutes=minutes)) as folder:
+        journal = Journal(folder.path / JOURNAL)
+        for event in builders.events(result):
+            journal.on_event(event)
+        journal.close()
+        write_record(folder.path, record(folder.id, result if ended else None, resumed))
+        return folder.id
+
+
+def record(run_id: str, result: RunResult | None, resumed: str | None) -> RunRecord:
+    made = RunRecord(id=run_id, kind=RunKind.RUN, started_at="", version="1", resumed=resumed)
+    return with_end(made, result) if result else made
+
+
+def verdict(name: str, status: Status, kind: ReasonKind = ReasonKind.CONVERSATION) -> ScenarioResult:
+    return builders.scenario_result(name=name, verdict=builders.verdict(status, kind=kind))
+
+
+def test_the_latest_verdict_counts(tmp_path: Path) -> None:
+    """A verdict stays until there is another; one that was cut short is none, unless it had failed."""
+    cut = ReasonKind.INTERRUPTED
+    kept(tmp_path, 0, *(verdict(name, Status.FAILED) for name in "abc"), verdict("p", Status.PASSED))
+    kept(tmp_path, 1, verdict("a", Status.PASSED))
+    kept(
+        tmp_path, 2, *(verdict(name, Status.ERRORED, cut) for name in "bpx"), verdict("f", Status.FAILED, cut)
+    )
+    found = latest_verdicts(tmp_path)
+    named = {tried.name: found.has_failed(tried) for tried in found.known}
+    assert named == {"a": False, "b": True, "c": True, "p": False, "f": True}
+    file, agent = next((tried.file, tried.agent) for tried in found.known)
+    assert found.has_failed(Tried(file, "x", agent))  # begun, and nobody knows more
+    assert not found.has_failed(Tried(file, "new", agent))
+    assert found.is_new(Tried(file, "new", agent))
+
+
+def test_the_run_to_go_on_with(tmp_path: Path) -> None:
+    """The latest one without an end that no other has gone on with; else the latest of all."""
+    passed = verdict("a", Status.PASSED)
+    assert latest_unfinished(tmp_path, RunKind.RUN) is None
+    killed = kept(tmp_path, 0, passed, ended=False)
+    kept(tmp_path, 1, passed)
+    found = latest_unfinished(tmp_path, RunKind.RUN)
+    assert found
+    assert found.id == killed
+    again = kept(tmp_path, 2, passed, ended=False, resumed=killed)
+    found = latest_unfinished(tmp_path, RunKind.RUN)
+    assert found
+    assert found.id == again
+    last = kept(tmp_path, 3, passed, resumed=again)
+    found = latest_unfinished(tmp_path, RunKind.RUN)
+    assert found
+    assert found.id == last
