@@ -14,11 +14,12 @@ from agentest.store.kept.folder import JOURNAL, RESULTS
 from agentest.store.kept.record import RunKind
 from agentest.store.lines import CONVERSATION, RUN, SCENARIO, RunLine, ScenarioLine
 from agentest.store.shapes import CODECS, ComparedScenario, StoredRun, StoredScenario
+from agentest.support.json_text import encoded
 
 _KINDS = frozenset({RunKind.RUN, RunKind.EVAL, RunKind.MERGE})
 """Those in which agents were talked to."""
 _TYPE = CODECS.key(RunLine, "type")
-_OF_CONVERSATION = f'{{"{_TYPE}":"{CONVERSATION}"'.encode()
+_OF_CONVERSATION = encoded({_TYPE: CONVERSATION}).removesuffix(b"}")
 """How a line begins that tells of no verdict; most lines, and the long ones, do."""
 _UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, RecursionError)
 
