@@ -78,6 +78,8 @@ class ScenarioItem(pytest.Item):
         self.result: ScenarioResult | None = entry if isinstance(entry, ScenarioResult) else None
         """What came of it, when that is known."""
         self._runs = runs
+        if self.config.pluginmanager.hasplugin("timeout") and not self.get_closest_marker("timeout"):
+            self.add_marker(pytest.mark.timeout(0))  # the first item would wait for the whole run
         for tag in entry.scenario.tags if isinstance(entry, Unit) else entry.tags:
             mark(self, tag)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -27,6 +28,8 @@ class Runs:
         self._run: BackgroundRun | None = None
         self._arriving: Iterator[ScenarioResult] = iter(())
         self._results: dict[Key, ScenarioResult] = {}
+        self._unread: deque[Key] = deque()
+        """Whose results have arrived, and nobody has asked for."""
         self._begun: set[Key] = set()
         self._ended: list[BackgroundRun] = []
 
@@ -52,12 +55,10 @@ class Runs:
         return item.key in self._begun or not isinstance(item.entry, Unit)
 
     def next(self) -> Key | None:
-        """Wait for the next result; None when there is none left."""
-        result = next(self._arriving, None)
-        if result is None:
-            return None
-        self._results[result.name, result.agent] = result
-        return result.name, result.agent
+        """Wait for the next result that nobody has had; None when there is none left."""
+        if self._unread or self._arrives():
+            return self._unread.popleft()
+        return None
 
     def result_of(self, item: ScenarioItem) -> ScenarioResult:
         """Wait for an item's result. One that is asked for again runs again."""
@@ -67,8 +68,10 @@ class Runs:
             selected = (each for each in item.session.items if isinstance(each, ScenarioItem))
             self.begin([each for each in selected if not self.has_begun(each) and may_run(each)] or [item])
         while item.key not in self._results:
-            if self.next() is None:  # its result was given before
+            if not self._arrives():  # its result was given before
                 self.begin([item])
+        if item.key in self._unread:
+            self._unread.remove(item.key)
         return self._results.pop(item.key)
 
     def stop(self, *, interrupted: bool = False) -> None:
@@ -76,6 +79,16 @@ class Runs:
         if self._run:
             self._run.stop(interrupted=interrupted)
             self._close(self._run)
+
+    def _arrives(self) -> bool:
+        """Wait for the next result; False when there is none left."""
+        result = next(self._arriving, None)
+        if result is None:
+            return False
+        key = result.name, result.agent
+        self._results[key] = result
+        self._unread.append(key)
+        return True
 
     def _results_of(self, units: Sequence[Unit]) -> Iterator[ScenarioResult]:
         """Run units, from the moment in which the first result is asked for; each of them has a result."""

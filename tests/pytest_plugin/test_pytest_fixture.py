@@ -91,7 +91,7 @@ SET = {
 
 
 def test_an_evaluation_set_is_checked(salon: Agentest, tmp_path: Path) -> None:
-    """`eval` reads sets from the working directory and runs their cases; what comes of it is checked alike."""
+    """`eval` reads sets from the working directory and runs their cases, checked alike."""
     (tmp_path / "cases.test.json").write_text(json.dumps(SET))
     criteria = tmp_path / "test_config.json"
     criteria.write_text(json.dumps({"criteria": {"response_match_score": 0.8}}))

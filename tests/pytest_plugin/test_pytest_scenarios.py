@@ -151,6 +151,26 @@ def test_last_failed_runs_what_failed_or_erred(project: pytest.Pytester, agent: 
     assert first == ["all.sim.py::fails[salon]", "all.sim.py::errs[salon]"]
 
 
+AGAIN = """
+from _pytest.runner import runtestprotocol
+
+def pytest_runtest_protocol(item, nextitem):
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    runtestprotocol(item, nextitem=nextitem, log=False)
+    runtestprotocol(item, nextitem=nextitem)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
+"""
+
+
+def test_a_plugin_may_run_items_again(project: pytest.Pytester, agent: ScriptedAgent) -> None:
+    """What a plugin like pytest-rerunfailures runs again holds a new conversation; no result is lost."""
+    project.makeconftest(AGAIN)
+    result = project.runpytest(*FLAGS, "-v")
+    result.assert_outcomes(passed=2, failed=1, errors=1, skipped=1)
+    assert len(agent.requests) == 8
+
+
 def test_x_stops_the_run(project: pytest.Pytester) -> None:
     """-x breaks off the conversations that are under way, begins no further, and runs no test behind them."""
     released, asked = threading.Event(), []
