@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -23,10 +24,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Load what collects and runs scenarios, where that is wanted."""
-    if config.getoption("agentest") or config.getini("agentest"):
+    if _wanted(config):
         from agentest.pytest_plugin.session import register
 
         register(config)
+
+
+def _wanted(config: pytest.Config) -> bool:
+    return bool(config.getoption("agentest") or config.getini("agentest"))
+
+
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> None:
+    """Say what is missing where a scenario file is named, which is no module of tests."""
+    named = module_path.name.endswith(".sim.py") and parent.session.isinitpath(module_path)
+    if named and not _wanted(parent.config):
+        raise parent.CollectError(f"{module_path.name} is a scenario file: pytest --agentest runs it")
 
 
 @pytest.fixture(scope="session")

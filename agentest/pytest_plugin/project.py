@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,9 @@ from agentest.run.prepare import Prepared, Request, configure, prepared_for
 from agentest.scenarios.definition import Scenario
 from agentest.scenarios.discovery import Discovered, discover_file, matches
 from agentest.support.importing import Imports
+
+_OPTIONS = re.compile(r"--(config|offline)\b")
+"""Options of `agentest run` that are named in messages; pytest has them under other names."""
 
 
 def project_file(config: pytest.Config) -> Path | None:
@@ -39,15 +43,17 @@ def open_project(config: pytest.Config) -> Project:
     try:
         return Project(_request(config))
     except UsageError as error:
-        raise pytest.UsageError(f"agentest: {error}") from None
+        message = _OPTIONS.sub(r"--agentest-\1", str(error))
+        raise pytest.UsageError(f"agentest: {message}") from None
 
 
 def _request(config: pytest.Config) -> Request:
     here, file = config.invocation_params.dir, project_file(config)
     if file is None:
+        folders = dict.fromkeys(map(str, (here, config.rootpath)))
         raise ConfigError(
-            f"no configuration found in {here} or {config.rootpath}: expected {NAMES[0]}, {NAMES[1]} or "
-            f"{NAMES[2]}. Write one (agentest init), or name it with --agentest-config PATH"
+            f"no configuration found in {' or '.join(folders)}: expected {NAMES[0]}, {NAMES[1]} or "
+            f"{NAMES[2]}. Write one (agentest init), or name it with --config PATH"
         )
     named = config.getoption("agentest_config") is not None
     options = Options(offline=bool(config.getoption("agentest_offline")))

@@ -296,7 +296,7 @@ ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Agent).serve_forever()
             "agent: {endpoint: 'http://x/', colour: red}", 4, "unknown key `colour`", id="wrong key"
         ),
         pytest.param(
-            "{agent: {endpoint: 'http://x/'}, model: openai/gpt-5-mini}", 4, "OPENAI_API_KEY", id="no key"
+            "{agent: {endpoint: 'http://x/'}, model: openai/gpt-5-mini}", 4, "--agentest-offline", id="no key"
         ),
         pytest.param("agent: {endpoint: 'http://127.0.0.1:9/'}", 1, "127.0.0.1:9", id="nobody answers"),
         pytest.param(None, 4, "no configuration found", id="no configuration"),
@@ -332,6 +332,15 @@ def test_a_broken_file_is_an_error_of_collection(project: pytest.Pytester) -> No
     result = project.runpytest(*FLAGS, "all.sim.py", "twice.sim.py", "-k", "greets")
     result.assert_outcomes(passed=1, errors=1, deselected=4)
     assert "the name 'greets' is taken" in result.stdout.str()
+
+
+def test_a_scenario_file_needs_the_option(project: pytest.Pytester) -> None:
+    """Without --agentest, a scenario file that is named is an error that says so; others are left alone."""
+    result = project.runpytest("all.sim.py")
+    result.assert_outcomes(errors=1)
+    assert "all.sim.py is a scenario file: pytest --agentest runs it" in result.stdout.str()
+    assert "Traceback" not in result.stdout.str()
+    assert project.runpytest().ret == pytest.ExitCode.NO_TESTS_COLLECTED
 
 
 def test_what_scenarios_print_is_told_at_the_end(project: pytest.Pytester) -> None:
