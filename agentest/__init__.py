@@ -4,6 +4,7 @@
 
 The types that annotations in mocks, metrics, handlers and tests need are here too.
 The names are loaded when they are first used, so that `agentest --help` costs next to nothing.
+PYTEST_DONT_REWRITE: a program that has imported us may run pytest without being warned of that.
 """
 
 from __future__ import annotations
