@@ -16,12 +16,12 @@ _SAMPLES = 4_000
 
 
 _RATES = (
-    "Share of the samples whose 95 % interval holds the truth. The pass rate of one scenario, by its true rate "
-    "(exact):"
+    "Share of the samples whose 95 % interval holds the truth. The pass rate of one scenario, by its true "
+    "rate (exact):"
 )
 _RUNS = (
-    "The pass rate of a run whose scenarios pass in 80 % of their conversations in the mean, each at a rate of "
-    f"its own ({_SAMPLES:,} samples):"
+    "The pass rate of a run whose scenarios pass in 80 % of their conversations in the mean, each at a "
+    f"rate of its own ({_SAMPLES:,} samples):"
 )
 _AVERAGES = (
     "An average of a metric from 1 to 5, over conversations of four turns that go together; share, and mean "

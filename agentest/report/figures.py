@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from agentest.confidence import run_pass_hat_k, run_pass_rate
 from agentest.results import Figure, RunResult, ScenarioResult
@@ -15,8 +16,23 @@ _OTHERS = (0.6, 0.7, 0.8, 0.85)
 """What one would like to tell from it: the first that a run cannot."""
 _SHOWN_K = (2, 3, 5, 10, 20, 50, 100)
 
-Rates = tuple[str, Figure, Mapping[int, float]]
-"""Agent (empty: all), pass rate, and pass^k for some k."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """How many conversations passed in so many scenarios; `agent` is empty where there is one."""
+
+    agent: str
+    rate: Figure
+    scenarios: int
+    all_pass: Mapping[int, float]
+    """k → pass^k, for some k."""
+
+    @property
+    def facts(self) -> list[str]:
+        """The pass rate with n, and each pass^k."""
+        where = f" in {self.scenarios:,} scenarios" if self.scenarios > 1 else ""
+        shown = f"{rate_text(self.rate)} (n {self.rate.n:,}{where})"
+        return [shown, *(f"pass^{k} {percent(value)}" for k, value in self.all_pass.items())]
 
 
 def percent(share: float) -> str:
@@ -51,11 +67,11 @@ def interval_text(figure: Figure | None) -> str:
 
 
 def run_rates(result: RunResult) -> list[Rates]:
-    """The rates of the run, or in a comparison of each agent."""
-    if not result.comparison:
-        return list(_rates("", result.scenarios))
-    by_agent = ((name, [s for s in result.scenarios if s.agent == name]) for name in result.agents)
-    return [rate for name, scenarios in by_agent for rate in _rates(name, scenarios)]
+    """The rates of the run, or in a comparison of each agent; none of a single conversation."""
+    by_agent = {name: [s for s in result.scenarios if s.agent == name] for name in result.agents}
+    parts = by_agent if result.comparison else {"": result.scenarios}
+    found = [rates for agent, scenarios in parts.items() for rates in _rates(agent, scenarios)]
+    return found if sum(each.rate.n for each in found) > 1 else []
 
 
 def limits(result: RunResult) -> str | None:
@@ -72,7 +88,12 @@ def limits(result: RunResult) -> str | None:
 def _rates(agent: str, scenarios: Sequence[ScenarioResult]) -> Iterator[Rates]:
     if rate := run_pass_rate(scenarios):
         all_pass = run_pass_hat_k(scenarios)
-        yield agent, rate, {k: all_pass[k] for k in _SHOWN_K if k in all_pass}
+        yield Rates(
+            agent=agent,
+            rate=rate,
+            scenarios=len({(s.file, s.name) for s in scenarios if s.pass_rate}),
+            all_pass={k: all_pass[k] for k in _SHOWN_K if k in all_pass},
+        )
 
 
 def _told(size: int) -> str:

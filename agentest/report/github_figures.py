@@ -10,8 +10,6 @@ from agentest.report.figures import (
     interval_text,
     limits,
     passed_text,
-    percent,
-    rate_text,
     run_rates,
 )
 from agentest.report.github_markdown import inline, table_row
@@ -31,16 +29,12 @@ def passed_cell(scenario: ScenarioResult) -> str:
 
 def rates_paragraph(result: RunResult) -> str:
     """The run's pass rates, and what so many conversations can tell."""
-    rates = run_rates(result)
-    if sum(rate.n for _, rate, _ in rates) < 2:
+    found = run_rates(result)
+    if not found:
         return ""
-    shown = []
-    for agent, rate, all_pass in rates:
-        facts = [f"{rate_text(rate)} (n {rate.n:,})"]
-        facts += [f"pass^{k} {percent(value)}" for k, value in all_pass.items()]
-        shown.append(f"{agent + ': ' if agent else ''}{', '.join(facts)}")
+    shown = "; ".join(inline(f"{each.agent and each.agent + ': '}{', '.join(each.facts)}") for each in found)
     told = " ".join(filter(None, (BRACKETS, limits(result))))
-    return f"\nPass rate: {inline('; '.join(shown))}. {inline(told)}\n"
+    return f"\nPass rate: {shown}. {inline(told)}\n"
 
 
 def average_rows(scenario: ScenarioResult, several: bool) -> Iterator[str]:

@@ -76,6 +76,7 @@ def test_what_a_run_can_tell_is_said_once() -> None:
     text = told(result)
     said = "3 conversations a scenario can tell a pass rate of 90% from 28%, not from 60%: that takes 13."
     assert text.count(said) == 1
+    assert "(n 9 in 3 scenarios)" in text
     assert summary(result, Transcripts(100_000), 100_000).count(said) == 1
 
 

@@ -458,7 +458,7 @@ def test_a_name_that_is_taken_tells_no_story() -> None:
 def test_transcripts_go_first() -> None:
     """Transcripts are left out before errors, and errors before rows of the table; each time it says so."""
     result = run_result(*(failing(f"s{i}", errors=[error_group()]) for i in range(12)))
-    for room in range(1200, 9000, 37):
+    for room in range(1200, 9500, 37):
         text = summary(result, room)
         rows, errors = len(re.findall(r"^\| ❌", text, re.M)), text.count("| high |")
         assert rows == 12 or not errors

@@ -11,7 +11,7 @@ from rich.text import Text
 from agentest.events import RunStarted
 from agentest.report.console.scenario import averages_text, location, passed_conversations
 from agentest.report.console.text import BLANK, STYLES, Chunk, Line, Look, Part, Printer, line
-from agentest.report.figures import BRACKETS, limits, passed_text, percent, rate_text, run_rates
+from agentest.report.figures import BRACKETS, limits, passed_text, run_rates
 from agentest.report.unfinished import ended_early_text
 from agentest.results import RunResult, ScenarioResult, SlowTurn, Status
 from agentest.support.text import count, duration
@@ -196,15 +196,13 @@ def _tokens(usage: Usage) -> Iterator[str]:
 
 def _rates(result: RunResult) -> Iterator[Line]:
     """How many conversations passed, how sure that is, and what so many conversations can tell."""
-    rates = run_rates(result)
-    if sum(rate.n for _, rate, _ in rates) < 2:
+    found = run_rates(result)
+    if not found:
         return
-    for i, (agent, rate, all_pass) in enumerate(rates):
+    for i, rates in enumerate(found):
+        agent: tuple[Chunk, ...] = (((rates.agent, "magenta"),),) if rates.agent else ()
         lead = ("Pass rate  " if i == 0 else " " * 11, "bold")
-        chunks: list[Chunk] = [((agent, "magenta"),)] if agent else []
-        chunks.append((f"{rate_text(rate)} (n {rate.n:,})",))
-        chunks += [(f"pass^{k} {percent(value)}",) for k, value in all_pass.items()]
-        yield Line((lead,), tuple(chunks))
+        yield Line((lead,), (*agent, *((fact,) for fact in rates.facts)))
     yield line(0, (" ".join(filter(None, (BRACKETS, limits(result)))), "dim"))
     yield BLANK
 
