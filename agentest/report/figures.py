@@ -14,6 +14,8 @@ _WANTED = 0.9
 """The pass rate that others are told from."""
 _OTHERS = (0.6, 0.7, 0.8, 0.85)
 """What one would like to tell from it: the first that a run cannot."""
+_PLENTY = 2_000
+"""So many conversations can tell all of these; more are not worked through."""
 _SHOWN_K = (2, 3, 5, 10, 20, 50, 100)
 
 
@@ -97,7 +99,7 @@ def _rates(agent: str, scenarios: Sequence[ScenarioResult]) -> Iterator[Rates]:
 
 
 def _told(size: int) -> str:
-    told = lower_rate_told(size, _WANTED) or 0.0
+    told = lower_rate_told(min(size, _PLENTY), _WANTED) or 0.0
     can = f"can tell a pass rate of {percent(_WANTED)} from {int(told * 100)}%"
     missed = next((other for other in _OTHERS if other > told), None)
     if missed is None:

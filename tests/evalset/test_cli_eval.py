@@ -819,7 +819,7 @@ def test_what_metrics_do_not_list_fails_no_case(project: Project) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     validate(project.results, SCHEMA)
     assert "shop.test.json: `metrics` does not list `tool_trajectory_avg_score`: scored for" in done.stderr
-    assert "tool_trajectory_avg_score 0.00 (for information)" in done.stdout
+    assert "tool_trajectory_avg_score 0.00 [0.00, 0.79] (n 1, for information)" in done.stdout
     found = project.scenario_result("price")
     assert found["information"] == ["token_usage_v1", "tool_trajectory_avg_score"]
     assert found["averages"]["rubric_based_final_response_quality_v1"] == pytest.approx(2 / 3)
