@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isfinite, sqrt
+from math import hypot, isfinite, sqrt
 
 Z_95 = 1.959963984540054
 """The quantile of the normal distribution that leaves 2.5 % above it."""
@@ -87,23 +87,45 @@ def clustered_mean(clusters: Sequence[Sequence[float]], scale: Scale | None = No
         clusters: the values of each; those without values do not count.
     """
     held = [values for values in clusters if values]
-    if not held or not all(isfinite(value) for values in held for value in values):
+    every = [value for values in held for value in values]
+    if not held or not all(map(isfinite, every)):
         return None
-    sums = [(sum(values), len(values)) for values in held]
-    mean = sum(total for total, _ in sums) / sum(n for _, n in sums)
-    scale = scale if scale and all(_within(value, scale) for values in held for value in values) else None
-    if scale and _is_yes_or_no(held, scale):
-        return _on_scale(wilson((mean - scale[0]) / (scale[1] - scale[0]) * len(held), len(held)), scale)
-    error = _ratio_error(sums)
-    seen = error is not None and error > _ROUNDING * max(1.0, abs(mean))
-    half = student(len(held) - 1) * error if error is not None and seen else 0.0
-    if scale is None:
-        return Interval(mean - half, mean + half) if seen else None
-    (low, high), unseen = scale, _never_seen(len(held))
+    if scale is None or not all(scale[0] <= value <= scale[1] for value in every):
+        return _by_differences(held)
+    if all(len(values) == 1 for values in held) and set(every) <= set(scale):
+        return _of_ends(every.count(scale[1]), len(held), scale)
+    return _on_scale(held, scale)
+
+
+def _by_differences(clusters: Sequence[Sequence[float]]) -> Interval | None:
+    """Student's interval; None where nothing differs."""
+    mean, half = _mean_and_half(clusters)
+    return Interval(mean - half, mean + half) if half > 0 and isfinite(half) else None
+
+
+def _of_ends(times: int, of: int, scale: Scale) -> Interval | None:
+    """Wilson's interval of yes and no, which are the ends of a scale."""
+    share, (low, high) = wilson(times, of), scale
+    return share and Interval(low + (high - low) * share.low, low + (high - low) * share.high)
+
+
+def _on_scale(clusters: Sequence[Sequence[float]], scale: Scale) -> Interval:
+    """Student's interval, or as far towards the ends of the scale as what was never seen may be frequent."""
+    (mean, half), (low, high), unseen = _mean_and_half(clusters), scale, _never_seen(len(clusters))
     return Interval(
         max(low, min(mean - half, mean - unseen * (mean - low))),
         min(high, max(mean + half, mean + unseen * (high - mean))),
     )
+
+
+def _mean_and_half(clusters: Sequence[Sequence[float]]) -> tuple[float, float]:
+    """The mean over all values, and half of Student's interval: 0 where no cluster differs from another."""
+    sums = [(sum(values), len(values)) for values in clusters]
+    mean = sum(total for total, _ in sums) / sum(n for _, n in sums)
+    error = _ratio_error(sums)
+    if error is None or error <= _ROUNDING * max(1.0, abs(mean)):
+        return mean, 0.0
+    return mean, student(len(clusters) - 1) * error
 
 
 def _never_seen(draws: int) -> float:
@@ -118,22 +140,8 @@ def _ratio_error(sums: Sequence[tuple[float, int]]) -> float | None:
     if clusters < 2:
         return None
     mean = sum(total for total, _ in sums) / of
-    squares = sum((total - mean * n) ** 2 for total, n in sums)
-    return sqrt(clusters / (clusters - 1) * squares) / of
-
-
-def _within(value: float, scale: Scale) -> bool:
-    return scale[0] <= value <= scale[1]
-
-
-def _is_yes_or_no(clusters: Sequence[Sequence[float]], scale: Scale) -> bool:
-    """Whether each cluster is one draw, from nothing but the ends of the scale."""
-    return all(len(values) == 1 and values[0] in scale for values in clusters)
-
-
-def _on_scale(share: Interval | None, scale: Scale) -> Interval | None:
-    low, high = scale
-    return share and Interval(low + (high - low) * share.low, low + (high - low) * share.high)
+    # `hypot` takes the root of squares that are too large for a number.
+    return sqrt(clusters / (clusters - 1)) * hypot(*(total - mean * n for total, n in sums)) / of
 
 
 def pass_hat_k(n: int, passed: int) -> dict[int, float]:

@@ -125,6 +125,14 @@ def test_values_beyond_a_scale_have_none() -> None:
     assert found.high > 9
 
 
+def test_numbers_of_any_size_have_an_interval() -> None:
+    """Squares that are larger than any number break nothing."""
+    found = clustered_mean([[1e200], [2e200], [3e200]])
+    assert found
+    assert found.high == pytest.approx(2e200 + 4.303e200 / sqrt(3))
+    assert clustered_mean([[1e308], [1e308], [-1e308]]) is None
+
+
 def test_students_quantile_goes_on_beyond_its_table() -> None:
     """Beyond the table the quantile falls on towards the normal distribution's."""
     assert [student(n) for n in (1, 30)] == [12.706, 2.042]
