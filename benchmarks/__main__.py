@@ -13,6 +13,7 @@ from benchmarks import (
     intervals_section,
     models_section,
     profile_section,
+    repeat_section,
     run_section,
     scale_section,
     startup_section,
@@ -34,6 +35,7 @@ WRITTEN: dict[str, Callable[[Options], Found]] = {
     "eval": eval_section.section,
     "models": models_section.section,
     "intervals": intervals_section.section,
+    "repeat": repeat_section.section,
 }
 PRINTED: dict[str, Callable[[Options], Found]] = {"profile": profile_section.section}
 SECTIONS = {**WRITTEN, **PRINTED}
