@@ -71,7 +71,7 @@ class UnitProgress:
         # What an earlier run had finished may be several batches.
         while self._schedule and len(self.results) >= self.wanted:
             more = self._schedule.more(self.ordered)
-            self.wanted += more
+            self.wanted = len(self.results) + more
             self._schedule = self._schedule if more else None
             looked, self._looked = self._looked, anyio.Event()
             looked.set()

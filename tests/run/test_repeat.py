@@ -7,7 +7,15 @@ from typing import Any
 
 import anyio
 import pytest
-from builders import conversation, conversation_result, failing_conversation, failure, scored, turn_evaluation
+from builders import (
+    conversation,
+    conversation_result,
+    failing_conversation,
+    failure,
+    run_result,
+    scored,
+    turn_evaluation,
+)
 from builders import scenario_result as result_of
 from project import Project
 from stored import to_json
@@ -22,6 +30,8 @@ from agentest.results import ConversationResult, RunResult, ScenarioResult, Stat
 from agentest.run.schedule import Schedule, undecidable
 from agentest.run.stop import Stop
 from agentest.scenarios.definition import Scenario
+from agentest.store.reading import read_results
+from agentest.store.runs import run_of
 from agentest.testing import Options, ScriptedAgent, ScriptedModel, arun_scenarios
 from agentest.transcript import Blame
 
@@ -290,9 +300,24 @@ def test_results_say_it() -> None:
     assert not {"repeat", "decidedAfter"} & to_json_of(plain).keys()
 
 
-def to_json_of(result: ScenarioResult) -> dict[str, Any]:
-    from builders import run_result
+def test_results_are_read_back(tmp_path: Any) -> None:
+    """What was decided is there again, and what was not; results of older versions say neither."""
+    made = [
+        result_of("a", repeat=Repeat(max=9), decided_after=4),
+        result_of("b", repeat=Repeat(), decided_after=None),
+        result_of("c"),
+    ]
+    file = tmp_path / "results.json"
+    file.write_text(json.dumps(to_json(run_result(*made))))
+    read = run_of(read_results(file)).scenarios
+    assert [(each.repeat, each.decided_after) for each in read] == [
+        (Repeat(max=9), 4),
+        (Repeat(), None),
+        (None, None),
+    ]
 
+
+def to_json_of(result: ScenarioResult) -> dict[str, Any]:
     found: dict[str, Any] = to_json(run_result(result))["scenarios"][0]
     return found
 
