@@ -65,8 +65,9 @@ class Transcripts:
                 self._missing[key] = self._missing.get(key, 0) + 1
                 continue
             text = well_formed(_capped(_story(scenario, conversation)))
-            left -= self._size(text)
-            self._room[status] -= self._size(text)
+            taken = self._size(text)
+            left -= taken
+            self._room[status] -= taken
             self._stories.setdefault(key, []).append(Story(conversation.conversation.conversation_id, text))
 
     def of(self, scenario: ScenarioResult) -> Sequence[Story]:

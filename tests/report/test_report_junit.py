@@ -142,6 +142,7 @@ def test_another_parser_reads_all_of_it() -> None:
     assert "✗ failed   no slot  scenarios/booking.sim.py:7  0/1 conversation passed" in failed.text
     assert "user: Is Tuesday free?\n" in held["no slot"].system_out
     assert held["slow"].result[0].message == "the judge's model timed out"
+    assert held["later"].result[0].type == "agentest.skipped"
     assert held["slow"].time == 1.5
 
 
