@@ -142,7 +142,10 @@ def test_the_action_runs_and_reports(job: Job) -> None:
     assert cases["it's ten"].get("file") == "bots/booking/sims/hours.sim.py"
     assert json.loads((job.root / outputs["results"]).read_text())["summary"]["failedScenarios"] == 1
     summary = (job.root / "summary.md").read_text(encoding="utf-8")
-    assert "<code>.agentest/results.json</code>, <code>.agentest/junit.xml</code>" in summary
+    results, junit, command = re.findall("<code>(.*?)</code>", summary)
+    assert (Path(results).name, Path(junit).name) == ("results.json", "junit.xml")
+    assert command.startswith(f"agentest show {results} ")
+    assert (job.root / "bots" / "booking" / results).exists()
 
 
 @pytest.mark.parametrize(

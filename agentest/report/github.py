@@ -95,9 +95,10 @@ class SummaryReporter:
     name = "github-actions"
     repeats = True
 
-    def __init__(self, path: Path, files: Sequence[str] = ()) -> None:
+    def __init__(self, path: Path, files: Sequence[str] = (), next_step: str = "") -> None:
         self._path = path
         self._files = files
+        self._next_step = next_step
         self._transcripts = Transcripts(SUMMARY_LIMIT)
 
     def on_event(self, event: Event) -> None:
@@ -105,7 +106,7 @@ class SummaryReporter:
             self._transcripts.add(event.result)
         elif isinstance(event, RunFinished):
             with report_writer(self._path) as file:
-                text = summary(event.result, self._transcripts, SUMMARY_LIMIT, self._files)
+                text = summary(event.result, self._transcripts, SUMMARY_LIMIT, self._files, self._next_step)
                 file.write(text.encode())
 
 

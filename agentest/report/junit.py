@@ -16,6 +16,7 @@ from agentest.report import github_selection as select
 from agentest.report.github_markdown import cut
 from agentest.report.junit_case import CaseTexts, message
 from agentest.report.junit_properties import Property, case_properties, suite_properties
+from agentest.report.unfinished import ended_early_text
 from agentest.report.xml_text import element, in_rows, open_tag
 from agentest.results import RunResult, ScenarioResult, Status
 from agentest.support.files import report_writer
@@ -26,7 +27,6 @@ _COUNTED = {"failures": Status.FAILED, "errors": Status.ERRORED, "skipped": Stat
 _ENDINGS = (".sim.py", ".evalset.json", ".test.json", ".py", ".json")
 _NAME_CHARS = 1_000
 _THE_RUN = "agentest"
-_INTERRUPTED = "the run was interrupted: what had not finished is not here"
 
 
 class JUnitReporter:
@@ -123,15 +123,16 @@ def _suite(
 
 def _case(scenario: ScenarioResult, texts: CaseTexts, several: bool) -> _Case:
     name = f"{scenario.name} [{scenario.agent}]" if several and scenario.agent else scenario.name
-    seconds, status = scenario.duration_ms / 1000, scenario.verdict.status
+    seconds, status = scenario.duration_ms / 1000, _status(scenario)
     return _Case(name or scenario.file, scenario.line, status, seconds, lambda: _content(scenario, texts))
 
 
 def _content(scenario: ScenarioResult, texts: CaseTexts) -> Iterator[str]:
-    status = scenario.verdict.status
+    status = _status(scenario)
     yield _properties(case_properties(scenario))
     if status in _ELEMENTS:
         kind, why = message(scenario)
+        kind = f"agentest.{status}" if status is Status.SKIPPED else kind
         yield element(_ELEMENTS[status], {"type": kind, "message": why}, [texts.failure(scenario)])
     output = texts.output(scenario)
     if scenario.warnings and status not in select.UNDONE:  # else they are in the text of the failure
@@ -140,9 +141,15 @@ def _content(scenario: ScenarioResult, texts: CaseTexts) -> Iterator[str]:
         yield element("system-out", {}, [output])
 
 
+def _status(scenario: ScenarioResult) -> Status:
+    """What did not run as the run ended early is skipped here: one error of the run tells of all of it."""
+    return Status.SKIPPED if scenario.unfinished else scenario.verdict.status
+
+
 def _run_cases(result: RunResult) -> list[_Case]:
     """Why the run as a whole is not what its scenarios are; none where they tell all of it."""
-    problems = [_INTERRUPTED] if result.interrupted else []
+    early = result.interrupted or any(s.verdict.status is Status.ERRORED for s in result.unfinished)
+    problems = [ended_early_text(result)] if early else []
     problems += [stray.message for stray in result.unclaimed]
     undone = any(result.with_status(status) for status in select.UNDONE)
     if not problems and not undone and run_status(result) is not Status.PASSED:

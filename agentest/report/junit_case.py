@@ -10,7 +10,7 @@ from agentest.report.console.text import Look
 from agentest.report.github_markdown import cut
 from agentest.report.stories import Transcripts, byte_size, scenario_key
 from agentest.report.xml_text import in_rows
-from agentest.results import Reason, ScenarioResult, Status
+from agentest.results import Reason, ScenarioResult
 from agentest.support.text import count
 
 MIB: Final = 1024 * 1024
@@ -74,8 +74,7 @@ def message(scenario: ScenarioResult) -> tuple[str, str]:
         return f"agentest.{status}", str(status)
     first = _placed(reasons[0]).split("\n", 1)[0]
     more = f" (and {count(len(reasons) - 1, 'more reason')})" if reasons[1:] else ""
-    kind = status if status is Status.SKIPPED else reasons[0].kind
-    return f"agentest.{kind}", cut(first, _MESSAGE_CHARS) + more
+    return f"agentest.{reasons[0].kind}", cut(first, _MESSAGE_CHARS) + more
 
 
 def _reasons(scenario: ScenarioResult) -> list[Reason]:

@@ -51,6 +51,8 @@ def _reliability(scenario: ScenarioResult) -> Iterator[Property]:
         yield f"pass_hat_k.{k}", _number(value)
     if scenario.flaky:
         yield "flaky", "true"
+    if scenario.decided_after is not None:
+        yield "decided_after", str(scenario.decided_after)
 
 
 def _averages(scenario: ScenarioResult) -> Iterator[Property]:

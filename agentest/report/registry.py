@@ -93,7 +93,7 @@ def _github(setting: Setting, files: Sequence[str], path: Path | None) -> Report
     from agentest.report.github import GitHubReporter, SummaryReporter
 
     if path:
-        return SummaryReporter(path, files)
+        return SummaryReporter(path, files, setting.next_step)
     summary = setting.environ.get("GITHUB_STEP_SUMMARY")
     return GitHubReporter(
         Output(sys.stdout, setting.environ).command,

@@ -184,6 +184,7 @@ def test_numbers() -> None:
         pass_rate=Figure(2 / 3, 3, 0.2077, 0.9385),
         pass_hat_k={1: 2 / 3, 2: 1 / 3},
         flaky=True,
+        decided_after=3,
         tags=("slow", "paid"),
         case=CaseId("cases", "c7"),
     )
@@ -199,6 +200,7 @@ def test_numbers() -> None:
         "pass_rate.low": "0.2077",
         "pass_hat_k.2": "0.333333",
         "flaky": "true",
+        "decided_after": "3",
         "tags": "slow, paid",
         "eval_set": "cases",
         "eval_case": "c7",
@@ -213,7 +215,7 @@ def test_numbers() -> None:
 @pytest.mark.parametrize(
     ("result", "message"),
     [
-        (run_result(interrupted=True), "the run was interrupted: what had not finished is not here"),
+        (run_result(interrupted=True), "Interrupted: all scenarios had finished"),
         (run_result(skipped_scenario()), "nothing ran"),
         (RunResult((), (), False, "", 0.0, "", stopped="a budget"), "nothing ran: a budget"),
         (
@@ -230,6 +232,20 @@ def test_no_report_is_green_where_the_run_is_not(result: RunResult, message: str
     assert error is not None
     assert error.get("message") == message
     assert root.get("errors") == "1"
+
+
+@pytest.mark.parametrize("interrupted", [True, False])
+def test_what_did_not_run_is_one_error(interrupted: bool) -> None:
+    """Of a run that was ended early, what did not run is skipped, and one error counts it."""
+    why = verdict(Status.ERRORED, "after 0 of 3 conversations", ReasonKind.INTERRUPTED)
+    waiting = [scenario_result(f"waits {n}", [], verdict=why, duration_ms=0) for n in range(20)]
+    stopped = "interrupted" if interrupted else "the budget is spent"
+    root = parsed(run_result(scenario_result(), *waiting, interrupted=interrupted, stopped=stopped))
+    assert (root.get("tests"), root.get("errors"), root.get("skipped")) == ("22", "1", "20")
+    assert "20 of 21 scenarios did not run" in cases(root)["the run as a whole"].findtext("error", "")
+    [left] = cases(root)["waits 0"].iterfind("skipped")
+    assert left.get("type") == "agentest.skipped"
+    assert left.get("message") == "after 0 of 3 conversations"
 
 
 def test_a_run_that_failed_says_it_once() -> None:
