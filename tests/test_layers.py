@@ -30,6 +30,7 @@ FLOORS: list[dict[str, str]] = [
     {
         "metrics": "wording support",
         "repeat": "support",
+        "forecast": "support",
     },
     {
         "transcript": "endings sight support",
@@ -80,12 +81,12 @@ FLOORS: list[dict[str, str]] = [
     },
     # Reporting, a column of its own: it knows values and verdicts, and no run.
     {
-        "store": "confidence endings errors events metrics repeat results sight totals transcript verdict "
-        "support",
+        "store": "confidence endings errors events forecast metrics repeat results sight totals "
+        "transcript verdict support",
     },
     {
-        "report": "confidence endings store errors events metrics outcomes results sight transcript verdict "
-        "support",
+        "report": "confidence endings forecast store errors events metrics outcomes results sight "
+        "transcript verdict support",
     },
     # Who uses runs.
     {
@@ -101,7 +102,7 @@ FLOORS: list[dict[str, str]] = [
     },
     {
         "cli": "config endings analysis evalset scale run conversation evaluate llm scenarios store "
-        "report errors events metrics repeat results transcript verdict version support "
+        "report errors events forecast metrics repeat results transcript verdict version support "
         "starting",
     },
     # pytest's way in, beside the command line.

@@ -13,7 +13,8 @@ from agentest.support.terminal import clean
 
 
 def dry_run(prepared: Prepared) -> Iterator[str]:
-    """How many model calls each scenario can make at most, as lines."""
+    """How many model calls each scenario can make at most, and what the run may take, as lines."""
+    from agentest.cli.expecting import expectation
     from agentest.run.estimate import estimate, shown
 
     judge = prepared.loaded.config.judge
@@ -28,6 +29,7 @@ def dry_run(prepared: Prepared) -> Iterator[str]:
         check=prepared.loaded.config.user.check,
     )
     yield from map(clean, shown(estimates, len(prepared.plan.agents) > 1))
+    yield from map(clean, expectation(prepared, sum(each.total for each in estimates)))
 
 
 def listing(prepared: Prepared) -> Iterator[str]:

@@ -139,6 +139,7 @@ def _run(
     environ: Mapping[str, str],
     keeping: Keeping | None,
 ) -> ExitCode:
+    from agentest.cli.expecting import forecast_of
     from agentest.report.notes import NotesReporter
     from agentest.report.registry import Broadcast, Setting, make_reporters
     from agentest.run.file_descriptors import fitted
@@ -157,6 +158,7 @@ def _run(
         verbose=request.verbose,
         detailed=request.detailed,
         next_step=kind.resumed_by,
+        forecast=forecast_of(prepared, kind.name),
         journal=journal,
     )
     # Results are kept of each run, asked for or not.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from agentest.errors import OutputError
 from agentest.events import Event, Reporter, RunFinished, WantedReport
+from agentest.forecast import Forecast
 from agentest.support.paths import shown_path
 from agentest.support.reminders import reminded
 from agentest.support.terminal import Output, tell
@@ -33,6 +34,7 @@ class Setting:
         results: the file of the json reporter, unless it has a path of its own.
         junit: the same for the junit reporter.
         next_step: the command that runs what an interrupted run has left.
+        forecast: what the run may take, by an earlier one.
         journal: keeps finished conversations; needed where results let them go.
     """
 
@@ -43,6 +45,7 @@ class Setting:
     verbose: bool = False
     detailed: bool = False
     next_step: str = ""
+    forecast: Forecast | None = None
     journal: Journal | None = None
 
 
@@ -69,7 +72,7 @@ def make_reporters(reports: Iterable[WantedReport], setting: Setting) -> list[Re
     }
     made = [make[report.name](report.path) for report in wanted]
     if not any(report.name == "console" and report.path is None for report in wanted):
-        made.append(_pulse())  # the console says itself how far the run is
+        made.append(_pulse(setting))  # the console says itself how far the run is
     return [setting.journal, *made] if setting.journal else made
 
 
@@ -116,14 +119,19 @@ def _console(setting: Setting, path: Path | None) -> Reporter:
     if path:
         return FileConsole(path, verbose=setting.verbose, detailed=setting.detailed)
     return make_console_reporter(
-        setting.environ, setting.verbose, detailed=setting.detailed, next_step=setting.next_step
+        setting.environ,
+        setting.verbose,
+        detailed=setting.detailed,
+        next_step=setting.next_step,
+        forecast=setting.forecast,
     )
 
 
-def _pulse() -> Reporter:
+def _pulse(setting: Setting) -> Reporter:
     from agentest.report.pulse import PulseReporter
 
-    return PulseReporter(lambda text: tell(f"agentest: {text}"))
+    expected_s = setting.forecast.seconds if setting.forecast else None
+    return PulseReporter(lambda text: tell(f"agentest: {text}"), expected_s=expected_s)
 
 
 class Broadcast:

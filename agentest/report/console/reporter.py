@@ -12,6 +12,7 @@ from typing import IO, Literal, TextIO, cast
 from rich.console import Console
 
 from agentest.events import Event, RunFinished, RunStarted, ScenarioFinished
+from agentest.forecast import Forecast
 from agentest.report.console.case import detail_tables
 from agentest.report.console.live import LiveArea
 from agentest.report.console.scenario import scenario_lines
@@ -33,12 +34,15 @@ def make_console_reporter(
     *,
     detailed: bool = False,
     next_step: str = "",
+    forecast: Forecast | None = None,
 ) -> ConsoleReporter:
     """A reporter on standard output as the environment wants it. `CI` stops what moves."""
     stream = file or sys.stdout
     live = stream.isatty() and environ.get("TERM") != "dumb" and environ.get("CI", "") in ("", "0", "false")
     console = open_console(environ, stream, live=live)
-    return ConsoleReporter(console, verbose=verbose, live=live, detailed=detailed, next_step=next_step)
+    return ConsoleReporter(
+        console, verbose=verbose, live=live, detailed=detailed, next_step=next_step, forecast=forecast
+    )
 
 
 def open_console(environ: Mapping[str, str], stream: TextIO, *, live: bool = False) -> Console:
@@ -68,6 +72,7 @@ class ConsoleReporter:
         live: show progress that moves; by default on a terminal.
         detailed: show every invocation of an evaluation set beside what was expected.
         next_step: the command that runs what an interrupted run has left; "": there is none.
+        forecast: what the run may take, by an earlier one.
         clock: seconds of any clock, for what is said of time while the run goes on.
     """
 
@@ -81,6 +86,7 @@ class ConsoleReporter:
         live: bool | None = None,
         detailed: bool = False,
         next_step: str = "",
+        forecast: Forecast | None = None,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._console = console
@@ -90,8 +96,10 @@ class ConsoleReporter:
         self._unfinished: list[ScenarioResult] = []
         """What is one count at the end, where the run turns out to have ended early."""
         moving = console.is_terminal and not console.is_dumb_terminal if live is None else live
-        self._live = LiveArea(self._printer, clock=clock) if moving else None
-        self._pulse = None if moving else PulseReporter(self._say, clock=clock)
+        self._forecast = forecast
+        expected_s = forecast.seconds if forecast else None
+        self._live = LiveArea(self._printer, expected_s=expected_s, clock=clock) if moving else None
+        self._pulse = None if moving else PulseReporter(self._say, expected_s=expected_s, clock=clock)
 
     def show(self, text: str) -> bool:
         """Show a text among the lines that move, where there are any; whether it is shown."""
@@ -110,7 +118,7 @@ class ConsoleReporter:
         if isinstance(event, RunStarted):
             several = len(event.agents) > 1
             self._look = replace(self._look, several_agents=several, calibrations=event.calibrations)
-            self._printer.write(header_lines(event))
+            self._printer.write(header_lines(event, self._forecast))
         for going_on in (self._live, self._pulse):
             if going_on:
                 going_on.on_event(event)

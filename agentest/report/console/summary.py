@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
 from agentest.events import RunStarted
+from agentest.forecast import Forecast, forecast_words
 from agentest.report.console.scenario import averages_text, location, passed_conversations
 from agentest.report.console.text import BLANK, STYLES, Chunk, Line, Look, Part, Printer, line
 from agentest.report.figures import BRACKETS, limits, passed_text, run_rates
@@ -23,8 +25,8 @@ _SHOWN_SHARE = 0.005
 _ORDER = (Status.FAILED, Status.ERRORED, Status.PASSED, Status.SKIPPED)
 
 
-def header_lines(event: RunStarted) -> list[Line]:
-    """What is about to run, against what."""
+def header_lines(event: RunStarted, forecast: Forecast | None = None) -> list[Line]:
+    """What is about to run, against what, and what it may take by an earlier run."""
     lines = [line(0, ("agentest", "bold"), f" {event.version}")]
     widest = max((len(name) for name in event.agents), default=0)
     for i, (name, endpoint) in enumerate(event.agents.items()):
@@ -37,7 +39,10 @@ def header_lines(event: RunStarted) -> list[Line]:
     run = f"{count(event.scenarios, 'scenario')}, {conversations}"
     if event.concurrency:
         run += f", at most {event.concurrency:,} at once"
-    return [*lines, _fact("run", run), BLANK]
+    lines.append(_fact("run", run))
+    if forecast:
+        lines.append(_fact("expect", forecast_words(forecast, datetime.now().astimezone())))
+    return [*lines, BLANK]
 
 
 def _sight(event: RunStarted, agent: str) -> Part:

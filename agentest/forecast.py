@@ -1,0 +1,168 @@
+"""What a run may take in time and money, by what an earlier run took. What is unknown stays unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from heapq import heapify, heapreplace
+
+from agentest.support.text import about, count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Took:
+    """What one scenario took against one agent; seconds, over all of its conversations."""
+
+    conversations: int
+    talking_s: float
+    """From the first message to the last, judges left out."""
+    judging_s: float
+    """What judges took after the last turn."""
+    cost: float | None
+    """USD; None: the price of a model is not known."""
+
+    def __add__(self, other: Took) -> Took:
+        return Took(
+            conversations=self.conversations + other.conversations,
+            talking_s=self.talking_s + other.talking_s,
+            judging_s=self.judging_s + other.judging_s,
+            cost=None if self.cost is None or other.cost is None else self.cost + other.cost,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Earlier:
+    """An earlier run, as far as it tells what another may take."""
+
+    started_at: str
+    """ISO 8601."""
+    models: Mapping[str, str | None]
+    took: Mapping[tuple[str, str], Took]
+    """By scenario and agent, where a conversation was held."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """A scenario against an agent that is to run."""
+
+    name: str
+    agent: str
+    conversations: int
+    in_turn: bool = False
+    """Whether its conversations are held one after another."""
+    line: str | None = None
+    """Units of one line are held one after another, too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """What a run may take, by an earlier one."""
+
+    seconds: float
+    cost: float | None
+    """USD; None: not known."""
+    started_at: str
+    """When the earlier run was."""
+    scenarios: int
+    new: int
+    """Scenarios that the earlier run did not hold: taken as the average of the others."""
+    other_models: bool
+    """Whether the earlier run asked other models, so that its cost says nothing."""
+
+
+def forecast(
+    planned: Sequence[Planned], earlier: Earlier, concurrency: int, models: Mapping[str, str | None]
+) -> Forecast | None:
+    """What the planned may take; None where the earlier run held no conversation.
+
+    Args:
+        concurrency: conversations under way at once.
+        models: role → model of the run to come; None is offline.
+    """
+    if not earlier.took or not planned:
+        return None
+    whole = sum(earlier.took.values(), Took(conversations=0, talking_s=0.0, judging_s=0.0, cost=0.0))
+    took = [earlier.took.get((each.name, each.agent), whole) for each in planned]
+    other_models = dict(models) != dict(earlier.models)
+    return Forecast(
+        seconds=_seconds(planned, took, concurrency),
+        cost=None if other_models else _cost(planned, took),
+        started_at=earlier.started_at,
+        scenarios=len(planned),
+        new=sum((each.name, each.agent) not in earlier.took for each in planned),
+        other_models=other_models,
+    )
+
+
+def _cost(planned: Sequence[Planned], took: Iterable[Took]) -> float | None:
+    total = 0.0
+    for each, known in zip(planned, took, strict=True):
+        if known.cost is None:
+            return None
+        total += known.cost / known.conversations * each.conversations
+    return total
+
+
+def _seconds(planned: Sequence[Planned], took: Iterable[Took], concurrency: int) -> float:
+    """When the last conversation is judged, if each takes a place as soon as one is free."""
+    places = [0.0] * max(1, concurrency)
+    heapify(places)
+    lines: dict[str, float] = {}
+    last_judged = 0.0
+    for each, known in zip(planned, took, strict=True):
+        talk, judged = known.talking_s / known.conversations, known.judging_s / known.conversations
+        if each.line is not None:  # a line takes one place for all of its units
+            begins = lines.get(each.line, 0.0)
+            ends = lines[each.line] = begins + talk * each.conversations
+        else:
+            ends = _placed(places, talk, each)
+        last_judged = max(last_judged, ends + judged)
+    return last_judged
+
+
+def _placed(places: list[float], talk_s: float, each: Planned) -> float:
+    """When the conversations of a unit have been held, in the places that are free first."""
+    lengths = [talk_s * each.conversations] if each.in_turn else [talk_s] * each.conversations
+    ends = 0.0
+    for length in lengths:
+        begins = places[0]
+        heapreplace(places, begins + length)
+        ends = max(ends, begins + length)
+    return ends
+
+
+def forecast_words(found: Forecast, now: datetime) -> str:
+    """A forecast in one line: "about 3 min and 0.12 USD, by the run of yesterday 14:03".
+
+    Args:
+        now: with its time zone, which is the one that is shown.
+    """
+    then = day_and_time(found.started_at, now)
+    words = [f"about {about(found.seconds)}{_money(found.cost)}, by the run of {then}"]
+    if found.other_models:
+        words.append("its models were others, so the cost is not known")
+    elif found.cost is None:
+        words.append("the cost is not known: a model has no known price")
+    if found.new == found.scenarios:
+        words.append("none of these scenarios was in it: all are taken as its average")
+    elif found.new:
+        verb, of = "is" if found.new == 1 else "are", count(found.scenarios, "scenario")
+        words.append(f"{found.new:,} of {of} {verb} new: taken as the average")
+    return "; ".join(words)
+
+
+def _money(cost: float | None) -> str:
+    if not cost:
+        return ""
+    return f" and {cost:.2f} USD" if cost >= 1 else f" and {cost:.2g} USD"
+
+
+def day_and_time(moment: str, now: datetime) -> str:
+    """A moment as a reader would say it today: "today 14:03", "yesterday 14:03", "2026-01-02 14:03"."""
+    try:
+        then = datetime.fromisoformat(moment).astimezone(now.tzinfo)
+    except ValueError:
+        return moment
+    days = {now.date(): "today", now.date() - timedelta(days=1): "yesterday"}
+    return f"{days.get(then.date(), then.date().isoformat())} {then:%H:%M}"

@@ -1,0 +1,79 @@
+"""What an earlier run took, read from its results.json or journal as quickly as that can be.
+
+Nothing is checked against the schema: whoever reads it wants an estimate, and a file that is not as expected
+tells nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from agentest.forecast import Earlier, Took
+
+_NOT_OURS = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
+
+
+def earlier_run(path: Path) -> Earlier | None:
+    """What the run in this file took; None where it cannot be read, or no conversation was held."""
+    try:
+        documents = _documents(path)
+        found = _earlier(documents)
+    except (OSError, *_NOT_OURS):
+        return None
+    return found if found.took else None
+
+
+def _documents(path: Path) -> list[Any]:
+    """The lines of a journal, or the one document of a results.json. A line that was cut is left out."""
+    content = path.read_bytes()
+    if path.suffix != ".jsonl":
+        return [json.loads(content)]
+    return [json.loads(line) for line in content.splitlines(keepends=True) if line.endswith(b"\n")]
+
+
+def _earlier(documents: list[Any]) -> Earlier:
+    head = documents[0]
+    places = dict[tuple[str, str], list[Any]]()
+    costs = dict[tuple[str, str], float | None]()
+    for place, conversation in _conversations(documents):
+        places.setdefault(place, []).append(conversation["time"])
+    for scenario in _scenarios(documents):
+        costs[scenario["name"], scenario["agent"]] = _cost(scenario["usage"].values())
+    # What did not finish has told no cost: it is left out, as if it had not run.
+    took = {place: _took(times, costs[place]) for place, times in places.items() if place in costs}
+    return Earlier(started_at=head["startedAt"], models=head["models"], took=took)
+
+
+def _conversations(documents: list[Any]) -> Iterator[tuple[tuple[str, str], Any]]:
+    for line in documents:
+        if line.get("type") == "conversation":
+            yield (line["scenario"], line["agent"]), line["conversation"]
+    for scenario in _scenarios(documents):
+        for conversation in scenario.get("conversations", ()):
+            yield (scenario["name"], scenario["agent"]), conversation
+
+
+def _scenarios(documents: list[Any]) -> Iterator[Any]:
+    for document in documents:
+        if document.get("type") == "scenario":
+            yield document["scenario"]
+        for scenario in document.get("scenarios", ()):
+            yield from scenario.get("agents", (scenario,))
+
+
+def _cost(usage: Iterable[Any]) -> float | None:
+    costs = [used["cost"] for used in usage]
+    return None if None in costs else sum(costs)
+
+
+def _took(times: list[Any], cost: float | None) -> Took:
+    judging = sum(time["judgesMs"] for time in times) / 1000
+    return Took(
+        conversations=len(times),
+        talking_s=sum(time["totalMs"] for time in times) / 1000 - judging,
+        judging_s=judging,
+        cost=cost,
+    )

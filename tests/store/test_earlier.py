@@ -1,0 +1,67 @@
+"""What an earlier run took, read from what it left."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from builders import conversation_result, events, run_result, scenario_result
+
+from agentest.report.json import JsonReporter
+from agentest.results import ModelUsage, RunResult
+from agentest.store.earlier import earlier_run
+from agentest.store.journal import Journal
+
+
+def some_run(*, comparison: bool = False) -> RunResult:
+    """Two conversations of 1 s, 0.6 s of them judges', for 3 cents; with two agents if compared."""
+    held = [conversation_result("a-1"), conversation_result("a-2")]
+    usage = {"user": ModelUsage(2, cost=0.01), "judge": ModelUsage(8, cost=0.02)}
+    first = scenario_result("a", held, usage=usage)
+    agents = [first, replace(first, agent="other")] if comparison else [first]
+    return run_result(*agents, comparison=comparison)
+
+
+def kept(folder: Path, result: RunResult) -> tuple[Path, Path]:
+    """The files that such a run leaves."""
+    results, journal = folder / "results.json", folder / "journal.jsonl"
+    with closing(Journal(journal, lambda text: None)) as log:
+        reporters = [log, JsonReporter(results, log.conversations)]
+        for event in events(result):
+            for reporter in reporters:
+                reporter.on_event(event)
+    return results, journal
+
+
+@pytest.mark.parametrize("comparison", [False, True])
+def test_results_and_journal_tell_the_same(tmp_path: Path, comparison: bool) -> None:
+    """By scenario and agent: conversations, seconds of talk and of judging, and the cost in all roles."""
+    results, journal = kept(tmp_path, some_run(comparison=comparison))
+    found = earlier_run(results)
+    assert found is not None
+    assert found == earlier_run(journal)
+    assert {agent for _, agent in found.took} == ({"booking", "other"} if comparison else {"booking"})
+    took = found.took["a", "booking"]
+    assert (took.conversations, took.cost) == (2, pytest.approx(0.03))
+    assert (took.talking_s, took.judging_s) == (pytest.approx(0.8), pytest.approx(1.2))
+
+
+def test_a_price_that_is_not_known_is_no_cost(tmp_path: Path) -> None:
+    """One role without a price makes the whole scenario's cost unknown."""
+    run = run_result(scenario_result("a", usage={"user": ModelUsage(2, cost=None)}))
+    found = earlier_run(kept(tmp_path, run)[0])
+    assert found is not None
+    assert found.took["a", "booking"].cost is None
+
+
+def test_what_cannot_be_read_tells_nothing(tmp_path: Path) -> None:
+    """No file, no JSON, something else's JSON, a killed run of which nothing finished: no estimate."""
+    assert earlier_run(tmp_path / "none.json") is None
+    killed = '{"type": "run", "startedAt": "", "models": {}}\n{"ty'
+    for n, text in enumerate(("", "{", "[]", '{"a": 1}', killed)):
+        for suffix in ("json", "jsonl"):
+            path = tmp_path / f"{n}.{suffix}"
+            path.write_text(text)
+            assert earlier_run(path) is None
