@@ -1,0 +1,23 @@
+"""What a run may take, said before it begins."""
+
+from __future__ import annotations
+
+from project import Project
+
+from agentest.testing import ScriptedAgent
+
+
+def test_the_latest_run_says_what_the_next_may_take(project: Project) -> None:
+    """Before any run nothing is known; after one, --dry-run and the console name it, and what is new."""
+    project.scenario('scenario("a", turns=["go"])')
+    with ScriptedAgent(lambda body: "done") as agent:
+        project.config(agent.endpoint)
+        assert "how long it takes is not known before a first run" in project.run("--dry-run").stdout
+        first = project.run()
+        assert "expect " not in first.stdout
+        project.scenario('scenario("b", turns=["go"])', "b.sim.py")
+        told = project.run("--dry-run").stdout
+        second = project.run()
+    assert "expected: about 1 s, by the run of " in told
+    assert "1 of 2 scenarios is new: taken as the average" in told
+    assert "expect  about 1 s, by the run of " in second.stdout
