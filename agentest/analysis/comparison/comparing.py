@@ -217,7 +217,7 @@ def _worst(draft: _Draft, rows: Iterable[Row]) -> Change:
 
 
 def _enough(decided: Sequence[_Draft]) -> int | None:
-    """From how many conversations on a scenario that passes always and then never would count as regressed."""
+    """From how many conversations on a scenario that always passed and never does now would count."""
     by_chance = [draft for draft in decided if draft.tests and not _scripted_once(draft)]
     if not by_chance:
         return None

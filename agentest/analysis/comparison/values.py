@@ -107,7 +107,7 @@ class Comparison:
     scenarios: tuple[ScenarioChange, ...]
     """In the order of the new run."""
     enough: int | None = None
-    """From how many conversations in each run a drop from all to none tells anything; None: each has so many."""
+    """From how many conversations in each run a drop from all to none tells; None: each has so many."""
 
     def of(self, change: Change) -> tuple[ScenarioChange, ...]:
         return tuple(each for each in self.scenarios if each.change is change)
