@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 import click
 
 from agentest.cli.commands import Commands
+from agentest.cli.comparing import compare
 from agentest.cli.ending import ended as _ended
 from agentest.cli.ending import hear_interrupts as _hear_interrupts
 from agentest.cli.ending import run_to_exit
@@ -19,6 +20,7 @@ from agentest.cli.labelling import calibrate, label
 from agentest.cli.mcp import mcp_stdio, mcp_tools
 from agentest.cli.options import (
     EVAL_FILES,
+    baseline_options,
     camel_case_option,
     coverage_options,
     limits,
@@ -80,6 +82,7 @@ def cli() -> None:
 @recording
 @order
 @resume_option
+@baseline_options
 @not_run
 def run(cwd: Path | None, watch: bool, list_only: bool, record_tools: bool, **options: Any) -> int:
     """Run the scenarios (*.sim.py) against the agent: all, or those of files and folders.
@@ -219,6 +222,7 @@ def judge(run: str, cwd: Path | None, **options: Any) -> int:
 @recording
 @order
 @resume_option
+@baseline_options
 @not_run
 def evaluate(cwd: Path | None, targets: tuple[str, ...], list_only: bool, **options: Any) -> int:
     """Run ADK evaluation sets (*.test.json of a folder, or any file) against the agent.
@@ -370,6 +374,7 @@ cli.add_command(mcp_tools)
 cli.add_command(eval_set)
 cli.add_command(runs)
 cli.add_command(show)
+cli.add_command(compare)
 cli.add_command(label)
 cli.add_command(calibrate)
 

@@ -208,6 +208,14 @@ resume_option = click.option(
 )
 
 
+baseline_options = _options(
+    click.option(
+        "--baseline", metavar="RUN", help="Compare with this run when it ends: an id, a folder or a file."
+    ),
+    click.option("--fail-on-regression", is_flag=True, help="Exit with 1 when something regressed."),
+)
+
+
 not_run = _options(
     click.option("--dry-run", is_flag=True, help="Show how many model calls there can be, and run nothing."),
     click.option("--list", "list_only", is_flag=True, help="List what would run, and run nothing."),

@@ -46,7 +46,8 @@ def request_at(place: Place, config: Path | None, **options: Any) -> Request:
     from agentest.run.prepare import Request
     from agentest.scenarios.selection import path_choice
 
-    reporting = {name: options.pop(name) for name in ("reporters", "verbose", "detailed") if name in options}
+    beside = ("reporters", "verbose", "detailed", "baseline", "fail_on_regression")
+    reporting = {name: options.pop(name) for name in beside if name in options}
     if options.get("cassettes"):
         options["cassettes"] = place.from_root(options["cassettes"])
     if options.get("paths"):

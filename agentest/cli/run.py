@@ -25,7 +25,8 @@ from agentest.transcript import Conversation
 from agentest.verdict import run_status
 
 if TYPE_CHECKING:  # imported when a run really begins
-    from agentest.events import Emit
+    from agentest.cli.baseline import Against
+    from agentest.events import Emit, Reporter
     from agentest.report.registry import Broadcast
     from agentest.run.run import AtSignals
     from agentest.run.session import Outcome
@@ -129,8 +130,9 @@ def run_once(
         from agentest.run.fingerprints import with_fingerprints
 
         prepared = with_fingerprints(prepared)
+    against = _against(prepared, environ)
     with kept(prepared, kind.name, kind.fixed, note, environ, spans=kind.spans) as keeping:
-        return _run(prepared, kind, environ, keeping)
+        return _run(prepared, kind, environ, keeping, against)
 
 
 def _run(
@@ -138,6 +140,7 @@ def _run(
     kind: Kind,
     environ: Mapping[str, str],
     keeping: Keeping | None,
+    against: Against | None,
 ) -> ExitCode:
     from agentest.cli.expecting import forecast_of
     from agentest.report.notes import NotesReporter
@@ -165,7 +168,7 @@ def _run(
     results = () if keeping is None or _RESULTS in prepared.reports else (_RESULTS,)
     reporters = make_reporters((*prepared.reports, *results), setting)
     note = partial(_note, prepared)
-    broadcast = Broadcast([*reporters, NotesReporter()], note)
+    broadcast = Broadcast([*_with_comparison(reporters, against, prepared, environ), NotesReporter()], note)
     for text in prepared.notes:
         note(text)
     words = AtSignals(last=partial(_last_words, prepared, journal, kind), show=broadcast.show)
@@ -173,7 +176,7 @@ def _run(
     outcome = _executed(prepared, broadcast, source, processes, words)
     broadcast.finish()
     written = [report for report in prepared.reports if report.name not in broadcast.failed]
-    lacking = list(keeping.end(outcome.result, written)) if keeping else []
+    lacking = [*_compared(against, keeping), *(keeping.end(outcome.result, written) if keeping else ())]
     for text in (
         *outcome.notes,
         *_not_kept(journal),
@@ -181,7 +184,61 @@ def _run(
         *_in_a_line(outcome.result, prepared, broadcast, _files(written, kind, prepared)),
     ):
         note(text)
-    return _status(outcome, prepared, broadcast, complete=not lacking)
+    if against and against.comparisons and not _CONSOLE_REPORTERS & prepared.reporters:
+        from agentest.cli.baseline import in_a_line
+
+        note(f"compared: {in_a_line(against)}")
+    code = _status(outcome, prepared, broadcast, complete=not lacking)
+    return _with_regressions(code, against)
+
+
+def _against(prepared: Prepared, environ: Mapping[str, str]) -> Against | None:
+    """What compares the run: with its baseline, or else its agents with each other. Raises UsageError."""
+    request = prepared.request
+    wanted = request.baseline or prepared.loaded.config.baseline or request.fail_on_regression
+    if not wanted and not prepared.plan.comparison:
+        return None
+    from agentest.cli.baseline import Against, read_baseline
+
+    baseline = read_baseline(prepared)
+    summary = environ.get("GITHUB_STEP_SUMMARY") if "github-actions" in prepared.reporters else None
+    return Against(baseline, "this run", Path(summary) if summary else None)
+
+
+def _with_comparison(
+    reporters: Sequence[Reporter],
+    against: Against | None,
+    prepared: Prepared,
+    environ: Mapping[str, str],
+) -> Sequence[Reporter]:
+    if against is None:
+        return reporters
+    from agentest.cli.baseline import Told
+
+    return [against, *reporters, Told(against, prepared, environ)]
+
+
+def _compared(against: Against | None, keeping: Keeping | None) -> Iterator[str]:
+    """Keep the comparison with a baseline. Yields what could not be written."""
+    if against is None or against.baseline is None or not against.comparisons or keeping is None:
+        return
+    from agentest.cli.baseline import COMPARISON, write_comparison
+
+    try:
+        write_comparison(against, keeping.folder.path)
+        keeping.folder.publish(COMPARISON, COMPARISON)
+    except OSError as error:
+        yield f"{keeping.folder.path / COMPARISON} could not be written ({error.strerror or error})"
+
+
+def _with_regressions(code: ExitCode, against: Against | None) -> ExitCode:
+    """The exit status of a run that may have regressed: that is a failure where the user says so."""
+    if against is None or against.baseline is None or code is ExitCode.INTERRUPTED:
+        return code
+    if not against.comparisons:  # it was asked for, and is not known
+        return code or ExitCode.ERRORED
+    failed = against.regressed and against.baseline.fail_on_regression
+    return ExitCode.FAILED if failed else code
 
 
 def _source(prepared: Prepared, kind: Kind, keep_span: Callable[[bytes], object] | None) -> SourceFactory:

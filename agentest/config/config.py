@@ -60,6 +60,10 @@ class Config(Section):
     output_dir: str = ".agentest"
     keep_runs: AtLeastOne = 20
     """How many runs are kept in `output_dir`; the oldest are removed."""
+    baseline: str | None = Field(default=None, min_length=1)
+    """The run that each run is compared with: an id, a folder or a file."""
+    fail_on_regression: bool = False
+    """Whether a run is a failure when something regressed."""
     cassettes: str | None = None
     """Folder of recorded model answers; None: `cassettes` in `output_dir`."""
     unmocked_tools: Literal["error", "passthrough"] = "error"

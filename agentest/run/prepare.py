@@ -43,6 +43,9 @@ class Request:
     """Where the user is, if not in `root`."""
     detailed: bool = False
     """Whether the console shows every invocation of an evaluation set beside what was expected."""
+    baseline: str | None = None
+    """The run that this one is compared with when it ends; None: as configured."""
+    fail_on_regression: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,206 @@
+"""`agentest run --baseline`: a run that is compared with an earlier one when it ends."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from agentest.analysis.comparison.as_json import as_json
+from agentest.analysis.comparison.comparing import compared
+from agentest.analysis.comparison.markdown import as_markdown
+from agentest.analysis.comparison.measured import (
+    MeasuredRun,
+    MeasuredScenario,
+    measured_run,
+    measured_scenario,
+)
+from agentest.analysis.comparison.pairing import check_common, paired
+from agentest.analysis.comparison.values import Change, Comparison, ScenarioChange
+from agentest.analysis.comparison.words import changed_rows, headline, regressions_overall, story
+from agentest.cli.compare import between_agents, label_of, read_run, show
+from agentest.errors import UsageError
+from agentest.events import Event, RunFinished, ScenarioFinished
+from agentest.report.github_annotations import annotation, repository_path
+from agentest.results import ScenarioResult, Status
+from agentest.run.outputs import output_dir
+from agentest.run.place import Place
+from agentest.run.plan import Unit
+from agentest.run.prepare import Prepared
+from agentest.store.kept.finding import run_file
+from agentest.support.files import write_atomically
+from agentest.support.terminal import Output
+from agentest.support.text import count
+
+COMPARISON = "comparison.json"
+_MOST_ANNOTATIONS = 10
+"""GitHub shows no more of a kind."""
+_HERE = "this run"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """An earlier run that this one is compared with."""
+
+    run: MeasuredRun
+    fail_on_regression: bool
+    left_out: int = 0
+    """How many of its scenarios this run does not select."""
+
+
+def read_baseline(prepared: Prepared) -> Baseline | None:
+    """The baseline that the command line or the configuration names; None: it names none.
+
+    Raises UsageError where it cannot be read, or has no scenario of this run.
+    """
+    request, config = prepared.request, prepared.loaded.config
+    wanted, here = request.baseline, request.here or request.root
+    if wanted is None:
+        wanted, here = config.baseline, request.root
+    fails = request.fail_on_regression or config.fail_on_regression
+    if wanted is None:
+        if request.fail_on_regression:
+            raise UsageError(
+                "--fail-on-regression: there is nothing to compare with; name a run: --baseline RUN"
+            )
+        return None
+    try:
+        path = run_file(wanted, output_dir(prepared), here)
+        run = read_run(path, label_of(path, Place(request.root, here)))
+        planned = _planned(prepared)
+        check_common(run, planned)
+    except UsageError as error:
+        raise UsageError(f"baseline: {error}") from None
+    kept = _selected(run, planned) if request.options.filtered else run.scenarios
+    return Baseline(
+        run=replace(run, scenarios=kept),
+        fail_on_regression=fails,
+        left_out=len(run.scenarios) - len(kept),
+    )
+
+
+def _planned(prepared: Prepared) -> MeasuredRun:
+    """The run as it is planned, with nothing measured yet."""
+    entries = prepared.plan.entries
+    return MeasuredRun(
+        label=_HERE,
+        started_at="",
+        version="",
+        agents=tuple(prepared.plan.agents),
+        scenarios=tuple(_nothing_measured(entry) for entry in entries),
+    )
+
+
+def _nothing_measured(entry: Unit | ScenarioResult) -> MeasuredScenario:
+    if isinstance(entry, ScenarioResult):
+        return measured_scenario(entry)
+    return MeasuredScenario(
+        name=entry.scenario.name,
+        agent=entry.agent,
+        file=entry.file,
+        line=entry.scenario.line,
+        status=Status.SKIPPED,
+        scripted=False,
+        planned=entry.conversations,
+    )
+
+
+def _selected(base: MeasuredRun, planned: MeasuredRun) -> tuple[MeasuredScenario, ...]:
+    return tuple(pair.base for pair in paired(base, planned) if pair.base and pair.new)
+
+
+class Against:
+    """Measures the scenarios of a run as they finish, and compares it when it ends.
+
+    It reports before the others, as a regression comes first in a job's summary; `Told` reports after them.
+    """
+
+    name = "baseline"
+
+    def __init__(self, baseline: Baseline | None, label: str, summary: Path | None) -> None:
+        self.baseline = baseline
+        self.comparisons: list[Comparison] = []
+        self._label = label
+        self._summary = summary
+        self._scenarios: dict[tuple[str, str, str], MeasuredScenario] = {}
+
+    def on_event(self, event: Event) -> None:
+        if isinstance(event, ScenarioFinished):
+            self._scenarios[_key(event.result)] = measured_scenario(event.result)
+        elif isinstance(event, RunFinished):
+            # What was decided without a conversation need not have been told of one by one.
+            scenarios = [
+                self._scenarios.get(_key(each)) or measured_scenario(each) for each in event.result.scenarios
+            ]
+            self._compare(measured_run(event.result, self._label, scenarios))
+
+    @property
+    def regressed(self) -> bool:
+        """Whether something did that makes the run a failure, if that is wanted."""
+        return bool(self.baseline and self.comparisons and self.comparisons[0].regressed)
+
+    def _compare(self, run: MeasuredRun) -> None:
+        if self.baseline is None:
+            self.comparisons = between_agents(run)
+        else:
+            found = compared(self.baseline.run, run)
+            if left_out := self.baseline.left_out:
+                note = f"{count(left_out, 'scenario')} of the base not selected in this run: left out"
+                found = replace(found, notes=(*found.notes, note))
+            self.comparisons = [found]
+        if self._summary:
+            with self._summary.open("ab") as file:
+                file.write("\n".join(map(as_markdown, self.comparisons)).encode())
+
+
+class Told:
+    """Tells of the comparison when the other reports have been given."""
+
+    name = "comparison"
+
+    def __init__(self, against: Against, prepared: Prepared, environ: Mapping[str, str]) -> None:
+        self._against = against
+        self._printed = {report.name for report in prepared.reports if report.path is None}
+        self._root = prepared.request.root
+        self._environ = environ
+
+    def on_event(self, event: Event) -> None:
+        if not isinstance(event, RunFinished):
+            return
+        if "github-actions" in self._printed and self._against.baseline:
+            output = Output(sys.stdout, self._environ)
+            for line in self._annotations():
+                output.command(line)
+        if "console" in self._printed:
+            show(self._against.comparisons, self._environ)
+
+    def _annotations(self) -> Iterator[str]:
+        workspace = self._environ.get("GITHUB_WORKSPACE")
+        regressed = [each for found in self._against.comparisons for each in found.of(Change.REGRESSED)]
+        more = len(regressed) - _MOST_ANNOTATIONS
+        for each in regressed[:_MOST_ANNOTATIONS]:
+            shown = each.pair.shown
+            file = repository_path(shown.file, self._root, Path(workspace) if workspace else None)
+            message = _message(each) + (f"\n{more} more regressed" if more > 0 else "")
+            yield annotation("error", file, shown.line, f"{shown.name} regressed", message)
+
+
+def _message(change: ScenarioChange) -> str:
+    figures = [f"{row.name} {row.base:.2f} → {row.new:.2f}" for row in changed_rows(change)]
+    return "\n".join([story(change), *figures])
+
+
+def in_a_line(against: Against) -> str:
+    """The comparison in one line, for who has no console."""
+    parts = [(headline(each), regressions_overall(each)) for each in against.comparisons]
+    return "; ".join(text for part in parts for text in part if text)
+
+
+def write_comparison(against: Against, folder: Path) -> None:
+    """Write comparison.json. Raises OSError."""
+    write_atomically(folder / COMPARISON, as_json(against.comparisons[0]).encode())
+
+
+def _key(result: ScenarioResult) -> tuple[str, str, str]:
+    return result.name, result.agent, result.file
