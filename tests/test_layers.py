@@ -98,7 +98,7 @@ FLOORS: list[dict[str, str]] = [
     },
     {
         "analysis": "config endings errors evalset evaluate llm metrics report results run scenarios sight "
-        "store support transcript",
+        "store support transcript verdict",
     },
     {
         "cli": "config endings analysis evalset scale run conversation evaluate llm scenarios store "

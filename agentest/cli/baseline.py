@@ -118,10 +118,11 @@ class Against:
 
     name = "baseline"
 
-    def __init__(self, baseline: Baseline | None, label: str, summary: Path | None) -> None:
+    def __init__(self, baseline: Baseline | None, summary: Path | None) -> None:
         self.baseline = baseline
+        self.label = _HERE
+        """What the user knows the run by."""
         self.comparisons: list[Comparison] = []
-        self._label = label
         self._summary = summary
         self._scenarios: dict[tuple[str, str, str], MeasuredScenario] = {}
 
@@ -133,7 +134,7 @@ class Against:
             scenarios = [
                 self._scenarios.get(_key(each)) or measured_scenario(each) for each in event.result.scenarios
             ]
-            self._compare(measured_run(event.result, self._label, scenarios))
+            self._compare(measured_run(event.result, self.label, scenarios))
 
     @property
     def regressed(self) -> bool:

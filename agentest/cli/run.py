@@ -168,6 +168,8 @@ def _run(
     results = () if keeping is None or _RESULTS in prepared.reports else (_RESULTS,)
     reporters = make_reporters((*prepared.reports, *results), setting)
     note = partial(_note, prepared)
+    if against and keeping:
+        against.label = keeping.folder.id
     broadcast = Broadcast([*_with_comparison(reporters, against, prepared, environ), NotesReporter()], note)
     for text in prepared.notes:
         note(text)
@@ -202,7 +204,7 @@ def _against(prepared: Prepared, environ: Mapping[str, str]) -> Against | None:
 
     baseline = read_baseline(prepared)
     summary = environ.get("GITHUB_STEP_SUMMARY") if "github-actions" in prepared.reporters else None
-    return Against(baseline, "this run", Path(summary) if summary else None)
+    return Against(baseline, Path(summary) if summary else None)
 
 
 def _with_comparison(

@@ -79,7 +79,7 @@ def mean_difference(strata: Sequence[Stratum]) -> MeanDifference | None:
     sums = [(*_total(stratum.before), *_total(stratum.after)) for stratum in held]
     before, n_before, after, n_after = (sum(column) for column in zip(*sums, strict=True))
     averages = before / n_before, after / n_after
-    sure = _by_strata(sums) if len(held) >= _LEAST_STRATA else _by_clusters(held, averages)
+    sure = _by_strata(sums) if len(held) >= _LEAST_STRATA else _by_clusters(held, sums, averages)
     return MeanDifference(
         before=averages[0],
         after=averages[1],
@@ -175,17 +175,16 @@ def _drawn(parts: Sequence[float], random: Random) -> float:
     return sum(part for i, part in enumerate(parts) if bits >> i & 1)
 
 
-def _by_clusters(strata: Sequence[Stratum], averages: tuple[float, float]) -> _Sure:
+def _by_clusters(strata: Sequence[Stratum], sums: Sequence[_Sums], averages: tuple[float, float]) -> _Sure:
     seen = averages[1] - averages[0]
     least = _least_likely(strata) if abs(seen) > _ROUNDING else 1.0
     sides = ([s.before for s in strata], averages[0]), ([s.after for s in strata], averages[1])
     errors = [each for clusters, average in sides for each in _errors(clusters, average)]
     known = [error for error in errors if error is not None]
-    if len(known) < len(errors):  # a single conversation does not tell how much the next one differs
-        return _Sure(None, None, least)
     square = sum(each for each, _ in known)
-    if square <= _ROUNDING**2:
-        return _Sure(None, None, least)
+    # A single cluster does not tell how much the next one differs, nor do clusters that are all the same.
+    if len(known) < len(errors) or square <= _ROUNDING**2:
+        return _Sure(None, None, least if len(strata) == 1 else max(least, _swapped(_blocks(sums), seen)))
     freedom = square**2 / sum(each**2 / degrees for each, degrees in known)
     half = quantile(floor(freedom * 10) / 10) * sqrt(square)
     p = max(least, two_sided(seen / sqrt(square), freedom))

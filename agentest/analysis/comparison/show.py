@@ -88,9 +88,6 @@ def _scenario(each: ScenarioChange, several: bool) -> Iterator[Line]:
     yield Line(
         ("  ",), ((shown.name + agent,), ((f"{shown.file}:{shown.line}", "dim"),), (story(each),)), gap="  "
     )
-    if each.certain:
-        yield line(6, ("its script came out the same each time it was played", "dim"))
-        return
     for row in changed_rows(each):
         what, before, after, *_ = cells(row)
         sure = interval(row)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from agentest.analysis.comparison.measured import MeasuredRun, MeasuredScenario, counts_failures
-from agentest.analysis.comparison.values import Change, Comparison, Row, ScenarioChange
+from agentest.analysis.comparison.values import PASS_RATE, Change, Comparison, Row, ScenarioChange
 from agentest.results import Status
 from agentest.support.text import count
 
@@ -29,7 +29,8 @@ def run_line(run: MeasuredRun) -> str:
     """Which run it is."""
     held = sum(len(each.conversations) for each in run.scenarios)
     size = f"{count(len(run.scenarios), 'scenario')}, {count(held, 'conversation')}"
-    return f"{run.label}  {size}{f', begun {run.started_at[:16]}' if run.started_at else ''}"
+    begun = run.started_at[:16].replace("T", " ")
+    return f"{run.label}  {size}{f', begun {begun} UTC' if begun else ''}"
 
 
 def cells(row: Row) -> tuple[str, ...]:
@@ -75,14 +76,18 @@ def story(change: ScenarioChange) -> str:
     status = f"{base.status} → {new.status}" if base.status is not new.status else str(new.status)
     passed = _passed(base), _passed(new)
     # Where nothing but scores changed, how many passed is said once.
-    return f"{status}, {passed[0] if passed[0] == passed[1] else ' → '.join(passed)} conversations passed"
+    held = passed[0] if passed[0] == passed[1] else " → ".join(passed)
+    by_script = ", each time that its script was played" if change.certain else ""
+    return f"{status}, {held} conversations passed{by_script}"
 
 
 def changed_rows(change: ScenarioChange) -> Iterator[Row]:
     """The figures that make a scenario what it is; of those within noise none but the pass rate."""
+    if change.certain:
+        return
     wanted = change.change if change.change is not Change.UNCHANGED else None
     for row in change.rows:
-        if row.change is wanted and (wanted is not Change.WITHIN_NOISE or row.name == "pass rate"):
+        if row.change is wanted and (wanted is not Change.WITHIN_NOISE or row.name == PASS_RATE):
             yield row
 
 
