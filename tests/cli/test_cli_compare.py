@@ -1,0 +1,80 @@
+"""`agentest compare` and `run --baseline`, as users call them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pytest
+from project import Project
+
+from agentest.testing import ScriptedAgent
+
+SCENARIOS = (
+    'for name in ("first", "second"):\n'
+    '    scenario(name, turns=[{"user_message": name, "expect": {"contains": "fine"}}])\n'
+)
+
+
+@dataclass
+class Mood:
+    broken: set[str] = field(default_factory=set)
+
+
+@pytest.fixture
+def mood() -> Mood:
+    return Mood()
+
+
+@pytest.fixture
+def agent(mood: Mood) -> Iterator[ScriptedAgent]:
+    """Answers what is expected, unless it is in the mood not to."""
+    with ScriptedAgent(
+        lambda body: "no" if body["messages"][-1]["content"] in mood.broken else "fine"
+    ) as agent:
+        yield agent
+
+
+def test_a_baseline(project: Project, agent: ScriptedAgent, mood: Mood) -> None:
+    """A run is told against its baseline, in the console, annotations, summary and comparison.json; a
+    regression fails `compare` where that is wanted, and the same runs compared later say the same."""
+    project.config(agent.endpoint)
+    project.scenario(SCENARIOS)
+    assert project.run().returncode == 0
+    mood.broken.add("second")
+    summary = project.root / "summary.md"
+    done = project.run(
+        *("--baseline", "latest", "--reporter", "console", "--reporter", "github-actions"),
+        env={"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(summary)},
+    )
+    assert done.returncode == 1
+    assert done.stdout.rstrip().endswith("1 regressed, 1 unchanged")
+    assert "title=second regressed" in done.stdout
+    assert "title=first" not in done.stdout
+    assert summary.read_text("utf-8").startswith("## ❌ Agentest, compared: 1 regressed, 1 unchanged")
+    kept = json.loads((project.root / ".agentest" / "comparison.json").read_text("utf-8"))
+    later = project.agentest("compare", "--format", "json")
+    assert later.returncode == 0
+    assert json.loads(later.stdout)["scenarios"] == kept["scenarios"]
+    assert project.agentest("compare", "--fail-on-regression").returncode == 1
+
+
+def test_what_cannot_be_compared(project: Project, agent: ScriptedAgent) -> None:
+    """A baseline that is not there, or has other scenarios, ends a run before it begins; so says compare."""
+    project.config(agent.endpoint)
+    project.scenario(SCENARIOS)
+    missing = project.run("--baseline", "nowhere")
+    assert missing.returncode == 2
+    assert "baseline: there is no run 'nowhere'" in missing.stderr
+    assert project.agentest("compare").returncode == 2
+    assert project.run().returncode == 0
+    heard = len(agent.requests)
+    project.scenario('scenario("other", turns=["x"])\n')
+    other = project.run("--baseline", "latest")
+    assert other.returncode == 2
+    assert "has 'first', 'second', this run has 'other'" in other.stderr
+    assert len(agent.requests) == heard
+    alone = project.agentest("compare", "latest")
+    assert alone.returncode == 2
+    assert "both are the same run" in alone.stderr
