@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from agentest.config.agent_types import AgentConfig
 from agentest.config.config import Config
@@ -14,19 +14,19 @@ from agentest.config.wishes import ModelWish
 from agentest.errors import ConfigError
 from agentest.evaluate.custom import Metric
 from agentest.evaluate.grading import Grader
-from agentest.metrics import BUILTIN, PASS_RATE, THRESHOLD_RANGE, Kind
+from agentest.metrics import BUILTIN, PASS_RATE
 from agentest.repeat import Repeat
 from agentest.results import Reason, ReasonKind, ScenarioResult, Status, Verdict
 from agentest.run.about import AboutAgent, about_agent
 from agentest.run.goals import general_thresholds
 from agentest.run.kept import NOTHING, KeptPart
 from agentest.run.known_tools import served_beside
+from agentest.run.measures import check_metrics, check_thresholds, load_custom_metrics
 from agentest.run.schedule import how_many
 from agentest.scenarios.definition import Scenario
 from agentest.scenarios.discovery import BrokenFile, Discovered
 from agentest.scenarios.selection import PathChoice, name_fits, on_paths
 from agentest.support.files import readable
-from agentest.support.importing import import_object
 from agentest.support.paths import shown_path
 from agentest.support.spelling import did_you_mean
 
@@ -251,59 +251,6 @@ def _check_judged(config: Config) -> None:
     for name in config.thresholds:
         if config.metrics is not None and name in BUILTIN and name not in config.metrics:
             raise ConfigError(f"thresholds.{name}: `metrics` leaves {name} out, so it would never be checked")
-
-
-def check_metrics(names: Sequence[str], custom: set[str]) -> None:
-    """Raise ConfigError for a metric that does not exist."""
-    for name in names:
-        if name not in BUILTIN and name not in custom:
-            raise ConfigError(
-                f"metrics: there is no metric {name!r}; {did_you_mean(name, {*BUILTIN, *custom})}"
-            )
-
-
-def check_thresholds(thresholds: Mapping[str, float], custom: set[str]) -> None:
-    """Raise ConfigError for a threshold on what has no average, or out of its range."""
-    valid = {*THRESHOLD_RANGE, *custom}
-    for name, least in thresholds.items():
-        if name in BUILTIN and BUILTIN[name].kind is Kind.LABEL:
-            raise ConfigError(
-                f"thresholds: {name} gives labels, not numbers; see fail_on_error_severity for failures"
-            )
-        if name not in valid:
-            raise ConfigError(f"thresholds: there is no metric {name!r}; {did_you_mean(name, valid)}")
-        low, high = THRESHOLD_RANGE.get(name, (float("-inf"), float("inf")))
-        if not low <= least <= high:
-            raise ConfigError(f"thresholds.{name}: {least:g} is not between {low:g} and {high:g}")
-
-
-def load_custom_metrics(items: Sequence[Any], root: Path) -> tuple[Metric, ...]:
-    """The custom metrics of a configuration: import paths, classes or instances."""
-    metrics: dict[str, Metric] = {}
-    for i, item in enumerate(items):
-        metric = _custom_metric(item, f"custom_metrics[{i}]", root)
-        if metric.name in BUILTIN or metric.name in metrics or metric.name == PASS_RATE:
-            raise ConfigError(f"custom_metrics[{i}]: the name {metric.name!r} is taken")
-        metrics[metric.name] = metric
-    return tuple(metrics.values())
-
-
-def _custom_metric(item: Any, key: str, root: Path) -> Metric:
-    try:
-        metric = import_object(item, root) if isinstance(item, str) else item
-    except ValueError as error:
-        raise ConfigError(f"{key}: {error}") from None
-    if isinstance(metric, type) and issubclass(metric, Metric):
-        try:
-            metric = metric()
-        except Exception as error:  # noqa: BLE001 - the user's class may raise anything
-            raise ConfigError(f"{key}: {metric.__name__}() raised {type(error).__name__}: {error}") from None
-    if not isinstance(metric, Metric):
-        raise ConfigError(
-            f"{key}: {item!r} is no metric; "
-            "subclass QuantitativeMetric, QualitativeMetric or ConversationMetric"
-        )
-    return metric
 
 
 def _position(entry: Unit | ScenarioResult) -> tuple[str, int]:

@@ -16,7 +16,8 @@ from agentest.config.config import Config
 from agentest.errors import ConfigError
 from agentest.metrics import BUILTIN
 from agentest.results import ScenarioResult, Status
-from agentest.run.plan import Options, Plan, Unit, load_custom_metrics, make_plan, slugify
+from agentest.run.measures import load_custom_metrics
+from agentest.run.plan import Options, Plan, Unit, make_plan, slugify
 from agentest.scenarios.definition import Scenario
 from agentest.scenarios.discovery import BrokenFile, Discovered
 
