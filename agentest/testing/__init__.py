@@ -9,12 +9,15 @@ Nothing here asks a real model or leaves the machine.
 
 from agentest.config.agents.base import AnyAgent as AnyAgent
 from agentest.events import ConversationFinished as ConversationFinished
+from agentest.events import ConversationHeld as ConversationHeld
+from agentest.events import ConversationStarted as ConversationStarted
 from agentest.events import Event as Event
 from agentest.events import Noted as Noted
 from agentest.events import RunFinished as RunFinished
 from agentest.events import RunStarted as RunStarted
 from agentest.events import ScenarioFinished as ScenarioFinished
 from agentest.events import ScenarioStarted as ScenarioStarted
+from agentest.events import TimePassed as TimePassed
 from agentest.events import TurnFinished as TurnFinished
 from agentest.llm.port import CallKey as CallKey
 from agentest.llm.port import ChatModel as ChatModel

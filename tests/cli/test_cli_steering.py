@@ -169,7 +169,7 @@ def test_a_configuration_that_is_refused(project: Project, name: str, text: str)
     project.write(name, text + "\n")
     done = project.run(env=GITHUB)
     assert done.returncode == 2
-    assert "set-output name=approved" in harmless(done)
+    assert "set-output name" in harmless(done)
     harmless(project.run("--config", HOSTILE, env=GITHUB))
     harmless(project.agentest("export", HOSTILE, "--to", "evalset", env=GITHUB))
     harmless(project.agentest(HOSTILE, env=GITHUB))

@@ -157,14 +157,15 @@ def test_spans_reach_the_workers_of_a_run(tmp_path: Path) -> None:
 
 
 def test_traces_off_leave_no_trace(tmp_path: Path) -> None:
-    """Without `traces` nothing is received or named, and the last run's spans are gone."""
+    """Without `traces` nothing is received or named, and spans of an earlier run are not among this one's."""
     project, port = Project(tmp_path), free_port()
     project.write("agent.py", "import os; assert 'OTEL_EXPORTER_OTLP_ENDPOINT' not in os.environ\n" + AGENT)
     project.scenario('scenario("s", turns=["hello"])')
     project.write(".agentest/spans.jsonl", "the last run's\n")
     project.config("", agent=served_by(port))
     assert project.run().returncode == 0
-    assert not (tmp_path / ".agentest/spans.jsonl").exists()
+    assert (tmp_path / ".agentest/spans.jsonl").read_text() == "the last run's\n"
+    assert not list(tmp_path.glob(".agentest/runs/*/spans.jsonl"))
 
 
 def test_what_the_user_writes_wins() -> None:
