@@ -140,11 +140,20 @@ def _scores(turn: TurnEvaluation) -> TurnScores:
 
 
 def _stored_check(check: CheckResult) -> StoredCheck:
-    return StoredCheck(check=check.check, passed=check.passed, reason=check.reason, error=check.error)
+    return StoredCheck(
+        check=check.check,
+        passed=check.passed,
+        reason=check.reason,
+        reply=check.reply,
+        error=check.error,
+    )
 
 
 def _check(stored: StoredCheck) -> CheckResult:
-    return CheckResult(check=stored.check, passed=stored.passed, summary=stored.reason, error=stored.error)
+    check = CheckResult(
+        check=stored.check, passed=stored.passed, summary="", reply=stored.reply, error=stored.error
+    )
+    return replace(check, summary=stored.reason.removesuffix(check.reason))
 
 
 def _evaluations(stored: StoredConversation) -> tuple[TurnEvaluation, ...]:
@@ -168,15 +177,23 @@ def _stored_trajectory(result: TrajectoryResult) -> StoredTrajectory:
         ordering_issues=result.ordering_issues,
         forbidden_calls=result.forbidden_calls,
         reason=result.reason,
+        mode=result.mode,
+        expected=result.expected,
+        forbidden=result.forbidden,
+        actual=result.actual,
         error=result.error,
         without_calls=result.without_calls,
     )
 
 
 def _trajectory(stored: StoredTrajectory) -> TrajectoryResult:
-    return TrajectoryResult(
+    result = TrajectoryResult(
         matched=bool(stored.matched),
-        summary=stored.reason,
+        summary="",
+        mode=stored.mode,
+        expected=stored.expected,
+        forbidden=stored.forbidden,
+        actual=stored.actual,
         missing_calls=stored.missing_calls,
         extra_calls=stored.extra_calls,
         ordering_issues=stored.ordering_issues,
@@ -184,6 +201,7 @@ def _trajectory(stored: StoredTrajectory) -> TrajectoryResult:
         error=stored.error,
         without_calls=stored.without_calls,
     )
+    return replace(result, summary=stored.reason.removesuffix(result.reason))
 
 
 def _stored_failure(failure: LabelledFailure) -> StoredFailure:

@@ -57,6 +57,11 @@ class StoredTrajectory:
     ordering_issues: tuple[str, ...]
     forbidden_calls: tuple[str, ...]
     reason: str
+    """The summary and the sides in one text."""
+    mode: str | None = None
+    expected: str | None = None
+    forbidden: str | None = None
+    actual: str | None = None
     error: str | None = None
     without_calls: bool = False
     vacuous: bool = False
@@ -78,6 +83,7 @@ class StoredCheck:
     check: str
     passed: bool
     reason: str
+    reply: str | None = None
     error: str | None = None
 
 
@@ -321,6 +327,7 @@ def _agents(data: Any) -> Any:
     return {name: {} for name in data} if isinstance(data, list) else data
 
 
+_SIDES = ("mode", "expected", "forbidden", "actual")
 _ALL_BUT_THE_MESSAGE = (
     *("conversation_id", "turn_index", "metric", "expected", "actual"),
     *("group", "check", "trajectory", "criterion"),
@@ -361,7 +368,8 @@ CODECS = Codecs(
         Skipped: Layout(names={"why": "skipped"}),
         ModelUsage: Layout(order=("calls", "retries"), flat=("tokens",), digits={"cost": 6}),
         StoredTime: Layout(flat=("spent",)),
-        StoredTrajectory: Layout(only_if_set=("without_calls", "vacuous")),
+        StoredTrajectory: Layout(only_if_set=(*_SIDES, "without_calls", "vacuous")),
+        StoredCheck: Layout(only_if_set=("reply",)),
         TurnTrajectory: Layout(flat=("trajectory",)),
         StoredConversation: Layout(
             only_if_set=("shortened", "initial_state", "criteria", "invalid"),
@@ -375,7 +383,7 @@ CODECS = Codecs(
         ),
         Counts: Layout(only_if_set=("pass_rate",)),
         Reason: Layout(only_if_set=_ALL_BUT_THE_MESSAGE),
-        TrajectoryResult: Layout(only_if_set=("mode", "expected", "forbidden", "actual", "without_calls")),
+        TrajectoryResult: Layout(only_if_set=(*_SIDES, "without_calls")),
         CheckResult: Layout(only_if_set=("reply", "error")),
         StoredEntry: Layout(flat=("scenario",)),
         StoredAgent: Layout(only_if_set=("no_call_seen",)),
@@ -397,9 +405,6 @@ NOT_STORED: Mapping[type, tuple[str, ...]] = {
     Score: ("rubrics",),
     TurnEvaluation: ("reference",),
     RunResult: ("addresses",),
-    # Their `reason`, which is stored, is made of these.
-    TrajectoryResult: ("mode", "expected", "forbidden", "actual"),
-    CheckResult: ("reply",),
 }
 """Fields of `transcript` and `results` that have their default when they are read back.
 
