@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
 from typing import Any
 
@@ -142,6 +142,11 @@ class TrajectoryResult:
         """The summary, and below it the sides in full."""
         return "\n".join((self.summary, *(f"{label}: {text}" for label, text in self.sides)))
 
+    def with_reason(self, reason: str) -> TrajectoryResult:
+        """The result whose reason is this: it has the summary to these sides."""
+        sides = replace(self, summary="").reason
+        return replace(self, summary=reason.removesuffix(sides))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckResult:
@@ -160,6 +165,11 @@ class CheckResult:
     def reason(self) -> str:
         """What was expected, and what the reply was."""
         return self.summary if self.reply is None else f"{self.summary}; the reply was {self.reply}"
+
+    def with_reason(self, reason: str) -> CheckResult:
+        """The result whose reason is this: it has the summary to this reply."""
+        reply = replace(self, summary="").reason
+        return replace(self, summary=reason.removesuffix(reply))
 
 
 @dataclass(frozen=True, slots=True)

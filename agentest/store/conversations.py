@@ -153,7 +153,7 @@ def _check(stored: StoredCheck) -> CheckResult:
     check = CheckResult(
         check=stored.check, passed=stored.passed, summary="", reply=stored.reply, error=stored.error
     )
-    return replace(check, summary=stored.reason.removesuffix(check.reason))
+    return check.with_reason(stored.reason)
 
 
 def _evaluations(stored: StoredConversation) -> tuple[TurnEvaluation, ...]:
@@ -201,7 +201,7 @@ def _trajectory(stored: StoredTrajectory) -> TrajectoryResult:
         error=stored.error,
         without_calls=stored.without_calls,
     )
-    return replace(result, summary=stored.reason.removesuffix(result.reason))
+    return result.with_reason(stored.reason)
 
 
 def _stored_failure(failure: LabelledFailure) -> StoredFailure:
