@@ -15,12 +15,12 @@ from math import comb, floor, prod, sqrt
 from operator import itemgetter
 from random import Random
 
+from agentest.support.intervals import Z_95
 from agentest.support.student import quantile, two_sided
 
 Cluster = tuple[float, int]
 """The sum of its values, and how many they are."""
 
-_Z_95 = 1.959963984540054
 _LEAST_STRATA = 6
 """With fewer, no swap of whole strata is rare enough to tell anything: 2 of 32 are one in sixteen."""
 _MOST_BLOCKS = 128
@@ -121,7 +121,7 @@ def _by_strata(sums: Sequence[_Sums]) -> _Sure:
         return _Sure(None, None, p)
     # A bootstrap of few draws is too narrow: it is widened as Student's interval is.
     blocks = len(columns[0])
-    wider = quantile(blocks - 1) / _Z_95 * sqrt(blocks / (blocks - 1))
+    wider = quantile(blocks - 1) / Z_95 * sqrt(blocks / (blocks - 1))
     return _Sure(seen + (low - seen) * wider, seen + (high - seen) * wider, p)
 
 

@@ -11,10 +11,11 @@ from functools import lru_cache
 from itertools import accumulate
 from math import erfc, exp, lgamma, log, log1p, sqrt
 
+from agentest.support.intervals import wilson
+
 Share = tuple[int, int]
 """How many, of how many."""
 
-_Z_95 = 1.959963984540054
 _LIKELIHOODS = 200
 """Into how many steps the share that both may have in common is divided."""
 _EXACT_UP_TO = 200
@@ -52,11 +53,16 @@ def shares_differ(first: Share, second: Share) -> float:
 
 
 def newcombe(first: Share, second: Share) -> tuple[float, float]:
-    """The 95 % interval of the second share less the first, by Newcombe's method of Wilson's scores."""
+    """The 95 % interval of the second share less the first, by Newcombe's method of Wilson's scores.
+
+    Both are of something.
+    """
     before, after = first[0] / first[1], second[0] / second[1]
-    (low, high), (low_after, high_after) = _wilson(first), _wilson(second)
-    down = sqrt((after - low_after) ** 2 + (high - before) ** 2)
-    up = sqrt((high_after - after) ** 2 + (before - low) ** 2)
+    old, new = wilson(*first), wilson(*second)
+    assert old
+    assert new
+    down = sqrt((after - new.low) ** 2 + (old.high - before) ** 2)
+    up = sqrt((new.high - after) ** 2 + (before - old.low) ** 2)
     return max(-1.0, after - before - down), min(1.0, after - before + up)
 
 
@@ -86,14 +92,6 @@ def holm_of_testable(tests: Sequence[tuple[float, float]], level: float = 0.05) 
     for i, value in zip(testable, holm([tests[i][0] for i in testable]), strict=True):
         adjusted[i] = value
     return adjusted
-
-
-def _wilson(share: Share) -> tuple[float, float]:
-    times, of = share
-    rate, square = times / of, _Z_95 * _Z_95
-    middle = (rate + square / (2 * of)) / (1 + square / of)
-    half = _Z_95 / (1 + square / of) * sqrt(rate * (1 - rate) / of + square / (4 * of * of))
-    return middle - half if times else 0.0, middle + half if times < of else 1.0
 
 
 def _score(a: int, m: int, b: int, n: int) -> float:

@@ -28,7 +28,7 @@ from agentest.analysis.comparison.values import Change, Comparison
 from agentest.endings import Ending
 from agentest.errors import UsageError
 from agentest.report.console.reporter import open_console
-from agentest.results import Status
+from agentest.results import Reason, ReasonKind, Status, Verdict
 
 
 def held(passed: bool | None = True, **averages: float) -> MeasuredConversation:
@@ -99,6 +99,45 @@ def test_many_scenarios_need_more() -> None:
         a_run(times(5, 0, "s0"), *(times(5, 5, name) for name in names[1:])),
     )
     assert more.scenarios[0].change is Change.REGRESSED
+
+
+def test_scripts_of_a_random_agent() -> None:
+    """Where several scripts come out now so, now otherwise, the agent is random: what flips is tested, but
+    one that is flaky says nothing of others. Played once in each run, that is said."""
+    always, never = times(2, 2, "s0", scripted=True), times(2, 0, "s0", scripted=True)
+    mixed = [times(2, 1, f"m{i}", scripted=True) for i in range(2)]
+    assert changes(a_run(always, *mixed), a_run(never, *mixed))["s0"] is Change.WITHIN_NOISE
+    found = compared(a_run(always, mixed[0]), a_run(never, mixed[0]))
+    assert found.scenarios[0].change is Change.REGRESSED
+    assert "passed before, fails now (2 of 2 → 0 of 2)" in text(found)
+    assert "played once" not in text(found)
+    many = [times(1, 1, f"t{i}", scripted=True) for i in range(60)]
+    assert changes(a_run(always, *mixed, *many), a_run(never, *mixed, *many))["s0"] is Change.REGRESSED
+    once = compared(a_run(times(1, 0, scripted=True)), a_run(times(1, 1, scripted=True)))
+    assert "failed before, passes now (0 of 1 → 1 of 1)" in text(once)
+    assert "1 script that changed was played once in each run" in text(once)
+
+
+def test_repeat_counts_less() -> None:
+    """Who stops when the verdict is decided stops at extremes: chance explains more, and it is noted."""
+    base, new = times(20, 18), times(20, 12)
+    assert changes(a_run(base), a_run(new)) == {"books": Change.REGRESSED}
+    found = compared(a_run(base), a_run(replace(new, repeated=True)))
+    assert found.scenarios[0].change is Change.WITHIN_NOISE
+    assert found.scenarios[0].rows[0].p == pytest.approx(
+        2 * compared(a_run(base), a_run(new)).scenarios[0].rows[0].p
+    )
+    assert found.notes[0].startswith("repeat: 1 scenario ended when decided")
+
+
+def test_not_finished() -> None:
+    """What the end of a run left undecided is not called errored."""
+    reason = Reason(Status.ERRORED, ReasonKind.INTERRUPTED, "ended")
+    left = builders.scenario_result("books", [], verdict=Verdict(Status.ERRORED, (reason,)))
+    found = compared(
+        a_run(times(1, 1)), a_run(replace(measured_scenario(left), agent="shop"), stopped="Ctrl-C")
+    )
+    assert [each.why for each in found.scenarios] == ["not finished in the new run"]
 
 
 def test_scores() -> None:

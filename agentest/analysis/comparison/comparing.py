@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from agentest.analysis.comparison.conditions import conditions
 from agentest.analysis.comparison.measured import MeasuredRun, MeasuredScenario, counts_failures
 from agentest.analysis.comparison.pairing import Pair, check_common, did_not_load, paired
+from agentest.analysis.comparison.scripts import agents_random_in_scripts, came_out_otherwise, played_once
 from agentest.analysis.comparison.values import PASS_RATE, Change, Comparison, Row, ScenarioChange, Verdicts
 from agentest.results import Status
 from agentest.support.mean_difference import Cluster, Stratum, mean_difference
@@ -24,7 +25,8 @@ def compared(base: MeasuredRun, new: MeasuredRun) -> Comparison:
     """The new run against the base. Raises UsageError where they have no scenario in common."""
     check_common(base, new)
     pairs = paired(base, new)
-    drafts = [_draft(pair, base, new) for pair in pairs]
+    random = agents_random_in_scripts(pairs)
+    drafts = [_draft(pair, base, new, random) for pair in pairs]
     decided = [draft for draft in drafts if draft.decided]
     verdicts, overall = _overall(decided)
     return Comparison(
@@ -62,18 +64,19 @@ class _Draft:
         return self.pair.base, self.pair.new
 
 
-def _draft(pair: Pair, base: MeasuredRun, new: MeasuredRun) -> _Draft:
+def _draft(pair: Pair, base: MeasuredRun, new: MeasuredRun, random: Collection[str]) -> _Draft:
     if pair.base is None or pair.new is None:
         return _one_sided(pair, base, new)
     unknown = [
-        f"{side.status} in the {label} run"
+        f"{side.state} in the {label} run"
         for label, side in (("base", pair.base), ("new", pair.new))
         if side.status not in _DECIDED
     ]
     if unknown:
         return _Draft(pair=pair, change=Change.NOT_COMPARED, why=", ".join(unknown))
     rows, tests = _rows(pair.base, pair.new)
-    return _Draft(pair=pair, change=_certain(pair.base, pair.new), rows=rows, tests=tests)
+    certain = None if pair.shown.agent in random else came_out_otherwise(pair.base, pair.new)
+    return _Draft(pair=pair, change=certain, rows=rows, tests=tests)
 
 
 def _one_sided(pair: Pair, base: MeasuredRun, new: MeasuredRun) -> _Draft:
@@ -86,14 +89,6 @@ def _one_sided(pair: Pair, base: MeasuredRun, new: MeasuredRun) -> _Draft:
     return _Draft(pair=pair, change=Change.GONE if pair.new is None else Change.NEW)
 
 
-def _certain(base: MeasuredScenario, new: MeasuredScenario) -> Change | None:
-    """What became of a script that came out the same each time it was played: no chance explains it."""
-    if not (base.scripted or new.scripted) or not base.known or not new.known:
-        return None
-    shares = base.passed / base.known, new.passed / new.known
-    return {(1.0, 0.0): Change.REGRESSED, (0.0, 1.0): Change.IMPROVED}.get(shares)
-
-
 def _rows(
     base: MeasuredScenario, new: MeasuredScenario
 ) -> tuple[tuple[Row, ...], tuple[tuple[float, float], ...]]:
@@ -102,7 +97,9 @@ def _rows(
     if base.known and new.known:
         shares = (base.passed, base.known), (new.passed, new.known)
         low, high = newcombe(*shares)
-        p = shares_differ(*shares)
+        # Who stops when the verdict is decided stops where the share is extreme: that counts half as much.
+        often = 2 if base.repeated or new.repeated else 1
+        p = min(1.0, often * shares_differ(*shares))
         rows.append(
             Row(
                 name=PASS_RATE,
@@ -115,7 +112,7 @@ def _rows(
                 p=p,
             )
         )
-        tests.append((p, shares_differ((base.known, base.known), (0, new.known))))
+        tests.append((p, min(1.0, often * shares_differ((base.known, base.known), (0, new.known)))))
     for row, least in _metric_rows([(base, new)]):
         rows.append(row)
         tests.append((row.p, least))
@@ -218,16 +215,12 @@ def _worst(draft: _Draft, rows: Iterable[Row]) -> Change:
 
 def _enough(decided: Sequence[_Draft]) -> int | None:
     """From how many conversations on a scenario that always passed and never does now would count."""
-    by_chance = [draft for draft in decided if draft.tests and not _scripted_once(draft)]
+    by_chance = [draft for draft in decided if draft.tests and not played_once(*draft.sides)]
     if not by_chance:
         return None
     enough = next((n for n in range(2, _MOST_ASKED) if _told(n, len(by_chance))), None)
     most = min(min(side.known for side in draft.sides) for draft in by_chance)
     return enough if enough and most < enough else None
-
-
-def _scripted_once(draft: _Draft) -> bool:
-    return any(side.scripted for side in draft.sides) and all(side.known <= 1 for side in draft.sides)
 
 
 def _told(n: int, family: int) -> bool:

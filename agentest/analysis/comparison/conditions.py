@@ -23,6 +23,7 @@ def conditions(base: MeasuredRun, new: MeasuredRun, pairs: Sequence[Pair]) -> It
         if before != now:
             yield f"model of the {role}: {before or 'none'}, now {now or 'none'}"
     yield from _conversations(pairs)
+    yield from _repeated(pairs)
 
 
 def _conversations(pairs: Sequence[Pair]) -> Iterator[str]:
@@ -35,4 +36,14 @@ def _conversations(pairs: Sequence[Pair]) -> Iterator[str]:
         yield (
             f"conversations: other numbers in {count(len(other), 'scenario')}, "
             f"{len(first.conversations)} and now {len(second.conversations)} in {second.name!r}"
+        )
+
+
+def _repeated(pairs: Sequence[Pair]) -> Iterator[str]:
+    """Those of which a run held conversations until the verdict was decided: their pass rates are shifted."""
+    ended = sum(any(side and side.repeated for side in (p.base, p.new)) for p in pairs if p.base and p.new)
+    if ended:
+        yield (
+            f"repeat: {count(ended, 'scenario')} ended when decided, which makes good pass rates better and "
+            "bad ones worse; chance counts twice there"
         )

@@ -33,6 +33,10 @@ class MeasuredScenario:
     status: Status
     scripted: bool
     planned: int
+    unfinished: bool = False
+    """Whether nothing but the early end of its run keeps it from a verdict."""
+    repeated: bool = False
+    """Whether conversations were added until its verdict was decided."""
     conversations: tuple[MeasuredConversation, ...] = ()
 
     @property
@@ -43,6 +47,16 @@ class MeasuredScenario:
     def known(self) -> int:
         """How many conversations passed or failed."""
         return sum(each.passed is not None for each in self.conversations)
+
+    @property
+    def state(self) -> str:
+        """Its verdict in words."""
+        return "not finished" if self.unfinished else str(self.status)
+
+    @property
+    def disagrees(self) -> bool:
+        """Whether some conversations passed and some failed."""
+        return 0 < self.passed < self.known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +97,8 @@ def measured_scenario(result: ScenarioResult) -> MeasuredScenario:
         status=result.verdict.status,
         scripted=any(each.conversation.ending is Ending.SCRIPT for each in result.conversations),
         planned=result.planned,
+        unfinished=result.unfinished,
+        repeated=result.repeat is not None,
         conversations=tuple(_measured(each, result.information) for each in result.conversations),
     )
 

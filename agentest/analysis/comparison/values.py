@@ -84,7 +84,10 @@ class ScenarioChange:
     why: str = ""
     """In words, where the rows do not say it."""
     certain: bool = False
-    """Whether its script passed in one run and failed in the other, each time that it was played."""
+    """Whether its script passed in one run and failed in the other, each time that it was played.
+
+    The agent is taken to answer alike each time, as nothing shows that it does not.
+    """
     rows: tuple[Row, ...] = ()
 
     @property

@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from agentest.analysis.comparison.measured import MeasuredRun, MeasuredScenario, counts_failures
+from agentest.analysis.comparison.scripts import played_once
 from agentest.analysis.comparison.values import PASS_RATE, Change, Comparison, Row, ScenarioChange
 from agentest.results import Status
 from agentest.support.text import count
 
 HEAD = ("", "base", "new", "difference", "95 % interval", "p", "")
 _LEAST_P = 0.001
+_ALWAYS = {
+    Change.REGRESSED: "passed before, fails now",
+    Change.IMPROVED: "failed before, passes now",
+}
+"""What became of a script."""
 
 
 def headline(comparison: Comparison) -> str:
@@ -73,12 +79,13 @@ def story(change: ScenarioChange) -> str:
     if change.why or pair.base is None or pair.new is None:
         return change.why or _state(pair.shown)
     base, new = pair.base, pair.new
+    if change.certain:
+        return f"{_ALWAYS[change.change]} ({_of(base)} → {_of(new)})"
     status = f"{base.status} → {new.status}" if base.status is not new.status else str(new.status)
     passed = _passed(base), _passed(new)
     # Where nothing but scores changed, how many passed is said once.
     held = passed[0] if passed[0] == passed[1] else " → ".join(passed)
-    by_script = ", each time that its script was played" if change.certain else ""
-    return f"{status}, {held} conversations passed{by_script}"
+    return f"{status}, {held} conversations passed"
 
 
 def changed_rows(change: ScenarioChange) -> Iterator[Row]:
@@ -97,12 +104,24 @@ def footnotes(comparison: Comparison) -> Iterator[str]:
     if unknown:
         verb = "was" if unknown == 1 else "were"
         yield f"{count(unknown, 'scenario')} {verb} not compared: nothing is known of what became of them"
+    once = [each for each in comparison.scenarios if each.certain and _once(each)]
+    if once:
+        verb = "was" if len(once) == 1 else "were"
+        yield (
+            f"{count(len(once), 'script')} that changed {verb} played once in each run: an agent "
+            "that does not answer alike each time looks the same (`--conversations 3` shows whether it does)"
+        )
     if comparison.enough:
         yield (
             "within noise is not unchanged: by its conversations alone a scenario counts as regressed only "
             f"from {comparison.enough} in each run on, even if all passed before and none does now "
             f"(`--conversations {comparison.enough}`)"
         )
+
+
+def _once(change: ScenarioChange) -> bool:
+    base, new = change.pair.base, change.pair.new
+    return bool(base and new) and played_once(base, new)  # type: ignore[arg-type]
 
 
 def in_order(comparison: Comparison) -> list[ScenarioChange]:
@@ -122,7 +141,11 @@ def _short(change: Change) -> str:
 
 def _state(scenario: MeasuredScenario) -> str:
     held = f", {_passed(scenario)} conversations passed" if scenario.known else ""
-    return f"{scenario.status}{held}"
+    return f"{scenario.state}{held}"
+
+
+def _of(scenario: MeasuredScenario) -> str:
+    return f"{scenario.passed} of {scenario.known}"
 
 
 def _passed(scenario: MeasuredScenario) -> str:
