@@ -1,4 +1,4 @@
-"""Commands of ADK's that users look for, and what does their work here. It imports nothing but click."""
+"""The list of commands, in sections, and what does the work of ADK's here. It imports nothing but click."""
 
 from __future__ import annotations
 
@@ -11,9 +11,64 @@ _INSTEAD = {
     ),
 }
 
+SECTIONS = {
+    "Run, see, compare": {
+        "run": "Run scenarios, and say what passed.",
+        "runs": "List the kept runs.",
+        "show": "Print a past run again.",
+        "compare": "Compare two runs: what regressed, what improved.",
+        "merge": "Make one run of the shards of several machines.",
+    },
+    "Begin": {
+        "init": "Write a configuration and a first scenario.",
+        "doctor": "Look whether all is there that a run needs.",
+        "chat": "Talk to the agent yourself, through a scenario's mocks.",
+    },
+    "Tests from what is there": {
+        "record-tools": "Write mocks from what the real tools answer.",
+        "mcp-tools": "Keep the tools of a real MCP server in a file.",
+        "export": "Turn conversations of a run into test cases.",
+        "coverage": "Show what has tests, and which tools were called.",
+    },
+    "Judges": {
+        "judge": "Judge the conversations of a run again.",
+        "label": "Label conversations yourself.",
+        "calibrate": "Measure how far judge and people agree.",
+        "show-prompts": "Show what judges are asked.",
+    },
+    "Evaluation sets of ADK": {
+        "eval": "Run evaluation sets against the agent.",
+        "eval-set": "Make evaluation sets, and add cases.",
+        "migrate": "Convert an old evaluation set.",
+    },
+    "For agents that start programs": {
+        "mcp-stdio": "Be an MCP server on standard input and output.",
+    },
+}
+"""Section → command → what it does, in one row of a screen of 80 columns."""
+_MORE = "More"
+_RUNNING = {
+    "Choose what runs": (
+        "--scenario --file --tag --agent --last-failed --failed-first --resume --shard --list --dry-run"
+    ),
+    "How it runs": (
+        "--conversations --repeat --concurrency --workers --shuffle --fail-fast --unmocked-tools "
+        "--record-tools --watch"
+    ),
+    "Models": (
+        "--model --offline --max-cost --max-llm-calls --record --replay --replay-or-record --cassettes"
+    ),
+    "What it tells": "--reporter --verbose --baseline --fail-on-regression",
+}
+"""Section → the options of a command that runs something, in the order in which they are shown."""
+FIRST_STEPS = (
+    "Without an agent, a key or a network: `agentest init demo --demo`, then `agentest run --cwd demo`. "
+    "With an agent that runs: `agentest init --endpoint URL`."
+)
+
 
 class Commands(click.Group):
-    """A group that says what there is in place of a command that it does not have."""
+    """A group that lists its commands in sections, and says what there is in place of one it does not have."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -22,3 +77,38 @@ class Commands(click.Group):
         if args[0] in _INSTEAD:
             ctx.fail(f"No such command '{args[0]}': {_INSTEAD[args[0]]}.")
         return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """As click does it, in sections; commands that no section has come last."""
+        width = max(map(len, self.commands))
+        for title, rows in self._sections():
+            with formatter.section(title):
+                formatter.write_dl([(f"{name:<{width}}", text) for name, text in rows])
+
+    def _sections(self) -> list[tuple[str, list[tuple[str, str]]]]:
+        listed = {name for rows in SECTIONS.values() for name in rows}
+        more = {name: self.commands[name].get_short_help_str() for name in self.commands.keys() - listed}
+        sections = {**SECTIONS, _MORE: dict(sorted(more.items()))}
+        known = {
+            title: [(name, text) for name, text in rows.items() if name in self.commands]
+            for title, rows in sections.items()
+        }
+        return [(title, rows) for title, rows in known.items() if rows]
+
+
+class Running(click.Command):
+    """A command that runs something: its many options stand in sections, those of its own first."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """As click does it, in sections."""
+        rows = {
+            param.opts[0]: param.get_help_record(ctx)
+            for param in self.get_params(ctx)
+            if isinstance(param, click.Option)
+        }
+        sections = {title: names.split() for title, names in _RUNNING.items()}
+        listed = {name for names in sections.values() for name in names}
+        for title, names in {"Options": [name for name in rows if name not in listed], **sections}.items():
+            if told := [row for name in names if (row := rows.get(name))]:
+                with formatter.section(title):
+                    formatter.write_dl(told)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from agentest.errors import ExitCode
 from agentest.starting.init.files import Filed
-from agentest.starting.init.project import Begun, Wish, begin
+from agentest.starting.init.project import Begun, Step, Wish, begin
 from agentest.support.paths import path_from
 from agentest.support.terminal import clean, say, tell
 
@@ -34,9 +34,9 @@ def _next(folder: Path, begun: Begun) -> Iterator[str]:
     is_here = folder.absolute().resolve() == Path.cwd().resolve()
     there = "" if is_here else f"cd {shlex.quote(clean(str(folder)))} && "
     yield ""
-    if begun.is_ready and begun.is_known:
+    if begun.step is Step.RUN:
         yield f"Next: {there}agentest run"
         return
-    yield "Next: see to `agent` in the configuration, then"
+    yield "Next:" if begun.step is Step.LOOK else "Next: see to `agent` in the configuration, then"
     yield f"  {there}agentest doctor"
     yield f"  {there}agentest run"

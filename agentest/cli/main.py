@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import click
 
-from agentest.cli.commands import Commands
+from agentest.cli.commands import FIRST_STEPS, Commands, Running
 from agentest.cli.comparing import compare
 from agentest.cli.ending import ended as _ended
 from agentest.cli.ending import hear_interrupts as _hear_interrupts
@@ -55,13 +55,13 @@ _CONTEXT = {
 }
 
 
-@click.group(cls=Commands, context_settings=_CONTEXT)
+@click.group(cls=Commands, context_settings=_CONTEXT, epilog=FIRST_STEPS)
 @click.version_option(__version__, prog_name="agentest")
 def cli() -> None:
     """Test AI agents: simulated users, mocked tools, judged conversations, black-box over HTTP."""
 
 
-@cli.command()
+@cli.command(cls=Running)
 @click.argument("paths", nargs=-1, metavar="[PATH | PATH:LINE | PATH::NAME]…")
 @where
 @which
@@ -198,7 +198,7 @@ def judge(run: str, cwd: Path | None, **options: Any) -> int:
     return _ended(go)
 
 
-@cli.command("eval")
+@cli.command("eval", cls=Running)
 @click.argument("targets", nargs=-1, required=True, metavar="[AGENT] FILE_OR_DIR[:CASE,…]…")
 @where
 @click.option("--agent", metavar="NAME", help="Test this agent of the configuration, or the one at a URL.")

@@ -144,8 +144,8 @@ offline_option = click.option("--offline", is_flag=True, help="Ask no model, wha
 unmocked_option = click.option(
     "--unmocked-tools",
     type=click.Choice(["error", "passthrough"]),
-    help="What becomes of calls that nothing answers: an error, or the answer null "
-    "(default: `unmocked_tools` of the configuration, else error for run and passthrough for eval).",
+    help="Calls that no mock answers: an error, or the answer null (default: `unmocked_tools`, else "
+    "error for run, passthrough for eval).",
 )
 
 

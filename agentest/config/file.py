@@ -62,8 +62,8 @@ def find(root: Path) -> Path:
         return found
     raise ConfigError(
         f"no configuration found in {root}{_nor_above(root)}: expected {NAMES[0]}, {NAMES[1]} or {NAMES[2]}. "
-        "Write one with at least\n  agent:\n    endpoint: http://localhost:8000/v1/chat/completions\n"
-        "or name another file with --config PATH."
+        "Write one: agentest init, or agentest init --endpoint URL where your agent runs already. "
+        "--config PATH names another file."
     )
 
 

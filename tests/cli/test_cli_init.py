@@ -58,6 +58,8 @@ def test_the_demo_is_green_and_init_writes_nothing_twice(project: Project) -> No
     again = written(project, "new/demo", "--demo", "--ci", "github")
     assert contents(folder) == before
     assert again.stdout.count("stays") == len(before)
+    later = written(project, "new/demo", "--ci", "gitlab")
+    assert later.stdout.endswith("Next:\n  cd new/demo && agentest doctor\n  cd new/demo && agentest run\n")
     run = Project(folder).run("--reporter", "console", "--reporter", "json")
     assert run.returncode == 0, run.stdout + run.stderr
     assert "2 passed (2 scenarios, 4 conversations)" in run.stdout
@@ -314,7 +316,7 @@ def test_workflows_name_the_folder_and_stay_beside_what_is_there(project: Projec
     github = yaml.safe_load((project.root / ".github/workflows/agentest.yml").read_text())["jobs"]["agentest"]
     assert github["defaults"]["run"]["working-directory"] == "my agent"
     *_, run, upload = github["steps"]
-    assert upload["with"]["path"] == "my agent/.agentest/runs"
+    assert upload["with"]["path"] == "my agent/.agentest"
     assert run["run"].startswith("agentest run --reporter console --reporter github-actions")
     gitlab = yaml.safe_load((project.root / ".gitlab/agentest.gitlab-ci.yml").read_text())["agentest"]
     assert gitlab["script"][0] == "cd 'my agent'"

@@ -19,7 +19,6 @@ from agentest.support.text import count
 
 _LEAST_FREE_BYTES = 100_000_000
 _GB = 1_000_000_000
-_NEW = "Write one: agentest init, or agentest init --endpoint URL where your agent runs already."
 
 
 def check_config(request: Request, environ: MutableMapping[str, str], tell: Tell) -> LoadedConfig | None:
@@ -27,8 +26,7 @@ def check_config(request: Request, environ: MutableMapping[str, str], tell: Tell
     try:
         loaded = configure(request, environ)
     except UsageError as error:
-        is_missing = str(error).startswith("no configuration found")
-        tell(bad("configuration", str(error), _NEW if is_missing else ""))
+        tell(bad("configuration", str(error)))
         return None
     tell(good("configuration", path_from(request.here or request.root, loaded.path)))
     return loaded

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
@@ -33,6 +34,14 @@ class Wish:
     ci: CiName | None = None
 
 
+class Step(Enum):
+    """What the user does next."""
+
+    WRITE = "write what `agent` is"
+    LOOK = "look whether a configuration that was there is well"
+    RUN = "run"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Begun:
     """What became of it."""
@@ -40,8 +49,7 @@ class Begun:
     files: tuple[Filed, ...]
     notes: tuple[str, ...] = ()
     """What the user should know, each in a sentence."""
-    is_ready: bool = True
-    """Whether `agentest run` can be called next: not where an address is still to be written."""
+    step: Step = Step.RUN
     is_known: bool = True
     """Whether what answers at the endpoint was recognised."""
 
@@ -60,9 +68,17 @@ def begin(wish: Wish) -> Begun:
     return Begun(
         files=files,
         notes=tuple(_notes(wish, there, agent, files)),
-        is_ready=bool(wish.demo or agent),
+        step=_step(wish, there, agent),
         is_known=agent is None or agent.is_known,
     )
+
+
+def _step(wish: Wish, there: Path | None, agent: Described | None) -> Step:
+    if agent:
+        return Step.RUN if agent.is_known and not there else Step.WRITE
+    if there and not wish.demo:
+        return Step.LOOK
+    return Step.RUN if wish.demo else Step.WRITE
 
 
 def _check_demo(there: Path | None) -> None:

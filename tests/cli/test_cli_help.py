@@ -1,0 +1,62 @@
+"""Tests for the help: commands and options in sections that a screen of 80 columns can show."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from agentest.cli.commands import SECTIONS
+from agentest.cli.main import cli
+
+
+def help_of(*words: str) -> str:
+    done = CliRunner().invoke(cli, [*words, "--help"], prog_name="agentest", terminal_width=80)
+    assert done.exit_code == 0
+    return done.output
+
+
+def test_each_command_stands_in_one_section_and_is_told_in_a_row() -> None:
+    """No command is left to the section More, none is told twice, and no row is cut or folded."""
+    told = help_of()
+    named = [name for rows in SECTIONS.values() for name in rows]
+    assert len(named) == len(set(named))
+    assert cli.commands.keys() <= set(named)
+    assert all(len(row) <= 80 for row in told.splitlines())
+    for name in cli.commands:
+        assert sum(row.split()[:1] == [name] for row in told.splitlines()) == 1
+    assert "..." not in told.partition("\n")[2]
+    places = [told.index(f"{title}:\n") for title, rows in SECTIONS.items() if rows.keys() & cli.commands]
+    assert all(before < after for before, after in pairwise(places))
+
+
+def test_it_says_how_to_begin() -> None:
+    """Who reads the list for the first time finds the two commands that need nothing."""
+    assert "agentest init demo --demo" in help_of()
+
+
+@pytest.mark.parametrize("name", sorted(cli.commands))
+def test_each_command_says_what_it_does_and_what_each_option_is(name: str) -> None:
+    """A text begins with a verb and ends with a full stop, each option has one, and all fits 80 columns."""
+    command = cli.commands[name]
+    assert all(len(row) <= 80 for row in help_of(name).splitlines())
+    first = (command.help or "").splitlines()[0]
+    assert first[:1].isupper()
+    assert not first.split()[0].endswith("s")
+    if isinstance(command, click.Group):
+        return
+    for option in command.params:
+        if isinstance(option, click.Option):
+            assert (option.help or "")[:1].isalpha(), option.name
+
+
+@pytest.mark.parametrize("name", ["run", "eval"])
+def test_no_option_is_lost_among_sections(name: str) -> None:
+    """Each option of a command with many stands in exactly one section."""
+    told = help_of(name).splitlines()
+    for option in cli.commands[name].params:
+        if isinstance(option, click.Option):
+            flags = {*option.opts, *(f"{flag}," for flag in option.opts)}
+            assert sum(row.lstrip().partition(" ")[0] in flags for row in told) == 1
