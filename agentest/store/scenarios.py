@@ -37,7 +37,7 @@ def stored_scenario(result: ScenarioResult) -> StoredScenario:
         intervals=result.intervals,
         pass_rate=result.pass_rate,
         pass_hat_k={str(k): value for k, value in result.pass_hat_k.items()},
-        flaky=result.flaky,
+        flaky=result.flaky if result.pass_rate else None,
         repeated=Repeated(repeat=result.repeat, decided_after=result.decided_after)
         if result.repeat
         else None,
@@ -77,7 +77,7 @@ def scenario_of(entry: StoredEntry) -> ScenarioResult:
         intervals=stored.intervals,
         pass_rate=stored.pass_rate,
         pass_hat_k={int(k): value for k, value in stored.pass_hat_k.items()},
-        flaky=stored.flaky,
+        flaky=bool(stored.flaky),
         repeat=stored.repeated.repeat if stored.repeated else None,
         decided_after=stored.repeated.decided_after if stored.repeated else None,
     )

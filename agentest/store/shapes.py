@@ -194,7 +194,8 @@ class StoredScenario:
     pass_rate: Figure | None = None
     pass_hat_k: Mapping[str, float] = field(default_factory=dict)
     """"1" to "n" → how likely that many conversations all pass."""
-    flaky: bool = False
+    flaky: bool | None = None
+    """None where nothing passed or failed."""
     repeated: Repeated | None = None
     """Set where there was no fixed number of conversations."""
     adk: AdkCase | None = None

@@ -141,7 +141,8 @@ def test_results_without_examples_are_read() -> None:
 def test_results_without_figures_are_read() -> None:
     """Results of earlier versions have no intervals: they are worked out of the conversations again."""
     now = scenario_result("a", [conversation_result(), failing_conversation("c2")])
-    document = to_json(run_result(now))
+    document = to_json(run_result(now, scenario_result("b")))
+    assert [each["flaky"] for each in document["scenarios"]] == [True, False]
     for key in ("intervals", "passRate", "passHatK", "flaky"):
         assert document["scenarios"][0].pop(key)
     assert problems(document) == []
