@@ -27,11 +27,14 @@ _OF_MODELS = ("name", "temperature", "max_tokens", "sampling", "base_url")
 def with_fingerprints(prepared: Prepared) -> Prepared:
     """The run with a fingerprint of each unit."""
     files = _Files(prepared)
+    redact = prepared.loaded.redact
     common = _common(prepared, files)
+    # An agent's settings are long, and the same for all of its units.
+    agents = {name: redact(canonical(agent)) for name, agent in prepared.plan.agents.items()}
 
     def marked(unit: Unit) -> Unit:
-        own = canonical(_of_unit(unit, prepared))
-        parts = (common, prepared.loaded.redact(own), files.digest(files.of(unit)))
+        own = redact(canonical(_of_unit(unit, prepared)))
+        parts = (common, own, agents[unit.agent], files.digest(files.of(unit)))
         return replace(unit, fingerprint=_hash("\n".join(parts).encode("utf-8", "surrogatepass")))
 
     return replace(prepared, plan=with_units(prepared.plan, marked))
@@ -110,7 +113,7 @@ def _of_unit(unit: Unit, prepared: Prepared) -> list[object]:
     unmocked = wished_unmocked_tools(prepared.loaded.config, prepared.request.options)
     judged = [unit.metrics, unit.thresholds, unit.graders, unit.information, unit.max_turns]
     said = [scenario.name, scenario.session, scenario.plan, unit.slug, unmocked]
-    return [*said, *judged, prepared.plan.agents[unit.agent]]
+    return [*said, *judged]
 
 
 def _hash(content: bytes) -> str:

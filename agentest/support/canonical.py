@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Mapping, Set
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from pathlib import PurePath
@@ -17,39 +17,36 @@ CODE = "code "
 
 def canonical(value: Any) -> str:
     """The text of a value. Functions and unknown objects are their names, never their addresses."""
-    return "".join(_texts(value, 0))
+    return _text(value, 0)
 
 
-def _texts(value: Any, depth: int) -> Iterator[str]:
+def _text(value: Any, depth: int) -> str:
+    if value is None or isinstance(value, str | int | float | bool | bytes):
+        return repr(value.value if isinstance(value, Enum) else value)
     if depth > _MOST_DEEP:  # it may hold itself
-        yield "…"
-    elif isinstance(value, Enum):
-        yield repr(value.value)
-    elif value is None or isinstance(value, str | int | float | bool | bytes):
-        yield repr(value)
-    elif isinstance(value, PurePath):
-        yield repr(value.as_posix())
-    elif isinstance(value, Mapping):
-        items = sorted((canonical(key), "".join(_texts(each, depth + 1))) for key, each in value.items())
-        yield "{" + ",".join(f"{key}:{text}" for key, text in items) + "}"
-    elif isinstance(value, Set):
-        yield "{" + ",".join(sorted(map(canonical, value))) + "}"
-    elif isinstance(value, list | tuple):
-        yield "[" + ",".join("".join(_texts(each, depth + 1)) for each in value) + "]"
-    else:
-        yield from _of_object(value, depth)
+        return "…"
+    if isinstance(value, list | tuple):
+        return f"[{','.join([_text(each, depth + 1) for each in value])}]"
+    if isinstance(value, Mapping):
+        items = sorted((_text(key, 0), _text(each, depth + 1)) for key, each in value.items())
+        return f"{{{','.join([f'{key}:{text}' for key, text in items])}}}"
+    if isinstance(value, Set):
+        return f"{{{','.join(sorted(_text(each, 0) for each in value))}}}"
+    return _other(value, depth)
 
 
-def _of_object(value: Any, depth: int) -> Iterator[str]:
+def _other(value: Any, depth: int) -> str:
+    if isinstance(value, Enum):
+        return repr(value.value)
+    return repr(value.as_posix()) if isinstance(value, PurePath) else _of_object(value, depth)
+
+
+def _of_object(value: Any, depth: int) -> str:
     kind = value if isinstance(value, type) or hasattr(value, "__qualname__") else type(value)
     name = f"{getattr(kind, '__module__', '')}.{kind.__qualname__}"
-    held: dict[str, Any] | None = None
     if isinstance(value, BaseModel):
-        held = dict(value)
-    elif is_dataclass(value) and not isinstance(value, type):
+        return f"{name}{_text(dict(value), depth + 1)}"
+    if is_dataclass(value) and not isinstance(value, type):
         held = {field.name: getattr(value, field.name) for field in fields(value)}
-    if held is None:
-        yield f"{CODE}{name}"
-    else:
-        yield name
-        yield from _texts(held, depth + 1)
+        return f"{name}{_text(held, depth + 1)}"
+    return f"{CODE}{name}"
