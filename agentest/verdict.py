@@ -175,12 +175,15 @@ def threshold_status(metric: str, verdict: Verdict) -> Status:
 def run_status(result: RunResult) -> Status:
     """The whole run: failed before errored before passed. A run in which nothing ran is errored.
 
-    So is one with calls that belonged to no conversation: nobody knows whose ban they broke.
+    So is one with calls that belonged to no conversation: nobody knows whose ban they broke. A shard that no
+    scenario is left for has passed: all others tell of the run.
     """
     if result.with_status(Status.FAILED):
         return Status.FAILED
     if result.unclaimed:
         return Status.ERRORED
+    if result.shard and not result.scenarios and not result.interrupted and not result.stopped:
+        return Status.PASSED
     if result.interrupted or result.with_status(Status.ERRORED) or not result.with_status(Status.PASSED):
         return Status.ERRORED
     return Status.PASSED

@@ -31,6 +31,7 @@ FLOORS: list[dict[str, str]] = [
         "metrics": "wording support",
         "repeat": "support",
         "forecast": "support",
+        "shards": "",
     },
     {
         "transcript": "endings sight support",
@@ -76,12 +77,12 @@ FLOORS: list[dict[str, str]] = [
     },
     {
         "run": "endings adk_plugin conversation evaluate agents tool_servers llm scenarios config mocks "
-        "errors events messages metrics outcomes repeat results sight storing totals transcript verdict "
+        "errors events messages metrics outcomes repeat results shards sight storing totals transcript verdict "
         "version confidence support http",
     },
     # Reporting, a column of its own: it knows values and verdicts, and no run.
     {
-        "store": "confidence endings errors events forecast metrics repeat results sight totals "
+        "store": "confidence endings errors events forecast metrics repeat results shards sight totals "
         "transcript verdict support",
     },
     {
@@ -102,7 +103,7 @@ FLOORS: list[dict[str, str]] = [
     },
     {
         "cli": "config endings analysis evalset scale run conversation evaluate llm scenarios store "
-        "report errors events forecast metrics repeat results transcript verdict version support "
+        "report errors events forecast metrics repeat results shards transcript verdict version support "
         "starting",
     },
     # pytest's way in, beside the command line.

@@ -72,7 +72,7 @@ def read_baseline(prepared: Prepared) -> Baseline | None:
         check_common(run, planned)
     except UsageError as error:
         raise UsageError(f"baseline: {error}") from None
-    kept = _selected(run, planned) if request.options.filtered else run.scenarios
+    kept = _selected(run, planned) if prepared.is_partial else run.scenarios
     return Baseline(
         run=replace(run, scenarios=kept),
         fail_on_regression=fails,

@@ -11,6 +11,7 @@ from agentest.run.outputs import output_dir
 from agentest.run.plan import Unit
 from agentest.run.prepare import Prepared
 from agentest.run.reordering import Entry, cut, first, shuffled
+from agentest.shards import Shard
 from agentest.store.kept.record import RunKind
 from agentest.store.kept.verdicts import LatestVerdicts, Tried, latest_verdicts
 from agentest.support.text import count
@@ -30,6 +31,10 @@ class Choosing:
     """A seed; "": any."""
     resume: str | None = None
     """A run; "": the latest that was interrupted or killed."""
+    shard: Shard | None = None
+    """Which part of the run is run here."""
+    shard_by: str | None = None
+    """A run whose durations it is split by, or `counts`."""
 
     def __call__(self, prepared: Prepared, kind: RunKind = RunKind.RUN) -> Prepared:
         """The run with the scenarios that are chosen, in the order that is asked for. Raises UsageError."""
@@ -44,8 +49,15 @@ class Choosing:
         if self.resume is not None:
             from agentest.cli.resuming import resumed
 
-            prepared = resumed(prepared, self.resume, kind)
-        return prepared
+            return resumed(prepared, self.resume, kind, self.shard, self._sharded)
+        return self._sharded(prepared, kind)
+
+    def _sharded(self, prepared: Prepared, kind: RunKind) -> Prepared:
+        if self.shard is None:
+            return prepared
+        from agentest.cli.sharding import sharded
+
+        return sharded(prepared, self.shard, self.shard_by, kind)
 
 
 def _shuffled(prepared: Prepared, seed: int) -> Prepared:

@@ -135,6 +135,8 @@ def _record(prepared: Prepared, kind: RunKind, folder: RunFolder, environ: Mappi
         scenarios=len(plan.entries),
         conversations=sum(unit.conversations for unit in plan.units),
         commit=commit_of(prepared.request.root, environ),
+        shard=str(prepared.part.shard) if prepared.part else None,
+        part=prepared.part,
         partial=prepared.is_partial,
         resumed=prepared.kept.id if prepared.kept else None,
     )

@@ -159,7 +159,8 @@ def _row(run: KeptRun) -> tuple[str, ...]:
     if record is None:
         return (run.id, "", "unknown", *[""] * 7)
     status = status_of(run, record)
-    what = status if record.kind == "run" else f"{status} ({record.kind})"
+    besides = ", ".join(_besides(record))
+    what = f"{status} ({besides})" if besides else status
     models = dict.fromkeys(model for model in record.models.values() if model)
     return (
         run.id,
@@ -169,6 +170,14 @@ def _row(run: KeptRun) -> tuple[str, ...]:
         ", ".join(models) or "offline",
         (record.commit or "")[:_COMMIT_CHARS],
     )
+
+
+def _besides(record: RunRecord) -> Iterator[str]:
+    """What else there is to say of a run beside how it ended."""
+    if record.kind != "run":
+        yield record.kind
+    if record.shard:
+        yield f"shard {record.shard}"
 
 
 def _numbers(ended: Ended | None) -> tuple[str, ...]:

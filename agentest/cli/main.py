@@ -33,6 +33,7 @@ from agentest.cli.options import (
     recording,
     repeat_option,
     resume_option,
+    shard_options,
     unmocked_option,
     where,
     which,
@@ -82,6 +83,7 @@ def cli() -> None:
 @recording
 @order
 @resume_option
+@shard_options
 @baseline_options
 @not_run
 def run(cwd: Path | None, watch: bool, list_only: bool, record_tools: bool, **options: Any) -> int:
@@ -99,6 +101,8 @@ def run(cwd: Path | None, watch: bool, list_only: bool, record_tools: bool, **op
     wish, options["paths"] = _wish(options, options["paths"])
     if wish["resume"] is not None and (watch or record_tools):
         raise click.UsageError("--resume goes on with one run: leave --watch and --record-tools out")
+    if wish["shard"] and watch:
+        raise click.UsageError("--shard runs a part of one run: leave --watch out")
 
     def go() -> int:
         _hear_interrupts()
@@ -222,6 +226,7 @@ def judge(run: str, cwd: Path | None, **options: Any) -> int:
 @recording
 @order
 @resume_option
+@shard_options
 @baseline_options
 @not_run
 def evaluate(cwd: Path | None, targets: tuple[str, ...], list_only: bool, **options: Any) -> int:

@@ -208,6 +208,33 @@ resume_option = click.option(
 )
 
 
+def _shard(_: click.Context, param: click.Parameter, value: str | None) -> Any:
+    """Which part of the run."""
+    if value is None:
+        return None
+    from agentest.shards import parse_shard
+
+    try:
+        return parse_shard(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param=param) from None
+
+
+shard_options = _options(
+    click.option(
+        "--shard",
+        callback=_shard,
+        metavar="K/N",
+        help="Run part K of N; agentest merge makes one run of all.",
+    ),
+    click.option(
+        "--shard-by",
+        metavar="RUN",
+        help="Split by the durations of this run (default: the latest whole one that is kept), or counts.",
+    ),
+)
+
+
 baseline_options = _options(
     click.option(
         "--baseline", metavar="RUN", help="Compare with this run when it ends: an id, a folder or a file."

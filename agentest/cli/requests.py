@@ -11,6 +11,8 @@ import click
 from agentest.errors import UsageError
 from agentest.support.terminal import tell
 
+_CHOOSING = ("last_failed", "failed_first", "shuffle", "resume", "shard", "shard_by")
+
 if TYPE_CHECKING:
     from agentest.cli.choosing import Choosing
     from agentest.run.place import Place
@@ -63,13 +65,15 @@ def choosing_options(
 
     An option that may go without its value takes the word after it: one that cannot be meant is given back.
     """
-    wish = {name: options.pop(name) for name in ("last_failed", "failed_first", "shuffle", "resume")}
+    wish = {name: options.pop(name) for name in _CHOOSING}
     if wish["shuffle"] and not wish["shuffle"].isdecimal():
         words, wish["shuffle"] = (wish["shuffle"], *words), ""
     if wish["resume"] and _names_scenarios(wish["resume"]):
         words, wish["resume"] = (wish["resume"], *words), ""
     if wish["resume"] is not None and wish["last_failed"]:
         raise click.UsageError("--resume and --last-failed exclude each other: what had failed is kept")
+    if wish["shard_by"] and wish["shard"] is None and wish["resume"] is None:
+        raise click.UsageError("--shard-by says how --shard K/N splits the run: give that, too")
     return wish, words
 
 

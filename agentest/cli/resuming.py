@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from agentest.cli.sharding import as_part
 from agentest.errors import UsageError
 from agentest.events import ConversationFinished
 from agentest.results import ConversationResult, ScenarioResult, Status
@@ -15,6 +16,7 @@ from agentest.run.plan import Unit
 from agentest.run.prepare import Prepared
 from agentest.run.reordering import Entry, cut, with_units
 from agentest.run.totals import slimmed
+from agentest.shards import Shard
 from agentest.store.kept import finding
 from agentest.store.kept.finished import FinishedPart, FinishedParts, Place, read_finished
 from agentest.store.kept.folder import JOURNAL
@@ -27,15 +29,33 @@ _OPTION = "--resume"
 _SHOWN = 3
 
 
-def resumed(prepared: Prepared, reference: str, kind: RunKind) -> Prepared:
+def resumed(
+    prepared: Prepared,
+    reference: str,
+    kind: RunKind,
+    shard: Shard | None = None,
+    sharded: Callable[[Prepared, RunKind], Prepared] = lambda prepared, _: prepared,
+) -> Prepared:
     """The run, going on with an earlier one. What has changed since is run anew, and a note says so.
 
     Args:
         reference: a run; "": the latest of this kind that was interrupted or killed.
+        shard: which part of the run is run here; None: that of the earlier run, if it was a shard.
+        sharded: chooses the scenarios of that part where the earlier run was no shard.
 
     Raises UsageError where there is no such run, or it is still under way.
     """
-    run = _named(prepared, reference, kind) if reference else _latest(prepared, kind)
+    run = _named(prepared, reference, kind) if reference else _latest(prepared, kind, shard)
+    earlier_part = run.record.part if run and run.record else None
+    if earlier_part and shard not in (None, earlier_part.shard):
+        raise UsageError(
+            f"{_OPTION} {reference}: the run was shard {earlier_part.shard}, and {shard} is asked for; "
+            "leave --shard out, or name the run of that shard"
+        )
+    if earlier_part:
+        prepared = as_part(prepared, earlier_part.shard, earlier_part.scenarios, earlier_part.split_by)
+    else:
+        prepared = sharded(prepared, kind)
     if run is None:
         note = (
             f"{_OPTION}: no run is kept that could be gone on with, so all run ({len(prepared.plan.units)})"
@@ -52,8 +72,8 @@ def resumed(prepared: Prepared, reference: str, kind: RunKind) -> Prepared:
     return replace(prepared, plan=plan, notes=notes, kept=going_on.kept_run)
 
 
-def _latest(prepared: Prepared, kind: RunKind) -> finding.KeptRun | None:
-    run = finding.latest_unfinished(output_dir(prepared), kind)
+def _latest(prepared: Prepared, kind: RunKind, shard: Shard | None) -> finding.KeptRun | None:
+    run = finding.latest_unfinished(output_dir(prepared), kind, str(shard) if shard else None)
     return run if run is None or (run.path / JOURNAL).is_file() else None
 
 

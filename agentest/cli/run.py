@@ -198,7 +198,7 @@ def _against(prepared: Prepared, environ: Mapping[str, str]) -> Against | None:
     """What compares the run: with its baseline, or else its agents with each other. Raises UsageError."""
     request = prepared.request
     wanted = request.baseline or prepared.loaded.config.baseline or request.fail_on_regression
-    if not wanted and not prepared.plan.comparison:
+    if not prepared.plan.entries or not (wanted or prepared.plan.comparison):
         return None
     from agentest.cli.baseline import Against, read_baseline
 

@@ -170,6 +170,8 @@ class RunResult:
     """Metric → how far its judge has been right, where that was measured."""
     addresses: Mapping[str, str] = field(default_factory=dict)
     """Agent → where it was, for people."""
+    shard: str | None = None
+    """Which part of a run this is, as K/N; None: it is whole."""
 
     @property
     def warnings(self) -> tuple[RunWarning, ...]:

@@ -51,6 +51,7 @@ class Frame:
         redact: Redactor,
         calibrations: Mapping[str, JudgeCalibration] = MappingProxyType({}),
         kept: KeptRun | None = None,
+        shard: str | None = None,
     ) -> None:
         self._plan = plan
         self._redact = redact
@@ -58,6 +59,7 @@ class Frame:
         self._models = models
         self._calibrations = calibrations
         self._kept = kept
+        self._shard = shard
         self._emit = emit
         self._stop = stop
         self._sights = {name: sight_of(agent) for name, agent in plan.agents.items()}
@@ -126,6 +128,7 @@ class Frame:
             silent=silence(self._plan, results, sights),
             unanswered=unanswered(self._plan, results),
             unclaimed=unclaimed,
+            shard=self._shard,
         )
         self._emit(RunFinished(result))
         return result

@@ -20,6 +20,7 @@ from agentest.run.kept import KeptRun
 from agentest.run.plan import Options, Plan, make_plan, wishes_of
 from agentest.run.unmatched import missed_place, unusable_path, why_nothing
 from agentest.scenarios.discovery import Discovered, discover
+from agentest.shards import Part
 from agentest.support.paths import path_from
 from agentest.support.reminders import reminded
 
@@ -70,6 +71,8 @@ class Prepared:
     """Whether scenarios are left out by what became of them earlier."""
     kept: KeptRun | None = None
     """What an earlier run had finished, where this one goes on with it."""
+    part: Part | None = None
+    """What the run is a shard of."""
 
     @property
     def is_partial(self) -> bool:

@@ -108,6 +108,7 @@ async def run_steps(
         stop=session.stop,
         redact=prepared.loaded.redact,
         kept=prepared.kept,
+        shard=str(prepared.part.shard) if prepared.part else None,
     )
     origin: Origin | None = None
     async with AsyncExitStack() as late, AsyncExitStack() as opened:

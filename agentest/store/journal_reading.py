@@ -181,15 +181,16 @@ def _entries(contents: _Contents) -> Iterator[Json]:
     for scenario in contents.scenarios:
         yield {**scenario, _CONVERSATIONS: _in_order(left.pop(_place(scenario), {}))}
     for place, conversations in left.items():
-        unfinished = _unfinished(place, len(conversations), contents.planned.get(place, 0))
-        yield {**CODECS.write(stored_scenario(unfinished)), _CONVERSATIONS: _in_order(conversations)}
+        result = unfinished(place, len(conversations), contents.planned.get(place, 0))
+        yield {**CODECS.write(stored_scenario(result)), _CONVERSATIONS: _in_order(conversations)}
 
 
 def _in_order(conversations: Mapping[int, Json]) -> list[Json]:
     return [conversations[number] for number in sorted(conversations)]
 
 
-def _unfinished(place: _Place, finished: int, planned: int) -> ScenarioResult:
+def unfinished(place: _Place, finished: int, planned: int) -> ScenarioResult:
+    """What a run that was killed has of a scenario that it did not finish; without its conversations."""
     name, agent = place
     of = f" of {planned}" if planned else ""
     conversations = f"{finished}{of} finished conversation{'' if (planned or finished) == 1 else 's'}"

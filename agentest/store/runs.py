@@ -51,6 +51,7 @@ def stored_head(result: RunResult) -> RunHead:
         models=result.models,
         agents=stored_agents(result.agents, result.sights, silent_agents(result)),
         calibration=result.calibrations,
+        shard=result.shard,
         summary=summary(result),
     )
 
@@ -72,6 +73,7 @@ def run_of(run: StoredRun | StoredComparison) -> RunResult:
         silent=head.summary.silent_agents,
         unanswered=head.summary.unanswered_calls,
         calibrations=head.calibration,
+        shard=head.shard,
         sights={name: agent.tool_calls for name, agent in head.agents.items() if agent.tool_calls},
     )
 

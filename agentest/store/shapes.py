@@ -304,6 +304,8 @@ class RunHead:
     agents: Mapping[str, StoredAgent]
     calibration: Mapping[str, JudgeCalibration] = field(default_factory=dict)
     """Metric → how far its judge has been right, where that was measured."""
+    shard: str | None = None
+    """Which part of a run this is, as K/N; None: it is whole."""
     summary: Summary
 
 
@@ -394,7 +396,7 @@ CODECS = Codecs(
             flat=("counts",),
             only_if_set=("unclaimed_calls", "silent_agents", "unanswered_calls", "per_agent"),
         ),
-        RunHead: Layout(older={"agents": _agents}, only_if_set=("calibration",)),
+        RunHead: Layout(older={"agents": _agents}, only_if_set=("calibration", "shard")),
         StoredRun: Layout(flat=("head",)),
         StoredComparison: Layout(flat=("head",)),
     }

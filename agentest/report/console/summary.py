@@ -22,6 +22,7 @@ from agentest.verdict import run_status
 
 _SLOWEST = 3
 _SHOWN_SHARE = 0.005
+_NOTHING_RAN = "No scenario was run: this run is not a pass."
 _ORDER = (Status.FAILED, Status.ERRORED, Status.PASSED, Status.SKIPPED)
 
 
@@ -250,7 +251,8 @@ def _totals(result: RunResult) -> Iterator[Line]:
         why = "Every scenario was skipped" if all_skipped else "No scenario passed"
         yield line(0, (f"{why}: this run is not a pass.", "bold yellow"))
     if not result.scenarios:
-        yield line(0, ("No scenario was run: this run is not a pass.", "bold yellow"))
+        here = f"There is nothing to do in shard {result.shard}." if result.shard else _NOTHING_RAN
+        yield line(0, (here, "bold yellow"))
     counts = [(sum(s.verdict.status is status for s in result.finished), status) for status in _ORDER]
     shown = [(f"{number:,} {status}", f"bold {STYLES[status]}") for number, status in counts if number]
     if result.unfinished:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agentest.errors import UsageError
-from agentest.store.kept.record import RunRecord, read_record
+from agentest.store.kept.record import RunKind, RunRecord, read_record
 from agentest.support.locking import is_locked
 
 RUNS = "runs"
@@ -66,16 +66,37 @@ def latest_run(output_dir: Path, kinds: Iterable[str] = ()) -> KeptRun | None:
     return None
 
 
-def latest_unfinished(output_dir: Path, kind: str) -> KeptRun | None:
+def latest_whole_run(output_dir: Path, kind: str) -> KeptRun | None:
+    """The latest run of a kind, or merged of several, that came to its end: no shard, nothing filtered."""
+    for run in reversed(kept_runs(output_dir)):
+        record = run.record if run.file else None
+        if record and record.kind in (kind, RunKind.MERGE) and _is_whole(record):
+            return run
+    return None
+
+
+def _is_whole(record: RunRecord) -> bool:
+    return record.shard is None and not record.partial and _came_to_its_end(record)
+
+
+def _came_to_its_end(record: RunRecord) -> bool:
+    return record.ended is not None and not record.ended.interrupted
+
+
+def latest_unfinished(output_dir: Path, kind: str, shard: str | None = None) -> KeptRun | None:
     """The latest run of a kind that was interrupted or killed and that no other has gone on with.
 
     Where there is none, the latest run of the kind: nothing may be left to do in it.
+
+    Args:
+        shard: only runs that are this shard; None: any.
     """
     known = [(run, run.record) for run in reversed(kept_runs(output_dir)) if run.file]
     runs = [(run, record) for run, record in known if record and record.kind == kind and not run.under_way]
+    runs = [(run, record) for run, record in runs if shard is None or record.shard == shard]
     gone_on_with = {record.resumed for _, record in runs}
     for run, record in runs:
-        if run.id not in gone_on_with and (record.ended is None or record.ended.interrupted):
+        if run.id not in gone_on_with and not _came_to_its_end(record):
             return run
     return runs[0][0] if runs else None
 

@@ -9,6 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from agentest.results import RunResult, Status
+from agentest.shards import Part
 from agentest.store.codec import Codecs, Layout
 from agentest.support.files import write_atomically
 from agentest.support.json_text import encoded
@@ -65,6 +66,8 @@ class RunRecord:
     """The commit of the project's repository; None: there is none, or nobody knows it."""
     shard: str | None = None
     """Which part of a run it is, as K/N."""
+    part: Part | None = None
+    """What it is that part of."""
     partial: bool = False
     """Whether filters had chosen its scenarios."""
     resumed: str | None = None
@@ -73,7 +76,10 @@ class RunRecord:
 
 
 _CODECS = Codecs(
-    {RunRecord: Layout(only_if_set=("shard", "partial", "resumed")), Ended: Layout(digits={"cost": 6})}
+    {
+        RunRecord: Layout(only_if_set=("shard", "part", "partial", "resumed")),
+        Ended: Layout(digits={"cost": 6}),
+    }
 )
 
 
