@@ -77,8 +77,8 @@ FLOORS: list[dict[str, str]] = [
     },
     {
         "run": "endings adk_plugin conversation evaluate agents tool_servers llm scenarios config mocks "
-        "errors events messages metrics outcomes repeat results shards sight storing totals transcript verdict "
-        "version confidence support http",
+        "errors events messages metrics outcomes repeat results shards sight storing totals transcript "
+        "verdict version confidence support http",
     },
     # Reporting, a column of its own: it knows values and verdicts, and no run.
     {
@@ -98,8 +98,8 @@ FLOORS: list[dict[str, str]] = [
         "messages metrics results sight transcript verdict support",
     },
     {
-        "analysis": "config endings errors evalset evaluate llm metrics report results run scenarios sight "
-        "store support transcript verdict",
+        "analysis": "config endings errors evalset evaluate events llm metrics report results run scenarios "
+        "shards sight store support transcript verdict",
     },
     {
         "cli": "config endings analysis evalset scale run conversation evaluate llm scenarios store "

@@ -18,6 +18,7 @@ from agentest.cli.eval_set import eval_set
 from agentest.cli.history import runs, show
 from agentest.cli.labelling import calibrate, label
 from agentest.cli.mcp import mcp_stdio, mcp_tools
+from agentest.cli.merging import merge
 from agentest.cli.options import (
     EVAL_FILES,
     baseline_options,
@@ -380,6 +381,7 @@ cli.add_command(eval_set)
 cli.add_command(runs)
 cli.add_command(show)
 cli.add_command(compare)
+cli.add_command(merge)
 cli.add_command(label)
 cli.add_command(calibrate)
 

@@ -12,9 +12,9 @@ from agentest.errors import UsageError
 from agentest.events import ConversationFinished
 from agentest.results import ConversationResult, ModelUsage, ReasonKind, RunWarning, ScenarioResult
 from agentest.store.conversations import result_of
-from agentest.store.journal_reading import OtherVersionError, read_line
+from agentest.store.journal_reading import OtherVersionError, read_line, unfinished
 from agentest.store.lines import ConversationLine, EndLine, PlannedConversations, RunLine, ScenarioLine
-from agentest.store.scenarios import scenario_of
+from agentest.store.scenarios import scenario_of, stored_scenario
 from agentest.store.shapes import (
     CODECS,
     SCHEMA_VERSION,
@@ -61,6 +61,12 @@ class FinishedParts:
     """Its journal."""
     parts: Mapping[Place, FinishedPart]
     """Of all that was planned."""
+    run: RunLine
+    """What it began with."""
+    end: RunHead | None = None
+    """What it ended with; None: it was killed."""
+    not_run: Mapping[Place, StoredScenario] = field(default_factory=dict)
+    """What stood in its plan as a result already: scenarios that are skipped, files that are broken."""
     unclaimed: tuple[RunWarning, ...] = ()
     """Of its calls that belonged to no conversation, where it came to its end."""
 
@@ -85,6 +91,15 @@ class FinishedParts:
             for number in numbers:
                 body = _body(_at(journal, self.parts[place].lines[number]), name, agent, number)
                 yield ConversationFinished(name, agent, body, number)
+
+    def so_far(self, place: Place) -> ScenarioResult:
+        """The scenario's result with its conversations, be it on a part of them. Raises UsageError."""
+        part = self.parts.get(place)
+        if part is None:
+            return scenario_of(StoredEntry(scenario=self.not_run[place]))
+        held = tuple(self._stored(part.lines[number]) for number in sorted(part.lines))
+        scenario = part.scenario or stored_scenario(unfinished(place, len(held), part.planned.conversations))
+        return scenario_of(StoredEntry(scenario=scenario, conversations=held))
 
     def _stored(self, line: tuple[int, int]) -> StoredConversation:
         try:
@@ -129,7 +144,7 @@ def read_finished(path: Path) -> FinishedParts:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from None
     except _UNREADABLE as error:
         raise UsageError(f"{path} is not a journal of this version of Agentest: {error}") from None
-    if reading.planned is None:
+    if reading.run is None:
         raise UsageError(f"{path} is not a journal of this version of Agentest: its first line is not whole")
     parts = {
         place: FinishedPart(
@@ -139,17 +154,26 @@ def read_finished(path: Path) -> FinishedParts:
         )
         for place, planned in reading.planned.items()
     }
-    return FinishedParts(path=path, parts=parts, unclaimed=reading.unclaimed)
+    not_run = {place: each for place, each in reading.scenarios.items() if place not in parts}
+    return FinishedParts(
+        path=path,
+        parts=parts,
+        run=reading.run,
+        end=reading.end,
+        not_run=not_run,
+        unclaimed=reading.end.summary.unclaimed_calls if reading.end else (),
+    )
 
 
 @dataclass(slots=True)
 class _Reading:
     """What the lines read so far say."""
 
-    planned: dict[Place, PlannedConversations] | None = None
+    run: RunLine | None = None
+    end: RunHead | None = None
+    planned: dict[Place, PlannedConversations] = field(default_factory=dict)
     lines: dict[Place, dict[int, tuple[int, int]]] = field(default_factory=dict)
     scenarios: dict[Place, StoredScenario] = field(default_factory=dict)
-    unclaimed: tuple[RunWarning, ...] = ()
 
     def add(self, line: bytes, start: int, number: int) -> None:
         """Raises ValueError and others where a line is not what Agentest writes."""
@@ -163,6 +187,7 @@ class _Reading:
                     raise OtherVersionError(
                         f"it has form {read.schema_version}, this version {SCHEMA_VERSION}"
                     )
+                self.run = read
                 self.planned = {(each.scenario, each.agent): each for each in read.planned}
             case ConversationLine():
                 held = self.lines.setdefault((read.scenario, read.agent), {})
@@ -171,4 +196,4 @@ class _Reading:
                 stored = CODECS.read(StoredScenario, scenario)
                 self.scenarios[stored.name, stored.agent] = stored
             case EndLine(run=dict(run)):
-                self.unclaimed = CODECS.read(RunHead, run).summary.unclaimed_calls
+                self.end = CODECS.read(RunHead, run)

@@ -1,0 +1,1 @@
+"""One run made of several: their parts found, checked and put together."""

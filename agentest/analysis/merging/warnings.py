@@ -1,0 +1,53 @@
+"""What is to be said of a run as a whole, when its parts are known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from agentest.analysis.merging.parts import MergedPart
+from agentest.results import RunWarning, ScenarioResult
+from agentest.sight import Sight
+from agentest.store.kept.finished import Place
+
+Held = Mapping[Place, ScenarioResult]
+"""The scenarios of the whole run."""
+
+
+def sights_of(parts: Sequence[MergedPart], agents: Sequence[str], held: Held) -> dict[str, Sight]:
+    """How the calls of each agent came to be known in the whole run.
+
+    An agent whose every turn told of its calls is one that reports them: that must be so in all parts.
+    """
+    known = {name: _sight_of(name, parts, held) for name in agents}
+    return {name: sight for name, sight in known.items() if sight}
+
+
+def _sight_of(name: str, parts: Sequence[MergedPart], held: Held) -> Sight | None:
+    mine = [part for part in parts if name in part.held.run.agents]
+    talked = [
+        part for part in mine if any(held[place].totals.turns for place in part.places if place[1] == name)
+    ]
+    ends = [_sight_in(part, name) for part in talked]
+    at_first = mine[0].held.run.agents[name].tool_calls
+    return ends[0] if ends and len(set(ends)) == 1 else at_first
+
+
+def _sight_in(part: MergedPart, name: str) -> Sight | None:
+    end = part.held.end
+    agents = end.agents if end and name in end.agents else part.held.run.agents
+    return agents[name].tool_calls
+
+
+def silent_of(parts: Sequence[MergedPart], held: Held) -> tuple[RunWarning, ...]:
+    """The agents that were never seen to call a tool: one that was in any part is not silent."""
+    called = {agent for (_, agent), each in held.items() if each.totals.slowest and each.totals.tool_calls}
+    told = [w for part in parts if part.held.end for w in part.held.end.summary.silent_agents]
+    return tuple(dict.fromkeys(warning for warning in told if warning.agent not in called))
+
+
+def unanswered_of(parts: Sequence[MergedPart], held: Held) -> tuple[RunWarning, ...]:
+    """The tools of which calls were answered with null."""
+    del held
+    return tuple(
+        dict.fromkeys(w for part in parts if part.held.end for w in part.held.end.summary.unanswered_calls)
+    )

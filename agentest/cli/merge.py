@@ -1,0 +1,190 @@
+"""`agentest merge`: one run made of several, with its reports and its exit status."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from agentest.analysis.merging.checks import check_parts, check_whole
+from agentest.analysis.merging.parts import find_parts, named
+from agentest.analysis.merging.whole import Whole
+from agentest.cli.keeping import LATEST, Keeping
+from agentest.config.config import Config
+from agentest.config.file import find, load
+from agentest.config.reporters import wanted_reports
+from agentest.errors import ConfigError, ExitCode, UsageError
+from agentest.events import RunFinished, WantedReport
+from agentest.report.notes import NotesReporter
+from agentest.report.registry import Broadcast, Setting, make_reporters
+from agentest.results import RunResult, Status
+from agentest.run.outputs import check_can_be_written
+from agentest.run.place import Place
+from agentest.store.journal import Journal
+from agentest.store.kept.folder import FILES, JOURNAL, new_run_folder
+from agentest.store.kept.record import RunKind, RunRecord, write_record
+from agentest.support.terminal import tell
+from agentest.support.text import count
+from agentest.verdict import run_status
+from agentest.version import __version__
+
+_RESULTS = WantedReport("json")
+_STATUSES = {
+    Status.PASSED: ExitCode.PASSED,
+    Status.FAILED: ExitCode.FAILED,
+    Status.ERRORED: ExitCode.ERRORED,
+}
+_DEFAULT_OUTPUT = ".agentest"
+_KEPT = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What the command line asks for."""
+
+    runs: tuple[str, ...]
+    reporters: tuple[str, ...] = ()
+    output_dir: Path | None = None
+    allow_missing: bool = False
+    verbose: bool = False
+
+
+def merge(wish: Wish, place: Place, config: Path | None, environ: Mapping[str, str] = os.environ) -> ExitCode:
+    """Make one run of several. Raises UsageError where they are not parts of one, and has written nothing."""
+    settings = _settings(place, config, environ)
+    usual = place.root / (settings.output_dir if settings else _DEFAULT_OUTPUT)
+    reports = _reports(wish, settings, place)
+    found = find_parts(wish.runs, usual, place.here)
+    check_parts(found.parts)
+    missing = check_whole(found.parts, allow_missing=wish.allow_missing)
+    whole = Whole(parts=found.parts, missing=missing)
+    whole.entries  # noqa: B018 - read before anything is written
+    for note in (*found.notes, f"merge: {count(len(found.parts), 'run')}: {named(found.parts)}"):
+        _note(note)
+    output_dir = place.here / wish.output_dir if wish.output_dir else usual
+    with _kept(whole, output_dir, settings.keep_runs if settings else _KEPT) as keeping:
+        return _reported(whole, keeping, reports, wish, place, environ)
+
+
+def _settings(place: Place, config: Path | None, environ: Mapping[str, str]) -> Config | None:
+    """The configuration; None where there is none, or none that can be read. Parts may be merged anywhere."""
+    try:
+        path = place.path(config) if config else find(place.root)
+        return load(path, dict(environ)).config
+    except ConfigError as error:
+        if config:
+            raise
+        if place.config:
+            _note(f"{error}; merged without it")
+        return None
+
+
+def _reports(wish: Wish, settings: Config | None, place: Place) -> tuple[WantedReport, ...]:
+    """Those that are asked for, else those of the configuration. Raises UsageError."""
+    try:
+        asked = wanted_reports(wish.reporters, place.here)
+    except ValueError as error:
+        raise UsageError(f"--reporter: {error}") from None
+    reports = asked or wanted_reports(settings.reporters if settings else ("console",), place.root)
+    check_can_be_written(reports)
+    return reports
+
+
+@contextmanager
+def _kept(whole: Whole, output_dir: Path, keep_runs: int) -> Iterator[Keeping]:
+    """The folder of the run, which is removed again where the block raises. Raises ConfigError."""
+    with ExitStack() as stack:
+        try:
+            folder = stack.enter_context(new_run_folder(output_dir, datetime.now(UTC)))
+            record = _record(whole, folder.id)
+            write_record(folder.path, record)
+        except OSError as error:
+            raise ConfigError(
+                f"{output_dir} cannot be written to ({error.strerror}); name another folder with --output-dir"
+            ) from None
+        journal = stack.enter_context(closing(Journal(folder.path / JOURNAL, _note)))
+        try:
+            yield Keeping(
+                folder=folder,
+                fixed=LATEST,
+                record=record,
+                journal=journal,
+                keep_span=None,
+                keep_runs=keep_runs,
+            )
+        except BaseException:
+            shutil.rmtree(folder.path, ignore_errors=True)
+            raise
+
+
+def _record(whole: Whole, id: str) -> RunRecord:
+    records = [part.record for part in whole.parts]
+    planned = [entry.planned.conversations for entry in whole.entries if entry.planned]
+    return RunRecord(
+        id=id,
+        kind=RunKind.MERGE,
+        started_at=whole.started_at,
+        version=__version__,
+        models=whole.models,
+        agents=whole.agents,
+        scenarios=len(whole.entries),
+        conversations=sum(planned),
+        commit=next((record.commit for record in records if record.commit), None),
+        partial=any(record.part.filtered if record.part else record.partial for record in records),
+    )
+
+
+def _reported(
+    whole: Whole,
+    keeping: Keeping,
+    reports: Sequence[WantedReport],
+    wish: Wish,
+    place: Place,
+    environ: Mapping[str, str],
+) -> ExitCode:
+    setting = Setting(
+        root=place.root,
+        results=keeping.folder.path / FILES["json"],
+        junit=keeping.folder.path / FILES["junit"],
+        environ=environ,
+        verbose=wish.verbose,
+        journal=keeping.journal,
+    )
+    results = () if _RESULTS in reports else (_RESULTS,)
+    broadcast = Broadcast([*make_reporters((*reports, *results), setting), NotesReporter()], _note)
+    result = _told(whole, broadcast)
+    broadcast.finish()
+    lacking = list(keeping.end(result, [each for each in reports if each.name not in broadcast.failed]))
+    if not keeping.journal.flush():
+        lacking.append(f"{keeping.journal.path} is not complete: there was no room for all of it")
+    for text in (*lacking, *_in_a_line(result, reports, broadcast)):
+        _note(text)
+    code = _STATUSES[run_status(result)]
+    return code or (ExitCode.ERRORED if lacking or broadcast.failed else code)
+
+
+def _told(whole: Whole, broadcast: Callable[..., None]) -> RunResult:
+    result: RunResult | None = None
+    for event in whole.events():
+        broadcast(event)
+        if isinstance(event, RunFinished):
+            result = event.result
+    assert result  # the last event of every run
+    return result
+
+
+def _in_a_line(result: RunResult, reports: Sequence[WantedReport], broadcast: Broadcast) -> Iterator[str]:
+    """The outcome in a line, unless a reporter has written it to the console."""
+    printed = {report.name for report in reports if report.path is None} - broadcast.failed
+    if printed & {"console", "github-actions"}:
+        return
+    counts = [(len(result.with_status(status)), str(status)) for status in Status]
+    yield f"{run_status(result)}: " + ", ".join(f"{number} {status}" for number, status in counts if number)
+
+
+def _note(text: str) -> None:
+    tell(f"agentest: {text}")
