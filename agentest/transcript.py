@@ -204,6 +204,20 @@ class Turn:
     """When the user spoke: ISO 8601 with the offset of the local time; None where that is not known."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerOutput:
+    """What a server that the run had started printed while a turn lasted."""
+
+    server: str
+    """Its name."""
+    lines: tuple[str, ...]
+    """The last of them, without secrets."""
+    lines_before: int = 0
+    """How many it had printed meanwhile before these."""
+    exit_status: int | None = None
+    """Set where it had ended by then; negative: the signal that ended it."""
+
+
 @dataclass(frozen=True, slots=True)
 class UnfinishedTurn:
     """What had happened in a turn that was never closed by a reply."""
@@ -213,6 +227,8 @@ class UnfinishedTurn:
     tool_calls: tuple[ToolCall, ...]
     retries: int = 0
     requests: int = 0
+    server_output: tuple[ServerOutput, ...] = ()
+    """Of the servers that the run had started for the agent, where the agent's error ended the turn."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from agentest.config.agents.ag_ui import AgUiAgent as AgUiAgent
     from agentest.config.agents.ai_sdk import AiSdkAgent as AiSdkAgent
     from agentest.config.agents.anthropic_messages import AnthropicMessagesAgent as AnthropicMessagesAgent
-    from agentest.config.agents.base import Server as Server
     from agentest.config.agents.chat_completions import AsgiAgent as AsgiAgent
     from agentest.config.agents.chat_completions import ChatCompletionsAgent as ChatCompletionsAgent
     from agentest.config.agents.command import CommandAgent as CommandAgent
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from agentest.config.agents.http import HttpTemplateAgent as HttpTemplateAgent
     from agentest.config.agents.langgraph import LangGraphAgent as LangGraphAgent
     from agentest.config.agents.responses import ResponsesAgent as ResponsesAgent
+    from agentest.config.agents.server import Server as Server
     from agentest.config.agents.websocket import WebSocketAgent as WebSocketAgent
     from agentest.config.config import Config as Config
     from agentest.config.models import JudgeSettings as JudgeSettings
@@ -44,7 +44,7 @@ _MODULES = {
     "CustomAgent": "agents.custom",
     "LangGraphAgent": "agents.langgraph",
     "HttpTemplateAgent": "agents.http",
-    "Server": "agents.base",
+    "Server": "agents.server",
     "WebSocketAgent": "agents.websocket",
     "Config": "config",
     "JudgeSettings": "models",

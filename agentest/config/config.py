@@ -17,6 +17,7 @@ from pydantic import (
 )
 
 from agentest.config.agent_types import AgentConfig, agent_keys
+from agentest.config.agents.server import Servers
 from agentest.config.fields import AtLeastOne, NotNegative, Number, Section
 from agentest.config.models import PROVIDERS, JudgeSettings, ProviderOptions, UserSettings
 from agentest.config.reporters import wanted_reports
@@ -35,6 +36,8 @@ class Config(Section):
     agent: AgentConfig
     agents: dict[str, AgentConfig] = Field(default_factory=dict)
     compare: list[AgentConfig] = Field(default_factory=list)
+    servers: Servers = Field(default_factory=list)
+    """What is started before the agents' own servers, in this order, and ended after them."""
     model: str | None = Field(default=None, min_length=1)
     provider: Literal[PROVIDERS] | None = None  # type: ignore[valid-type]
     provider_options: ProviderOptions = Field(default_factory=ProviderOptions)
@@ -136,6 +139,17 @@ class Config(Section):
             namesake = self.agents.get(agent.name)
             if namesake and namesake.model_dump(exclude={"name"}) != agent.model_dump(exclude={"name"}):
                 raise ValueError(f"agents.{agent.name}: the agent under test has that name already")
+        return self
+
+    @model_validator(mode="after")
+    def _each_server_once(self) -> Self:
+        ready = {server.ready for server in self.servers}
+        for agent in (self.agent, *self.agents.values(), *self.compare):
+            if agent.server and agent.server.ready in ready:
+                raise ValueError(
+                    f"`servers` and the `server` of agent {agent.name!r} start what answers at "
+                    f"{agent.server.ready}: leave one of them out"
+                )
         return self
 
     @property

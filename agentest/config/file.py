@@ -294,6 +294,8 @@ def secrets_of(config: Config) -> list[str]:
     secrets: list[str] = []
     for agent in (config.agent, *config.agents.values(), *config.compare):
         secrets += secrets_of_agent(agent)
+    for server in config.servers:
+        secrets += server.secrets
     for options in (config.provider_options, config.user.provider_options, config.judge.provider_options):
         secrets += [*header_secrets(options.headers), *url_secrets(options.base_url or "")]
         secrets += [options.api_key] if options.api_key else []

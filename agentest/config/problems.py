@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from agentest.config.agent_types import AGENT_TYPES, agent_keys
 from agentest.config.agents.base import AnyAgent
+from agentest.config.agents.server import IN_A_LIST, NAMED
 from agentest.config.config import Config
 from agentest.config.fields import Section
 from agentest.config.type_names import no_such_type
@@ -72,9 +73,11 @@ def _shown(value: Any, at: Path_, redact: Redactor) -> str | None:
 def _place_of(details: Any) -> Path_:
     """Where the problem is, without the levels that pydantic puts in and the user's file does not have."""
     loc, kind = details["loc"], details["type"]
-    tag_at = {"agent": 1, "agents": 2, "compare": 2}.get(loc[0] if loc else "")
+    tag_at = {"agent": 1, "agents": 2, "compare": 2, "servers": 1}.get(loc[0] if loc else "")
     if kind == "union_tag_invalid":
         return (*loc, "type")
+    if loc and loc[0] == "servers" and loc[1:2] not in ((NAMED,), (IN_A_LIST,)):
+        tag_at = None
     if tag_at and len(loc) > tag_at:
         loc = (*loc[:tag_at], *loc[tag_at + 1 :])
     if loc and kind not in ("extra_forbidden", "missing") and loc[-1] in _UNION_MEMBERS:
@@ -96,6 +99,8 @@ def _belongs_elsewhere(key: str, holder: Path_) -> str | None:
     """Where a key that is right has its place, instead of the one that looks like it here."""
     if not holder and key in _OF_SCENARIOS:
         return f"it is an option of scenarios: scenario(…, {key}=…)"
+    if not holder and key == "server":
+        return "it is a key of `agent`; what is started besides stands in `servers`, a list"
     other = _OTHER_ROLE.get(str(holder[0])) if len(holder) == 1 else None
     if other and key in _section_at((other,)).model_fields:
         return f"it is a key of `{other}`"

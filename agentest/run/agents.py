@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,16 +11,21 @@ from anyio.abc import TaskGroup
 
 from agentest.agents.open import check_reachable, make_agents
 from agentest.agents.port import Agent
-from agentest.agents.server.process import running_server
-from agentest.config.agents.base import Server
+from agentest.agents.server.process import Heard, running_server
+from agentest.config.agents.server import Server
 from agentest.http.client import Client, open_client
 from agentest.http.guard import AddressGuard
 from agentest.run.prepare import Prepared
 from agentest.run.pulse import awaited
 from agentest.run.seeing import check_mocks
+from agentest.run.servers import OwnServer
 
 if TYPE_CHECKING:  # imported where an agent has servers beside it
     from agentest.tool_servers.registry import Registry
+
+
+KeepOutput = Callable[[str, str], object]
+"""Receives what servers print: the name of one, and whole lines without secrets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +44,19 @@ async def start_servers(
     on_note: Callable[[str], None],
     keep_span: Callable[[bytes], object] | None = None,
     say: Callable[[str], object] | None = None,
+    keep_output: KeepOutput | None = None,
 ) -> Started:
-    """Open the servers beside the plan's agents, start the agents' own, and check that all can be reached.
+    """Open the servers beside the plan's agents, start those of the configuration, and check that all agents
+    can be reached.
 
-    The stack ends them. `keep_span` receives the spans of agents, each a line of JSON; `say` what is waited
-    for when it takes long, at once (default: `on_note`).
+    The stack ends them. `keep_span` receives the spans of agents, each a line of JSON; `say` at once what is
+    waited for when it takes long (default: `on_note`), and that a server has died, of which `on_note`
+    receives more; `keep_output` what servers print.
 
     Raises UsageError, also where mocks would not reach an agent's tools.
     """
     check_mocks(prepared.plan)
-    say = say or on_note
+    on_death, say = say or _unsaid, say or on_note
     client = await stack.enter_async_context(open_client(AddressGuard()))
     registry = None
     if any(agent.beside for agent in prepared.plan.agents.values()):
@@ -56,39 +64,73 @@ async def start_servers(
 
         async with awaited("for the servers beside the agents to be ready", say):
             registry = await open_servers(prepared, client, stack, on_note, keep_span)
-    for server, untold in _own_servers(prepared, registry):
-        redact = prepared.loaded.redact
-        running = running_server(server, prepared.request.root, client, tasks, redact, on_note, untold=untold)
-        async with awaited(_for_server(server), say):
-            await stack.enter_async_context(running)
+    starting = _Starting(prepared, registry, client, tasks, on_note, on_death, keep_output)
+    for own in prepared.own_servers.of_any(prepared.plan.agents):
+        async with awaited(_for_server(own), say):
+            await stack.enter_async_context(starting.running(own))
     for name, agent in prepared.plan.agents.items():
         async with awaited(f"for agent {name!r} to be reached", say):
             await check_reachable(name, agent, client)
     return Started(client, registry)
 
 
-def _for_server(server: Server) -> str:
-    return f"for the agent's server to answer at {server.ready}, at most {server.timeout_s:g} s"
+def _unsaid(_: str) -> None:
+    """Say nothing: what receives notes says it."""
 
 
-def _own_servers(prepared: Prepared, registry: Registry | None) -> list[tuple[Server, str | None]]:
-    """What is to be started, and what only this run can tell it.
+def _for_server(own: OwnServer) -> str:
+    return f"for {own.called} to answer at {own.server.ready}, at most {own.server.timeout_s:g} s"
 
-    Agents that differ only in what they are sent live on one server.
-    """
-    servers: list[tuple[Server, str | None]] = []
-    for name, agent in prepared.plan.agents.items():
-        group = registry.group_of(name) if registry else None
-        if agent.server is None:
-            continue
-        server, untold = agent.server, None
-        if group:
+
+@dataclass(frozen=True, slots=True)
+class _Starting:
+    """What all servers of a run are started with."""
+
+    prepared: Prepared
+    registry: Registry | None
+    client: Client
+    tasks: TaskGroup
+    on_note: Callable[[str], None]
+    on_death: Callable[[str], object]
+    keep_output: KeepOutput | None
+
+    def running(self, own: OwnServer) -> AbstractAsyncContextManager[None]:
+        """Have a server running meanwhile."""
+        server, untold = _told(own, self.prepared, self.registry)
+        return running_server(
+            server,
+            self.prepared.request.root,
+            self.client,
+            self.tasks,
+            self.prepared.loaded.redact,
+            self.on_note,
+            untold=untold,
+            called=own.called,
+            heard=self._heard(own),
+        )
+
+    def _heard(self, own: OwnServer) -> Heard:
+        def hear(lines: str) -> None:
+            own.printed.add(lines)
+            if self.keep_output:
+                self.keep_output(own.name, lines)
+
+        def end(status: int) -> None:
+            own.printed.end(status)
+            self.on_death(f"{own.called} exited with status {status}")
+
+        return Heard(hear, end)
+
+
+def _told(own: OwnServer, prepared: Prepared, registry: Registry | None) -> tuple[Server, str | None]:
+    """The server as it is started, and what only this run can tell it."""
+    for name in own.agents:
+        if group := registry.group_of(name) if registry else None:
             from agentest.run.beside import told_addresses, untold_address
 
-            server, untold = told_addresses(server, group.addresses), untold_address(name, agent)
-        if all(server != known for known, _ in servers):
-            servers.append((server, untold))
-    return servers
+            agent = prepared.plan.agents[name]
+            return told_addresses(own.server, group.addresses), untold_address(name, agent)
+    return own.server, None
 
 
 async def connected_agents(

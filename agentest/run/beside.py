@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from agentest.adk_plugin import FOLDER
 from agentest.config.agent_types import AgentConfig, sight_of
-from agentest.config.agents.base import Server
+from agentest.config.agents.server import Server
 from agentest.errors import ConfigError
 from agentest.http.client import Client
 from agentest.messages import ToolSpec

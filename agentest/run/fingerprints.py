@@ -19,7 +19,7 @@ from agentest.support.canonical import CODE, canonical
 from agentest.support.importing import imported_files
 from agentest.version import __version__
 
-_CONFIGURED = ("request_timeout_ms", "custom_metrics", "fail_on_error_severity")
+_CONFIGURED = ("request_timeout_ms", "custom_metrics", "fail_on_error_severity", "servers")
 _OF_ROLES = {"user": ("check",), "judge": ("samples", "batch", "skip_decided")}
 _OF_MODELS = ("name", "temperature", "max_tokens", "sampling", "base_url")
 

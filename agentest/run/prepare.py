@@ -18,6 +18,7 @@ from agentest.metrics import CRITERIA
 from agentest.results import JudgeCalibration
 from agentest.run.kept import KeptRun
 from agentest.run.plan import Options, Plan, make_plan, wishes_of
+from agentest.run.servers import OwnServers, own_servers
 from agentest.run.unmatched import missed_place, unusable_path, why_nothing
 from agentest.scenarios.discovery import Discovered, discover
 from agentest.shards import Part
@@ -69,6 +70,8 @@ class Prepared:
     """The scenario files and everything of the user's that they imported."""
     narrowed: bool = False
     """Whether scenarios are left out by what became of them earlier."""
+    own_servers: OwnServers = OwnServers()  # noqa: RUF009 - it holds nothing that could change
+    """What is started for the run."""
     kept: KeptRun | None = None
     """What an earlier run had finished, where this one goes on with it."""
     part: Part | None = None
@@ -221,6 +224,7 @@ def prepared_for(
         notes=(*notes, *named_notes, *calibration_notes),
         calibrations=calibrations,
         files=files,
+        own_servers=own_servers(loaded.config, plan.agents, loaded.redact),
     )
 
 

@@ -18,7 +18,7 @@ import pytest
 
 from agentest import scenario
 from agentest.adk_plugin import FOLDER
-from agentest.config.agents.base import Server
+from agentest.config.agents.server import Server
 from agentest.run.beside import told_addresses
 from agentest.sight import SeenBy
 from agentest.testing import run_scenarios

@@ -19,7 +19,7 @@ from anyio.abc import TaskGroup
 from wire import closed_port, http, wire
 
 from agentest.agents.server.process import running_server
-from agentest.config.agents.base import Server
+from agentest.config.agents.server import Server
 from agentest.errors import ServerError
 from agentest.http.client import Client, open_client
 from agentest.http.guard import AddressGuard
@@ -462,7 +462,7 @@ def test_cancelled_while_starting(folder: Folder) -> None:
 RUNNER = """
 import sys, pathlib, anyio
 from agentest.agents.server.process import running_server
-from agentest.config.agents.base import Server
+from agentest.config.agents.server import Server
 from agentest.http.client import open_client
 from agentest.http.guard import AddressGuard
 

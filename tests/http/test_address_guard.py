@@ -19,8 +19,8 @@ from agentest.agents.chat_completions.client import ChatCompletionsClient
 from agentest.agents.open import check_reachable
 from agentest.agents.port import AgentReply, TurnContext
 from agentest.agents.server.process import running_server
-from agentest.config.agents.base import Server
 from agentest.config.agents.chat_completions import ChatCompletionsAgent
+from agentest.config.agents.server import Server
 from agentest.errors import AgentError, AgentUnreachable, ConfigError, ServerError
 from agentest.http.client import open_client
 from agentest.http.guard import ALLOW_METADATA, AddressGuard, RefusedAddress

@@ -1,4 +1,4 @@
-"""Starting the agent's own server before a run and ending it afterwards, however the run ends."""
+"""Starting a server before a run and ending it afterwards, however the run ends."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import subprocess
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import urlsplit
@@ -16,13 +17,14 @@ from urllib.parse import urlsplit
 import anyio
 from anyio.abc import Process, TaskGroup
 
-from agentest.config.agents.base import Server
+from agentest.agents.server.output import AGENTS_SERVER
+from agentest.config.agents.server import Server
 from agentest.errors import ServerError
 from agentest.http.client import Client
 from agentest.http.guard import RefusedAddress
 from agentest.http.retries import CONNECTION_ERRORS, describe
 from agentest.processes.groups import Reaper, end_group, search_path
-from agentest.support.terminal import without_colours
+from agentest.support.terminal import clean_rows, without_colours
 
 _TAIL_LINES = 30
 _TAIL_CHARS = 4000
@@ -42,13 +44,16 @@ async def running_server(
     on_note: Callable[[str], None],
     grace_s: float = 5.0,
     untold: str | None = None,
+    *,
+    called: str = AGENTS_SERVER,
+    heard: Heard | None = None,
 ) -> AsyncIterator[None]:
     """Have the server running meanwhile. One that is ready already is used as it is (`reuse`).
 
     `untold` is what only a server that we start can know: then one that is ready already is of no use.
 
-    Its output is read by a task of `tasks`, which ends with the server. After `grace_s` seconds a server that
-    does not end when it is asked to is killed.
+    Its output is read by a task of `tasks`, which ends with the server, and given to `heard`. After `grace_s`
+    seconds a server that does not end when it is asked to is killed. Messages call it `called`.
 
     Raises ServerError with the tail of its output when it dies or does not get ready in time. `on_note` is
     called when it was running before, and when it dies while the run goes on.
@@ -60,7 +65,7 @@ async def running_server(
                 "this run starts it and tells it; or write a fixed `port`, and start it with that address"
             )
         if config.reuse:
-            on_note(f"what answers at {config.ready} was running already: used as it is, not started")
+            on_note(_used_as_it_is(config))
             yield
             return
         raise ServerError(
@@ -69,15 +74,15 @@ async def running_server(
         )
     reaper = Reaper()
     try:
-        server = await _start(config, root)
+        server = await _start(config, root, called, heard or Heard(), redact)
     except BaseException:
         reaper.close()
         raise
     try:
         reaper.watch(server.process.pid)
         tasks.start_soon(server.read)
-        await _until_ready(config, server, client, redact)
-        tasks.start_soon(server.watch, redact, on_note)
+        await _until_ready(config, server, client)
+        tasks.start_soon(server.watch, on_note)
         yield
     finally:
         server.ending = True
@@ -88,6 +93,20 @@ async def running_server(
             reaper.close()
 
 
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """Who is told what a server prints, in whole lines without secrets, and that it has died."""
+
+    lines: Callable[[str], None] = lambda _: None
+    end: Callable[[int], None] = lambda _: None
+    """Receives the exit status, at once."""
+
+
+def _used_as_it_is(config: Server) -> str:
+    restart = "; what `watch` names does not restart it" if config.watch else ""
+    return f"what answers at {config.ready} was running already: used as it is, not started{restart}"
+
+
 class _Running:
     """A started server's output, and whether its end is our doing.
 
@@ -95,8 +114,13 @@ class _Running:
     and what the server started may keep it open for ever.
     """
 
-    def __init__(self, process: Process, output: BinaryIO) -> None:
+    def __init__(
+        self, process: Process, output: BinaryIO, called: str, heard: Heard, redact: Callable[[str], str]
+    ) -> None:
         self.process = process
+        self.called = called
+        self.redact = redact
+        self._heard = heard
         self.ending = False
         self._output: BinaryIO | asyncio.ReadTransport = output
         self._lines: deque[str] = deque(maxlen=_TAIL_LINES)
@@ -114,35 +138,46 @@ class _Running:
             *lines, self._line = (self._line + decoder.decode(piece)).split("\n")
             self._lines.extend(lines)
             self._line = self._line[-_PIECE_BYTES:]
+            self._tell(lines)
+        self._tell([self._line] if self._line else [])
         self._closed.set()
+
+    def _tell(self, lines: list[str]) -> None:
+        if lines:
+            # All at once: a secret may have several lines.
+            self._heard.lines(clean_rows(self.redact(without_colours("\n".join(lines)))))
 
     def close(self) -> None:
         """Stop reading, though others may still write."""
         self._output.close()
 
-    async def watch(self, redact: Callable[[str], str], on_death: Callable[[str], None]) -> None:
+    async def watch(self, on_death: Callable[[str], None]) -> None:
         """Report its end, unless we ended it."""
         status = await self.process.wait()
         if not self.ending:
+            self._heard.end(status)
             await self.last_words()
-            on_death(f"the agent's server exited with status {status} during the run{self.tail(redact)}")
+            on_death(f"{self.called} exited with status {status} during the run{self.tail()}")
 
     async def last_words(self) -> None:
         """Wait until all that an ended server printed has come; others may keep its output open."""
         with anyio.move_on_after(_LAST_WORDS_S):
             await self._closed.wait()
 
-    def tail(self, redact: Callable[[str], str]) -> str:
+    def tail(self) -> str:
         """The last of what it printed, as the end of a message. It is cut last: half a secret is one, too."""
-        whole = redact(without_colours("\n".join((*self._lines, self._line))))
+        whole = self.redact(without_colours("\n".join((*self._lines, self._line))))
         text = whole[-_TAIL_CHARS:].strip()
         return f"\nIts last output:\n{text}" if text else "; it printed nothing"
 
 
-async def _start(config: Server, root: Path) -> _Running:
+async def _start(
+    config: Server, root: Path, called: str, heard: Heard, redact: Callable[[str], str]
+) -> _Running:
     cwd = root / (config.cwd or ".")
     if not cwd.is_dir():
-        raise ServerError(f"server.cwd: the folder {cwd} does not exist")
+        of = "server" if called == AGENTS_SERVER else called
+        raise ServerError(f"{of}.cwd: the folder {cwd} does not exist")
     ours, theirs = os.pipe()
     output = os.fdopen(ours, "rb", 0)
     try:
@@ -158,17 +193,20 @@ async def _start(config: Server, root: Path) -> _Running:
     except BaseException as error:
         output.close()
         if isinstance(error, OSError | ValueError):  # ValueError: a NUL in the command or the environment
-            problem = f"the server command {config.command!r} cannot be started: {error}"
+            problem = f"{_its_command(called, repr(config.command))} cannot be started: {error}"
             raise ServerError(problem) from None
         raise
     finally:
         os.close(theirs)
-    return _Running(process, output)
+    return _Running(process, output, called, heard, redact)
 
 
-async def _until_ready(
-    config: Server, server: _Running, client: Client, redact: Callable[[str], str]
-) -> None:
+def _its_command(called: str, command: str) -> str:
+    named = "" if called == AGENTS_SERVER else f"{called}: "
+    return f"{named}the server command {command}"
+
+
+async def _until_ready(config: Server, server: _Running, client: Client) -> None:
     process, problem = server.process, "it was not asked"
     pause, longest = _POLL_S
     with anyio.move_on_after(config.timeout_s):
@@ -185,7 +223,8 @@ async def _until_ready(
         what = f"exited with status {process.returncode} before it was ready"
     else:
         what = f"was not ready within {config.timeout_s:g} s: {config.ready}: {problem}"
-    raise ServerError(f"the server command {redact(repr(config.command))} {what}{server.tail(redact)}")
+    command = _its_command(server.called, server.redact(repr(config.command)))
+    raise ServerError(f"{command} {what}{server.tail()}")
 
 
 async def _problem(ready: str, client: Client) -> str | None:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from agentest.config.agents.mock_servers import ADDRESSES, ServedAgent, check_known
+from agentest.config.agents.server import Server
 from agentest.config.agents.tools import AgentTool
-from agentest.config.fields import Section, check_json, has_valid_port, no_bool
+from agentest.config.fields import check_json
 from agentest.sight import Sight
-from agentest.support.redact import secret_values, url_secrets
 from agentest.support.templates import Template
 
 WAYS_OF_STATE = (
@@ -30,35 +29,6 @@ FAMILIES = ("state",)
 Approvals = Literal["approve", "deny", "ask"]
 """What questions of an agent before it goes on are answered; `ask`: each is the reply, and the user's next
 message is the answer."""
-
-
-class Server(Section):
-    """How to start the agent before the first scenario."""
-
-    command: str | list[str]
-    """May have `{{mcp_url}}`, `{{rest_url}}` and `{{otlp_url}}`, as `env` may."""
-    ready: str
-    timeout_s: Annotated[float, BeforeValidator(no_bool), Field(gt=0, allow_inf_nan=False)] = 60.0
-    reuse: bool = True
-    env: dict[str, str] = Field(default_factory=dict)
-    cwd: str | None = None
-
-    @field_validator("command")
-    @classmethod
-    def _not_empty(cls, value: str | list[str]) -> str | list[str]:
-        if not value or (isinstance(value, str) and not value.strip()):
-            raise ValueError("is empty; write the command that starts the agent")
-        return value
-
-    @field_validator("ready")
-    @classmethod
-    def _reachable_form(cls, value: str) -> str:
-        parts = urlsplit(value)
-        if parts.scheme not in ("http", "https", "tcp") or not parts.hostname:
-            raise ValueError("is neither an http(s) URL nor tcp://host:port")
-        if not has_valid_port(parts) or (parts.scheme == "tcp" and parts.port is None):
-            raise ValueError("needs a port: tcp://host:port")
-        return value
 
 
 class AnyAgent(ServedAgent):
@@ -244,7 +214,7 @@ class AnyAgent(ServedAgent):
         beside = self.mcp_mock.secrets if self.mcp_mock else []
         if self.server is None:
             return beside
-        return [*beside, *url_secrets(self.server.ready), *secret_values(self.server.env)]
+        return [*beside, *self.server.secrets]
 
     def check_can_be_sent(self) -> None:
         """Raise ValueError for a `body` that is not JSON."""

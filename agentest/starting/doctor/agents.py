@@ -24,6 +24,7 @@ from agentest.run.agents import connected_agents, start_servers
 from agentest.run.plan import Plan, agents_under_test
 from agentest.run.prepare import Prepared, Request
 from agentest.run.seeing import check_mocks
+from agentest.run.servers import own_servers
 from agentest.sight import Sight
 from agentest.starting.doctor.checks import Check, Tell, bad, good, left_open
 from agentest.starting.weak_signs import LOGIN, is_login, misses
@@ -65,7 +66,8 @@ async def check_agent(patient: Patient, request: Request, loaded: LoadedConfig, 
     """Start what is to be started, look at the agent, and end what was started."""
     calls = _check_calls(patient)
     notes: list[str] = []
-    prepared = Prepared(request, loaded, _startable(patient), ())
+    own = own_servers(loaded.config, {patient.name: patient.config}, loaded.redact)
+    prepared = Prepared(request, loaded, _startable(patient), (), own_servers=own)
     async with anyio.create_task_group() as tasks:
         async with AsyncExitStack() as stack:
             try:
@@ -98,7 +100,8 @@ def _answers(patient: Patient, notes: Sequence[str]) -> str:
     agent = patient.config
     if not isinstance(agent, HttpAgent) or agent.app is not None:
         return f"{agent.address}, type {agent.type}"
-    was_running = any("running already" in note for note in notes)
+    ready = agent.server.ready if agent.server else ""
+    was_running = any(f"at {ready} was running already" in note for note in notes)
     how = "; its server was running already" if was_running else "; its `server` was started"
     return f"{agent.address} answers{how if agent.server else ''}"
 

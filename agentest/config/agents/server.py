@@ -1,0 +1,122 @@
+"""What the configuration says of a program that is started for a run, and ended with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Discriminator,
+    Field,
+    Tag,
+    field_validator,
+)
+
+from agentest.config.fields import Section, has_valid_port, no_bool
+from agentest.support.redact import secret_values, url_secrets
+from agentest.support.templates import Template
+
+_OF_AGENTS = ("mcp_url", "rest_url", "otlp_url")
+NAMED, IN_A_LIST = "named", "listed"
+"""The two forms of `servers`, which pydantic puts into the places of its errors."""
+
+
+class Server(Section):
+    """How to start a program before the first scenario."""
+
+    command: str | list[str]
+    """An agent's own server may have `{{mcp_url}}`, `{{rest_url}}`, `{{otlp_url}}` in it, and in `env`."""
+    ready: str
+    timeout_s: Annotated[float, BeforeValidator(no_bool), Field(gt=0, allow_inf_nan=False)] = 60.0
+    reuse: bool = True
+    env: dict[str, str] = Field(default_factory=dict)
+    cwd: str | None = None
+    name: Annotated[str, Field(min_length=1)] | None = None
+    """What messages and its log are called by; None: by its command."""
+    watch: list[Annotated[str, Field(min_length=1)]] = Field(default_factory=list)
+    """Files, folders and patterns, relative to the configuration, whose change runs `--watch` again."""
+
+    @field_validator("command")
+    @classmethod
+    def _not_empty(cls, value: str | list[str]) -> str | list[str]:
+        if not value or (isinstance(value, str) and not value.strip()):
+            raise ValueError("is empty; write the command that starts the agent")
+        return value
+
+    @field_validator("ready")
+    @classmethod
+    def _reachable_form(cls, value: str) -> str:
+        parts = urlsplit(value)
+        if parts.scheme not in ("http", "https", "tcp") or not parts.hostname:
+            raise ValueError("is neither an http(s) URL nor tcp://host:port")
+        if not has_valid_port(parts) or (parts.scheme == "tcp" and parts.port is None):
+            raise ValueError("needs a port: tcp://host:port")
+        return value
+
+    @field_validator("watch", mode="before")
+    @classmethod
+    def _one_or_several(cls, value: Any) -> Any:
+        return [value] if isinstance(value, str) else value
+
+    @property
+    def secrets(self) -> list[str]:
+        """Values that must never be shown."""
+        return [*url_secrets(self.ready), *secret_values(self.env)]
+
+
+def _several(value: Any) -> Any:
+    """What `servers` holds, where it is no server alone."""
+    alone = isinstance(value, Server) or (
+        isinstance(value, Mapping) and isinstance(value.get("command"), str | list)
+    )
+    if alone:
+        raise ValueError("is one server; write a list of servers (`- command: …`), or a name for each")
+    return value
+
+
+def _in_order(value: Mapping[str, Server] | Sequence[Server]) -> list[Server]:
+    """The servers in their order; those that stand under a name have it."""
+    if not isinstance(value, Mapping):
+        return _distinct(list(value))
+    for name, server in value.items():
+        if server.name not in (None, name):
+            raise ValueError(f"{name!r} has the `name` {server.name!r}, too; leave one of them out")
+    return _distinct([server.model_copy(update={"name": name}) for name, server in value.items()])
+
+
+def _distinct(servers: list[Server]) -> list[Server]:
+    told = {name for server in servers for name in Template([server.command, server.env]).names}
+    if of_agents := sorted(told & {*_OF_AGENTS}):
+        raise ValueError(
+            f"{{{{{of_agents[0]}}}}} is known to an agent's own server alone: move the server that needs it "
+            "to `agent.server`"
+        )
+    names = [server.name for server in servers if server.name]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ValueError(f"two servers are named {twice!r}; give each a name of its own")
+    ready = [server.ready for server in servers]
+    if twice := next((each for each in ready if ready.count(each) > 1), None):
+        raise ValueError(
+            f"two servers have the same `ready`, {twice}: once the first answers, nobody could tell whether "
+            "the second does; give each an address of its own"
+        )
+    return servers
+
+
+def _form(value: Any) -> str:
+    return NAMED if isinstance(value, Mapping) else IN_A_LIST
+
+
+if TYPE_CHECKING:
+    Servers = list[Server]
+else:
+    Servers = Annotated[
+        Annotated[dict[str, Server], Tag(NAMED)] | Annotated[list[Server], Tag(IN_A_LIST)],
+        Discriminator(_form),
+        BeforeValidator(_several),
+        AfterValidator(_in_order),
+    ]
+    """Servers in the order in which they are started: a list, or a mapping by name."""
