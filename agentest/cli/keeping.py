@@ -16,6 +16,7 @@ from agentest.results import RunResult
 from agentest.run.outputs import output_dir
 from agentest.run.plan import endpoint
 from agentest.run.prepare import Prepared, cassette_folder
+from agentest.store.bounded_log import BoundedLog
 from agentest.store.journal import Journal
 from agentest.store.kept.folder import FILES, JOURNAL, RunFolder, new_run_folder, prune
 from agentest.store.kept.record import RECORD, RunKind, RunRecord, with_end, write_record
@@ -25,6 +26,8 @@ from agentest.support.locking import LOCK, Taken, locked
 from agentest.version import __version__
 
 SPANS = "spans.jsonl"
+SERVERS = "servers"
+"""The folder of their logs."""
 Note = Callable[[str], None]
 
 
@@ -50,6 +53,8 @@ class Keeping:
     record: RunRecord
     journal: Journal
     keep_span: Callable[[bytes], object] | None
+    keep_output: Callable[[str, str], object]
+    """Receives what servers print: the name of one, and whole lines without secrets."""
     keep_runs: int
 
     def end(self, result: RunResult | None, reports: Iterable[WantedReport]) -> Iterator[str]:
@@ -119,6 +124,7 @@ def kept(
             record=record,
             journal=journal,
             keep_span=_open_spans(prepared, folder, note, stack) if spans else None,
+            keep_output=_logs(folder, note, stack),
             keep_runs=prepared.loaded.config.keep_runs,
         )
 
@@ -214,8 +220,22 @@ def _open_spans(
     return stack.enter_context(closing(LateFile(folder.path / SPANS, note, opened))).add
 
 
+def _logs(folder: RunFolder, note: Note, stack: ExitStack) -> Callable[[str, str], None]:
+    """What adds lines to the log of a server; each has its own, once it has printed anything."""
+    logs: dict[str, BoundedLog] = {}
+
+    def keep(server: str, lines: str) -> None:
+        if server not in logs:
+            log = BoundedLog(folder.path / SERVERS / f"{server}.log", note)
+            logs[server] = stack.enter_context(closing(log))
+        logs[server].add(lines)
+
+    return keep
+
+
 def _remove_if_empty(folder: Path) -> None:
-    """Remove the folder of a run that never began."""
+    """Remove the folder of a run that never began; what its servers printed is in its error."""
+    nothing = {RECORD, LOCK, SERVERS, _unnamed(Path(JOURNAL)).name}
     with suppress(OSError):
-        if {entry.name for entry in folder.iterdir()} <= {RECORD, LOCK, _unnamed(Path(JOURNAL)).name}:
+        if {entry.name for entry in folder.iterdir()} <= nothing:
             shutil.rmtree(folder)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +14,7 @@ from anyio.abc import TaskGroup
 from agentest.analysis.recorded.files import targets
 from agentest.cli.chat import Person, said_by, typed
 from agentest.cli.choosing import Choosing
+from agentest.cli.keeping import Keeping
 from agentest.cli.recorded import Recording, tell_recorded, tool_list_anew, with_tool_list
 from agentest.cli.run import LiveRun, run_once
 from agentest.conversation.users import ScriptedUser, User
@@ -101,8 +102,11 @@ class RecordedRun(LiveRun):
     recorder: Recorder = field(default_factory=Recorder)
     resumed_by: str = ""  # mocks are left out: other runs hold other conversations
 
-    def source(self, keep_span: Callable[[bytes], object] | None) -> SourceFactory:
-        return LiveAgents(on_mocks=self.recorder.on_mocks, keep_span=keep_span)
+    def source(self, keeping: Keeping | None) -> SourceFactory:
+        on_mocks = self.recorder.on_mocks
+        if keeping is None:
+            return LiveAgents(on_mocks=on_mocks)
+        return LiveAgents(on_mocks, keeping.keep_span, keeping.keep_output)
 
 
 def _check(wish: Wish) -> None:

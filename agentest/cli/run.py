@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -64,8 +64,8 @@ class Kind(Protocol):
         """Over how many processes the run is spread."""
         ...
 
-    def source(self, keep_span: Callable[[bytes], object] | None) -> SourceFactory:
-        """Where conversations come from; `keep_span` receives the spans of live agents, each a line."""
+    def source(self, keeping: Keeping | None) -> SourceFactory:
+        """Where conversations come from, and where is kept what comes with them, if anywhere."""
         ...
 
 
@@ -86,10 +86,12 @@ class LiveRun:
 
         return worker_count(prepared, wanted)
 
-    def source(self, keep_span: Callable[[bytes], object] | None) -> SourceFactory:
+    def source(self, keeping: Keeping | None) -> SourceFactory:
         from agentest.run.sources import LiveAgents
 
-        return LiveAgents(keep_span=keep_span)
+        if keeping is None:
+            return LiveAgents()
+        return LiveAgents(keep_span=keeping.keep_span, keep_output=keeping.keep_output)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +111,10 @@ class JudgedRun:
         del prepared  # the models do the work
         return 1
 
-    def source(self, keep_span: Callable[[bytes], object] | None) -> SourceFactory:
+    def source(self, keeping: Keeping | None) -> SourceFactory:
         from agentest.run.sources import EarlierRun
 
-        del keep_span  # nobody sends any
+        del keeping  # no agent is there
         return EarlierRun(self.conversations, self.unclaimed)
 
 
@@ -174,7 +176,7 @@ def _run(
     for text in prepared.notes:
         note(text)
     words = AtSignals(last=partial(_last_words, prepared, journal, kind), show=broadcast.show)
-    source = _source(prepared, kind, keeping.keep_span if keeping else None)
+    source = _source(prepared, kind, keeping)
     outcome = _executed(prepared, broadcast, source, processes, words)
     broadcast.finish()
     written = [report for report in prepared.reports if report.name not in broadcast.failed]
@@ -243,13 +245,13 @@ def _with_regressions(code: ExitCode, against: Against | None) -> ExitCode:
     return ExitCode.FAILED if failed else code
 
 
-def _source(prepared: Prepared, kind: Kind, keep_span: Callable[[bytes], object] | None) -> SourceFactory:
+def _source(prepared: Prepared, kind: Kind, keeping: Keeping | None) -> SourceFactory:
     """Where conversations come from; nowhere, and no agent need be there, where none is left to hold."""
     if prepared.kept and all(unit.kept.is_all(unit.conversations) for unit in prepared.plan.units):
         from agentest.run.sources import EarlierRun
 
         return EarlierRun({})
-    return kind.source(keep_span)
+    return kind.source(keeping)
 
 
 def _status(outcome: Outcome, prepared: Prepared, broadcast: Broadcast, *, complete: bool) -> ExitCode:

@@ -18,6 +18,7 @@ from agentest.agents.port import (
     takes_attachments,
     well_formed_reply,
 )
+from agentest.agents.server.output import NO_SERVERS, AgentServers
 from agentest.conversation.elsewhere import CallsElsewhere
 from agentest.conversation.failures import failure_of
 from agentest.conversation.handed import HandedCalls
@@ -38,6 +39,7 @@ from agentest.transcript import (
     Blame,
     Conversation,
     Failure,
+    ServerOutput,
     TimeSpent,
     Turn,
     UnfinishedTurn,
@@ -69,11 +71,13 @@ class TurnLoop:
         mocks_inside: bool = False,
         on_turn: OnTurn = lambda _: None,
         redact: Callable[[str], str] = str,
+        servers: AgentServers = NO_SERVERS,
     ) -> None:
         """`session_id` (default: that of `session`, else a new one) is the one that the agent receives.
 
         `served`: the conversation's part of the servers beside the agent, where there are any.
         `mocks_inside`: whether mocks answer calls within the agent, which it may tell of all the same.
+        `servers`: those that were started for the agent.
         """
         self._id = conversation_id
         self._scenario = scenario
@@ -90,6 +94,7 @@ class TurnLoop:
         self._elsewhere = CallsElsewhere(agent.name, mocks, served, mocks_inside=mocks_inside)
         self._on_turn = on_turn
         self._redact = redact
+        self._servers = servers
         self._turns: tuple[Turn, ...] = ()
         self._initial_state: Mapping[str, Any] | None = None
         self._messages: list[Message] = []
@@ -115,8 +120,13 @@ class TurnLoop:
             failure = self._bypassed(failure, bypassed)
         except AgentestError:
             pass  # it has ended with another error already
-        unfinished = current.unfinished(self._mocks.calls_of(current.turn_index)) if current else None
-        return self._finished(Ending.ERROR, self._in_doubt(failure), unfinished)
+        if current is None:
+            return self._finished(Ending.ERROR, self._in_doubt(failure))
+        calls = self._mocks.calls_of(current.turn_index)
+        of_agent = failure.blame is Blame.AGENT
+        printed = await self._servers.since(current.printed) if of_agent else ()
+        failure = _with_ended(failure, printed)
+        return self._finished(Ending.ERROR, self._in_doubt(failure), current.unfinished(calls, printed))
 
     def _bypassed(self, ended: Failure, bypassed: MockBypassed) -> Failure:
         """The failure of a conversation that had ended with another when it was seen that a real tool ran."""
@@ -180,6 +190,7 @@ class TurnLoop:
     async def _take_turn(self, said: Said) -> None:
         text, attached = well_formed(said.text), tuple(map(_attached, said.attachments))
         self._current = TurnProgress(len(self._turns), with_mentions(text, attached), attached)
+        self._current.printed = self._servers.positions()
         self._elsewhere.begin_turn(self._current.turn_index)
         if said.attachments and not takes_attachments(self._agent):
             raise CannotSend(
@@ -301,6 +312,16 @@ class TurnLoop:
             results.append(ToolResult(request.id, request.name, well_formed(text)))
         self._messages.append(AgentMessage(reply.text, requests))
         self._messages.extend(results)
+
+
+def _with_ended(failure: Failure, printed: Sequence[ServerOutput]) -> Failure:
+    """The failure of a turn; it names the servers that had ended by then."""
+    ended = [
+        f"server {each.server!r} had exited with status {each.exit_status}"
+        for each in printed
+        if each.exit_status is not None
+    ]
+    return Failure(failure.blame, f"{failure.message} ({'; '.join(ended)})") if ended else failure
 
 
 def _attached(file: Attachment) -> Attached:

@@ -8,9 +8,10 @@ from time import time_ns
 from typing import Any
 
 from agentest.agents.port import AgentReply
+from agentest.agents.server.output import Positions
 from agentest.support.moments import moment_of
 from agentest.tool_servers.port import AskedTurn, TurnTraces
-from agentest.transcript import Attached, Remark, ToolCall, Turn, UnfinishedTurn, Usage
+from agentest.transcript import Attached, Remark, ServerOutput, ToolCall, Turn, UnfinishedTurn, Usage
 
 
 @dataclass(slots=True)
@@ -37,6 +38,8 @@ class TurnProgress:
     """How often the agent has answered."""
     named: int = 0
     """How many requests that named the turn were answered."""
+    printed: Positions = field(default_factory=dict)
+    """Where the output of the agent's servers stood when the turn began."""
     stays_open: bool = False
     """Whether one of them opened what later turns use."""
 
@@ -102,5 +105,7 @@ class TurnProgress:
             started_at=moment_of(self.began_ns),
         )
 
-    def unfinished(self, calls: tuple[ToolCall, ...]) -> UnfinishedTurn:
-        return UnfinishedTurn(self.turn_index, self.user_message, calls, self.retries, self.requests)
+    def unfinished(
+        self, calls: tuple[ToolCall, ...], output: tuple[ServerOutput, ...] = ()
+    ) -> UnfinishedTurn:
+        return UnfinishedTurn(self.turn_index, self.user_message, calls, self.retries, self.requests, output)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from agentest.report import github_selection as select
 from agentest.report.github_criteria import story_lines
 from agentest.report.github_markdown import cut
+from agentest.report.server_output import server_rows
 from agentest.report.session_state import state_rows
 from agentest.results import ConversationResult, ScenarioResult
 from agentest.support.json_text import plain, well_formed
@@ -112,6 +113,8 @@ def _dialogue(conversation: Conversation) -> Iterator[str]:
     if conversation.unfinished:
         yield _shown("user: ", conversation.unfinished.user_message)
         yield from _calls(conversation.unfinished.tool_calls)
+        for output in conversation.unfinished.server_output:
+            yield _shown("  server ", "\n".join(server_rows(output)))
 
 
 def _state(turn: Turn, changes: Mapping[int, StateChange]) -> Iterator[str]:

@@ -87,7 +87,7 @@ def _servers(config: Config, agents: Mapping[str, AnyAgent]) -> Iterator[tuple[S
 
 
 def _name_of(server: Server, redact: Callable[[str], str]) -> str:
-    """Its name, or the program and what it runs: `uvicorn-app-app`, `python-agent.py`."""
+    """Its name, or the program and what it runs: `uvicorn-app-app`, `python-agent`."""
     words = [server.name] if server.name else _telling(server.command)
     slug = re.sub(r"[^\w.]+", "-", redact(" ".join(words)))
     return slug.strip("-.")[:_NAME_CHARS] or "server"
@@ -99,7 +99,8 @@ def _telling(command: str | list[str]) -> list[str]:
         words = shlex.split(command) if isinstance(command, str) else command
     except ValueError:  # a quote that is never closed: the shell will say so
         words = []
-    return [PurePath(word).name for word in words if not word.startswith("-") and "=" not in word][:2]
+    names = [PurePath(word).name for word in words if not word.startswith("-") and "=" not in word]
+    return [re.sub(r"\.(py|[cm]?[jt]s|sh|jar)$", "", name) for name in names[:2]]
 
 
 def _free_name(name: str, taken: set[str]) -> str:

@@ -26,10 +26,11 @@ from agentest.llm.open import Models
 from agentest.messages import UserText
 from agentest.mocks.resolver import MockResolver
 from agentest.results import RunWarning
-from agentest.run.agents import connected_agents, start_servers
+from agentest.run.agents import KeepOutput, connected_agents, start_servers
 from agentest.run.known_tools import read_beside
 from agentest.run.plan import Unit, UnmockedTools, wished_unmocked_tools
 from agentest.run.prepare import Prepared
+from agentest.run.servers import OwnServers
 from agentest.run.session import Session
 from agentest.support.redact import Redactor
 from agentest.support.text import count
@@ -102,10 +103,14 @@ class LiveAgents:
     on_mocks: OnMocks | None = None
     keep_span: Callable[[bytes], object] | None = None
     """Receives the spans of agents that send traces, each a line of JSON."""
+    keep_output: KeepOutput | None = None
+    """Receives what the servers print that the run starts."""
 
     async def open(self, session: Session, opened: AsyncExitStack, tasks: TaskGroup) -> Origin:
         prepared, on_note = session.prepared, session.on_note
-        started = await start_servers(prepared, opened, tasks, on_note, self.keep_span, session.say)
+        started = await start_servers(
+            prepared, opened, tasks, on_note, self.keep_span, session.say, self.keep_output
+        )
 
         async def make(models: Models, stack: AsyncExitStack) -> ConversationSource:
             agents = await connected_agents(prepared, started.client, stack, on_note)
@@ -159,6 +164,7 @@ class LiveConversations:
     registry: Conversations | None = None
     """The conversations under way, to which servers beside the agents give calls; None: no agent has any."""
     on_mocks: OnMocks | None = None
+    own_servers: OwnServers = OwnServers()  # noqa: RUF009 - it holds nothing that could change
 
     async def converse(
         self,
@@ -221,6 +227,7 @@ class LiveConversations:
             mocks_inside=unit.about.mocks_inside,
             on_turn=on_turn,
             redact=self.redact.error,
+            servers=self.own_servers.of(unit.agent),
         )
 
     def _mocks(self, unit: Unit, conversation_id: str) -> MockResolver:
@@ -297,6 +304,7 @@ def live_conversations(
         pick_user=pick_user,
         registry=registry,
         on_mocks=on_mocks,
+        own_servers=prepared.own_servers,
     )
 
 

@@ -34,7 +34,17 @@ from agentest.results import (
 )
 from agentest.sight import Sight
 from agentest.store.codec import Codecs, Layout
-from agentest.transcript import Blame, Conversation, Remark, TimeSpent, ToolCall, Turn, UnfinishedTurn, Usage
+from agentest.transcript import (
+    Blame,
+    Conversation,
+    Remark,
+    ServerOutput,
+    TimeSpent,
+    ToolCall,
+    Turn,
+    UnfinishedTurn,
+    Usage,
+)
 
 SCHEMA_VERSION = 3
 
@@ -366,6 +376,8 @@ CODECS = Codecs(
                 "started_at",
             ),
         ),
+        UnfinishedTurn: Layout(only_if_set=("server_output",)),
+        ServerOutput: Layout(only_if_set=("lines_before", "exit_status")),
         Score: Layout(left_out=("rubrics",), only_if_set=("samples", "labels", "outcome", "evidence")),
         CriterionResult: Layout(only_if_set=("samples",)),
         Skipped: Layout(names={"why": "skipped"}),

@@ -106,3 +106,6 @@ class AgentServers:
                 before = now
         found = (each.since(positions[each.name]) for each in self.printed)
         return tuple(each for each in found if each)
+
+
+NO_SERVERS = AgentServers()

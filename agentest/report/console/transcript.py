@@ -8,6 +8,7 @@ from typing import Any
 from agentest.report.console.criteria import conversation_criteria
 from agentest.report.console.text import Line, Look, Part, labelled, line, rows_of
 from agentest.report.outcomes import score_reason, score_text
+from agentest.report.server_output import server_rows
 from agentest.report.session_state import state_rows
 from agentest.results import (
     CheckResult,
@@ -37,6 +38,7 @@ from agentest.verdict import check_status, trajectory_status
 _SHOWN_CALLS = 8
 _CALL_CHARS = 110
 _USER, _AGENT, _TOOL, _SAID, _STATE = "user   ", "agent  ", "tool   ", "said   ", "state  "
+_SERVER = "server "
 
 
 def quoted_turn(turn: Turn | UnfinishedTurn, indent: int, *, reply: bool = True) -> Iterator[Line]:
@@ -44,8 +46,14 @@ def quoted_turn(turn: Turn | UnfinishedTurn, indent: int, *, reply: bool = True)
     yield from labelled(indent, _USER, [shortened(turn.user_message)])
     if isinstance(turn, UnfinishedTurn):
         yield line(indent, ("no reply", "dim"), lead=((_AGENT, "dim"),))
+        yield from _server_lines(turn, indent)
     elif reply:
         yield from labelled(indent, _AGENT, [shortened(turn.agent_message) or NO_TEXT])
+
+
+def _server_lines(turn: UnfinishedTurn, indent: int) -> Iterator[Line]:
+    for output in turn.server_output:
+        yield from labelled(indent, _SERVER, server_rows(output), "dim")
 
 
 def call_lines(calls: Sequence[ToolCall], indent: int) -> Iterator[Line]:
@@ -154,6 +162,7 @@ def _unfinished(conversation: Conversation, indent: int) -> Iterator[Line]:
         yield line(indent, (f"turn {unfinished.turn_index}  no reply", "bold"))
         yield from labelled(indent + 2, _USER, rows_of(unfinished.user_message), "cyan")
         yield from _calls_in_full(unfinished.tool_calls, indent + 2)
+        yield from _server_lines(unfinished, indent + 2)
 
 
 def _evaluation(evaluation: TurnEvaluation, look: Look, indent: int, faults: bool) -> Iterator[Line]:
