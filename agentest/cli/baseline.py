@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from agentest.analysis.comparison.words import changed_rows, headline, regressio
 from agentest.cli.compare import between_agents, label_of, read_run, show
 from agentest.errors import UsageError
 from agentest.events import Event, RunFinished, ScenarioFinished
-from agentest.report.github_annotations import annotation, repository_path
+from agentest.report.compared import Regression
 from agentest.results import ScenarioResult, Status
 from agentest.run.outputs import output_dir
 from agentest.run.place import Place
@@ -30,12 +29,9 @@ from agentest.run.plan import Unit
 from agentest.run.prepare import Prepared
 from agentest.store.kept.finding import run_file
 from agentest.support.files import write_atomically
-from agentest.support.terminal import Output
 from agentest.support.text import count
 
 COMPARISON = "comparison.json"
-_MOST_ANNOTATIONS = 10
-"""GitHub shows no more of a kind."""
 _HERE = "this run"
 
 
@@ -113,17 +109,16 @@ def _selected(base: MeasuredRun, planned: MeasuredRun) -> tuple[MeasuredScenario
 class Against:
     """Measures the scenarios of a run as they finish, and compares it when it ends.
 
-    It reports before the others, as a regression comes first in a job's summary; `Told` reports after them.
+    It comes before the reporters, as they tell of regressions; `Told` comes after them.
     """
 
     name = "baseline"
 
-    def __init__(self, baseline: Baseline | None, summary: Path | None) -> None:
+    def __init__(self, baseline: Baseline | None) -> None:
         self.baseline = baseline
         self.label = _HERE
         """What the user knows the run by."""
         self.comparisons: list[Comparison] = []
-        self._summary = summary
         self._scenarios: dict[tuple[str, str, str], MeasuredScenario] = {}
 
     def on_event(self, event: Event) -> None:
@@ -150,41 +145,41 @@ class Against:
                 note = f"{count(left_out, 'scenario')} of the base not selected in this run: left out"
                 found = replace(found, notes=(*found.notes, note))
             self.comparisons = [found]
-        if self._summary:
-            with self._summary.open("ab") as file:
-                file.write("\n".join(map(as_markdown, self.comparisons)).encode())
+
+    def markdown(self) -> list[str]:
+        """The comparisons, for a job's summary."""
+        return [as_markdown(each, "###") for each in self.comparisons]
+
+    def regressions(self) -> list[Regression]:
+        """What regressed against the baseline; agents that are compared with each other have none."""
+        found = self.comparisons if self.baseline else []
+        return [_regression(each) for comparison in found for each in comparison.of(Change.REGRESSED)]
 
 
 class Told:
-    """Tells of the comparison when the other reports have been given."""
+    """Tells of the comparison on the console when the other reports have been given."""
 
     name = "comparison"
 
     def __init__(self, against: Against, prepared: Prepared, environ: Mapping[str, str]) -> None:
         self._against = against
         self._printed = {report.name for report in prepared.reports if report.path is None}
-        self._root = prepared.request.root
         self._environ = environ
 
     def on_event(self, event: Event) -> None:
-        if not isinstance(event, RunFinished):
-            return
-        if "github-actions" in self._printed and self._against.baseline:
-            output = Output(sys.stdout, self._environ)
-            for line in self._annotations():
-                output.command(line)
-        if "console" in self._printed:
+        if isinstance(event, RunFinished) and "console" in self._printed:
             show(self._against.comparisons, self._environ)
 
-    def _annotations(self) -> Iterator[str]:
-        workspace = self._environ.get("GITHUB_WORKSPACE")
-        regressed = [each for found in self._against.comparisons for each in found.of(Change.REGRESSED)]
-        more = len(regressed) - _MOST_ANNOTATIONS
-        for each in regressed[:_MOST_ANNOTATIONS]:
-            shown = each.pair.shown
-            file = repository_path(shown.file, self._root, Path(workspace) if workspace else None)
-            message = _message(each) + (f"\n{more} more regressed" if more > 0 else "")
-            yield annotation("error", file, shown.line, f"{shown.name} regressed", message)
+
+def _regression(change: ScenarioChange) -> Regression:
+    shown = change.pair.shown
+    return Regression(
+        name=shown.name,
+        agent=shown.agent,
+        file=shown.file,
+        line=shown.line,
+        message=_message(change),
+    )
 
 
 def _message(change: ScenarioChange) -> str:

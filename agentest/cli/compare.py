@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Literal
 
@@ -22,6 +23,7 @@ from agentest.errors import ConfigError, ExitCode, UsageError
 from agentest.report.console.reporter import open_console
 from agentest.run.place import Place
 from agentest.store.kept.finding import KeptRun, kept_runs
+from agentest.store.kept.record import RunKind
 from agentest.store.reading import read_results
 from agentest.store.runs import run_of
 from agentest.support.files import write_atomically
@@ -100,14 +102,26 @@ def _files(wish: Wish, place: Place) -> tuple[Path, Path]:
         new = run_at(wish.new or "latest", place, wish.config)
         return run_at(wish.base, place, wish.config), new
     folder = runs_folder(place, wish.config)
-    files = [run.file for run in kept_runs(folder) if not run.under_way]
-    found = [file for file in files if file]
+    found = list(islice(_latest_alike(folder), 2))
     if len(found) < 2:
         held = "one run is" if found else "no run is"
         raise UsageError(
             f"{held} kept in {place.shown(folder)}, and two are compared: run again, or name files"
         )
-    return found[-2], found[-1]
+    return found[1], found[0]
+
+
+def _latest_alike(folder: Path) -> Iterator[Path]:
+    """The latest run in which agents were talked to, and those before it of the same command."""
+    wanted = None
+    for run in reversed(kept_runs(folder)):
+        record = None if run.under_way else run.record
+        if run.file is None or record is None or record.kind is RunKind.JUDGE:
+            continue
+        cases = record.kind is RunKind.EVAL
+        wanted = cases if wanted is None else wanted
+        if cases is wanted:
+            yield run.file
 
 
 def _configured(wish: Wish, place: Place) -> bool:

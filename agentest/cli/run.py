@@ -132,7 +132,7 @@ def run_once(
         from agentest.run.fingerprints import with_fingerprints
 
         prepared = with_fingerprints(prepared)
-    against = _against(prepared, environ)
+    against = _against(prepared, kind)
     with kept(prepared, kind.name, kind.fixed, note, environ, spans=kind.spans) as keeping:
         return _run(prepared, kind, environ, keeping, against)
 
@@ -164,6 +164,7 @@ def _run(
         detailed=request.detailed,
         next_step=kind.resumed_by,
         forecast=forecast_of(prepared, kind.name),
+        compared=against,
         journal=journal,
     )
     # Results are kept of each run, asked for or not.
@@ -196,17 +197,17 @@ def _run(
     return _with_regressions(code, against)
 
 
-def _against(prepared: Prepared, environ: Mapping[str, str]) -> Against | None:
+def _against(prepared: Prepared, kind: Kind) -> Against | None:
     """What compares the run: with its baseline, or else its agents with each other. Raises UsageError."""
     request = prepared.request
-    wanted = request.baseline or prepared.loaded.config.baseline or request.fail_on_regression
+    judged = kind.name is RunKind.JUDGE  # nobody talked to the agent: what differs would be the judge
+    named = request.baseline or prepared.loaded.config.baseline or request.fail_on_regression
+    wanted = bool(named) and not judged
     if not prepared.plan.entries or not (wanted or prepared.plan.comparison):
         return None
     from agentest.cli.baseline import Against, read_baseline
 
-    baseline = read_baseline(prepared)
-    summary = environ.get("GITHUB_STEP_SUMMARY") if "github-actions" in prepared.reporters else None
-    return Against(baseline, Path(summary) if summary else None)
+    return Against(read_baseline(prepared) if wanted else None)
 
 
 def _with_comparison(

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from agentest.events import Event, RunFinished, ScenarioFinished
 from agentest.report import github_selection as select
+from agentest.report.compared import ComparedRun
 from agentest.report.github_annotations import annotation_lines, repository_path
 from agentest.report.github_criteria import TABLE_HEAD, badness, criterion_row, reason_lines
 from agentest.report.github_figures import AVERAGES_HEAD, average_rows, passed_cell, rates_paragraph
@@ -53,6 +54,7 @@ class GitHubReporter:
         workspace: the folder that `$GITHUB_WORKSPACE` names; for files outside of any git checkout.
         files: the names of the run's other reports, for whoever reads the summary.
         next_step: the command that runs what an interrupted run has left; "": there is none.
+        compared: what the run has been compared with.
     """
 
     name = "github-actions"
@@ -65,6 +67,7 @@ class GitHubReporter:
         workspace: Path | None = None,
         files: Sequence[str] = (),
         next_step: str = "",
+        compared: ComparedRun | None = None,
     ) -> None:
         self._write = write
         self._root = root
@@ -72,17 +75,24 @@ class GitHubReporter:
         self._workspace = workspace
         self._files = files
         self._next_step = next_step
+        self._compared = compared
         self._transcripts = Transcripts(SUMMARY_LIMIT)
 
     def on_event(self, event: Event) -> None:
         if isinstance(event, ScenarioFinished) and self._summary_path:
             self._transcripts.add(event.result)
         elif isinstance(event, RunFinished):
-            for line in annotation_lines(event.result, self._locate):
+            worse = self._compared.regressions() if self._compared else ()
+            for line in annotation_lines(event.result, self._locate, worse):
                 self._write(line)
             if self._summary_path:
                 append_summary(
-                    event.result, self._transcripts, self._summary_path, self._files, self._next_step
+                    event.result,
+                    self._transcripts,
+                    self._summary_path,
+                    self._files,
+                    self._next_step,
+                    self._compared.markdown() if self._compared else (),
                 )
 
     def _locate(self, file: str) -> str:
@@ -95,42 +105,62 @@ class SummaryReporter:
     name = "github-actions"
     repeats = True
 
-    def __init__(self, path: Path, files: Sequence[str] = (), next_step: str = "") -> None:
+    def __init__(
+        self,
+        path: Path,
+        files: Sequence[str] = (),
+        next_step: str = "",
+        compared: ComparedRun | None = None,
+    ) -> None:
         self._path = path
         self._files = files
         self._next_step = next_step
+        self._compared = compared
         self._transcripts = Transcripts(SUMMARY_LIMIT)
 
     def on_event(self, event: Event) -> None:
         if isinstance(event, ScenarioFinished):
             self._transcripts.add(event.result)
         elif isinstance(event, RunFinished):
+            compared = self._compared.markdown() if self._compared else ()
             with report_writer(self._path) as file:
-                text = summary(event.result, self._transcripts, SUMMARY_LIMIT, self._files, self._next_step)
+                text = summary(
+                    event.result, self._transcripts, SUMMARY_LIMIT, self._files, self._next_step, compared
+                )
                 file.write(text.encode())
 
 
 def append_summary(
-    result: RunResult, transcripts: Transcripts, path: Path, files: Sequence[str] = (), next_step: str = ""
+    result: RunResult,
+    transcripts: Transcripts,
+    path: Path,
+    files: Sequence[str] = (),
+    next_step: str = "",
+    compared: Sequence[str] = (),
 ) -> None:
     """Add the summary to the file, which stays within what GitHub takes."""
     before = path.stat().st_size if path.exists() else 0
     gap = "\n" if before else ""
-    text = summary(result, transcripts, SUMMARY_LIMIT - before - len(gap), files, next_step)
+    text = summary(result, transcripts, SUMMARY_LIMIT - before - len(gap), files, next_step, compared)
     if text:
         with path.open("ab") as file:
             file.write((gap + text).encode())
 
 
 def summary(
-    result: RunResult, transcripts: Transcripts, room: int, files: Sequence[str] = (), next_step: str = ""
+    result: RunResult,
+    transcripts: Transcripts,
+    room: int,
+    files: Sequence[str] = (),
+    next_step: str = "",
+    compared: Sequence[str] = (),
 ) -> str:
-    """The Markdown summary in at most `room` bytes of UTF-8.
+    """The Markdown summary in at most `room` bytes of UTF-8; comparisons come after what failed.
 
     Transcripts are left out first, then rows from the end of the lists, each time with a line that says so.
     Empty when not even the headline has room.
     """
-    sections = [section for section in _sections(result, transcripts) if section.pieces]
+    sections = [section for section in _sections(result, transcripts, compared) if section.pieces]
     headline = _headline(result, files, next_step)
     left = room - byte_size(headline) - _MAX_NOTE_BYTES * len(sections)
     if left < 0:
@@ -171,12 +201,16 @@ def _fitted(section: _Section, room: int) -> tuple[list[str], int]:
     return [*([section.head, *kept] if kept else []), note], 0
 
 
-def _sections(result: RunResult, transcripts: Transcripts) -> Iterator[_Section]:
+def _sections(
+    result: RunResult, transcripts: Transcripts, compared: Sequence[str] = ()
+) -> Iterator[_Section]:
     several = len(result.agents) > 1
     scenarios = sorted(result.finished, key=select.badness)
     undone = [partial(_failure, s, several) for s in scenarios if s.verdict.status in select.UNDONE]
     yield _Section("failures", "\n### Failures\n\n", undone)
-    yield _Section("scenarios", _table_head(several), [partial(_row, s, several) for s in scenarios])
+    yield _Section("comparisons", "\n", [partial(str, text) for text in compared])
+    table = ("\n### Scenarios\n" if compared else "") + _table_head(several)
+    yield _Section("scenarios", table, [partial(_row, s, several) for s in scenarios])
     errors = sorted(select.errors(result), key=lambda error: -error[1].severity)
     yield _Section("errors", _ERRORS_HEAD, [partial(_error_row, s, e, several) for s, e in errors])
     examples = [partial(_example, s, e, several) for s, e in errors if e.examples]

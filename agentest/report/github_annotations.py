@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from agentest.report import github_selection as select
+from agentest.report.compared import Regression
 from agentest.report.github_criteria import criterion_annotations, reasons_text
 from agentest.report.github_markdown import cut
 from agentest.report.unfinished import ended_early_text
@@ -64,18 +65,20 @@ def _property(text: str) -> str:
 @dataclass(frozen=True, slots=True)
 class _Annotation:
     level: str
-    where: ScenarioResult | RunWarning | None
+    where: ScenarioResult | RunWarning | Regression | None
     """None: it is about the whole run."""
     title: str
     message: str
 
 
-def annotation_lines(result: RunResult, locate: Callable[[str], str]) -> Iterator[str]:
+def annotation_lines(
+    result: RunResult, locate: Callable[[str], str], regressions: Sequence[Regression] = ()
+) -> Iterator[str]:
     """The annotations of a run: of each level the most severe ones, and how many more there are.
 
     GitHub shows ten of a level in a step, whichever come first.
     """
-    found = list(_annotations(result))
+    found = [*_undone(result, regressions), *_annotations(result)]
     for level in ("error", "warning", "notice"):
         of_level = [each for each in found if each.level == level]
         shown = of_level if len(of_level) <= _SHOWN else of_level[: _SHOWN - 1]
@@ -91,13 +94,28 @@ def _written(each: _Annotation, locate: Callable[[str], str]) -> str:
     return annotation(each.level, locate(each.where.file), each.where.line, each.title, each.message)
 
 
-def _annotations(result: RunResult) -> Iterator[_Annotation]:
-    """All annotations, of each level the most severe first."""
-    named = partial(select.label, several=len(result.agents) > 1)
+def _undone(result: RunResult, regressions: Sequence[Regression]) -> Iterator[_Annotation]:
+    """Scenarios that did not pass, and those that regressed: of two as bad, the one that regressed first."""
+    left = {each.place: each for each in regressions}
+    several = len(result.agents) > 1
     undone = [s for s in result.finished if s.verdict.status in select.UNDONE]
-    for scenario in sorted(undone, key=select.badness):
-        title = f"{named(scenario)} {scenario.verdict.status}"
-        yield _Annotation("error", scenario, title, reasons_text(scenario))
+    for scenario in sorted(undone, key=lambda s: (select.badness(s), _place(s) not in left)):
+        title = f"{select.label(scenario, several)} {scenario.verdict.status}"
+        worse = left.pop(_place(scenario), None)
+        text = reasons_text(scenario) + (f"\nregressed: {worse.message}" if worse else "")
+        yield _Annotation("error", scenario, f"{title}, regressed" if worse else title, text)
+    for worse in left.values():
+        name = f"{worse.name} ({worse.agent})" if several else worse.name
+        yield _Annotation("error", worse, f"{name} regressed", worse.message)
+
+
+def _place(scenario: ScenarioResult) -> tuple[str, str, str]:
+    return scenario.name, scenario.agent, scenario.file
+
+
+def _annotations(result: RunResult) -> Iterator[_Annotation]:
+    """All other annotations, of each level the most severe first."""
+    named = partial(select.label, several=len(result.agents) > 1)
     if result.unfinished:
         yield _Annotation("error", None, "Agentest did not finish", ended_early_text(result))
     for stray in result.unclaimed:

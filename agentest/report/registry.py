@@ -19,6 +19,7 @@ from agentest.support.reminders import reminded
 from agentest.support.terminal import Output, tell
 
 if TYPE_CHECKING:  # each is imported by those who want it
+    from agentest.report.compared import ComparedRun
     from agentest.store.journal import Journal
 
 _PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.EAGAIN)
@@ -35,6 +36,7 @@ class Setting:
         junit: the same for the junit reporter.
         next_step: the command that runs what an interrupted run has left.
         forecast: what the run may take, by an earlier one.
+        compared: what the run is compared with.
         journal: keeps finished conversations; needed where results let them go.
     """
 
@@ -46,6 +48,7 @@ class Setting:
     detailed: bool = False
     next_step: str = ""
     forecast: Forecast | None = None
+    compared: ComparedRun | None = None
     journal: Journal | None = None
 
 
@@ -96,7 +99,7 @@ def _github(setting: Setting, files: Sequence[str], path: Path | None) -> Report
     from agentest.report.github import GitHubReporter, SummaryReporter
 
     if path:
-        return SummaryReporter(path, files, setting.next_step)
+        return SummaryReporter(path, files, setting.next_step, setting.compared)
     summary = setting.environ.get("GITHUB_STEP_SUMMARY")
     return GitHubReporter(
         Output(sys.stdout, setting.environ).command,
@@ -105,6 +108,7 @@ def _github(setting: Setting, files: Sequence[str], path: Path | None) -> Report
         workspace=_workspace(setting),
         files=files,
         next_step=setting.next_step,
+        compared=setting.compared,
     )
 
 

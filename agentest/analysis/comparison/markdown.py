@@ -31,15 +31,15 @@ _MOST = 50
 """Scenarios in the table: a job's summary has room for 1 MiB."""
 
 
-def as_markdown(comparison: Comparison) -> str:
+def as_markdown(comparison: Comparison, heading: str = "##") -> str:
     """Headline, scenarios that changed, figures over all, and what to know of them."""
-    return "".join(_parts(comparison))
+    return "".join(_parts(comparison, heading))
 
 
-def _parts(comparison: Comparison) -> Iterator[str]:
+def _parts(comparison: Comparison, heading: str) -> Iterator[str]:
     bad = comparison.regressed
     icon = "❌" if bad else "⚠️" if comparison.of(Change.NOT_COMPARED) else "✅"
-    yield f"## {icon} Agentest, compared: {inline(headline(comparison))}\n\n"
+    yield f"{heading} {icon} Agentest, compared: {inline(headline(comparison))}\n\n"
     if overall := regressions_overall(comparison):
         yield f"**{inline(overall)}**\n\n"
     yield f"Base: {inline(run_line(comparison.base))}\\\nNew: {inline(run_line(comparison.new))}\n"

@@ -1,6 +1,6 @@
 """Scripts: the user says the same each time, so an agent that is not random does, too.
 
-That nobody can know of an agent; but one whose scripts come out now so, now otherwise, shows that it is random.
+That nobody can know of an agent; but scripts that come out now so, now otherwise, show that it is random.
 """
 
 from __future__ import annotations
