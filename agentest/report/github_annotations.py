@@ -103,7 +103,7 @@ def _undone(result: RunResult, regressions: Sequence[Regression]) -> Iterator[_A
         title = f"{select.label(scenario, several)} {scenario.verdict.status}"
         worse = left.pop(_place(scenario), None)
         text = reasons_text(scenario) + (f"\nregressed: {worse.message}" if worse else "")
-        yield _Annotation("error", scenario, f"{title}, regressed" if worse else title, text)
+        yield _Annotation("error", scenario, f"{title} and regressed" if worse else title, text)
     for worse in left.values():
         name = f"{worse.name} ({worse.agent})" if several else worse.name
         yield _Annotation("error", worse, f"{name} regressed", worse.message)

@@ -51,7 +51,7 @@ def test_a_baseline(project: Project, agent: ScriptedAgent, mood: Mood) -> None:
     assert done.returncode == 1
     assert done.stdout.rstrip().endswith("1 regressed, 1 unchanged")
     [annotation] = [line for line in done.stdout.splitlines() if line.startswith("::error")]
-    assert "title=second failed, regressed::" in annotation
+    assert "title=second failed and regressed::" in annotation
     assert annotation.endswith("regressed: passed before, fails now (1 of 1 → 0 of 1)")
     headings = [line for line in summary.read_text("utf-8").splitlines() if line.startswith("#")]
     assert headings[:3] == [
