@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from agentest.analysis.comparison.as_json import as_json
@@ -15,7 +15,7 @@ from agentest.analysis.comparison.measured import (
     measured_run,
     measured_scenario,
 )
-from agentest.analysis.comparison.pairing import check_common, paired
+from agentest.analysis.comparison.pairing import check_common
 from agentest.analysis.comparison.values import Change, Comparison, ScenarioChange
 from agentest.analysis.comparison.words import changed_rows, headline, regressions_overall, story
 from agentest.cli.compare import between_agents, label_of, read_run, show
@@ -29,7 +29,6 @@ from agentest.run.plan import Unit
 from agentest.run.prepare import Prepared
 from agentest.store.kept.finding import run_file
 from agentest.support.files import write_atomically
-from agentest.support.text import count
 
 COMPARISON = "comparison.json"
 _HERE = "this run"
@@ -41,8 +40,6 @@ class Baseline:
 
     run: MeasuredRun
     fail_on_regression: bool
-    left_out: int = 0
-    """How many of its scenarios this run does not select."""
 
 
 def read_baseline(prepared: Prepared) -> Baseline | None:
@@ -68,12 +65,7 @@ def read_baseline(prepared: Prepared) -> Baseline | None:
         check_common(run, planned)
     except UsageError as error:
         raise UsageError(f"baseline: {error}") from None
-    kept = _selected(run, planned) if prepared.is_partial else run.scenarios
-    return Baseline(
-        run=replace(run, scenarios=kept),
-        fail_on_regression=fails,
-        left_out=len(run.scenarios) - len(kept),
-    )
+    return Baseline(run=run, fail_on_regression=fails)
 
 
 def _planned(prepared: Prepared) -> MeasuredRun:
@@ -102,10 +94,6 @@ def _nothing_measured(entry: Unit | ScenarioResult) -> MeasuredScenario:
     )
 
 
-def _selected(base: MeasuredRun, planned: MeasuredRun) -> tuple[MeasuredScenario, ...]:
-    return tuple(pair.base for pair in paired(base, planned) if pair.base and pair.new)
-
-
 class Against:
     """Measures the scenarios of a run as they finish, and compares it when it ends.
 
@@ -114,10 +102,12 @@ class Against:
 
     name = "baseline"
 
-    def __init__(self, baseline: Baseline | None) -> None:
+    def __init__(self, baseline: Baseline | None, *, partial: bool = False) -> None:
+        """`partial`: whether filters have chosen the scenarios of this run."""
         self.baseline = baseline
         self.label = _HERE
         """What the user knows the run by."""
+        self._partial = partial
         self.comparisons: list[Comparison] = []
         self._scenarios: dict[tuple[str, str, str], MeasuredScenario] = {}
 
@@ -129,7 +119,7 @@ class Against:
             scenarios = [
                 self._scenarios.get(_key(each)) or measured_scenario(each) for each in event.result.scenarios
             ]
-            self._compare(measured_run(event.result, self.label, scenarios))
+            self._compare(measured_run(event.result, self.label, scenarios, partial=self._partial))
 
     @property
     def regressed(self) -> bool:
@@ -140,11 +130,7 @@ class Against:
         if self.baseline is None:
             self.comparisons = between_agents(run)
         else:
-            found = compared(self.baseline.run, run)
-            if left_out := self.baseline.left_out:
-                note = f"{count(left_out, 'scenario')} of the base not selected in this run: left out"
-                found = replace(found, notes=(*found.notes, note))
-            self.comparisons = [found]
+            self.comparisons = [compared(self.baseline.run, run)]
 
     def markdown(self) -> list[str]:
         """The comparisons, for a job's summary."""

@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Literal
 
@@ -23,7 +22,7 @@ from agentest.errors import ConfigError, ExitCode, UsageError
 from agentest.report.console.reporter import open_console
 from agentest.run.place import Place
 from agentest.store.kept.finding import KeptRun, kept_runs
-from agentest.store.kept.record import RunKind
+from agentest.store.kept.record import RunKind, read_record
 from agentest.store.reading import read_results
 from agentest.store.runs import run_of
 from agentest.support.files import write_atomically
@@ -59,7 +58,9 @@ def compare_runs(wish: Wish, place: Place) -> ExitCode:
 def read_run(path: Path, label: str) -> MeasuredRun:
     """A stored run in numbers. Raises UsageError where the file is not what Agentest writes."""
     result = run_of(read_results(path))
-    return measured_run(result, label, map(measured_scenario, result.scenarios))
+    record = read_record(path.parent)
+    partial = record is not None and record.partial
+    return measured_run(result, label, map(measured_scenario, result.scenarios), partial=partial)
 
 
 def label_of(path: Path, place: Place) -> str:
@@ -76,12 +77,13 @@ def between_agents(run: MeasuredRun) -> list[Comparison]:
 
 def _of_runs(wish: Wish, place: Place) -> Comparison:
     base, new = _files(wish, place)
+    before = read_run(base, label_of(base, place))
     if base.resolve() == new.resolve():
         raise UsageError(
             f"both are the same run: {label_of(base, place)}; name two, or none for the latest two "
             "(`agentest runs` lists them)"
         )
-    return compared(read_run(base, label_of(base, place)), read_run(new, label_of(new, place)))
+    return compared(before, read_run(new, label_of(new, place)))
 
 
 def _of_agents(wish: Wish, place: Place) -> list[Comparison]:
@@ -102,16 +104,28 @@ def _files(wish: Wish, place: Place) -> tuple[Path, Path]:
         new = run_at(wish.new or "latest", place, wish.config)
         return run_at(wish.base, place, wish.config), new
     folder = runs_folder(place, wish.config)
-    found = list(islice(_latest_alike(folder), 2))
-    if len(found) < 2:
-        held = "one run is" if found else "no run is"
+    runs = list(_latest_alike(folder))
+    if len(runs) < 2:
+        held = "one run is" if runs else "no run is"
         raise UsageError(
             f"{held} kept in {place.shown(folder)}, and two are compared: run again, or name files"
         )
-    return found[1], found[0]
+    new, *earlier = runs
+    # In a part there is little to compare with.
+    base = next((run for run in earlier if not _is_part(run)), earlier[0])
+    return _file(base), _file(new)
 
 
-def _latest_alike(folder: Path) -> Iterator[Path]:
+def _is_part(run: KeptRun) -> bool:
+    return run.record is not None and run.record.partial
+
+
+def _file(run: KeptRun) -> Path:
+    assert run.file
+    return run.file
+
+
+def _latest_alike(folder: Path) -> Iterator[KeptRun]:
     """The latest run in which agents were talked to, and those before it of the same command."""
     wanted = None
     for run in reversed(kept_runs(folder)):
@@ -121,7 +135,7 @@ def _latest_alike(folder: Path) -> Iterator[Path]:
         cases = record.kind is RunKind.EVAL
         wanted = cases if wanted is None else wanted
         if cases is wanted:
-            yield run.file
+            yield run
 
 
 def _configured(wish: Wish, place: Place) -> bool:

@@ -207,7 +207,7 @@ def _against(prepared: Prepared, kind: Kind) -> Against | None:
         return None
     from agentest.cli.baseline import Against, read_baseline
 
-    return Against(read_baseline(prepared) if wanted else None)
+    return Against(read_baseline(prepared) if wanted else None, partial=prepared.is_partial)
 
 
 def _with_comparison(

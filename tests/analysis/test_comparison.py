@@ -205,6 +205,21 @@ def test_new_gone_and_not_run() -> None:
     assert "1 not compared" in text(found)
 
 
+def test_what_was_not_selected() -> None:
+    """What a part of a run had not selected is neither new nor gone: it is left out, and counted."""
+    whole, part = a_run(times(1, 1, "one"), times(1, 1, "two")), a_run(times(1, 1, "one"), partial=True)
+    for base, new in ((whole, part), (part, whole)):
+        found = compared(base, new)
+        assert [each.pair.shown.name for each in found.scenarios] == ["one"]
+        assert found.notes == ("1 scenario not selected in both runs: left out",)
+
+
+def test_no_conversations() -> None:
+    """A verdict without a conversation is compared with nothing."""
+    found = compared(a_run(times(0, 0)), a_run(times(1, 1)))
+    assert [each.why for each in found.scenarios] == ["no conversation in the base run"]
+
+
 def test_pairs() -> None:
     """Scenarios pair by name and agent; one agent may have another name, and a name twice pairs by file."""
     one = compared(a_run(times(1, 1)), a_run(times(1, 1, agent="v2"), agents=("v2",)))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from agentest.analysis.comparison.conditions import conditions
 from agentest.analysis.comparison.measured import MeasuredRun, MeasuredScenario, counts_failures
-from agentest.analysis.comparison.pairing import Pair, check_common, did_not_load, paired
+from agentest.analysis.comparison.pairing import Pair, check_common, did_not_load, paired, selected
 from agentest.analysis.comparison.scripts import agents_random_in_scripts, came_out_otherwise, played_once
 from agentest.analysis.comparison.values import PASS_RATE, Change, Comparison, Row, ScenarioChange, Verdicts
 from agentest.results import Status
@@ -24,7 +24,8 @@ _MOST_ASKED = 50
 def compared(base: MeasuredRun, new: MeasuredRun) -> Comparison:
     """The new run against the base. Raises UsageError where they have no scenario in common."""
     check_common(base, new)
-    pairs = paired(base, new)
+    every = paired(base, new)
+    pairs = selected(every, base, new)
     random = agents_random_in_scripts(pairs)
     drafts = [_draft(pair, base, new, random) for pair in pairs]
     decided = [draft for draft in drafts if draft.decided]
@@ -32,7 +33,7 @@ def compared(base: MeasuredRun, new: MeasuredRun) -> Comparison:
     return Comparison(
         base=base,
         new=new,
-        notes=tuple(conditions(base, new, pairs)),
+        notes=tuple(conditions(base, new, pairs, left_out=len(every) - len(pairs))),
         verdicts=verdicts,
         overall=overall,
         scenarios=tuple(_with_changes(drafts)),
@@ -67,6 +68,9 @@ class _Draft:
 def _draft(pair: Pair, base: MeasuredRun, new: MeasuredRun, random: Collection[str]) -> _Draft:
     if pair.base is None or pair.new is None:
         return _one_sided(pair, base, new)
+    for label, side in (("base", pair.base), ("new", pair.new)):
+        if side.status in _DECIDED and not side.conversations:
+            return _Draft(pair=pair, change=Change.NOT_COMPARED, why=f"no conversation in the {label} run")
     unknown = [
         f"{side.state} in the {label} run"
         for label, side in (("base", pair.base), ("new", pair.new))

@@ -9,8 +9,10 @@ from agentest.analysis.comparison.pairing import Pair
 from agentest.support.text import count
 
 
-def conditions(base: MeasuredRun, new: MeasuredRun, pairs: Sequence[Pair]) -> Iterator[str]:
-    """A sentence for each."""
+def conditions(
+    base: MeasuredRun, new: MeasuredRun, pairs: Sequence[Pair], left_out: int = 0
+) -> Iterator[str]:
+    """A sentence for each. `left_out`: how many scenarios one of the runs had not selected."""
     for label, run in (("base", base), ("new", new)):
         if run.stopped:
             yield f"the {label} run ended early ({run.stopped}): what had finished is compared"
@@ -22,6 +24,8 @@ def conditions(base: MeasuredRun, new: MeasuredRun, pairs: Sequence[Pair]) -> It
         before, now = base.models.get(role), new.models.get(role)
         if before != now:
             yield f"model of the {role}: {before or 'none'}, now {now or 'none'}"
+    if left_out:
+        yield f"{count(left_out, 'scenario')} not selected in both runs: left out"
     yield from _conversations(pairs)
     yield from _repeated(pairs)
 

@@ -71,10 +71,14 @@ class MeasuredRun:
     models: Mapping[str, str | None] = field(default_factory=dict)
     stopped: str | None = None
     """Why it ended early; None: it did not."""
+    partial: bool = False
+    """Whether filters had chosen its scenarios."""
     scenarios: tuple[MeasuredScenario, ...] = ()
 
 
-def measured_run(result: RunResult, label: str, scenarios: Iterable[MeasuredScenario]) -> MeasuredRun:
+def measured_run(
+    result: RunResult, label: str, scenarios: Iterable[MeasuredScenario], *, partial: bool = False
+) -> MeasuredRun:
     """A run whose scenarios have been measured."""
     return MeasuredRun(
         label=label,
@@ -83,6 +87,7 @@ def measured_run(result: RunResult, label: str, scenarios: Iterable[MeasuredScen
         agents=result.agents,
         models=result.models,
         stopped=result.stopped or ("interrupted" if result.interrupted else None),
+        partial=partial,
         scenarios=tuple(scenarios),
     )
 

@@ -50,6 +50,15 @@ def check_common(base: MeasuredRun, new: MeasuredRun) -> None:
         )
 
 
+def selected(pairs: Sequence[Pair], base: MeasuredRun, new: MeasuredRun) -> list[Pair]:
+    """The pairs without what one run had not selected: it is neither new nor gone."""
+    return [pair for pair in pairs if not (_left_out(pair.new, new) or _left_out(pair.base, base))]
+
+
+def _left_out(side: MeasuredScenario | None, run: MeasuredRun) -> bool:
+    return side is None and run.partial
+
+
 def of_agent(run: MeasuredRun, agent: str) -> MeasuredRun:
     """One agent's part of a run, to be compared with that of another."""
     mine = tuple(each for each in run.scenarios if each.agent == agent)

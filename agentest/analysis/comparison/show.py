@@ -26,8 +26,8 @@ from agentest.analysis.comparison.words import (
 from agentest.report.console.text import BLANK, Line, Part, Printer, line
 from agentest.support.text import count
 
-_MOST = 10
-"""Scenarios that did not regress, of each kind; the rest is counted."""
+_MOST, _MOST_REGRESSED = 10, 100
+"""Scenarios of each kind; the rest is counted."""
 _STYLES = {
     Change.REGRESSED: "red",
     Change.NOT_COMPARED: "yellow",
@@ -73,7 +73,7 @@ def _group(change: Change, comparison: Comparison, several: bool) -> Iterator[Li
     if change is Change.UNCHANGED or not comparison.of(change):
         return
     found = [each for each in in_order(comparison) if each.change is change]
-    shown = found if change is Change.REGRESSED else found[:_MOST]
+    shown = found[: _MOST_REGRESSED if change is Change.REGRESSED else _MOST]
     yield line(0, (str(change).capitalize(), f"bold {_STYLES.get(change, '')}".strip()))
     for each in shown:
         yield from _scenario(each, several)
