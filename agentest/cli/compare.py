@@ -110,10 +110,10 @@ def _files(wish: Wish, place: Place) -> tuple[Path, Path]:
         raise UsageError(
             f"{held} kept in {place.shown(folder)}, and two are compared: run again, or name files"
         )
-    new, *earlier = runs
+    latest, *earlier = runs
     # In a part there is little to compare with.
     base = next((run for run in earlier if not _is_part(run)), earlier[0])
-    return _file(base), _file(new)
+    return _file(base), _file(latest)
 
 
 def _is_part(run: KeptRun) -> bool:
