@@ -108,7 +108,8 @@ FLOORS: list[dict[str, str]] = [
     },
     # pytest's way in, beside the command line.
     {
-        "pytest_plugin": "evalset testing run scenarios config report errors events results support",
+        "pytest_plugin": "cli evalset testing run scenarios config store report errors events results "
+        "support",
     },
     {
         "__main__": "cli",

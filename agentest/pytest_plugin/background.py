@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from queue import SimpleQueue
 
 import anyio
 
-from agentest.events import Event, Noted, RunFinished, ScenarioFinished
+from agentest.events import Event, Noted, RunFinished, RunStarted, ScenarioFinished
+from agentest.pytest_plugin.keeping import Records, Say, records
 from agentest.results import RunResult, ScenarioResult, Status
+from agentest.run.file_descriptors import fitted
 from agentest.run.prepare import Prepared
+from agentest.run.run import Mode
 from agentest.run.session import Session
 from agentest.run.settings import settings_of
+from agentest.run.sources import LiveAgents
 from agentest.run.stop import Stop
 from agentest.testing.run import NeverBegan, run_session
 
@@ -23,9 +27,13 @@ class BackgroundRun:
     """A run in a thread. `results` gives each scenario's result when it has finished.
 
     The thread alone has the event loop: hooks of pytest's plugins are called where none runs.
+
+    Args:
+        say: receives each line for whoever waits.
     """
 
-    def __init__(self, prepared: Prepared) -> None:
+    def __init__(self, prepared: Prepared, say: Callable[[str], object]) -> None:
+        prepared = fitted(prepared)
         self.notes: list[str] = list(prepared.notes)
         """What the user should know."""
         self.result: RunResult | None = None
@@ -33,11 +41,27 @@ class BackgroundRun:
         self.problem: BaseException | None = None
         """Why the run could not begin, or broke off."""
         self._prepared = prepared
+        # Another scenario may have the name of one that never runs.
+        self._settled = {id(each) for each in prepared.plan.entries if isinstance(each, ScenarioResult)}
+        self._say = say
+        self._records: Records | None = None
+        self._waiting = True
+        """Whether scenarios wait for the agents: whatever is said then tells why nothing happens."""
         self._finished: SimpleQueue[ScenarioResult | None] = SimpleQueue()
         self._ending: tuple[asyncio.AbstractEventLoop, Stop, anyio.CancelScope] | None = None
         """What ends the run, once there is an event loop."""
         self._looping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="agentest", daemon=True)
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether a report that was asked for could not be written."""
+        return self._records is not None and self._records.incomplete
+
+    @property
+    def commands(self) -> list[str]:
+        """Workflow commands of GitHub, to be printed when pytest has reported."""
+        return self._records.commands if self._records else []
 
     def start(self) -> None:
         """Start the run."""
@@ -64,7 +88,13 @@ class BackgroundRun:
 
     def _run(self) -> None:
         try:
-            anyio.run(self._converse)
+            with records(self._prepared, Say(at_once=self._say, later=self._note)) as kept:
+                self._records = kept
+                try:
+                    anyio.run(self._converse, kept)
+                finally:
+                    for text in kept.end(self.result):
+                        self._note(text)
         except NeverBegan:
             pass
         except BaseException as error:  # noqa: BLE001 - the thread that waits is told
@@ -73,25 +103,37 @@ class BackgroundRun:
             self._looping.set()
             self._finished.put(None)
 
-    async def _converse(self) -> None:
+    async def _converse(self, kept: Records) -> None:
         stop, starting = Stop(), anyio.CancelScope()
         self._ending = asyncio.get_running_loop(), stop, starting
         self._looping.set()
-        prepared = self._prepared
+        prepared = kept.prepared
         options, keep = prepared.request.options, prepared.request.verbose
         session = Session(
             prepared=prepared,
             settings=settings_of(prepared.loaded.config, options, keep_conversations=keep),
             emit=self._on_event,
             stop=stop,
-            on_note=self.notes.append,
+            on_note=self._note,
         )
-        self.result = await run_session(session, starting)
+        source = LiveAgents(keep_span=kept.keeping.keep_span if kept.keeping else None)
+        self.result = await run_session(session, starting, Mode(source=source, keep_conversations=keep))
 
     def _on_event(self, event: Event) -> None:
-        if isinstance(event, ScenarioFinished):
-            self._finished.put(event.result)
-        elif isinstance(event, RunFinished):
-            self.result = event.result
-        elif isinstance(event, Noted):
-            self.notes.append(event.text)
+        if self._records:
+            self._records.broadcast(event)
+        match event:
+            case RunStarted():
+                self._waiting = False
+            case ScenarioFinished() if id(event.result) not in self._settled:
+                self._finished.put(event.result)
+            case RunFinished():
+                self.result = event.result
+                self._waiting = True
+            case Noted() if self._waiting:
+                self._say(f"agentest: {event.text}")
+            case Noted():
+                self._note(event.text)
+
+    def _note(self, text: str) -> None:
+        self.notes.append(self._prepared.loaded.redact(text))

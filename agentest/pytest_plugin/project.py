@@ -16,7 +16,7 @@ from agentest.run.place import place_of
 from agentest.run.plan import Options, Plan, Unit, make_plan
 from agentest.run.prepare import Prepared, Request, configure, prepared_for
 from agentest.scenarios.definition import Scenario
-from agentest.scenarios.discovery import Discovered, discover_file, matches
+from agentest.scenarios.discovery import Discovered, discover_file, matches, search
 from agentest.support.importing import Imports
 
 _OPTIONS = re.compile(r"--(config|offline)\b")
@@ -69,6 +69,8 @@ class Project:
         self.loaded = configure(request)
         self._imports = Imports()
         self._scenarios: list[Scenario] = []
+        self._entries = 0
+        self._read: set[Path] = set()
         # What is wrong with metrics, agents and models is wrong before any scenario is found.
         self.models = self._prepared(make_plan(self.loaded.config, Discovered(), request.options, self.root))
 
@@ -96,26 +98,37 @@ class Project:
         """The scenarios of a file. Names are unique over all files that were discovered."""
         found = discover_file(path, self._imports, self._scenarios).redacted(self.loaded.redact)
         self._scenarios += found.scenarios
+        self._read.add(path)
         return found
 
     def entries(self, found: Discovered) -> Sequence[Unit | ScenarioResult]:
         """What there is to run in a file, and what will not run as its result."""
-        return make_plan(self.loaded.config, found, self.request.options, self.root).entries
+        entries = make_plan(self.loaded.config, found, self.request.options, self.root).entries
+        self._entries += len(entries)
+        return entries
 
-    def prepare(self, wanted: Sequence[Unit]) -> Prepared:
-        """A run of these units alone, in their order. Raises UsageError."""
-        names = {unit.scenario.name for unit in wanted}
+    def prepare(self, wanted: Sequence[Unit | ScenarioResult]) -> Prepared:
+        """A run of these alone, in their order. Raises UsageError."""
+        names = {entry.scenario.name for entry in wanted if isinstance(entry, Unit)}
         found = Discovered(tuple(each for each in self._scenarios if each.name in names))
         plan = make_plan(self.loaded.config, found, self.request.options, self.root)
-        return self._prepared(_only(plan, [unit.scope for unit in wanted]))
+        prepared = self._prepared(_only(plan, wanted))
+        return replace(prepared, narrowed=len(wanted) < self._entries or not self._files <= self._read)
+
+    @property
+    def _files(self) -> set[Path]:
+        """All scenario files of the project, whichever pytest collects."""
+        config = self.loaded.config
+        return set(search(self.root, config.include, config.exclude, self.loaded.path).files)
 
     def _prepared(self, plan: Plan) -> Prepared:
         return prepared_for(self.request, self.loaded, plan)
 
 
-def _only(plan: Plan, scopes: Sequence[str]) -> Plan:
-    """The plan without its other units."""
+def _only(plan: Plan, wanted: Sequence[Unit | ScenarioResult]) -> Plan:
+    """The plan with these entries alone."""
     by_scope = {unit.scope: unit for unit in plan.units}
-    units = tuple(by_scope[scope] for scope in scopes)
+    entries = tuple(by_scope[each.scope] if isinstance(each, Unit) else each for each in wanted)
+    units = tuple(each for each in entries if isinstance(each, Unit))
     used = {unit.agent: plan.agents[unit.agent] for unit in units}
-    return replace(plan, entries=units, units=units, agents=used)
+    return replace(plan, entries=entries, units=units, agents=used)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import traceback
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING
 
 from agentest.errors import UsageError
-from agentest.pytest_plugin.items import ScenarioItem
+from agentest.pytest_plugin.items import Entry, ScenarioItem
 from agentest.pytest_plugin.project import Project
 from agentest.results import Reason, ReasonKind, RunResult, ScenarioResult, Status, Verdict
 from agentest.run.plan import Unit
@@ -21,10 +21,15 @@ Key = tuple[str, str]
 
 
 class Runs:
-    """The run of the selected items, and one more for each item that another plugin wants again."""
+    """The run of the selected items, and one more for each item that another plugin wants again.
 
-    def __init__(self, project: Project) -> None:
+    Args:
+        say: receives each line for whoever waits.
+    """
+
+    def __init__(self, project: Project, say: Callable[[str], object]) -> None:
         self._project = project
+        self._say = say
         self._run: BackgroundRun | None = None
         self._arriving: Iterator[ScenarioResult] = iter(())
         self._results: dict[Key, ScenarioResult] = {}
@@ -43,12 +48,31 @@ class Runs:
         """The runs that have ended, each as a whole."""
         return [run.result for run in self._ended if run.result]
 
+    @property
+    def incomplete(self) -> bool:
+        """Whether a report that was asked for could not be written."""
+        return any(run.incomplete for run in self._ended)
+
+    @property
+    def commands(self) -> list[str]:
+        """Workflow commands of GitHub, to be printed when pytest has reported."""
+        return list(chain.from_iterable(run.commands for run in self._ended))
+
+    def begin_all(self, items: Sequence[ScenarioItem]) -> dict[Key, ScenarioItem]:
+        """Run those of the selected items that no run has had. Returns them."""
+        running = {item.key: item for item in items if not self.has_begun(item) and may_run(item)}
+        if running:
+            settled = (item for item in items if isinstance(item.entry, ScenarioResult))
+            order = {item: number for number, item in enumerate(items)}
+            self.begin(sorted((*running.values(), *settled), key=order.__getitem__))
+        return running
+
     def begin(self, items: Iterable[ScenarioItem]) -> None:
-        """Run these items together, concurrently."""
-        units = {item.key: item.entry for item in items if isinstance(item.entry, Unit)}
-        self._begun |= units.keys()
-        if units:
-            self._arriving = chain(self._arriving, self._results_of(list(units.values())))
+        """Run these items together, concurrently; what will not run is kept with them."""
+        entries = [item.entry for item in items]
+        units = [entry for entry in entries if isinstance(entry, Unit)]
+        self._begun |= {(unit.scenario.name, unit.agent) for unit in units}
+        self._arriving = chain(self._arriving, self._results_of(units, entries))
 
     def has_begun(self, item: ScenarioItem) -> bool:
         """Whether a run has the item, or it needs none."""
@@ -65,8 +89,9 @@ class Runs:
         if isinstance(item.entry, ScenarioResult):
             return item.entry
         if not self.has_begun(item):
-            selected = (each for each in item.session.items if isinstance(each, ScenarioItem))
-            self.begin([each for each in selected if not self.has_begun(each) and may_run(each)] or [item])
+            selected = [each for each in item.session.items if isinstance(each, ScenarioItem)]
+            if item.key not in self.begin_all(selected):
+                self.begin([item])
         while item.key not in self._results:
             if not self._arrives():  # its result was given before
                 self.begin([item])
@@ -90,13 +115,13 @@ class Runs:
         self._unread.append(key)
         return True
 
-    def _results_of(self, units: Sequence[Unit]) -> Iterator[ScenarioResult]:
+    def _results_of(self, units: Sequence[Unit], entries: Sequence[Entry]) -> Iterator[ScenarioResult]:
         """Run units, from the moment in which the first result is asked for; each of them has a result."""
         from agentest.pytest_plugin.background import BackgroundRun
 
         missing = {(unit.scenario.name, unit.agent): unit for unit in units}
         try:
-            self._run = run = BackgroundRun(self._project.prepare(units))
+            self._run = run = BackgroundRun(self._project.prepare(entries), self._say)
         except UsageError as error:
             yield from _errored(missing.values(), self._project.loaded.redact(str(error)))
             return

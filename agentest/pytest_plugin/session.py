@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from _pytest.pathlib import bestrelpath
 
+from agentest.pytest_plugin.aloud import Aloud
 from agentest.pytest_plugin.aside import Aside
 from agentest.pytest_plugin.items import ScenarioFile, ScenarioItem
 from agentest.pytest_plugin.reporting import dress
-from agentest.pytest_plugin.runs import Runs, may_run
+from agentest.pytest_plugin.runs import Runs
 
 if TYPE_CHECKING:
     from agentest.pytest_plugin.project import Project
@@ -43,8 +44,11 @@ class Scenarios:
         self._reporting = False
         self._told: set[ScenarioItem] = set()
         self._aside = Aside()
+        self._aloud = Aloud()
         self._notes: list[str] = []
+        self._commands: list[str] = []
         self._unclaimed: list[str] = []
+        self._incomplete = False
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self, session: pytest.Session) -> None:
@@ -52,7 +56,7 @@ class Scenarios:
         from agentest.pytest_plugin.project import open_project
 
         self.project: Project = open_project(session.config)
-        self._runs = Runs(self.project)
+        self._runs = Runs(self.project, self._aloud)
         self._between = _Between.from_parent(session, name="between scenarios")
 
     @pytest.hookimpl(wrapper=True)
@@ -112,9 +116,8 @@ class Scenarios:
 
     def _as_they_finish(self, items: Sequence[pytest.Item]) -> Iterator[ScenarioItem]:
         wanted = [item for item in items if isinstance(item, ScenarioItem)]
-        running = {item.key: item for item in wanted if not self._runs.has_begun(item) and may_run(item)}
+        running = self._runs.begin_all(wanted)
         yield from (item for item in wanted if item.key not in running)
-        self._runs.begin(running.values())
         while key := self._wait():
             yield running[key]
 
@@ -158,10 +161,23 @@ class Scenarios:
         self._runs.stop(interrupted=exitstatus == pytest.ExitCode.INTERRUPTED)
         self._notes += self._runs.notes
         self._unclaimed += [w.message for run in self._runs.ended for w in run.unclaimed]
+        self._incomplete |= self._runs.incomplete
+        self._commands += self._runs.commands
         if (output := getattr(self._config, "workeroutput", None)) is not None:
-            output[_OUTPUT] = {"notes": self._notes, "unclaimed": self._unclaimed, "said": self._aside.said}
-        elif self._unclaimed and session.exitstatus == pytest.ExitCode.OK:
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED  # nobody knows whose ban such a call broke
+            output[_OUTPUT] = {
+                "notes": self._notes,
+                "unclaimed": self._unclaimed,
+                "said": self._aside.said,
+                "commands": self._commands,
+                "incomplete": self._incomplete,
+            }
+        elif (self._unclaimed or self._incomplete) and session.exitstatus == pytest.ExitCode.OK:
+            # Nobody knows whose ban such a call broke, or a report is missing that somebody waits for.
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_unconfigure(self) -> None:
+        """Say no more."""
+        self._aloud.close()
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
@@ -170,6 +186,8 @@ class Scenarios:
         self._notes += told.get("notes", ())
         self._unclaimed += told.get("unclaimed", ())
         self._aside.said += told.get("said", ())
+        self._commands += told.get("commands", ())
+        self._incomplete |= told.get("incomplete", False)
 
     @pytest.hookimpl(optionalhook=True, tryfirst=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:
@@ -196,3 +214,6 @@ class Scenarios:
         if failed and (said := "".join(self._aside.said)):
             terminalreporter.section("agentest: captured output of scenarios")
             terminalreporter.write(said)
+        for command in self._commands:
+            terminalreporter.ensure_newline()
+            terminalreporter.write_line(command)

@@ -38,6 +38,8 @@ class Setting:
         forecast: what the run may take, by an earlier one.
         compared: what the run is compared with.
         journal: keeps finished conversations; needed where results let them go.
+        command: receives workflow commands of GitHub, each a line; None: they are printed.
+        tell: receives what is said while the run lasts, each a line.
     """
 
     root: Path
@@ -50,6 +52,8 @@ class Setting:
     forecast: Forecast | None = None
     compared: ComparedRun | None = None
     journal: Journal | None = None
+    command: Callable[[str], None] | None = None
+    tell: Callable[[str], object] = tell
 
 
 def report_file(report: WantedReport, setting: Setting) -> Path | None:
@@ -102,7 +106,7 @@ def _github(setting: Setting, files: Sequence[str], path: Path | None) -> Report
         return SummaryReporter(path, files, setting.next_step, setting.compared)
     summary = setting.environ.get("GITHUB_STEP_SUMMARY")
     return GitHubReporter(
-        Output(sys.stdout, setting.environ).command,
+        setting.command or Output(sys.stdout, setting.environ).command,
         setting.root,
         Path(summary) if summary else None,
         workspace=_workspace(setting),
@@ -135,7 +139,7 @@ def _pulse(setting: Setting) -> Reporter:
     from agentest.report.pulse import PulseReporter
 
     expected_s = setting.forecast.seconds if setting.forecast else None
-    return PulseReporter(lambda text: tell(f"agentest: {text}"), expected_s=expected_s)
+    return PulseReporter(lambda text: setting.tell(f"agentest: {text}"), expected_s=expected_s)
 
 
 class Broadcast:

@@ -208,17 +208,20 @@ def _given(model: ChatModel | str | None, config: Config) -> tuple[Models, Ledge
     return Models(opened, opened), ledger
 
 
-async def run_session(session: Session, starting: anyio.CancelScope | None = None) -> RunResult:
+async def run_session(
+    session: Session, starting: anyio.CancelScope | None = None, mode: Mode | None = None
+) -> RunResult:
     """Run what was prepared, with its servers; every error as it is.
 
     Args:
         starting: cancelled, it keeps the run from beginning, which raises NeverBegan.
+        mode: where conversations come from, and what is kept of them; default: the agents, and everything.
     """
     outcome = Outcome()
     problem: Exception | None = None
     async with anyio.create_task_group() as tasks:
         try:
-            await run_steps(session, Mode(), outcome, starting or anyio.CancelScope(), tasks)
+            await run_steps(session, mode or Mode(), outcome, starting or anyio.CancelScope(), tasks)
         except UsageError as error:
             problem = type(error)(session.prepared.loaded.redact(str(error)))
         except Exception as error:  # noqa: BLE001 - kept: a task group would wrap it
