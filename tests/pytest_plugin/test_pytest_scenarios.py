@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from project import clean_environment, free_port, interrupt, wait_until
 
+from agentest.store.kept.finding import kept_runs
+from agentest.store.kept.verdicts import latest_verdicts
 from agentest.testing import ScriptedAgent
 
 pytest_plugins = ["pytester"]
@@ -103,6 +105,43 @@ def test_scenarios_are_items(project: pytest.Pytester, agent: ScriptedAgent) -> 
     assert float(str(cases["fails[salon]"].get("time"))) > 0
     properties = {each.get("name"): each.get("value") for each in cases["fails[salon]"].iter("property")}
     assert properties == {"conversations": "1", "passed_conversations": "0"}
+
+
+def test_a_run_is_kept(project: pytest.Pytester, agent: ScriptedAgent) -> None:
+    """A run is kept with the reports that the configuration names, but none of the console's on the terminal;
+    `--last-failed` counts it, and the run of a selection says that it is one."""
+    names = ["console", "console=said.txt", "junit", "github-actions"]
+    configure(project, agent, reporters=names)
+    text = project.runpytest(*FLAGS).stdout.str()
+    assert "::error file=all.sim.py,line=8,title=fails failed::" in text.partition("short test summary")[0]
+    assert "Not passed" in (project.path / "said.txt").read_text()
+    folder = project.path / ".agentest"
+    (whole,) = kept_runs(folder)
+    files = {"journal.jsonl", "results.json", "junit.xml", "run.json"}
+    assert {file.name for file in whole.path.iterdir()} == files
+    assert (folder / "junit.xml").read_bytes() == (whole.path / "junit.xml").read_bytes()
+    results = json.loads((whole.path / "results.json").read_text())
+    assert [each["name"] for each in results["scenarios"]][:4] == ["greets", "fails", "errs", "skips"]
+    assert (whole.record.kind, whole.record.partial) == ("run", False)  # type: ignore[union-attr]
+    project.runpytest(*FLAGS, "-k", "greets or fails")
+    part = kept_runs(folder)[-1].record
+    assert part
+    assert part.ended
+    assert (part.partial, part.ended.passed, part.ended.failed) == (True, 1, 1)
+    failed = [each.name for each in latest_verdicts(folder).failed]
+    assert sorted(failed) == ["errs", "fails"]
+
+
+def test_what_cannot_be_kept_is_told(project: pytest.Pytester, agent: ScriptedAgent) -> None:
+    """Where no folder can be made a note says so; if a report was asked for, the run does not begin."""
+    write(project, ".agentest", "a file in the way of the folder")
+    result = project.runpytest(*FLAGS, "-k", "greets")
+    result.assert_outcomes(passed=1, deselected=4)
+    assert "finished conversations are not kept" in result.stdout.str()
+    configure(project, agent, reporters=["json"])
+    result = project.runpytest(*FLAGS, "-k", "greets")
+    result.assert_outcomes(errors=1, deselected=4)
+    assert "set another `output_dir`" in result.stdout.str()
 
 
 @pytest.mark.parametrize(
@@ -244,21 +283,30 @@ def test_fixtures_of_other_tests_live_as_ever(project: pytest.Pytester) -> None:
     assert result.stdout.str().count("closed") == 1
 
 
-def test_workers_of_xdist_hand_all_scenarios_to_one(project: pytest.Pytester) -> None:
-    """With -n the scenarios of all files are one run in one worker, so the agent's server starts once."""
+@pytest.fixture
+def few_plugins(monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    """What a pytest in a process of its own is told, to load no others: some take seconds to import."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    return "-p", "agentest"
+
+
+def test_workers_of_xdist_hand_all_scenarios_to_one(
+    project: pytest.Pytester, few_plugins: tuple[str, ...]
+) -> None:
+    """With -n the scenarios of all files are one run in one worker: one server, and one kept run."""
     serve(project, free_port())
     write(project, "more.sim.py", "from agentest import scenario\nscenario('more', turns=['Hi'])\n")
     write(project, "test_other.py", "def test_other(): pass\n")
-    result = project.runpytest(*FLAGS, "-n", "2", "--dist", "loadfile", "-v")
+    flags = ("--agentest", "--strict-markers", *few_plugins, "-p", "xdist", "-n", "2", "--dist", "loadfile")
+    result = project.runpytest(*flags, "-v")
     result.assert_outcomes(passed=4, failed=1, errors=1, skipped=1)
     assert (project.path / "started").read_text() == "started\n"
     text = result.stdout.str()
-    assert (
-        len(
-            {line.split("]")[0] for line in text.splitlines() if line.startswith("[gw") and ".sim.py" in line}
-        )
-        == 1
-    )
+    rows = [row for row in text.splitlines() if row.startswith("[gw") and ".sim.py" in row]
+    assert len({row.partition("]")[0] for row in rows}) == 1
+    (kept,) = kept_runs(project.path / ".agentest")
+    assert kept.record
+    assert kept.record.scenarios == 6
     assert "        ✗ turn 0  contains: expected 'Goodbye' in the reply; the reply was 'Hello.'" in text
 
 
@@ -395,7 +443,9 @@ def test_the_fixture_has_the_projects_agent(project: pytest.Pytester, agent: Scr
     assert "in check" not in result.stdout.str()
 
 
-def test_pytest_without_scenarios_imports_nothing_of_ours(project: pytest.Pytester) -> None:
+def test_pytest_without_scenarios_imports_nothing_of_ours(
+    project: pytest.Pytester, few_plugins: tuple[str, ...]
+) -> None:
     """A run that asks for no scenario loads the plugin's own small module; `-p no:agentest` not even that."""
     project.makeconftest(
         """
@@ -405,19 +455,20 @@ def test_pytest_without_scenarios_imports_nothing_of_ours(project: pytest.Pytest
         """
     )
     write(project, "test_it.py", "def test_it(): pass\n")
-    loaded = project.runpytest_subprocess("-q").stdout.str()
+    loaded = project.runpytest_subprocess("-q", *few_plugins).stdout.str()
     ours = "['agentest', 'agentest.pytest_plugin', 'agentest.pytest_plugin.plugin', 'agentest.version']"
     assert f"ours: {ours}" in loaded
-    assert "ours: []" in project.runpytest_subprocess("-q", "-p", "no:agentest").stdout.str()
+    without = project.runpytest("-p", "no:agentest", "--agentest")
+    assert "unrecognized arguments: --agentest" in without.stderr.str()
 
 
-def test_ctrl_c_ends_the_run_and_the_server(project: pytest.Pytester) -> None:
+def test_ctrl_c_ends_the_run_and_the_server(project: pytest.Pytester, few_plugins: tuple[str, ...]) -> None:
     """After Ctrl-C pytest reports what had finished, and the agent's server is gone."""
     port = free_port()
     serve(project, port)
     waits = "scenario('waits', turns=['wait'])\n"
     write(project, "all.sim.py", f"from agentest import scenario\nscenario('greets', turns=['Hi'])\n{waits}")
-    command = [sys.executable, "-m", "pytest", *FLAGS, "-v"]
+    command = [sys.executable, "-m", "pytest", "--agentest", *few_plugins, "-v"]
     shown = project.path / "shown"
     with shown.open("w") as out:
         process = subprocess.Popen(command, cwd=project.path, env=clean_environment(), text=True, stdout=out)
@@ -425,5 +476,9 @@ def test_ctrl_c_ends_the_run_and_the_server(project: pytest.Pytester) -> None:
     status, _, _ = interrupt(process)
     assert status == pytest.ExitCode.INTERRUPTED
     assert "1 passed" in shown.read_text()
+    (kept,) = kept_runs(project.path / ".agentest")
+    assert kept.record
+    assert kept.record.ended
+    assert (kept.record.ended.interrupted, kept.record.ended.passed) == (True, 1)
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port))
