@@ -68,7 +68,7 @@ FIRST_STEPS = (
 
 
 class Commands(click.Group):
-    """A group that lists its commands in sections, and says what there is in place of one it does not have."""
+    """A group that lists its commands in sections, and says what there is in place of one that it lacks."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -78,7 +78,7 @@ class Commands(click.Group):
             ctx.fail(f"No such command '{args[0]}': {_INSTEAD[args[0]]}.")
         return super().resolve_command(ctx, args)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """As click does it, in sections; commands that no section has come last."""
         width = max(map(len, self.commands))
         for title, rows in self._sections():
