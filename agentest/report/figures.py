@@ -78,12 +78,14 @@ def run_rates(result: RunResult) -> list[Rates]:
 
 def limits(result: RunResult) -> str | None:
     """What so many conversations a scenario can tell, and what not; None where each has one at most."""
-    sizes = sorted({s.pass_rate.n for s in result.scenarios if s.pass_rate and s.pass_rate.n > 1})
-    if not sizes:
+    several = [s for s in result.scenarios if s.pass_rate and s.pass_rate.n > 1]
+    if not several:
         return None
-    least, most = sizes[0], sizes[-1]
+    sizes = {_size(s) for s in several}
+    least, most = min(sizes), max(sizes)
     if least == most:
-        return f"{least:,} conversations a scenario {_told(least)}."
+        up_to = "Up to " if all(s.repeat for s in several) else ""
+        return f"{up_to}{least:,} conversations a scenario {_told(least)}."
     return f"Of {least:,} to {most:,} conversations a scenario, {least:,} {_told(least)}."
 
 
@@ -96,6 +98,12 @@ def _rates(agent: str, scenarios: Sequence[ScenarioResult]) -> Iterator[Rates]:
             scenarios=len({(s.file, s.name) for s in scenarios if s.pass_rate}),
             all_pass={k: all_pass[k] for k in _SHOWN_K if k in all_pass},
         )
+
+
+def _size(scenario: ScenarioResult) -> int:
+    """How many conversations could tell something: with `repeat` few are enough where they decide."""
+    held = scenario.pass_rate.n if scenario.pass_rate else 0
+    return scenario.repeat.max if scenario.repeat else held
 
 
 def _told(size: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import replace
 
 import pytest
 from builders import (
@@ -19,6 +20,7 @@ from builders import (
 )
 from rich.console import Console
 
+from agentest.repeat import Repeat
 from agentest.report.console.reporter import ConsoleReporter
 from agentest.report.figures import limits, percent
 from agentest.report.github import summary
@@ -109,6 +111,13 @@ def test_what_sizes_can_tell(sizes: tuple[int, ...], expected: str | None) -> No
     """The sentence is worked out of the conversations that there are; the least of them decides."""
     result = run_result(*(scenario_result(str(n), talks(size)) for n, size in enumerate(sizes)))
     assert limits(result) == expected
+
+
+def test_what_repeated_scenarios_can_tell() -> None:
+    """The most conversations count: three that were enough to decide are not what the run can tell."""
+    found = [replace(scenario_result(str(n), talks(n)), repeat=Repeat(max=20)) for n in (3, 20)]
+    told = "20 conversations a scenario can tell a pass rate of 90% from 68%, not from 70%: that takes"
+    assert (limits(run_result(*found)) or "").startswith(f"Up to {told}")
 
 
 def compared() -> RunResult:
