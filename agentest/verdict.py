@@ -306,8 +306,11 @@ def _missed_rate(by_conversation: Sequence[Sequence[Reason]], rate: float) -> li
     failed = sum(map(_any_failed, by_conversation))
     if not total or (total - failed) / total >= rate - _TOLERANCE:
         return []
+    # Of those that passed or failed, as the rate of reports is; less than with the unknown ones as passed.
     passed = sum(not reasons for reasons in by_conversation)
-    message = f"{PASS_RATE}: {passed} of {total} conversations passed, the threshold is {rate:g}"
+    known = passed + failed
+    unknown = f" ({total - known} could not be judged)" if known < total else ""
+    message = f"{PASS_RATE}: {passed} of {known} conversations passed{unknown}, the threshold is {rate:g}"
     return [
         Reason(
             Status.FAILED,
@@ -315,7 +318,7 @@ def _missed_rate(by_conversation: Sequence[Sequence[Reason]], rate: float) -> li
             message,
             metric=PASS_RATE,
             expected=rate,
-            actual=passed / total,
+            actual=passed / known,
         )
     ]
 

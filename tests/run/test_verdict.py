@@ -259,9 +259,17 @@ def test_pass_rate_allows_exactly_its_share_of_failures(
     if total and Fraction(good + unknown, total) < Fraction(tenths, 10):
         assert verdict.status is Status.FAILED
         assert verdict.reasons[0].kind is ReasonKind.PASS_RATE
-        assert f"{good} of {total}" in verdict.reasons[0].message
+        assert f"{good} of {good + bad} conversations passed" in verdict.reasons[0].message
     else:
         assert verdict.status is (Status.ERRORED if unknown or not total else Status.PASSED)
+
+
+def test_a_missed_pass_rate_says_the_share_that_reports_say() -> None:
+    """It is of the conversations that passed or failed; those that could not be judged are told apart."""
+    reason = decided([GOOD] * 2 + [BAD] * 5 + [UNKNOWN], pass_rate=0.5).reasons[0]
+    assert reason.actual == pytest.approx(2 / 7)
+    said = "2 of 7 conversations passed (1 could not be judged), the threshold is 0.5"
+    assert reason.message == f"pass_rate: {said}"
 
 
 def test_a_pass_rate_is_met_at_its_very_edge() -> None:
