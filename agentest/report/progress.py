@@ -15,6 +15,7 @@ from agentest.events import (
     ScenarioStarted,
     TurnFinished,
 )
+from agentest.report.pace import Pace
 from agentest.results import ModelUsage, Status
 from agentest.support.text import about, count, duration
 
@@ -125,7 +126,7 @@ class Progress:
         self.several_agents = False
         self._expected_s = expected_s
         self._began = 0.0
-        self._pace = _Pace()
+        self._pace = Pace()
         self._used: dict[tuple[str, str], ModelUsage] = {}
 
     def on_event(self, event: Event, now: float) -> None:
@@ -173,13 +174,13 @@ class Progress:
         return self.running.setdefault((event.name, event.agent), Unit(1))
 
     def _held(self, unit: Unit, number: int, now: float) -> None:
-        self._pace.talked(now - unit.talking.pop(number, now))
+        self._pace.talked(now - unit.talking.pop(number, now), now)
         unit.judging[number] = now
 
     def _judged(self, event: ConversationFinished, now: float) -> None:
         unit = self._unit(event)
         if event.number in unit.judging:
-            self._pace.judged(now - unit.judging.pop(event.number))
+            self._pace.judged(now - unit.judging.pop(event.number), now)
         unit.talking.pop(event.number, None)
         unit.done += 1
         self.done += 1
@@ -197,45 +198,9 @@ class Progress:
     def _left_s(self, running: list[Unit], now: float) -> float | None:
         elapsed = now - self._began
         ages = [now - began for unit in running for began in list(unit.talking.values())]
-        judging = sum(len(unit.judging) for unit in running)
-        unbegun = max(0, self.planned - self.done - len(ages) - judging)
-        by_pace = self._pace.left_s(elapsed, ages, unbegun)
+        judging = [now - began for unit in running for began in list(unit.judging.values())]
+        unbegun = max(0, self.planned - self.done - len(ages) - len(judging))
+        by_pace = self._pace.left_s(elapsed, ages, judging, unbegun, now)
         if by_pace is None and self._expected_s is not None:
             return max(0.0, self._expected_s - elapsed) or None
         return by_pace
-
-
-class _Pace:
-    """How long conversations took so far, talking and being judged; seconds."""
-
-    def __init__(self) -> None:
-        self._talks = 0
-        self._talked_s = 0.0
-        self._judgings = 0
-        self._judged_s = 0.0
-
-    def talked(self, seconds: float) -> None:
-        self._talks += 1
-        self._talked_s += seconds
-
-    def judged(self, seconds: float) -> None:
-        self._judgings += 1
-        self._judged_s += seconds
-
-    def left_s(self, elapsed_s: float, ages_s: list[float], unbegun: int) -> float | None:
-        """How long the rest takes if it goes on like this; None before any conversation has ended.
-
-        Not the setting, but what was seen says how many talk at once: agents may stand in a line.
-
-        Args:
-            ages_s: for how long those have been talking that still do.
-            unbegun: how many conversations have not begun.
-        """
-        if not self._talks or elapsed_s <= 0:
-            return None
-        mean = self._talked_s / self._talks
-        at_once = max(1.0, (self._talked_s + sum(ages_s)) / elapsed_s)
-        rests = [max(0.0, mean - age) for age in ages_s]
-        longest = mean if unbegun else max(rests, default=0.0)
-        talking = max((sum(rests) + unbegun * mean) / at_once, longest)
-        return talking + (self._judged_s / self._judgings if self._judgings else 0.0)

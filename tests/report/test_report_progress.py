@@ -109,6 +109,18 @@ def test_agents_in_a_line_are_estimated_as_one_after_another() -> None:
     assert lines_of([*events, (60.0, TimePassed())])[0].endswith("about 1 min left")
 
 
+def test_judges_that_are_the_narrow_place_are_estimated_by_the_rate_at_which_they_work() -> None:
+    """All have talked after a moment, and judges end one every two seconds: the others wait in a line."""
+    events: list[tuple[float, Event]] = [(0.0, started(1, 80))]
+    events += [(0.0, each) for each in begun("a", *range(80))]
+    events += [(1.0, held("a", n)) for n in range(80)]
+    events += [(1 + 2.0 * n, judged("a", n - 1)) for n in range(1, 79)]
+    told = [(21.0, "2 min"), (81.0, "1 min"), (157.0, "4 s")]
+    for at, left in told:
+        seen = [*(each for each in events if each[0] <= at), (at, TimePassed())]
+        assert lines_of(seen)[0].endswith(f"about {left} left"), lines_of(seen)
+
+
 def test_while_errors_are_grouped_it_says_so() -> None:
     """All conversations are judged, and a model still groups what went wrong in them."""
     events = [started(1, 1), *begun("a", 1), held("a", 1), judged("a", 1, failed=True), TimePassed()]
