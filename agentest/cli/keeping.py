@@ -53,7 +53,7 @@ class Keeping:
     record: RunRecord
     journal: Journal
     keep_span: Callable[[bytes], object] | None
-    keep_output: Callable[[str, str], object]
+    keep_output: Callable[[str, str], object] | None
     """Receives what servers print: the name of one, and whole lines without secrets."""
     keep_runs: int
 

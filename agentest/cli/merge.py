@@ -114,6 +114,7 @@ def _kept(whole: Whole, output_dir: Path, keep_runs: int) -> Iterator[Keeping]:
                 record=record,
                 journal=journal,
                 keep_span=None,
+                keep_output=None,
                 keep_runs=keep_runs,
             )
         except BaseException:
