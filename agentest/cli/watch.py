@@ -11,18 +11,24 @@ from watchfiles import Change, watch
 from agentest.cli.choosing import Choosing
 from agentest.cli.mishaps import refused
 from agentest.cli.run import run_once
+from agentest.cli.watched import WatchedFiles, watched_files
 from agentest.errors import ExitCode, UsageError
+from agentest.run.outputs import output_dir
 from agentest.run.prepare import Prepared, Request, prepare
 from agentest.scenarios.discovery import matches
 from agentest.support.importing import forget_modules, imported_files
 from agentest.support.interrupts import heard
+from agentest.support.paths import path_from
 from agentest.support.terminal import tell
+
+Stamps = dict[Path, int]
 
 
 def run_and_watch(request: Request, choose: Choosing) -> ExitCode:
     """Run, wait for a change, run again, until interrupted: while waiting or during a run."""
     logging.getLogger("watchfiles").setLevel(logging.ERROR)
     known: frozenset[Path] = frozenset()
+    servers, during = WatchedFiles(), _DuringRuns()
     environ = dict(os.environ)
     while True:
         # What the last run took from `.env` must not hide what stands there now.
@@ -30,7 +36,8 @@ def run_and_watch(request: Request, choose: Choosing) -> ExitCode:
         os.environ.update(environ)
         prepared = _prepared(request, choose)
         known = _files(prepared, known)
-        before = _stamps(known)
+        servers = _of_servers(prepared) if prepared else servers
+        before, sources = _stamps(known), _stamps(servers.files)
         if (prepared and _run(prepared) is ExitCode.INTERRUPTED) or heard():
             return ExitCode.INTERRUPTED
         # What the run itself imported (handlers, code inside mocks) counts from now on.
@@ -38,16 +45,71 @@ def run_and_watch(request: Request, choose: Choosing) -> ExitCode:
             file: stamp for file, stamp in _stamps(_files(prepared, known)).items() if file not in before
         }
         known = frozenset(before)
+        for entry in servers.missing:
+            tell(f"agentest: watch: {entry!r} names no file that is there")
         tell("agentest: waiting for changes (Ctrl-C ends)")
         # A change during the run came before anybody was looking.
-        if (_stamps(known) == before and not _changed(request, prepared, known)) or heard():
+        again = during.to_run_for(_differing(sources, _stamps(servers.files)))
+        changed = _differing(before, _stamps(known)) | again
+        changed = changed or _changed(request, prepared, known, servers)
+        if not changed or heard():
             return ExitCode.INTERRUPTED
+        tell(f"agentest: {_named(changed, request)} changed: running again")
         forget_modules(known)
 
 
-def _stamps(files: frozenset[Path]) -> dict[Path, int]:
+def _of_servers(prepared: Prepared) -> WatchedFiles:
+    """What the servers of a run are watched for."""
+    own = prepared.own_servers.of_any(prepared.plan.agents)
+    entries = (entry for each in own for entry in each.server.watch)
+    return watched_files(entries, prepared.request.root, [output_dir(prepared)])
+
+
+class _DuringRuns:
+    """The files of servers that change while runs go on.
+
+    What changes in one run and in the next is what a server writes itself: running again for it would never
+    end. While no run goes on no server does, and every change counts.
+    """
+
+    def __init__(self) -> None:
+        self._last: frozenset[Path] = frozenset()
+        self._told: set[Path] = set()
+
+    def to_run_for(self, changed: frozenset[Path]) -> frozenset[Path]:
+        """Of the files that changed during the run that has just ended, what to run again for."""
+        for path in sorted(changed & self._last - self._told):
+            self._told.add(path)
+            tell(
+                f"agentest: {path.name} changed during this run, and during the one before: taken for what a "
+                "server writes; save it again if it was you"
+            )
+        again, self._last = changed - self._last, changed
+        return again
+
+
+def _differing(before: Stamps, after: Stamps) -> frozenset[Path]:
+    return frozenset(
+        file for file in before.keys() | after.keys() if before.get(file, 0) != after.get(file, 0)
+    )
+
+
+def _named(changed: frozenset[Path], request: Request) -> str:
+    first = min(changed)
+    more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
+    return f"{path_from(request.here or request.root, first)}{more}"
+
+
+def _stamps(files: frozenset[Path]) -> Stamps:
     """When each file was last written; 0 where it is not there."""
-    return {file: file.stat().st_mtime_ns if file.exists() else 0 for file in files}
+    return {file: _stamp(file) for file in files}
+
+
+def _stamp(file: Path) -> int:
+    try:
+        return file.stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 def _prepared(request: Request, choose: Choosing) -> Prepared | None:
@@ -74,15 +136,19 @@ def _files(prepared: Prepared | None, known: frozenset[Path]) -> frozenset[Path]
     return frozenset({*prepared.files, config, config.parent / ".env"}) | imported_files()
 
 
-def _changed(request: Request, prepared: Prepared | None, files: frozenset[Path]) -> bool:
-    """Wait for a change of one of the files, or of a new scenario file. False: interrupted."""
+def _changed(
+    request: Request, prepared: Prepared | None, files: frozenset[Path], servers: WatchedFiles
+) -> frozenset[Path]:
+    """Wait for a change of one of the files, or of a new scenario file. Nothing: interrupted."""
 
     def relevant(_: Change, path: str) -> bool:
         changed = Path(path)
-        if prepared is None or changed in files:
+        if prepared is None or changed in files or servers.has(changed.resolve()):
             return True
         config = prepared.loaded.config
         return matches(changed, request.root, config.include, config.exclude, prepared.loaded.path)
 
-    folders = {request.root, *(file.parent for file in files if file.parent.is_dir())}
-    return any(True for _ in watch(*folders, watch_filter=relevant, raise_interrupt=False))
+    folders = {request.root, *servers.folders, *(file.parent for file in files if file.parent.is_dir())}
+    for changes in watch(*folders, watch_filter=relevant, raise_interrupt=False):
+        return frozenset(Path(path) for _, path in changes)
+    return frozenset()
