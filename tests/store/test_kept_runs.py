@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from agentest.errors import UsageError
-from agentest.store.kept.finding import kept_runs, latest_run, run_file
-from agentest.store.kept.folder import RESULTS, new_run_folder, prune, publish
-from agentest.store.kept.record import RunKind, RunRecord, read_record, write_record
+from agentest.results import Status
+from agentest.store.kept.finding import kept_runs, latest_run, latest_unfinished, run_file
+from agentest.store.kept.folder import JOURNAL, RESULTS, new_run_folder, prune, publish
+from agentest.store.kept.record import Ended, RunKind, RunRecord, read_record, write_record
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
 
@@ -31,6 +33,55 @@ def test_runs_are_listed_in_their_order(tmp_path: Path) -> None:
     latest = latest_run(tmp_path)
     assert latest is not None
     assert latest.path == paths[3]
+
+
+def test_a_clock_that_goes_back(tmp_path: Path) -> None:
+    """The run that was made last is the latest and is not the first to go, though its time is the earliest."""
+    (tmp_path / "runs" / "20269999-999999-999-0000").mkdir(parents=True)  # like an id, and no moment
+    keep(tmp_path)
+    (tmp_path / "runs" / "20269999-999999-999-0000").rmdir()
+    keep(tmp_path, 60)
+    back = keep(tmp_path, 0)
+    assert back.name.startswith("20260102-030505-679-")
+    prune(tmp_path, 1)
+    assert [run.path for run in kept_runs(tmp_path)] == [back]
+
+
+def test_a_run_to_go_on_with(tmp_path: Path) -> None:
+    """The latest that was killed and that none went on with; no older one stands for one killed at once."""
+
+    def killed(seconds: int, resumed: Path | None = None, *, begun: bool = True) -> Path:
+        with new_run_folder(tmp_path, NOW + timedelta(seconds=seconds)) as folder:
+            again = resumed.name if resumed else None
+            record = RunRecord(id=folder.id, kind=RunKind.RUN, started_at="2026", version="1", resumed=again)
+            write_record(folder.path, record)
+            if begun:
+                (folder.path / JOURNAL).write_text("{}")
+            return folder.path
+
+    def found() -> Path | None:
+        run = latest_unfinished(tmp_path, RunKind.RUN)
+        return run and run.path
+
+    assert found() is None
+    first = killed(0)
+    second = killed(1)
+    assert found() == second
+    third = killed(2, second)
+    assert found() == third
+    killed(3, third, begun=False)
+    assert found() == third  # what went on with it has nothing of it
+    for run in (first, second, third):
+        record = read_record(run)
+        assert record is not None
+        ended = Ended(
+            status=Status.PASSED, interrupted=False, scenarios=1, passed=1, failed=0, errored=0, skipped=0,
+            conversations=1, duration_ms=1.0, cost=None,
+        )  # fmt: skip
+        write_record(run, replace(record, ended=ended))
+    assert found() == third  # nothing is left of it
+    killed(4, begun=False)
+    assert found() is None
 
 
 def test_a_run_is_under_way_until_its_block_ends(tmp_path: Path) -> None:

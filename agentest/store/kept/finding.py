@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from agentest.errors import UsageError
@@ -56,6 +57,12 @@ def kept_runs(output_dir: Path) -> list[KeptRun]:
     return [KeptRun(output_dir / RUNS / name) for name in names]
 
 
+def moment_of(id: str) -> datetime:
+    """When a run of this id started, in UTC. Raises ValueError where there is no such moment."""
+    day, second, thousandth, _ = id.split("-")
+    return datetime.strptime(f"{day}{second}{thousandth}000+0000", "%Y%m%d%H%M%S%f%z")
+
+
 def latest_run(output_dir: Path, kinds: Iterable[str] = ()) -> KeptRun | None:
     """The latest run that has something to read. `kinds`: of one of these alone."""
     wanted = set(kinds)
@@ -86,19 +93,22 @@ def _came_to_its_end(record: RunRecord) -> bool:
 def latest_unfinished(output_dir: Path, kind: str, shard: str | None = None) -> KeptRun | None:
     """The latest run of a kind that was interrupted or killed and that no other has gone on with.
 
-    Where there is none, the latest run of the kind: nothing may be left to do in it.
+    Where there is none, the latest run of the kind: nothing may be left to do in it. That is none where the
+    latest one was killed before it had anything: an older one does not stand for it.
 
     Args:
         shard: only runs that are this shard; None: any.
     """
-    known = [(run, run.record) for run in reversed(kept_runs(output_dir)) if run.file]
+    known = [(run, run.record) for run in reversed(kept_runs(output_dir))]
     runs = [(run, record) for run, record in known if record and record.kind == kind and not run.under_way]
     runs = [(run, record) for run, record in runs if shard is None or record.shard == shard]
-    gone_on_with = {record.resumed for _, record in runs}
-    for run, record in runs:
+    begun = [(run, record) for run, record in runs if run.file]
+    gone_on_with = {record.resumed for _, record in begun}
+    for run, record in begun:
         if run.id not in gone_on_with and not _came_to_its_end(record):
             return run
-    return runs[0][0] if runs else None
+    lost = next((run for run, record in runs if not run.file and not record.resumed), None)
+    return begun[0][0] if begun and (lost is None or lost.id < begun[0][0].id) else None
 
 
 def run_file(reference: str, output_dir: Path, here: Path) -> Path:

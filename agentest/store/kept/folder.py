@@ -8,10 +8,10 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
-from agentest.store.kept.finding import RUNS, kept_runs
+from agentest.store.kept.finding import RUNS, kept_runs, moment_of
 from agentest.support.files import write_atomically
 from agentest.support.locking import LOCK, locked
 
@@ -31,7 +31,10 @@ class RunFolder:
 
     @property
     def id(self) -> str:
-        """When the run started, in UTC, and what tells it from others of that millisecond."""
+        """When the run started, in UTC, and what tells it from others of that millisecond.
+
+        Where a clock was set back, it follows the latest one that is kept.
+        """
         return self.path.name
 
     @property
@@ -55,11 +58,18 @@ def new_run_folder(output_dir: Path, now: datetime) -> Iterator[RunFolder]:
     made = runs / f".new-{secrets.token_hex(8)}"
     made.mkdir(parents=True)
     with locked(made, now.isoformat(timespec="seconds")):
-        path = _named(made, runs, now)
+        path = _named(made, runs, _after_all(output_dir, now))
         try:
             yield RunFolder(path)
         finally:
             (path / LOCK).unlink(missing_ok=True)
+
+
+def _after_all(output_dir: Path, now: datetime) -> datetime:
+    """The moment by which a new run is called: later than that of all kept ones, whatever the clock says."""
+    with suppress(ValueError, IndexError, OverflowError):
+        return max(now, moment_of(kept_runs(output_dir)[-1].id) + timedelta(milliseconds=1))
+    return now
 
 
 def _named(made: Path, runs: Path, now: datetime) -> Path:
