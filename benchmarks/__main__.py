@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterable
 
 from benchmarks import (
+    comparing_section,
     cpu_section,
     eval_section,
     faults_section,
@@ -36,6 +37,7 @@ WRITTEN: dict[str, Callable[[Options], Found]] = {
     "models": models_section.section,
     "intervals": intervals_section.section,
     "repeat": repeat_section.section,
+    "compare": comparing_section.section,
 }
 PRINTED: dict[str, Callable[[Options], Found]] = {"profile": profile_section.section}
 SECTIONS = {**WRITTEN, **PRINTED}

@@ -101,8 +101,7 @@ def _rows(
     if base.known and new.known:
         shares = (base.passed, base.known), (new.passed, new.known)
         low, high = newcombe(*shares)
-        # Who stops when the verdict is decided stops where the share is extreme: that counts half as much.
-        often = 2 if base.repeated or new.repeated else 1
+        often = _times_by_chance(base, new)
         p = min(1.0, often * shares_differ(*shares))
         rows.append(
             Row(
@@ -121,6 +120,11 @@ def _rows(
         rows.append(row)
         tests.append((row.p, least))
     return tuple(rows), tuple(tests)
+
+
+def _times_by_chance(*scenarios: MeasuredScenario) -> int:
+    """How much more is explained by chance: who stops when a verdict is decided stops at an extreme."""
+    return 2 if any(each.repeated for each in scenarios) else 1
 
 
 def _metric_rows(
@@ -170,7 +174,9 @@ def _overall(decided: Sequence[_Draft]) -> tuple[Verdicts, tuple[Row, ...]]:
     p = mcnemar(worse, better)
     outcomes = [Stratum(before=_outcomes(base), after=_outcomes(new)) for base, new in sides]
     rate = _row(PASS_RATE, outcomes)
-    rows = [*([rate[0]] if rate else []), *(row for row, _ in _metric_rows(sides))]
+    often = _times_by_chance(*(side for both in sides for side in both))
+    rows = [replace(rate[0], p=min(1.0, often * rate[0].p))] if rate else []
+    rows += [row for row, _ in _metric_rows(sides)]
     adjusted = holm([p, *(row.p for row in rows)])
     verdicts = Verdicts(regressed=worse, improved=better, p=p, adjusted=adjusted[0])
     return verdicts, tuple(map(_judged, rows, adjusted[1:]))
