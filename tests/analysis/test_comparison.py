@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib.resources import files
 from io import StringIO
 from random import Random
 from typing import Any
 
 import builders
 import pytest
+from jsonschema import Draft202012Validator
 
 from agentest.analysis.comparison.as_json import as_json
 from agentest.analysis.comparison.comparing import compared
@@ -29,6 +31,8 @@ from agentest.endings import Ending
 from agentest.errors import UsageError
 from agentest.report.console.reporter import open_console
 from agentest.results import Reason, ReasonKind, Status, Verdict
+
+SCHEMA = json.loads((files("agentest") / "schemas" / "comparison.schema.json").read_text("utf-8"))
 
 
 def held(passed: bool | None = True, **averages: float) -> MeasuredConversation:
@@ -291,3 +295,5 @@ def test_forms() -> None:
     assert [each["change"] for each in document["scenarios"]] == ["regressed", "unchanged", "gone"]
     assert document["counts"]["notCompared"] == 0
     assert document["scenarios"][2]["new"] is None
+    Draft202012Validator.check_schema(SCHEMA)
+    Draft202012Validator(SCHEMA).validate(document)
