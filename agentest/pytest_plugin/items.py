@@ -102,6 +102,12 @@ class ScenarioItem(pytest.Item):
         if self.result and self.result.verdict.status is Status.FAILED:
             raise Unsuccessful(self.result)
 
+    def _repr_failure_py(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        """Nothing of a traceback that nobody sees: pytest would read all sources of it, for each failure."""
+        if isinstance(excinfo.value, Unsuccessful):
+            return str(excinfo.value)
+        return super()._repr_failure_py(excinfo, style)
+
     def reportinfo(self) -> tuple[Path, int | None, str]:
         """Where the scenario is; lines count from 0."""
         line = self.entry.scenario.line if isinstance(self.entry, Unit) else self.entry.line
