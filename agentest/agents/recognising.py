@@ -89,14 +89,19 @@ def perhaps(seen: Seen, kind: str, url: str) -> str:
     """What may be the case by weaker signs, told as such; "" where there are none."""
     if seen.status >= 500 and kind != "ai_sdk" and _NO_PARTS.search(seen.body):
         return "if this is a backend of Vercel's AI SDK, which misses the `parts` of messages: `type: ai_sdk`"
-    path = urlsplit(url).path.rstrip("/")
-    found = next((name for end, name in _PATHS.items() if path.endswith(end)), kind)
+    found = usual_at(url) or kind
     if found != kind and seen.status not in (404, 405):
         return f"by its path, this may be {NAMES[found]}: `type: {found}`"
     is_refusal = seen.status in (400, 415, 422) and seen.json is None and seen.body.strip()
     if kind in ("http", "websocket") or not is_refusal:
         return ""
     return "if it takes a form of its own: `type: http`, whose `body` and `headers` say which"
+
+
+def usual_at(url: str) -> str:
+    """The type whose endpoints usually end as this one does; "" where none does."""
+    path = urlsplit(url).path.rstrip("/")
+    return next((name for end, name in _PATHS.items() if path.endswith(end)), "")
 
 
 def _by_header(seen: Seen) -> str | None:
@@ -184,11 +189,20 @@ def _by_what_is_lacking(seen: Seen) -> str | None:
 
 def missing_fields(answer: Any) -> tuple[str, ...]:
     """The fields that a refusal in pydantic's or FastAPI's form says are missing, at the top of the body."""
+    fields = [place[place[0] == "body" :] for place in _missing_places(answer)]
+    return tuple(str(field[0]) for field in fields if len(field) == 1)
+
+
+def missing_headers(answer: Any) -> tuple[str, ...]:
+    """The headers that such a refusal says are missing."""
+    return tuple(str(place[1]) for place in _missing_places(answer) if place[0] == "header" and place[1:])
+
+
+def _missing_places(answer: Any) -> list[list[Any]]:
     detail = answer.get("detail") if isinstance(answer, Mapping) else answer
     complaints = [one for one in detail if isinstance(one, Mapping)] if isinstance(detail, list) else []
     places = [one.get("loc") for one in complaints if one.get("type") == "missing"]
-    fields = [place[place[0] == "body" :] for place in places if isinstance(place, list) and place]
-    return tuple(str(field[0]) for field in fields if len(field) == 1)
+    return [place for place in places if isinstance(place, list) and place]
 
 
 def _plain(name: str) -> str:

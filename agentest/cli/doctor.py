@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
+from datetime import datetime
+from functools import partial
 from textwrap import wrap
 
 import anyio
 
 from agentest.errors import ExitCode
-from agentest.run.prepare import Request
+from agentest.run.prepare import Prepared, Request
 from agentest.starting.doctor.checks import Check, Mark
 from agentest.starting.doctor.doctor import examine
-from agentest.support.terminal import encodable, say
+from agentest.support.terminal import encodable, say, tell
 from agentest.support.text import count
 
 _GLYPHS = {Mark.GOOD: "✓", Mark.BAD: "✗", Mark.OPEN: "–"}
@@ -24,13 +26,28 @@ _INDENT = "    "
 
 def doctor(request: Request) -> ExitCode:
     """Look at everything that a run needs; exit status 2 where something would keep it from being judged."""
-    bad = anyio.run(examine, request, _say)
+    look = partial(examine, request, _say, say=_say_waiting, expected=_expected)
+    bad = anyio.run(look)
     if bad:
         what = "it" if bad == 1 else "them"
         say(f"\n{count(bad, 'problem')}: see to {what}, and run agentest doctor again")
         return ExitCode.ERRORED
     say("\nReady: agentest run")
     return ExitCode.PASSED
+
+
+def _say_waiting(what: str) -> None:
+    tell(f"agentest: {what}")
+
+
+def _expected(prepared: Prepared) -> str:
+    """What a run may take by an earlier one; "" where that is not known."""
+    from agentest.cli.expecting import forecast_of
+    from agentest.forecast import forecast_words
+    from agentest.store.kept.record import RunKind
+
+    found = forecast_of(prepared, RunKind.RUN)
+    return forecast_words(found, datetime.now().astimezone()) if found else ""
 
 
 def _say(check: Check) -> None:

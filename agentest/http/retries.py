@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 from collections.abc import Iterator, Mapping
 from email.utils import parsedate_to_datetime
 from math import isnan
@@ -90,6 +91,11 @@ def describe(error: BaseException) -> str:
         cause
     ):
         return "the connection was closed before the answer was complete"
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return (
+            f"its certificate is not trusted ({cause.verify_message}); for one of your own, "
+            "SSL_CERT_FILE in the environment names a file of certificates to trust"
+        )
     if "WRONG_VERSION_NUMBER" in str(cause):
         return "it does not speak TLS: is it http:// (or ws://) in place of https://?"
     if any(isinstance(e, HttpProcessingError) for e in chain):

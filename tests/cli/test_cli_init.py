@@ -104,9 +104,14 @@ def chat(received: Any) -> Any:
 
 @contextmanager
 def serving(
-    gets: dict[str, Any], posts: dict[str, Any], status: int = 200, refusal: int = 404
+    gets: dict[str, Any],
+    posts: dict[str, Any],
+    status: int = 200,
+    refusal: int = 404,
+    there: str = "",
+    refused: Any = None,
 ) -> Iterator[str]:
-    """A server of JSON: path → value; all other requests are refused."""
+    """A server of JSON: path → value; all other requests are refused, all but those at `there` with 404."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -118,8 +123,8 @@ def serving(
 
         def answer(self, values: dict[str, Any]) -> None:
             known = self.path in values
-            content = json.dumps(values.get(self.path, {})).encode()
-            self.send_response(status if known else refusal)
+            content = json.dumps(values.get(self.path, refused or {})).encode()
+            self.send_response(status if known else refusal if there in ("", self.path) else 404)
             self.send_header("content-length", str(len(content)))
             self.end_headers()
             self.wfile.write(content)
@@ -214,6 +219,38 @@ def test_chat_completions_with_the_model_that_the_server_lists(project: Project)
     assert agent["endpoint"] == f"{url}/v1/chat/completions"
     assert agent["body"] == {"model": "small-1"}
     assert run.returncode == 0, run.stdout + run.stderr
+
+
+CARD = {"/openapi.json": SHOP}
+NO_MODEL = {"error": {"message": "Missing required parameter: 'model'.", "type": "x", "param": "model"}}
+NO_TENANT = {"detail": [{"type": "missing", "loc": ["header", "tenant"], "msg": "Field required"}]}
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "answer", "agent_type", "code", "said"),
+    [
+        ("/v1/responses", 400, NO_MODEL, "responses", 0, "asks for the name of a model: write it as `body"),
+        ("/ask", 422, NO_TENANT, "http", 0, "asks for the header `tenant`"),
+        ("/other", 500, {}, "chat_completions", 2, "Elsewhere at this server: type: http"),
+        ("/nowhere", 404, {}, "http", 0, "/ask; nothing was found at /nowhere"),
+    ],
+    ids=["model", "header", "another-agent", "wrong-path"],
+)
+def test_the_agent_is_the_one_at_the_path(
+    path: str, status: int, answer: Any, agent_type: str, code: int, said: str, project: Project
+) -> None:
+    """What is elsewhere at the server is taken only where nothing is at the path, and what requests still
+    lack is told, by doctor, too."""
+    with serving(CARD, {}, refusal=status, there=path, refused=answer) as url:
+        done = written(project, "--endpoint", url + path, status=code)
+        examined = project.agentest("doctor")
+    assert agent_of(project.root)["type"] == agent_type
+    assert said in done.stderr
+    is_complete = path == "/nowhere"
+    assert ("Next: agentest run" in done.stdout) == is_complete
+    if code == 0 and not is_complete:
+        assert examined.returncode == 2
+        assert "Write: " in examined.stdout
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 
@@ -13,7 +13,7 @@ from agentest.agents.http_sender import look_of
 from agentest.agents.identifying import is_at, look_around
 from agentest.agents.own_form import of_fields
 from agentest.agents.probing import Finding, Seen, as_settings
-from agentest.agents.recognising import missing_fields
+from agentest.agents.recognising import missing_fields, missing_headers, wants_a_model
 from agentest.config.agent_types import AgentConfig, sight_of
 from agentest.config.agents.over_http import HttpAgent
 from agentest.config.file import LoadedConfig
@@ -26,9 +26,10 @@ from agentest.run.prepare import Prepared, Request
 from agentest.run.seeing import check_mocks
 from agentest.run.servers import own_servers
 from agentest.sight import Sight
+from agentest.starting.contact import tls_problem
 from agentest.starting.doctor.checks import Check, Tell, bad, good, left_open
 from agentest.starting.weak_signs import LOGIN, is_login, misses
-from agentest.support.text import shortened
+from agentest.support.text import count, shortened
 
 _OPENING_S = 10.0
 _OWN_FORM = ("http", "websocket")
@@ -62,8 +63,13 @@ def _plan_of(name: str, config: AgentConfig, plan: Plan | None) -> Plan:
     return Plan(units, {name: config}, False, units=units)
 
 
-async def check_agent(patient: Patient, request: Request, loaded: LoadedConfig, tell: Tell) -> None:
-    """Start what is to be started, look at the agent, and end what was started."""
+async def check_agent(
+    patient: Patient, request: Request, loaded: LoadedConfig, tell: Tell, say: Callable[[str], object]
+) -> None:
+    """Start what is to be started, look at the agent, and end what was started.
+
+    `say` receives what is waited for when it takes long.
+    """
     calls = _check_calls(patient)
     notes: list[str] = []
     own = own_servers(loaded.config, {patient.name: patient.config}, loaded.redact)
@@ -71,16 +77,24 @@ async def check_agent(patient: Patient, request: Request, loaded: LoadedConfig, 
     async with anyio.create_task_group() as tasks:
         async with AsyncExitStack() as stack:
             try:
-                started = await start_servers(prepared, stack, tasks, notes.append)
+                started = await start_servers(prepared, stack, tasks, notes.append, say=say)
                 with anyio.move_on_after(_OPENING_S):  # as a run does: what has to be imported is
                     await connected_agents(prepared, started.client, stack, notes.append)
+                http = _over_http(patient.config)
+                if http and (problem := await tls_problem(http.address, started.client)):
+                    raise UsageError(f"{http.address}: {problem}")
                 tell(good(_named("agent", patient), _answers(patient, notes)))
-                if isinstance(patient.config, HttpAgent) and patient.config.app is None:
-                    tell(await _check_protocol(_named("protocol", patient), patient.config, started.client))
+                if http:
+                    tell(await _check_protocol(_named("protocol", patient), http, started.client))
             except UsageError as error:  # a task group would wrap it
                 tell(bad(_named("agent", patient), str(error)))
         tasks.cancel_scope.cancel()
     tell(calls)
+
+
+def _over_http(agent: AgentConfig) -> HttpAgent | None:
+    """The agent, where it is asked over the network."""
+    return agent if isinstance(agent, HttpAgent) and agent.app is None else None
 
 
 def _startable(patient: Patient) -> Plan:
@@ -97,9 +111,9 @@ def _named(what: str, patient: Patient) -> str:
 
 
 def _answers(patient: Patient, notes: Sequence[str]) -> str:
-    agent = patient.config
-    if not isinstance(agent, HttpAgent) or agent.app is not None:
-        return f"{agent.address}, type {agent.type}"
+    agent = _over_http(patient.config)
+    if agent is None:
+        return f"{patient.config.address}, type {patient.config.type}"
     ready = agent.server.ready if agent.server else ""
     was_running = any(f"at {ready} was running already" in note for note in notes)
     how = "; its server was running already" if was_running else "; its `server` was started"
@@ -111,14 +125,16 @@ async def _check_protocol(name: str, agent: HttpAgent, client: Client) -> Check:
     found = await look_around(look, agent.type)
     here = next((one for one in found if is_at(one, look.url)), None)
     if here is not None:
-        return _of_what_is_here(name, agent, here)
+        return _of_what_is_here(name, agent, here, await look.post_nothing())
     elsewhere = next((one for one in found if one.settings["type"] == agent.type), next(iter(found), None))
     return _of_nothing_here(name, agent, await look.post_nothing(), elsewhere)
 
 
-def _of_what_is_here(name: str, agent: HttpAgent, here: Finding) -> Check:
+def _of_what_is_here(name: str, agent: HttpAgent, here: Finding, seen: Seen | None) -> Check:
     found = str(here.settings["type"])
     because = shortened(here.because)
+    if problem := _refusal(seen, agent):
+        return bad(name, f"{found}: {because}; but {problem[0]}", problem[1])
     if found == agent.type:
         return good(name, f"{agent.type}, as configured: {because}")
     if agent.type in _OWN_FORM:
@@ -130,6 +146,8 @@ def _of_what_is_here(name: str, agent: HttpAgent, here: Finding) -> Check:
 def _of_nothing_here(name: str, agent: HttpAgent, seen: Seen | None, elsewhere: Finding | None) -> Check:
     if missed := misses(seen, agent.type):
         return good(name, f"{agent.type}, as configured: it misses `{missed}` in an empty request")
+    if refusal := _refusal(seen, agent):
+        return bad(name, f"{agent.type} is configured, and {refusal[0]}", refusal[1])
     status = f"it answers an empty request {f'with status {seen.status}' if seen else 'in no way'}"
     if seen is not None and (problem := _problem(agent, seen)):
         return bad(name, f"{agent.type} is configured, and {status}", f"{problem[0].upper()}{problem[1:]}")
@@ -141,12 +159,28 @@ def _of_nothing_here(name: str, agent: HttpAgent, seen: Seen | None, elsewhere: 
     return left_open(name, f"{agent.type} is configured; {status}, which tells no protocol", _RUN + also)
 
 
+def _refusal(seen: Seen | None, agent: HttpAgent) -> tuple[str, str] | None:
+    """What an empty request was refused for that every request will be refused for, and what to do."""
+    if seen is None:
+        return None
+    if wants_a_model(seen) and agent.type not in _OWN_FORM and "model" not in getattr(agent, "body", {}):
+        return "it asks for the name of a model", "Write: body: {model: …}"
+    if seen.status in (401, 403):
+        return f"it answers an empty request with status {seen.status}", hint(seen.status, "").capitalize()
+    names = missing_headers(seen.json)
+    if names:
+        lines = ", ".join(f"{name}: …" for name in names)
+        return (
+            f"it asks for {count(len(names), 'header')} that it does not get",
+            f"Write: headers: {{{lines}}}",
+        )
+    return None
+
+
 def _problem(agent: HttpAgent, seen: Seen) -> str:
     """Why requests of the agent's type will find no answer there; "" where that cannot be told."""
     if is_login(seen):
         return f"{LOGIN}."
-    if seen.status in (401, 403):
-        return hint(seen.status, "")
     missing = () if agent.type in _OWN_FORM else missing_fields(seen.json)
     return f"{of_fields(missing)}." if missing else ""
 

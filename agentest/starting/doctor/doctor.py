@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 
+from agentest.config.file import LoadedConfig
 from agentest.errors import UsageError
-from agentest.run.prepare import Request
+from agentest.run.plan import Plan
+from agentest.run.prepare import Prepared, Request, prepared_for
 from agentest.starting.doctor.agents import check_agent, patients
 from agentest.starting.doctor.checks import Check, Mark, Tell, bad, left_open
 from agentest.starting.doctor.models import ROLES, check_models, resolved
@@ -29,11 +31,22 @@ class Findings:
         self._tell(Check(mark=check.mark, name=check.name, text=text, advice=advice))
 
 
-async def examine(request: Request, tell: Tell, environ: MutableMapping[str, str] = os.environ) -> int:
+async def examine(
+    request: Request,
+    tell: Tell,
+    environ: MutableMapping[str, str] = os.environ,
+    *,
+    say: Callable[[str], object] = lambda _: None,
+    expected: Callable[[Prepared], str] = lambda _: "",
+) -> int:
     """Look, and tell of each thing as soon as it is known. Returns how many are bad.
 
     Servers of agents are started and ended; of models that are configured each answers one question, unless
     the request is offline.
+
+    Args:
+        say: receives what is waited for when it takes long.
+        expected: what a run may take by an earlier one, in words; "" where that is not known.
     """
     findings = Findings(tell, environ)
     loaded = check_config(request, environ, findings)
@@ -51,12 +64,23 @@ async def examine(request: Request, tell: Tell, environ: MutableMapping[str, str
         findings(bad("agent", str(error)))
         agents = []
     for patient in agents:
-        await check_agent(patient, request, loaded, findings)
+        await check_agent(patient, request, loaded, findings, say)
     if request.options.offline:
         findings(left_open("model", "not asked: --offline"))
         return findings.bad
     specs = resolved(loaded, request, environ, findings)
-    await check_models(specs, findings)
-    if plan is not None and specs.keys() >= set(ROLES):
-        findings(check_price(plan, loaded.config, specs))
+    prepared = _prepared(request, loaded, plan, environ) if specs.keys() >= set(ROLES) else None
+    await check_models(specs, findings, prepared.named if prepared else {})
+    if plan is not None and prepared is not None:
+        findings(check_price(plan, loaded.config, specs, expected(prepared)))
     return findings.bad
+
+
+def _prepared(
+    request: Request, loaded: LoadedConfig, plan: Plan | None, environ: MutableMapping[str, str]
+) -> Prepared | None:
+    """The run, with the models that files name; None where it cannot be prepared."""
+    try:
+        return prepared_for(request, loaded, plan, environ=environ) if plan else None
+    except UsageError:
+        return None

@@ -21,8 +21,19 @@ _OF_JUDGE = {
 """Tokens of a call, as docs/metrics.md has those of prompts: of a conversation of four turns."""
 
 
-def check_price(plan: Plan, config: Config, specs: Specs) -> Check:
-    """The calls that a run can make at most, and what they would cost."""
+def check_price(plan: Plan, config: Config, specs: Specs, expected: str = "") -> Check:
+    """The calls that a run can make at most, and what they would cost.
+
+    Args:
+        expected: what a run may take by an earlier one, in words; "" where that is not known.
+    """
+    most = _at_most(plan, config, specs)
+    if not expected or not any(specs.values()):
+        return most
+    return good("price", expected, f"{most.text[0].upper()}{most.text[1:]}. {_LIMIT}")
+
+
+def _at_most(plan: Plan, config: Config, specs: Specs) -> Check:
     user, judge = specs.get("user"), specs.get("judge")
     if not (user or judge):
         return good("price", "nothing: no model is asked")
@@ -44,9 +55,8 @@ def check_price(plan: Plan, config: Config, specs: Specs) -> Check:
     return good("price", f"{told}: some {total:.2f} USD, if all are made", _LESS)
 
 
-_LESS = (
-    "Mostly it is less: conversations end early. --max-cost USD is the limit, --dry-run shows each scenario."
-)
+_LIMIT = "--max-cost USD is the limit, --dry-run shows each scenario."
+_LESS = f"Mostly it is less: conversations end early. {_LIMIT}"
 
 
 def _cost(spec: ModelSpec | None, calls: int, each: Usage) -> float | None:

@@ -75,7 +75,7 @@ def begin(wish: Wish) -> Begun:
 
 def _step(wish: Wish, there: Path | None, agent: Described | None) -> Step:
     if agent:
-        return Step.RUN if agent.is_known and not there else Step.WRITE
+        return Step.RUN if agent.is_complete and not there else Step.WRITE
     if there and not wish.demo:
         return Step.LOOK
     return Step.RUN if wish.demo else Step.WRITE
