@@ -6,12 +6,14 @@ Agents of known pass rate, and of known scores, are simulated; nothing is asked 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from random import Random
 
 from agentest.repeat import Repeat
 from agentest.run.schedule import tests_of
+from agentest.support.intervals import wilson
 from agentest.support.sequential import Path, Question, Standing
 from benchmarks.options import Options
 from benchmarks.page import table
@@ -82,8 +84,23 @@ def _of_rate(repeat: Repeat, rate: float) -> dict[float, Outcome]:
 
 def _exactly_wrong(repeat: Repeat, rate: float, truth: float) -> float:
     """The probability that what is decided is wrong."""
-    question = tests_of(repeat, {"pass_rate": rate})["pass_rate"]
     wrong = Standing.MISSED if truth >= rate else Standing.HOLDS
+    return sum(chance for path, chance in _ends(repeat, rate, truth).items() if path.standing is wrong)
+
+
+def _covered(repeat: Repeat, rate: float, truth: float) -> float:
+    """The probability that the interval of the pass rate holds the truth, when it has ended."""
+    held = 0.0
+    for path, chance in _ends(repeat, rate, truth).items():
+        found = wilson(path.hits, path.values)
+        held += chance * (found is not None and found.low <= truth <= found.high)
+    return held
+
+
+@cache
+def _ends(repeat: Repeat, rate: float, truth: float) -> Mapping[Path, float]:
+    """All that can come of an agent's conversations → its probability."""
+    question = tests_of(repeat, {"pass_rate": rate})["pass_rate"]
     paths = {question.begin(): 1.0}
     for _ in range(repeat.max):
         further: dict[Path, float] = {}
@@ -92,7 +109,7 @@ def _exactly_wrong(repeat: Repeat, rate: float, truth: float) -> float:
                 after = question.add(path, value)
                 further[after] = further.get(after, 0.0) + chance * part
         paths = further
-    return sum(chance for path, chance in paths.items() if path.standing is wrong)
+    return paths
 
 
 def _of_scores(repeat: Repeat) -> dict[tuple[str, float], Outcome]:
@@ -153,11 +170,12 @@ def _rate_table(repeat: Repeat, rate: float, found: dict[float, Outcome]) -> str
         f"of {repeat.max}",
         "wrong verdicts",
         f"with {_FIXED} fixed",
+        "interval holds the truth",
     )
     rows = []
     for truth, outcome in found.items():
-        few = _fixed_wrong(rate, truth)
-        rows.append([f"{truth:.1%}", *_cells(outcome, repeat), _share(outcome.wrong_verdicts), _share(few)])
+        shares = outcome.wrong_verdicts, _fixed_wrong(rate, truth), _covered(repeat, rate, truth)
+        rows.append([f"{truth:.1%}", *_cells(outcome, repeat), *map(_share, shares)])
     return f"`repeat: {repeat}` against `pass_rate: {rate:g}`:\n\n{table(head, rows)}"
 
 

@@ -144,7 +144,7 @@ def _note(name: str, least: float, repeat: Repeat, scenarios: Sequence[str]) -> 
         needed = ceil(log(error) / log(least)) if least < 1 else None
     else:
         needed = enough.soonest(enough.begin(), MOST, good=True)
-    advice = f"{needed} can, if all are: raise the most" if needed else "no number of them can"
+    advice = f"{needed} can, if all are: raise max" if needed else "no number of them can"
     return (
         f"{scenarios[0]!r}{more}: at most {repeat.max} conversations cannot decide that {name} is at least "
         f"{least:g}, however good all of them are; {advice}. A verdict that passes will be called not decided"
