@@ -58,6 +58,16 @@ def test_wilson_holds_the_rates_that_the_score_test_accepts(n: int, data: st.Dat
     assert 0 <= found.low <= times / n <= found.high <= 1
 
 
+def test_more_draws_with_the_same_share_are_surer() -> None:
+    """Every interval holds its share, lies between 0 and 1, and gets narrower with ten times the draws."""
+    for n in range(1, 40):
+        for times in range(n + 1):
+            few, many = wilson(times, n), wilson(10 * times, 10 * n)
+            assert few
+            assert many
+            assert 0 <= few.low <= many.low <= times / n <= many.high <= few.high <= 1
+
+
 def test_shares_of_clusters_that_are_alike_are_wilsons() -> None:
     """Where scenarios differ no more than by chance, their conversations count as if each stood alone."""
     assert clustered_share([(1, 2), (1, 2), (1, 2)]) == wilson(3, 6)
