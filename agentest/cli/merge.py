@@ -159,7 +159,8 @@ def _reported(
     broadcast = Broadcast([*make_reporters((*reports, *results), setting), NotesReporter()], _note)
     result = _told(whole, broadcast)
     broadcast.finish()
-    lacking = list(keeping.end(result, [each for each in reports if each.name not in broadcast.failed]))
+    written = [each for each in {*reports, _RESULTS} if each.name not in broadcast.failed]
+    lacking = list(keeping.end(result, written))
     if not keeping.journal.flush():
         lacking.append(f"{keeping.journal.path} is not complete: there was no room for all of it")
     for text in (*lacking, *_in_a_line(result, reports, broadcast)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from agentest.analysis.merging.parts import MergedPart, named
 from agentest.errors import UsageError
@@ -25,7 +25,7 @@ def check_parts(parts: Sequence[MergedPart]) -> None:
     shards = [part for part in parts if part.record.part]
     if shards and len(shards) < len(parts):
         others = [part for part in parts if part.record.part is None]
-        raise UsageError(f"merge: shards and whole runs do not go together: {named(others)} is no shard")
+        raise UsageError(f"merge: shards go together with shards alone, which these are not: {named(others)}")
     if shards:
         _check_shards(shards)
     elif len(parts) == 1:
@@ -130,7 +130,7 @@ def _check_overlap(parts: Sequence[MergedPart]) -> None:
     seen: dict[Place, MergedPart] = {}
     both: list[tuple[MergedPart, MergedPart, Place]] = []
     for part in parts:
-        both += [(seen[place], part, place) for place in part.places if place in seen]
+        both += [(seen[place], part, place) for place in part.places if _is_run_twice(place, seen, part)]
         seen |= dict.fromkeys(part.places, part)
     if both:
         one, other, _ = both[0]
@@ -139,6 +139,11 @@ def _check_overlap(parts: Sequence[MergedPart]) -> None:
         shown = ", ".join(map(repr, names[:_SHOWN])) + more
         raise UsageError(f"merge: {one.name} and {other.name} overlap: both have {shown}{_why(one, other)}")
     _check_covered(parts)
+
+
+def _is_run_twice(place: Place, seen: Mapping[Place, MergedPart], part: MergedPart) -> bool:
+    """What neither run could run, as a file that is broken, is the same in both."""
+    return place in seen and not (place in part.held.not_run and place in seen[place].held.not_run)
 
 
 def _check_covered(parts: Sequence[MergedPart]) -> None:

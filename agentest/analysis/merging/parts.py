@@ -85,13 +85,22 @@ def find_parts(references: Sequence[str], output_dir: Path, here: Path) -> Found
                 notes.append(f"{reference}: left out, as no shards: {', '.join(left_out)}")
             parts += shards or below
         else:
-            parts.append(_part(run_file(reference, output_dir, here).parent))
+            parts.append(_part(_folder(reference, output_dir, here)))
     gone_on_with = {part.record.resumed: part for part in parts if part.record.resumed}
     for part in parts:
         if later := gone_on_with.get(part.record.id):
             notes.append(f"{part.name}: left out, as {later.record.id} went on with it")
     kept = tuple(part for part in parts if part.record.id not in gone_on_with)
     return Found(parts=kept, notes=tuple(notes))
+
+
+def _folder(reference: str, output_dir: Path, here: Path) -> Path:
+    file = run_file(reference, output_dir, here)
+    if not (file.parent / RECORD).is_file():
+        raise UsageError(
+            f"{reference} is not in the folder of a run: name a run by its id (agentest runs) or folder"
+        )
+    return file.parent
 
 
 def _folders_below(path: Path, reference: str) -> list[Path]:

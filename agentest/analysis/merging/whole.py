@@ -50,7 +50,7 @@ class Whole:
     @cached_property
     def entries(self) -> list[Entry]:
         """In the order in which the whole run would report them."""
-        found = [Entry(part=part, place=place) for part in self.parts for place in part.places]
+        found = _once([Entry(part=part, place=place) for part in self.parts for place in part.places])
         if self.parts[0].record.part:
             return sorted(found, key=_by_plan)
         return sorted(found, key=_by_file)
@@ -165,6 +165,11 @@ class Whole:
             calibrations=self.calibrations,
             addresses=self.agents,
         )
+
+
+def _once(entries: Sequence[Entry]) -> list[Entry]:
+    """Without what is in several parts, as none could run it: a file that is broken."""
+    return list({entry.place: entry for entry in reversed(entries)}.values())[::-1]
 
 
 def _agent_place(entry: Entry) -> int:
