@@ -21,15 +21,15 @@ _ALARMS = (
 )
 _MIXED = "Each scenario with a rate of its own from 50 % to 100 %, and with scores:"
 _SCRIPTS = (
-    "Scripts. Held once, one that flips counts as regressed, as an agent is taken to answer alike: of an agent "
-    "that is random that is false as often as the table says. Held more often, scripts show that it is:"
+    "Scripts. Held once, one that flips counts as regressed, as an agent is taken to answer alike: of an "
+    "agent that is random that is false as often as the table says. Held more often, scripts show that it is:"
 )
 _REPEATED = (
     "One scenario of which both runs hold conversations until its verdict is decided (`repeat: 3..20`):"
 )
 _HELD = (
-    "Share of the 95 % intervals that hold the true difference. Of pass rates (Newcombe), the mean over pairs "
-    "of rates, and of averages from four turns a conversation, with the mean width:"
+    "Share of the 95 % intervals that hold the true difference. Of pass rates (Newcombe), the mean over "
+    "pairs of rates, and of averages from four turns a conversation, with the mean width:"
 )
 _FOUND = "Share of the comparisons in which the one scenario that dropped is said to have regressed:"
 _OVERALL = (

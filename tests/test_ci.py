@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -221,5 +220,36 @@ def _lines(document: Any) -> Iterator[str]:
 @pytest.mark.parametrize("line", [*commands()])
 def test_commands_of_workflows_run(line: str, job: Job) -> None:
     """What a workflow of the documentation runs is a run that fails for its failing scenario alone."""
-    done = Project(job.root / "bots" / "booking").agentest(*shlex.split(line)[1:])
+    done, _ = job.shell(line, job.root / "bots" / "booking", {})
     assert done.returncode == 1, done.stdout + done.stderr
+
+
+def test_the_gate_for_pull_requests(job: Job) -> None:
+    """The main branch's results are fetched where there are any, and what regressed against them is told."""
+    page = (ROOT / "docs" / "comparing.md").read_text(encoding="utf-8")
+    [text] = re.findall(r"^```yaml\n(.*?)^```$", page, re.M | re.S)
+    steps = yaml.safe_load(text)["jobs"]["compare"]["steps"]
+    [fetch] = [step["run"] for step in steps if step.get("id") == "baseline"]
+    [run] = [step["run"] for step in steps if step.get("run", "").startswith("agentest run")]
+    assert "${{" not in fetch + run
+    folder = job.root / "bots" / "booking"
+    executable(job.root / "bin" / "gh", '[ "$2" = list ] && exit 0; exit 1')
+    done, outputs = job.shell(fetch, folder, {"BRANCH": "main"})
+    assert (outputs, done.stdout) == (
+        {},
+        "::notice title=agentest::no results of main to compare with yet\n",
+    )
+    done, _ = job.shell(run, folder, {"ARGUMENTS": ""})
+    assert done.returncode == 1
+    executable(
+        job.root / "bin" / "gh",
+        '[ "$2" = list ] && echo 7 && exit 0\n'
+        '[ "$3" = 7 ] && mkdir baseline && cp .agentest/results.json baseline',
+    )
+    _, outputs = job.shell(fetch, folder, {"BRANCH": "main"})
+    broken = AGENT.replace("We open at nine.", "We are closed.")
+    (folder / "agentest.config.py").write_text(broken)
+    done, _ = job.shell(run, folder, {"ARGUMENTS": outputs["arguments"]})
+    assert done.returncode == 1
+    assert done.stdout.rstrip().endswith("1 regressed, 1 unchanged")
+    assert "title=nine failed and regressed::" in done.stdout

@@ -84,3 +84,54 @@ def test_what_cannot_be_compared(project: Project, agent: ScriptedAgent) -> None
     alone = project.agentest("compare", "latest")
     assert alone.returncode == 2
     assert "both are the same run" in alone.stderr
+
+
+def test_parts_journals_and_judges(project: Project, agent: ScriptedAgent, mood: Mood) -> None:
+    """A journal is a baseline; what --last-failed leaves out is not gone, also with workers; `judge` knows no
+    baseline; without names the latest run is compared with the latest whole one before it."""
+    project.config(agent.endpoint)
+    project.scenario(SCENARIOS)
+    assert project.run().returncode == 0
+    [journal] = project.root.glob(".agentest/runs/*/journal.jsonl")
+    (project.root / "base.jsonl").write_bytes(journal.read_bytes())
+    mood.broken.add("first")
+    assert project.run().returncode == 1
+    part = project.run(
+        *("--last-failed", "--baseline", "base.jsonl", "--workers", "2"),
+        *("--reporter", "console", "--reporter", "json"),
+    )
+    assert part.stdout.rstrip().endswith("1 regressed")
+    assert "1 scenario not selected in both runs: left out" in part.stdout
+    project.config(agent.endpoint, baseline="base.jsonl", fail_on_regression=True)
+    judged = project.agentest("judge", ".agentest/results.json")
+    assert judged.returncode == 1
+    assert "Compared" not in judged.stdout
+    later = project.agentest("compare", "--format", "markdown", "--output", "told.md")
+    assert (later.returncode, later.stdout) == (0, "")
+    told = (project.root / "told.md").read_text("utf-8")
+    assert told.startswith("## ✅ Agentest, compared: 1 unchanged\n")
+
+
+def test_agents_of_one_run(project: Project, agent: ScriptedAgent, mood: Mood) -> None:
+    """Agents of `compare` are told against the first, after the run and in the summary, and annotate nothing;
+    --agents says the same later, and not of a run of one agent."""
+    mood.broken.add("second")
+    with ScriptedAgent(lambda _: "fine") as first:
+        project.config(first.endpoint, compare=[{"name": "other", "endpoint": agent.endpoint}])
+        project.scenario(SCENARIOS)
+        summary = project.root / "summary.md"
+        done = project.run(
+            *("--reporter", "console", "--reporter", "github-actions", "--reporter", "json"),
+            env={"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(summary)},
+        )
+        assert done.stdout.rstrip().endswith("1 regressed, 1 unchanged")
+        assert "and regressed::" not in done.stdout
+        assert "### ❌ Agentest, compared: 1 regressed, 1 unchanged" in summary.read_text("utf-8")
+        later = project.agentest("compare", "--agents", "--format", "json", "--fail-on-regression")
+        [document] = json.loads(later.stdout)
+        assert (later.returncode, document["base"]["run"], document["new"]["run"]) == (1, "agent", "other")
+        project.config(first.endpoint)
+        assert project.run().returncode == 0
+    alone = project.agentest("compare", "--agents")
+    assert alone.returncode == 2
+    assert "has one agent, agent" in alone.stderr
