@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
+from string import Template
 from typing import Any
 
 import pytest
@@ -197,7 +201,7 @@ def commands() -> Iterator[Any]:
     for page in sorted((ROOT / "docs").glob("*.md")):
         for match in re.finditer(r"^```yaml\n(.*?)^```$", page.read_text(encoding="utf-8"), re.M | re.S):
             for number, line in enumerate(_lines(yaml.safe_load(match[1]))):
-                if line.startswith("agentest run"):
+                if line.startswith("agentest run") and "--shard" not in line:
                     yield pytest.param(line, id=f"{page.name}: {number}")
 
 
@@ -253,3 +257,70 @@ def test_the_gate_for_pull_requests(job: Job) -> None:
     assert done.returncode == 1
     assert done.stdout.rstrip().endswith("1 regressed, 1 unchanged")
     assert "title=nine failed and regressed::" in done.stdout
+
+
+def workflow(key: str) -> dict[str, Any]:
+    """The workflow of the documentation's page about CI with several jobs that has this job."""
+    page = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
+    found = (yaml.safe_load(match[1]) for match in re.finditer(r"^```yaml\n(.*?)^```$", page, re.M | re.S))
+    return next(document for each in found for document in (each.get("jobs", each),) if key in document)
+
+
+def own_steps(lines: Iterator[str]) -> list[str]:
+    return [line for line in lines if not line.startswith("pip install")]
+
+
+def agentest(folder: Path, line: str, **variables: str) -> Any:
+    """A line of a workflow that runs Agentest, with the variables of the site."""
+    words = shlex.split(Template(line).safe_substitute(variables))
+    assert words[0] == "agentest"
+    return Project(folder).agentest(*words[1:], env={"CI": "true", **variables})
+
+
+def test_a_matrix_of_github_is_merged(job: Job) -> None:
+    """Four jobs on clean checkouts leave their runs as artifacts, and the last job reports the whole."""
+    jobs, last = workflow("shard"), job.root / "bots" / "booking"
+    [upload] = [step["with"] for step in jobs["shard"]["steps"] if "upload" in step.get("uses", "")]
+    [download] = [step["with"] for step in jobs["agent"]["steps"] if "download" in step.get("uses", "")]
+    numbers = jobs["shard"]["strategy"]["matrix"]["shard"]
+    statuses = []
+    for number in numbers:
+        checkout = job.root / "jobs" / str(number)
+        shutil.copytree(last, checkout, ignore=shutil.ignore_patterns(download["path"]))
+        known = {"matrix.shard": number, "strategy.job-total": len(numbers)}
+        [line] = own_steps(_lines(jobs["shard"]["steps"]))
+        statuses.append(agentest(checkout, expressed(line, known)).returncode)
+        name = expressed(upload["name"], known)
+        assert fnmatch(name, download["pattern"])
+        shutil.copytree(checkout / upload["path"], last / download["path"] / name)
+    assert statuses == [0, 1, 0, 0]
+    [line] = own_steps(_lines(jobs["agent"]["steps"]))
+    done = agentest(last, line, GITHUB_ACTIONS="true", GITHUB_WORKSPACE=str(job.root))
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "1 failed, 1 passed (2 scenarios" in done.stdout
+    assert "::error file=bots/booking/sims/hours.sim.py,line=5,title=it's ten failed::" in done.stdout
+    assert len([*ET.parse(last / ".agentest" / "junit.xml").iter("testcase")]) == 2
+
+
+def test_parallel_jobs_of_gitlab_are_merged(job: Job) -> None:
+    """The runs of all parallel jobs are unpacked in one folder, and the last job reports the whole."""
+    jobs, folder, together = workflow("report"), job.root / "bots" / "booking", job.root / "together"
+    shutil.copytree(folder, together)
+    [line] = own_steps(_lines(jobs["agentest"]))
+    [path] = jobs["agentest"]["artifacts"]["paths"]
+    total = jobs["agentest"]["parallel"]
+    for number in range(1, total + 1):
+        checkout = job.root / "jobs" / str(number)
+        shutil.copytree(folder, checkout)
+        agentest(checkout, line, CI_NODE_INDEX=str(number), CI_NODE_TOTAL=str(total))
+        shutil.copytree(checkout / path, together / path, dirs_exist_ok=True)
+    [line] = own_steps(_lines(jobs["report"]))
+    done = agentest(together, line)
+    assert done.returncode == 1, done.stdout + done.stderr
+    junit = together / jobs["report"]["artifacts"]["reports"]["junit"]
+    assert ET.parse(junit).getroot().get("failures") == "1"
+
+
+def expressed(text: str, known: dict[str, Any]) -> str:
+    """The text with the values of its expressions, by their names."""
+    return re.sub(r"\$\{\{ ([\w.-]+) \}\}", lambda match: str(known[match[1]]), text)

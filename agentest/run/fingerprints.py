@@ -7,6 +7,7 @@ matters, without its secrets. It knows nothing of where reports go or how many c
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,8 @@ from agentest.version import __version__
 _CONFIGURED = ("request_timeout_ms", "custom_metrics", "fail_on_error_severity", "servers")
 _OF_ROLES = {"user": ("check",), "judge": ("samples", "batch", "skip_decided")}
 _OF_MODELS = ("name", "temperature", "max_tokens", "sampling", "base_url")
+_OF_A_FILE = re.compile(rb"\bagentest_file_(\w+)_[0-9a-f]{10}\b")
+"""The name of a module of one file (`importing.module_name`), which says where the file is."""
 
 
 def with_fingerprints(prepared: Prepared) -> Prepared:
@@ -117,4 +120,5 @@ def _of_unit(unit: Unit, prepared: Prepared) -> list[object]:
 
 
 def _hash(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()[:32]
+    """The same wherever the project is."""
+    return hashlib.sha256(_OF_A_FILE.sub(rb"\1", content)).hexdigest()[:32]
