@@ -58,10 +58,10 @@ class Printed:
         """What came from that position on; None: nothing, of a server that runs."""
         end = self.position
         start = max(position, end - _ROOM)
-        text = self._between(start, end).decode("utf-8", "replace")
+        text = self._between(start, end).decode("utf-8", "ignore")
         lines = text.removesuffix("\n").split("\n") if text else []
         if start > position:  # the first is the end of one
-            lines = lines[1:]
+            lines = lines[1:] or lines
         if not lines and self.exit_status is None:
             return None
         return ServerOutput(
