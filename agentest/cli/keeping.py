@@ -18,6 +18,7 @@ from agentest.run.plan import endpoint
 from agentest.run.prepare import Prepared, cassette_folder
 from agentest.store.bounded_log import BoundedLog
 from agentest.store.journal import Journal
+from agentest.store.kept.finding import RUNS
 from agentest.store.kept.folder import FILES, JOURNAL, RunFolder, new_run_folder, prune
 from agentest.store.kept.record import RECORD, RunKind, RunRecord, with_end, write_record
 from agentest.store.late_file import LateFile, RawFile, open_new
@@ -150,6 +151,8 @@ def _record(prepared: Prepared, kind: RunKind, folder: RunFolder, environ: Mappi
 
 def _problem(prepared: Prepared, error: OSError) -> str:
     folder = output_dir(prepared)
+    if (folder / RUNS).is_symlink() or (folder / RUNS).exists():
+        folder /= RUNS
     return f"output_dir: {folder} cannot be written to ({error.strerror}); set another `output_dir`"
 
 

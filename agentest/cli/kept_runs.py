@@ -18,7 +18,7 @@ from agentest.report.registry import Setting, make_reporters
 from agentest.results import RunResult
 from agentest.run.outputs import check_can_be_written
 from agentest.run.place import Place, place_of
-from agentest.store.kept.finding import RUNS, KeptRun, kept_runs, run_file
+from agentest.store.kept.finding import RUNS, KeptRun, check_readable, kept_runs, run_file
 from agentest.store.kept.folder import FILES
 from agentest.store.kept.record import Ended, RunRecord, read_record
 from agentest.store.reading import read_results
@@ -124,7 +124,8 @@ def _only(result: RunResult, wanted: tuple[str, ...], path: Path) -> RunResult:
 
 
 def list_runs(folder: Path, form: Literal["text", "json"], most: int | None) -> ExitCode:
-    """List the kept runs, the latest first."""
+    """List the kept runs, the latest first. Raises UsageError where their folder cannot be read."""
+    check_readable(folder)
     runs = list(reversed(kept_runs(folder)))
     shown = runs[:most]
     if form == "json":

@@ -245,7 +245,7 @@ def evaluate(cwd: Path | None, targets: tuple[str, ...], list_only: bool, **opti
 
     def go() -> int:
         _hear_interrupts()
-        from agentest.cli.run import EVAL, run_once
+        from agentest.cli.run import eval_of, run_once
         from agentest.evalset.planning import EvalRequest, prepare_eval
 
         place = _place(cwd, options["config"])
@@ -253,14 +253,15 @@ def evaluate(cwd: Path | None, targets: tuple[str, ...], list_only: bool, **opti
             key: place.path(path) if (path := options.pop(key)) else None for key in EVAL_FILES
         }
         asked |= {key: options.pop(key) for key in ("num_runs", "every_set")}
+        kind = eval_of(targets, {"agent": options["agent"], "num_runs": asked["num_runs"]})
         request = _request(place, **options)
         alone = list_only or options["dry_run"]
         words = tuple(map(place.word, targets))
         evaluation = EvalRequest(request, words, without_agent=alone, **asked)
-        prepared = _choosing(wish)(prepare_eval(evaluation), EVAL.name)
+        prepared = _choosing(wish)(prepare_eval(evaluation), kind.name)
         if list_only:
             return _listed(prepared)
-        return _dry_run(prepared) if request.options.dry_run else run_once(prepared, EVAL)
+        return _dry_run(prepared) if request.options.dry_run else run_once(prepared, kind)
 
     return _ended(go)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -119,7 +120,18 @@ class JudgedRun:
 
 
 LIVE = LiveRun()
-EVAL = LiveRun(RunKind.EVAL, resumed_by="agentest eval --resume")
+
+
+def eval_of(words: Iterable[str], options: Mapping[str, object]) -> LiveRun:
+    """A run of evaluation sets, which goes on with the same words: nothing else says which sets they are.
+
+    Args:
+        options: name → value, of those that say what is run.
+    """
+    given = (
+        f"--{name.replace('_', '-')}={value}" for name, value in options.items() if value not in (None, 1)
+    )
+    return LiveRun(RunKind.EVAL, resumed_by=shlex.join(["agentest", "eval", *words, *given, "--resume"]))
 
 
 def run_once(
@@ -162,7 +174,7 @@ def _run(
         environ=environ,
         verbose=request.verbose,
         detailed=request.detailed,
-        next_step=kind.resumed_by,
+        next_step=prepared.loaded.redact(kind.resumed_by),
         forecast=forecast_of(prepared, kind.name),
         compared=against,
         journal=journal,
@@ -311,7 +323,7 @@ def _last_words(prepared: Prepared, journal: Journal | None, kind: Kind) -> str:
     held = f"{journal.held} finished conversation{'' if journal.held == 1 else 's'}"
     goes_on = f"{kind.resumed_by} keeps what is there and runs the rest, " if kind.resumed_by else ""
     words = f"agentest: {path} holds {held}; {goes_on}agentest judge {path} judges again what is there"
-    return in_log(clean(words)) + "\n"
+    return in_log(clean(prepared.loaded.redact(words))) + "\n"
 
 
 def _shown(path: Path, prepared: Prepared) -> str:

@@ -10,7 +10,7 @@ import pytest
 
 from agentest.errors import UsageError
 from agentest.results import Status
-from agentest.store.kept.finding import kept_runs, latest_run, latest_unfinished, run_file
+from agentest.store.kept.finding import check_readable, kept_runs, latest_run, latest_unfinished, run_file
 from agentest.store.kept.folder import JOURNAL, RESULTS, new_run_folder, prune, publish
 from agentest.store.kept.record import Ended, RunKind, RunRecord, read_record, write_record
 
@@ -121,6 +121,15 @@ def test_a_run_that_is_not_found(tmp_path: Path, reference: str, says: str) -> N
     assert says in str(raised.value)
     with pytest.raises(UsageError, match="no run is kept"):
         run_file("latest", tmp_path / "nowhere", tmp_path)
+
+
+def test_a_folder_that_cannot_be_read(tmp_path: Path) -> None:
+    """It is said, and not taken for one without runs; one that is not there has none."""
+    check_readable(tmp_path)
+    (tmp_path / "runs").symlink_to("runs")
+    with pytest.raises(UsageError, match="runs cannot be read"):
+        run_file("latest", tmp_path, tmp_path)
+    assert kept_runs(tmp_path) == []
 
 
 def test_the_oldest_runs_go(tmp_path: Path) -> None:

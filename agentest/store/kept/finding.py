@@ -57,6 +57,18 @@ def kept_runs(output_dir: Path) -> list[KeptRun]:
     return [KeptRun(output_dir / RUNS / name) for name in names]
 
 
+def check_readable(output_dir: Path) -> None:
+    """Raises UsageError where there are runs, or a folder of them, that cannot be read."""
+    try:
+        next((output_dir / RUNS).iterdir(), None)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise UsageError(
+            f"{output_dir / RUNS} cannot be read ({error.strerror}); kept runs are there, or nowhere"
+        ) from None
+
+
 def moment_of(id: str) -> datetime:
     """When a run of this id started, in UTC. Raises ValueError where there is no such moment."""
     day, second, thousandth, _ = id.split("-")
@@ -126,6 +138,7 @@ def run_file(reference: str, output_dir: Path, here: Path) -> Path:
     if path.is_file() or "/" in reference or path.suffix in _SUFFIXES:
         return path
     if reference == LATEST:
+        check_readable(output_dir)
         latest = latest_run(output_dir)
         if latest is None:
             raise UsageError(f"no run is kept in {output_dir / RUNS} yet; agentest run makes one")

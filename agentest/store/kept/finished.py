@@ -106,7 +106,7 @@ class FinishedParts:
             with self.path.open("rb") as journal:
                 return CODECS.read(StoredConversation, json.loads(_at(journal, line))["conversation"])
         except (OSError, *_UNREADABLE) as error:
-            raise UsageError(f"{self.path}: a conversation cannot be read ({error})") from None
+            raise UsageError(f"{self.path} is damaged: a conversation cannot be read ({error})") from None
 
 
 def _at(journal: Any, line: tuple[int, int]) -> bytes:
@@ -180,7 +180,7 @@ class _Reading:
         try:
             read = read_line(json.loads(line))
         except _UNREADABLE as error:
-            raise ValueError(f"line {number} {error}") from None
+            raise ValueError(f"line {number} cannot be read: {error}") from None
         match read:
             case RunLine():
                 if read.schema_version != SCHEMA_VERSION:
