@@ -73,6 +73,10 @@ class BackgroundRun:
         while (result := self._finished.get()) is not None:
             yield result
 
+    def wait(self) -> None:
+        """Wait until all that it had started is gone."""
+        self._thread.join()
+
     def stop(self, *, interrupted: bool = False) -> None:
         """Stop the run and wait until all that it had started is gone."""
         if self._ending:
@@ -84,7 +88,7 @@ class BackgroundRun:
 
             with suppress(RuntimeError):  # the loop has ended meanwhile
                 loop.call_soon_threadsafe(end)
-        self._thread.join()
+        self.wait()
 
     def _run(self) -> None:
         try:

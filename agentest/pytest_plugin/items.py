@@ -90,6 +90,8 @@ class ScenarioItem(pytest.Item):
 
     def setup(self) -> None:
         """Wait for the result."""
+        if only_shown(self.config):
+            return
         self.result = result = self._runs.result_of(self)
         self.user_properties[:] = _properties(result)
         if result.verdict.status is Status.SKIPPED:
@@ -112,6 +114,16 @@ class ScenarioItem(pytest.Item):
         """Where the scenario is; lines count from 0."""
         line = self.entry.scenario.line if isinstance(self.entry, Unit) else self.entry.line
         return self.path, line - 1 if line else None, self.name
+
+
+def only_shown(config: pytest.Config) -> bool:
+    """Whether pytest only shows what it would run: --setup-plan, --setup-only."""
+    return bool(config.getoption("setuponly", False) or config.getoption("setupplan", False))
+
+
+def verbosity(config: pytest.Config) -> int:
+    """How often -v was given; without a terminal (`-p no:terminal`) there is no such option."""
+    return config.get_verbosity() if hasattr(config.option, "verbose") else 0
 
 
 def _scenario_name(entry: Entry) -> str:

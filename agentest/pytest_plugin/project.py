@@ -11,6 +11,7 @@ import pytest
 
 from agentest.config.file import NAMES, find
 from agentest.errors import ConfigError, UsageError
+from agentest.pytest_plugin.items import verbosity
 from agentest.results import ScenarioResult
 from agentest.run.place import place_of
 from agentest.run.plan import Options, Plan, Unit, make_plan
@@ -57,7 +58,7 @@ def _request(config: pytest.Config) -> Request:
         )
     named = config.getoption("agentest_config") is not None
     options = Options(offline=bool(config.getoption("agentest_offline")))
-    verbose = config.get_verbosity() > 1
+    verbose = verbosity(config) > 1
     return Request(here if named else file.parent, file, options, verbose=verbose, here=here)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from _pytest._code.code import ReprEntryNative, ReprExceptionInfo, ReprFileLocation, ReprTraceback
 
-from agentest.pytest_plugin.items import ScenarioItem, Unsuccessful
+from agentest.pytest_plugin.items import ScenarioItem, Unsuccessful, verbosity
 from agentest.report.console.block import block
 from agentest.results import ScenarioResult, Status
 from agentest.support.terminal import clean
@@ -20,7 +20,7 @@ def dress(report: pytest.TestReport, item: ScenarioItem, call: pytest.CallInfo[A
         return
     raised = call.excinfo.value if call.excinfo else None
     if isinstance(raised, Unsuccessful):
-        verbose = item.config.get_verbosity() > 1
+        verbose = verbosity(item.config) > 1
         report.longrepr = _shown(result, item, verbose=verbose)
     elif report.skipped and result.verdict.status is Status.SKIPPED:
         reason = "; ".join(reason.message for reason in result.verdict.reasons)

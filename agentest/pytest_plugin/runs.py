@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from _pytest.skipping import evaluate_skip_marks, evaluate_xfail_marks
+
 from agentest.errors import UsageError
 from agentest.pytest_plugin.items import Entry, ScenarioItem
 from agentest.pytest_plugin.project import Project
@@ -35,6 +37,8 @@ class Runs:
         self._results: dict[Key, ScenarioResult] = {}
         self._unread: deque[Key] = deque()
         """Whose results have arrived, and nobody has asked for."""
+        self._missing: dict[Key, Unit] = {}
+        """Those of the run under way whose results have not arrived."""
         self._begun: set[Key] = set()
         self._ended: list[BackgroundRun] = []
 
@@ -102,7 +106,10 @@ class Runs:
     def stop(self, *, interrupted: bool = False) -> None:
         """Stop what is under way, and wait until it is gone."""
         if self._run:
-            self._run.stop(interrupted=interrupted)
+            if self._missing:
+                self._run.stop(interrupted=interrupted)
+            else:
+                self._run.wait()
             self._close(self._run)
 
     def _arrives(self) -> bool:
@@ -119,7 +126,7 @@ class Runs:
         """Run units, from the moment in which the first result is asked for; each of them has a result."""
         from agentest.pytest_plugin.background import BackgroundRun
 
-        missing = {(unit.scenario.name, unit.agent): unit for unit in units}
+        missing = self._missing = {(unit.scenario.name, unit.agent): unit for unit in units}
         try:
             self._run = run = BackgroundRun(self._project.prepare(entries), self._say)
         except UsageError as error:
@@ -138,8 +145,14 @@ class Runs:
 
 
 def may_run(item: ScenarioItem) -> bool:
-    """Whether an item is worth a conversation: pytest skips those that are marked so."""
-    return item.get_closest_marker("skip") is None
+    """Whether an item is worth a conversation: pytest does not run those that are marked so."""
+    try:
+        if evaluate_skip_marks(item):
+            return False
+        expected = evaluate_xfail_marks(item)
+    except Exception:  # noqa: BLE001 - pytest says it where it sets up the item, and runs nothing
+        return False
+    return expected is None or expected.run or bool(item.config.getoption("runxfail", False))
 
 
 def _why(run: BackgroundRun) -> str:

@@ -12,7 +12,7 @@ from _pytest.pathlib import bestrelpath
 
 from agentest.pytest_plugin.aloud import Aloud
 from agentest.pytest_plugin.aside import Aside
-from agentest.pytest_plugin.items import ScenarioFile, ScenarioItem
+from agentest.pytest_plugin.items import ScenarioFile, ScenarioItem, only_shown
 from agentest.pytest_plugin.reporting import dress
 from agentest.pytest_plugin.runs import Runs
 
@@ -82,13 +82,18 @@ class Scenarios:
 
         A worker of pytest-xdist reports items in the order in which it was given them.
         """
-        if not isinstance(item, ScenarioItem) or self._reporting or hasattr(self._config, "workerinput"):
+        if not isinstance(item, ScenarioItem) or self._reporting or self._in_turn:
             return None
         if item not in self._told:
             self._report_all(item.session)
         # What the item before has left set up, the one behind need not share.
         item.session._setupstate.teardown_exact(nextitem)
         return True
+
+    @property
+    def _in_turn(self) -> bool:
+        """Whether items are reported in the order in which pytest has them."""
+        return hasattr(self._config, "workerinput") or only_shown(self._config)
 
     def _report_all(self, session: pytest.Session) -> None:
         self._reporting = True
@@ -158,7 +163,9 @@ class Scenarios:
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         """End what is under way: after Ctrl-C, or where another test ended the session."""
-        self._runs.stop(interrupted=exitstatus == pytest.ExitCode.INTERRUPTED)
+        # After a second Ctrl-C the exit status is still what it was before the first one.
+        meant = session.shouldfail or session.shouldstop or hasattr(self._config, "workerinput")
+        self._runs.stop(interrupted=exitstatus == pytest.ExitCode.INTERRUPTED or not meant)
         self._notes += self._runs.notes
         self._unclaimed += [w.message for run in self._runs.ended for w in run.unclaimed]
         self._incomplete |= self._runs.incomplete

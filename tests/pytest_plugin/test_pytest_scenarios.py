@@ -176,13 +176,26 @@ def test_a_marker_skips_before_the_conversation(project: pytest.Pytester, agent:
     project.makeconftest(
         """
         import pytest
+        MARKS = {
+            "fails": pytest.mark.xfail,
+            "greets": pytest.mark.skipif("1 + 1 == 2", reason="no key"),
+            "errs": pytest.mark.xfail(run=False),
+        }
         def pytest_collection_modifyitems(items):
             for item in items:
-                item.add_marker(pytest.mark.xfail if item.name.startswith("fails") else pytest.mark.skip)
+                item.add_marker(MARKS.get(item.name.partition("[")[0], pytest.mark.skip))
         """
     )
-    project.runpytest(*FLAGS).assert_outcomes(skipped=4, xfailed=1)
+    project.runpytest(*FLAGS).assert_outcomes(skipped=3, xfailed=2)
     assert len(agent.requests) == 1
+
+
+def test_without_a_terminal_scenarios_run(project: pytest.Pytester, agent: ScriptedAgent) -> None:
+    """pytest without its terminal's plugin has no -v, and still an exit status; --setup-plan runs nothing."""
+    assert project.runpytest(*FLAGS, "--setup-plan").ret == 0
+    assert agent.requests == []
+    assert project.runpytest(*FLAGS, "-p", "no:terminal", "-k", "greets or fails").ret == 1
+    assert len(agent.requests) == 2
 
 
 def test_last_failed_runs_what_failed_or_erred(project: pytest.Pytester, agent: ScriptedAgent) -> None:
