@@ -165,7 +165,10 @@ class Scenarios:
         """End what is under way: after Ctrl-C, or where another test ended the session."""
         # After a second Ctrl-C the exit status is still what it was before the first one.
         meant = session.shouldfail or session.shouldstop or hasattr(self._config, "workerinput")
-        self._runs.stop(interrupted=exitstatus == pytest.ExitCode.INTERRUPTED or not meant)
+        try:
+            self._runs.stop(interrupted=exitstatus == pytest.ExitCode.INTERRUPTED or not meant)
+        except KeyboardInterrupt:
+            self._aloud("agentest: interrupted again, so pytest waits no longer; servers end without it")
         self._notes += self._runs.notes
         self._unclaimed += [w.message for run in self._runs.ended for w in run.unclaimed]
         self._incomplete |= self._runs.incomplete
