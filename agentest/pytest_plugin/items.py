@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
+from agentest.pytest_plugin.asked import only_shown
 from agentest.pytest_plugin.markers import item_name, mark
 from agentest.results import ScenarioResult, Status
 from agentest.run.plan import Unit
@@ -114,16 +115,6 @@ class ScenarioItem(pytest.Item):
         """Where the scenario is; lines count from 0."""
         line = self.entry.scenario.line if isinstance(self.entry, Unit) else self.entry.line
         return self.path, line - 1 if line else None, self.name
-
-
-def only_shown(config: pytest.Config) -> bool:
-    """Whether pytest only shows what it would run: --setup-plan, --setup-only."""
-    return bool(config.getoption("setuponly", False) or config.getoption("setupplan", False))
-
-
-def verbosity(config: pytest.Config) -> int:
-    """How often -v was given; without a terminal (`-p no:terminal`) there is no such option."""
-    return config.get_verbosity() if hasattr(config.option, "verbose") else 0
 
 
 def _scenario_name(entry: Entry) -> str:

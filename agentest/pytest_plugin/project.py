@@ -11,7 +11,7 @@ import pytest
 
 from agentest.config.file import NAMES, find
 from agentest.errors import ConfigError, UsageError
-from agentest.pytest_plugin.items import verbosity
+from agentest.pytest_plugin.asked import verbosity
 from agentest.results import ScenarioResult
 from agentest.run.place import place_of
 from agentest.run.plan import Options, Plan, Unit, make_plan

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from _pytest._code.code import ReprEntryNative, ReprExceptionInfo, ReprFileLocation, ReprTraceback
 
-from agentest.pytest_plugin.items import ScenarioItem, Unsuccessful, verbosity
+from agentest.pytest_plugin.asked import verbosity
+from agentest.pytest_plugin.items import ScenarioItem, Unsuccessful
 from agentest.report.console.block import block
 from agentest.results import ScenarioResult, Status
 from agentest.support.terminal import clean

@@ -12,7 +12,8 @@ from _pytest.pathlib import bestrelpath
 
 from agentest.pytest_plugin.aloud import Aloud
 from agentest.pytest_plugin.aside import Aside
-from agentest.pytest_plugin.items import ScenarioFile, ScenarioItem, only_shown
+from agentest.pytest_plugin.asked import only_shown
+from agentest.pytest_plugin.items import ScenarioFile, ScenarioItem
 from agentest.pytest_plugin.reporting import dress
 from agentest.pytest_plugin.runs import Runs
 
