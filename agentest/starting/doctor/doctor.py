@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, MutableMapping
 
-from agentest.config.file import LoadedConfig
 from agentest.errors import UsageError
-from agentest.run.plan import Plan
-from agentest.run.prepare import Prepared, Request, prepared_for
+from agentest.run.prepare import Prepared, Request
 from agentest.starting.doctor.agents import check_agent, patients
 from agentest.starting.doctor.checks import Check, Mark, Tell, bad, left_open
 from agentest.starting.doctor.models import ROLES, check_models, resolved
@@ -69,18 +67,8 @@ async def examine(
         findings(left_open("model", "not asked: --offline"))
         return findings.bad
     specs = resolved(loaded, request, environ, findings)
-    prepared = _prepared(request, loaded, plan, environ) if specs.keys() >= set(ROLES) else None
-    await check_models(specs, findings, prepared.named if prepared else {})
-    if plan is not None and prepared is not None:
-        findings(check_price(plan, loaded.config, specs, expected(prepared)))
+    await check_models(specs, findings)
+    if plan is not None and specs.keys() >= set(ROLES):
+        run = Prepared(request, loaded, plan, (), user=specs["user"], judge=specs["judge"])
+        findings(check_price(plan, loaded.config, specs, expected(run)))
     return findings.bad
-
-
-def _prepared(
-    request: Request, loaded: LoadedConfig, plan: Plan | None, environ: MutableMapping[str, str]
-) -> Prepared | None:
-    """The run, with the models that files name; None where it cannot be prepared."""
-    try:
-        return prepared_for(request, loaded, plan, environ=environ) if plan else None
-    except UsageError:
-        return None

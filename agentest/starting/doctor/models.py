@@ -8,7 +8,6 @@ from dataclasses import replace
 from pydantic import BaseModel
 
 from agentest.config.file import LoadedConfig
-from agentest.config.wishes import ModelWish
 from agentest.errors import ConfigError, ModelError
 from agentest.llm.access import MissingAccess, key_variables
 from agentest.llm.open import ModelTerms, open_models
@@ -70,12 +69,8 @@ def _key(spec: ModelSpec, environ: Mapping[str, str]) -> str:
     return needless if spec.base_url else "litellm finds it by itself, or needs none"
 
 
-async def check_models(specs: Specs, tell: Tell, named: Mapping[ModelWish, ModelSpec]) -> None:
-    """Ask each model one tiny question. Roles of the same model are asked once.
-
-    Args:
-        named: the models that files wish for in place of the configured ones.
-    """
+async def check_models(specs: Specs, tell: Tell) -> None:
+    """Ask each model one tiny question. Roles of the same model are asked once."""
     if len(specs) == len(ROLES) and not any(specs.values()):
         tell(left_open("model", "none is configured: users follow rules, no judge is asked", _NO_MODEL))
         return
@@ -86,10 +81,6 @@ async def check_models(specs: Specs, tell: Tell, named: Mapping[ModelWish, Model
             continue
         same = next((roles for known, roles in by_spec.values() if known.model == spec.model), None)
         by_spec.setdefault(id(spec), (spec, [role])) if same is None else same.append(role)
-    for wish, spec in named.items():
-        same = next((roles for known, roles in by_spec.values() if known.model == spec.model), None)
-        if same is None:
-            by_spec[id(spec)] = (spec, [f"{wish.role} of {wish.metric or wish.file}"])
     for spec, roles in by_spec.values():
         tell(await _asked(spec, roles))
 
