@@ -1,0 +1,35 @@
+"""Tests for what is said of connections that fail."""
+
+from __future__ import annotations
+
+import ssl
+
+import pytest
+
+from agentest.http.retries import describe
+
+
+def untrusted() -> ssl.SSLCertVerificationError:
+    error = ssl.SSLCertVerificationError(1, "certificate verify failed")
+    error.verify_message = "self-signed certificate"
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            untrusted(),
+            "its certificate is not trusted (self-signed certificate); for one of your",
+        ),
+        (ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER]"), "is it http:// (or ws://) in place of https://?"),
+        (ConnectionRefusedError(), "connection refused: nobody listens there"),
+    ],
+    ids=["certificate", "no-tls", "refused"],
+)
+def test_what_went_wrong_is_said_with_what_to_do(error: Exception, said: str) -> None:
+    """A failed connection is told in words, wrapped or not."""
+    wrapped = OSError("wrapped")
+    wrapped.__cause__ = error
+    assert said in describe(error)
+    assert said in describe(wrapped)
