@@ -154,6 +154,11 @@ class Hearing:
         changed = tuple(call for call, told in zip(calls, before, strict=False) if call != told)
         return (*changed, *calls[len(before) :]), bool(changed)
 
+    @property
+    def is_silent(self) -> bool:
+        """Whether no message has come."""
+        return self._last is None
+
     def what_came(self) -> str:
         """The last message, for errors."""
         if self._last is None:

@@ -291,6 +291,7 @@ async def endless(socket: Socket, request: web.Request) -> None:
             "closed by the server (code 1011, internal error) before",
         ),
         (leaving, {}, "/", "the connection was lost before the turn was done; it sent no message"),
+        (leaving, {}, "/", "it was sent plain text: where it takes JSON, `body` says which"),
         (silent, {"reply": "reply"}, "/", "no message for which there is a `reply` within 1 s"),
         (silent, {"done": "end", "reply": "x"}, "/", "found text at `status` in its last message"),
         (
@@ -309,6 +310,7 @@ async def endless(socket: Socket, request: web.Request) -> None:
     ids=[
         "closed",
         "lost",
+        "lost-after-text",
         "silent",
         "undone",
         "error",

@@ -108,7 +108,7 @@ class Conversing:
         except TimeoutError:
             raise self._no_reply(self._too_late(hearing), hearing) from None
         except SocketClosed as error:
-            problem = f"the connection {error} before the turn was done; {hearing.what_came()}"
+            problem = f"the connection {error} before the turn was done; {self._came(hearing)}"
             raise self._no_reply(problem, hearing) from None
         except (AgentError, NotText) as error:
             raise self._no_reply(str(error), hearing) from None
@@ -128,7 +128,13 @@ class Conversing:
     def _too_late(self, hearing: Hearing) -> str:
         done = "`done` is true" if self._client.config.done else "there is a `reply`"
         seconds = f"{self._client.timeout_s:g} s (request_timeout_ms)"
-        return f"no message for which {done} within {seconds}; {hearing.what_came()}"
+        return f"no message for which {done} within {seconds}; {self._came(hearing)}"
+
+    def _came(self, hearing: Hearing) -> str:
+        """What the agent sent last; where that is nothing, what it may have wanted to hear."""
+        came = hearing.what_came()
+        as_text = not self._turns and hearing.is_silent and self._client.config.body == "{{message}}"
+        return f"{came}; it was sent plain text: where it takes JSON, `body` says which" if as_text else came
 
     async def _exchange(
         self, messages: Sequence[Message], ctx: TurnContext, hearing: Hearing, limit: TimeLimit
