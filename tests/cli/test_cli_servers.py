@@ -9,9 +9,13 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 from project import Project, answers, free_port, interrupt, wait_until
 
+import agentest
+
+SCHEMA = Path(agentest.__file__).parent / "schemas" / "results.schema.json"
 AGENT = """
 import http.server, json, os, sys
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -79,6 +83,9 @@ def test_what_servers_print(project: Project, more: tuple[str, ...]) -> None:
     for text in (done.stdout, (project.root / ".agentest" / "junit.xml").read_text()):
         assert "server bot printed meanwhile" in text
         assert "Traceback: it went boom" in text
+    jsonschema.validate(project.results, json.loads(SCHEMA.read_text()))
+    show = project.agentest("show", "--verbose").stdout  # read back from the file
+    assert "server bot printed meanwhile" in show
     assert "hunter2" not in done.stdout + done.stderr + json.dumps(project.results)
 
 
