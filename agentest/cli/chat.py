@@ -13,6 +13,7 @@ from agentest.conversation.users import Said
 from agentest.endings import Ending
 from agentest.errors import ExitCode, UsageError
 from agentest.llm.open import Models
+from agentest.report.server_output import server_rows
 from agentest.results import RunWarning
 from agentest.run.agents import connected_agents, start_servers
 from agentest.run.plan import Unit
@@ -92,6 +93,8 @@ async def _chat(prepared: Prepared, unit: Unit, read_line: ReadLine, write: Writ
         note(warning.message)
     if conversation and conversation.failure:
         note(conversation.failure.message)
+        for output in conversation.unfinished.server_output if conversation.unfinished else ():
+            write(said_by("! server ", "\n".join(server_rows(output))))
         return ExitCode.FAILED
     if unclaimed:
         return ExitCode.ERRORED
