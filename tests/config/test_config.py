@@ -77,7 +77,7 @@ def test_no_configuration(tmp_path: Path) -> None:
         "agentest.config.py",
         "agentest.config.yaml",
         "agentest.config.yml",
-        "endpoint:",
+        "agentest init --endpoint URL",
         "--config",
     ):
         assert part in str(caught.value)
