@@ -16,8 +16,8 @@ from agentest.results import (
     TurnEvaluation,
 )
 from agentest.store.adk_case import invocations_json
+from agentest.store.layouts import CODECS
 from agentest.store.shapes import (
-    CODECS,
     StoredCheck,
     StoredConversation,
     StoredEvaluation,

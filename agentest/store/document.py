@@ -8,10 +8,10 @@ from typing import TypeVar
 
 from agentest.results import RunResult, ScenarioResult
 from agentest.store.conversations import conversation_json, with_vacuous
+from agentest.store.layouts import CODECS
 from agentest.store.runs import silent_agents, stored_head
 from agentest.store.scenarios import stored_scenario
 from agentest.store.shapes import (
-    CODECS,
     ComparedScenario,
     StoredComparison,
     StoredConversation,

@@ -16,10 +16,11 @@ from agentest.events import ConversationFinished, Event, RunFinished, RunStarted
 from agentest.results import ScenarioResult
 from agentest.store.conversations import conversation_json
 from agentest.store.late_file import LateFile, RawFile, open_new
+from agentest.store.layouts import CODECS
 from agentest.store.lines import ConversationLine, EndLine, PlannedConversations, RunLine, ScenarioLine
 from agentest.store.runs import mode_of, stored_agents, stored_head
 from agentest.store.scenarios import stored_scenario
-from agentest.store.shapes import CODECS, SCHEMA_VERSION
+from agentest.store.shapes import SCHEMA_VERSION
 from agentest.support.json_text import encoded
 
 _BODY = None

@@ -13,18 +13,11 @@ from typing import Any
 
 from agentest.results import Reason, ReasonKind, RunResult, ScenarioResult, Status, Verdict
 from agentest.store.document import by_name
+from agentest.store.layouts import CODECS
 from agentest.store.lines import ConversationLine, EndLine, RunLine, ScenarioLine
 from agentest.store.runs import summary
 from agentest.store.scenarios import stored_scenario
-from agentest.store.shapes import (
-    CODECS,
-    ComparedScenario,
-    Mode,
-    RunHead,
-    StoredEntry,
-    StoredRun,
-    StoredScenario,
-)
+from agentest.store.shapes import ComparedScenario, Mode, RunHead, StoredEntry, StoredRun, StoredScenario
 from agentest.support.json_text import Json
 
 KILLED = "killed before its end"

@@ -13,9 +13,9 @@ from agentest.endings import Ending
 from agentest.errors import UsageError
 from agentest.store.conversations import conversation_of, with_vacuous
 from agentest.store.journal_reading import KILLED, OtherVersionError, is_journal, journal_document
+from agentest.store.layouts import CODECS
 from agentest.store.runs import entries, run_of, summary
 from agentest.store.shapes import (
-    CODECS,
     ComparedScenario,
     Mode,
     RunHead,

@@ -8,7 +8,8 @@ from agentest.confidence import with_figures
 from agentest.results import Reason, ScenarioResult, Status, Verdict
 from agentest.store.adk_case import case_json
 from agentest.store.conversations import result_of
-from agentest.store.shapes import CODECS, AdkCase, Repeated, StoredEntry, StoredScenario
+from agentest.store.layouts import CODECS
+from agentest.store.shapes import AdkCase, Repeated, StoredEntry, StoredScenario
 from agentest.totals import totals_of
 from agentest.verdict import metric_verdicts
 

@@ -24,7 +24,8 @@ from agentest.results import (
 )
 from agentest.store import lines, shapes
 from agentest.store.conversations import result_of, stored_conversation
-from agentest.store.shapes import CODECS, NOT_STORED, StoredConversation
+from agentest.store.layouts import CODECS, NOT_STORED
+from agentest.store.shapes import StoredConversation
 from agentest.support.json_text import encoded
 from agentest.transcript import Remark, TimeSpent, ToolCall, Turn, UnfinishedTurn, Usage
 

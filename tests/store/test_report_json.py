@@ -56,8 +56,9 @@ from agentest.results import (
     Unscored,
     Verdict,
 )
+from agentest.store.layouts import CODECS
 from agentest.store.scenarios import scenario_of
-from agentest.store.shapes import CODECS, StoredEntry
+from agentest.store.shapes import StoredEntry
 from agentest.support.files import atomic_writer, write_atomically
 from agentest.support.json_text import json_document, plain, well_formed
 from agentest.transcript import Blame, TimeSpent

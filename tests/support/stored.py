@@ -8,8 +8,8 @@ from typing import Any
 
 from agentest.results import RunResult
 from agentest.store.document import document, kept_conversations
+from agentest.store.layouts import CODECS
 from agentest.store.reading import read_results
-from agentest.store.shapes import CODECS
 
 
 def to_json(result: RunResult) -> dict[str, Any]:

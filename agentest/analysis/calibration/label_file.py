@@ -22,7 +22,7 @@ from agentest.analysis.calibration.labels import (
 from agentest.errors import UsageError
 from agentest.evaluate.background import Background
 from agentest.metrics import CRITERIA
-from agentest.store.shapes import CODECS
+from agentest.store.layouts import CODECS
 from agentest.support.json_text import no_constant
 from agentest.support.spelling import did_you_mean, snake_keys
 from agentest.transcript import Turn

@@ -9,7 +9,7 @@ from typing import Any
 
 from agentest.analysis.calibration.labels import Label, LabelledConversation
 from agentest.errors import UsageError
-from agentest.store.shapes import CODECS
+from agentest.store.layouts import CODECS
 from agentest.support.json_text import Json, encoded, plain
 
 

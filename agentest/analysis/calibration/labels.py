@@ -21,7 +21,7 @@ from agentest.metrics import (
     metric_name,
 )
 from agentest.results import CriterionOutcome, GoalOutcome
-from agentest.store.shapes import CODECS
+from agentest.store.layouts import CODECS
 from agentest.support.json_text import plain
 from agentest.support.spelling import did_you_mean
 from agentest.transcript import Turn

@@ -13,16 +13,10 @@ from agentest.events import ConversationFinished
 from agentest.results import ConversationResult, ModelUsage, ReasonKind, RunWarning, ScenarioResult
 from agentest.store.conversations import result_of
 from agentest.store.journal_reading import OtherVersionError, read_line, unfinished
+from agentest.store.layouts import CODECS
 from agentest.store.lines import ConversationLine, EndLine, PlannedConversations, RunLine, ScenarioLine
 from agentest.store.scenarios import scenario_of, stored_scenario
-from agentest.store.shapes import (
-    CODECS,
-    SCHEMA_VERSION,
-    RunHead,
-    StoredConversation,
-    StoredEntry,
-    StoredScenario,
-)
+from agentest.store.shapes import SCHEMA_VERSION, RunHead, StoredConversation, StoredEntry, StoredScenario
 from agentest.support.json_text import encoded
 
 Place = tuple[str, str]

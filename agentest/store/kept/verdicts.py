@@ -12,8 +12,9 @@ from agentest.results import ReasonKind, Status
 from agentest.store.kept.finding import KeptRun, kept_runs
 from agentest.store.kept.folder import JOURNAL, RESULTS
 from agentest.store.kept.record import RunKind
+from agentest.store.layouts import CODECS
 from agentest.store.lines import CONVERSATION, RUN, SCENARIO, RunLine, ScenarioLine
-from agentest.store.shapes import CODECS, ComparedScenario, StoredRun, StoredScenario
+from agentest.store.shapes import ComparedScenario, StoredRun, StoredScenario
 from agentest.support.json_text import encoded
 
 _KINDS = frozenset({RunKind.RUN, RunKind.EVAL, RunKind.MERGE})

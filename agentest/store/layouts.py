@@ -1,0 +1,139 @@
+"""How each stored value is laid out in its file: what its fields do not say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from agentest.endings import ending_of_older
+from agentest.results import (
+    CheckResult,
+    CriterionResult,
+    ModelUsage,
+    Reason,
+    RunResult,
+    Score,
+    Skipped,
+    TrajectoryResult,
+    TurnEvaluation,
+)
+from agentest.store.codec import Codecs, Layout
+from agentest.store.shapes import (
+    AdkCase,
+    Counts,
+    RunHead,
+    RunUsage,
+    StoredAgent,
+    StoredCheck,
+    StoredComparison,
+    StoredConversation,
+    StoredEntry,
+    StoredRun,
+    StoredScenario,
+    StoredSlowTurn,
+    StoredTime,
+    StoredTrajectory,
+    Summary,
+    TurnTrajectory,
+)
+from agentest.transcript import (
+    Conversation,
+    Remark,
+    ServerOutput,
+    ToolCall,
+    Turn,
+    UnfinishedTurn,
+)
+
+
+def _agents(data: Any) -> Any:
+    """Agents of a file of version 1, by name."""
+    return {name: {} for name in data} if isinstance(data, list) else data
+
+
+_SIDES = ("mode", "expected", "forbidden", "actual")
+_ALL_BUT_THE_MESSAGE = (
+    *("conversation_id", "turn_index", "metric", "expected", "actual"),
+    *("group", "check", "trajectory", "criterion"),
+)
+
+CODECS = Codecs(
+    {
+        Remark: Layout(only_if_set=("calls_before",)),
+        ToolCall: Layout(
+            order=("name", "args", "result", "mocked", "seen_by", "also_seen_by", "call_id"),
+            only_if_set=("also_seen_by", "call_id"),
+            names={"call_id": "id"},
+        ),
+        Turn: Layout(
+            order=(
+                "turn_index",
+                "user_message",
+                "agent_message",
+                "tool_calls",
+                "latency_ms",
+                "retries",
+                "requests",
+            ),
+            only_if_set=(
+                "author",
+                "state_after",
+                "state_error",
+                "model_calls",
+                "first_token_ms",
+                "tells_calls",
+                "calls_hidden",
+                "call_refused",
+                "started_at",
+            ),
+        ),
+        UnfinishedTurn: Layout(only_if_set=("server_output",)),
+        ServerOutput: Layout(only_if_set=("lines_before", "exit_status")),
+        Score: Layout(left_out=("rubrics",), only_if_set=("samples", "labels", "outcome", "evidence")),
+        CriterionResult: Layout(only_if_set=("samples",)),
+        Skipped: Layout(names={"why": "skipped"}),
+        ModelUsage: Layout(order=("calls", "retries"), flat=("tokens",), digits={"cost": 6}),
+        StoredTime: Layout(flat=("spent",)),
+        StoredTrajectory: Layout(only_if_set=(*_SIDES, "without_calls", "vacuous")),
+        StoredCheck: Layout(only_if_set=("reply",)),
+        TurnTrajectory: Layout(flat=("trajectory",)),
+        StoredConversation: Layout(
+            only_if_set=("shortened", "initial_state", "criteria", "invalid"),
+            flat=("adk",),
+            older={"ended_by": ending_of_older},
+        ),
+        AdkCase: Layout(flat=("case",)),
+        StoredScenario: Layout(
+            flat=("repeated", "adk"),
+            only_if_set=("information", "reasons", "intervals", "pass_rate", "pass_hat_k", "flaky"),
+        ),
+        Counts: Layout(only_if_set=("pass_rate",)),
+        Reason: Layout(only_if_set=_ALL_BUT_THE_MESSAGE),
+        TrajectoryResult: Layout(only_if_set=(*_SIDES, "without_calls")),
+        CheckResult: Layout(only_if_set=("reply", "error")),
+        StoredEntry: Layout(flat=("scenario",)),
+        StoredAgent: Layout(only_if_set=("no_call_seen",)),
+        StoredSlowTurn: Layout(only_if_set=("first_token_ms",)),
+        RunUsage: Layout(flat=("tokens",), digits={"cost": 6}),
+        Summary: Layout(
+            flat=("counts",),
+            only_if_set=("unclaimed_calls", "silent_agents", "unanswered_calls", "per_agent"),
+        ),
+        RunHead: Layout(older={"agents": _agents}, only_if_set=("calibration", "shard")),
+        StoredRun: Layout(flat=("head",)),
+        StoredComparison: Layout(flat=("head",)),
+    }
+)
+"""The codecs of all values. Cost is rounded, as the sum depends on the order in which answers came."""
+
+NOT_STORED: Mapping[type, tuple[str, ...]] = {
+    Conversation: ("time", "session_id", "invalid"),
+    Score: ("rubrics",),
+    TurnEvaluation: ("reference",),
+    RunResult: ("addresses",),
+}
+"""Fields of `transcript` and `results` that have their default when they are read back.
+
+Time and what makes a conversation invalid are stored once, with its result; rubrics and references are in
+ADK's part of a case; addresses of agents are with the record of a run (`store.kept.record`).
+"""
