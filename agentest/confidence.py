@@ -8,7 +8,13 @@ from statistics import mean
 
 from agentest.metrics import Range, scale_of
 from agentest.results import ConversationResult, Figure, ScenarioResult, Score
-from agentest.support.intervals import Interval, clustered_mean, clustered_share, pass_hat_k, wilson
+from agentest.support.statistics.intervals import (
+    Interval,
+    clustered_mean,
+    clustered_share,
+    pass_hat_k,
+    wilson,
+)
 from agentest.verdict import conversation_failed, conversation_passed
 
 _YES_OR_NO: Range = (0.0, 1.0)

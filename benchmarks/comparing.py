@@ -21,9 +21,9 @@ from agentest.analysis.comparison.values import Change, Comparison
 from agentest.repeat import Repeat
 from agentest.results import Status
 from agentest.run.schedule import tests_of
-from agentest.support.mean_difference import Stratum, mean_difference
-from agentest.support.paired import newcombe
-from agentest.support.sequential import Standing
+from agentest.support.statistics.mean_difference import Stratum, mean_difference
+from agentest.support.statistics.paired import newcombe
+from agentest.support.statistics.sequential import Standing
 
 _SEED = 15
 _RATES = (0.5, 0.7, 0.9, 1.0)

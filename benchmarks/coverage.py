@@ -14,7 +14,7 @@ from math import comb
 from random import Random
 from typing import Any
 
-from agentest.support.intervals import Interval, clustered_mean, clustered_share, wilson
+from agentest.support.statistics.intervals import Interval, clustered_mean, clustered_share, wilson
 
 _SIZES = (3, 5, 10, 20, 50)
 _RATES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0)

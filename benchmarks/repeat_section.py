@@ -13,8 +13,8 @@ from random import Random
 
 from agentest.repeat import Repeat
 from agentest.run.schedule import tests_of
-from agentest.support.intervals import wilson
-from agentest.support.sequential import Path, Question, Standing
+from agentest.support.statistics.intervals import wilson
+from agentest.support.statistics.sequential import Path, Question, Standing
 from benchmarks.options import Options
 from benchmarks.page import table
 from benchmarks.targets import Found, Target

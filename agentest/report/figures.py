@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from agentest.confidence import run_pass_hat_k, run_pass_rate
 from agentest.results import Figure, RunResult, ScenarioResult
-from agentest.support.power import draws_to_tell, lower_rate_told
+from agentest.support.statistics.power import draws_to_tell, lower_rate_told
 
 BRACKETS = "In brackets: 95% intervals."
 _WANTED = 0.9

@@ -18,7 +18,7 @@ from statistics import mean
 from agentest.metrics import BUILTIN, PASS_RATE, Kind
 from agentest.repeat import MOST, Repeat
 from agentest.results import ConversationResult, ReasonKind, Score, Status, Verdict
-from agentest.support.sequential import (
+from agentest.support.statistics.sequential import (
     Errors,
     Look,
     MeanTest,

@@ -14,7 +14,7 @@ from agentest.analysis.calibration.statistics import (
     kappa_of_counts,
     weighted_kappa,
 )
-from agentest.support.intervals import wilson
+from agentest.support.statistics.intervals import wilson
 
 
 @pytest.mark.parametrize(

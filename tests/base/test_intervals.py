@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentest.support.intervals import (
+from agentest.support.statistics.intervals import (
     Interval,
     clustered_mean,
     clustered_share,
@@ -19,7 +19,7 @@ from agentest.support.intervals import (
     student,
     wilson,
 )
-from agentest.support.power import draws_to_tell, lower_rate_told
+from agentest.support.statistics.power import draws_to_tell, lower_rate_told
 
 SCALE = (1.0, 5.0)
 clusters = st.lists(st.lists(st.integers(1, 5).map(float), max_size=5), min_size=1, max_size=8)

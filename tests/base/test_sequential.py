@@ -9,7 +9,7 @@ from math import prod
 
 import pytest
 
-from agentest.support.sequential import (
+from agentest.support.statistics.sequential import (
     Errors,
     MeanTest,
     Question,

@@ -17,7 +17,7 @@ from builders import (
 
 from agentest.confidence import intervals, pass_rate, run_pass_hat_k, run_pass_rate
 from agentest.results import CaseId, ConversationResult, Figure
-from agentest.support.intervals import wilson
+from agentest.support.statistics.intervals import wilson
 from agentest.transcript import Blame
 from agentest.verdict import averages
 

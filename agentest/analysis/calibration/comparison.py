@@ -24,7 +24,7 @@ from agentest.analysis.calibration.statistics import (
 )
 from agentest.metrics import BUILTIN, CRITERIA, Kind
 from agentest.results import Unscored
-from agentest.support.intervals import Interval, wilson
+from agentest.support.statistics.intervals import Interval, wilson
 
 FEW = 20
 """Of fewer labels hardly anything can be said."""

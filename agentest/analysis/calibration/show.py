@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from agentest.analysis.calibration.comparison import FEW, Figures, Pair, Share, where
 from agentest.analysis.calibration.labels import LabelledConversation, Question, Value, shown_value
 from agentest.results import ModelUsage, Unscored
-from agentest.support.intervals import Interval
 from agentest.support.json_text import Json
+from agentest.support.statistics.intervals import Interval
 from agentest.support.text import count, shortened
 
 _SHOWN = 20

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from random import Random
 
-from agentest.support.intervals import Interval
+from agentest.support.statistics.intervals import Interval
 
 _RESAMPLES = 2000
 _SEED = 20_260_101

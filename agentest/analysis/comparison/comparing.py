@@ -11,8 +11,8 @@ from agentest.analysis.comparison.pairing import Pair, check_common, did_not_loa
 from agentest.analysis.comparison.scripts import agents_random_in_scripts, came_out_otherwise, played_once
 from agentest.analysis.comparison.values import PASS_RATE, Change, Comparison, Row, ScenarioChange, Verdicts
 from agentest.results import Status
-from agentest.support.mean_difference import Cluster, Stratum, mean_difference
-from agentest.support.paired import holm, holm_of_testable, mcnemar, newcombe, shares_differ
+from agentest.support.statistics.mean_difference import Cluster, Stratum, mean_difference
+from agentest.support.statistics.paired import holm, holm_of_testable, mcnemar, newcombe, shares_differ
 
 LEVEL = 0.05
 """In how many comparisons something is found falsely, at most: among scenarios, and over all of them."""

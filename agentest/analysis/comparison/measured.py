@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from agentest.endings import Ending
 from agentest.metrics import METRICS, NO_FAILURE, Kind
 from agentest.results import ConversationResult, RunResult, ScenarioResult, Score, Status
-from agentest.support.mean_difference import Cluster
+from agentest.support.statistics.mean_difference import Cluster
 from agentest.verdict import conversation_failed, conversation_passed
 
 

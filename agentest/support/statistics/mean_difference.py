@@ -15,8 +15,8 @@ from math import comb, floor, prod, sqrt
 from operator import itemgetter
 from random import Random
 
-from agentest.support.intervals import Z_95
-from agentest.support.student import quantile, two_sided
+from agentest.support.statistics.intervals import Z_95
+from agentest.support.statistics.student import quantile, two_sided
 
 Cluster = tuple[float, int]
 """The sum of its values, and how many they are."""

@@ -11,7 +11,7 @@ from functools import lru_cache
 from itertools import accumulate
 from math import erfc, exp, lgamma, log, log1p, sqrt
 
-from agentest.support.intervals import wilson
+from agentest.support.statistics.intervals import wilson
 
 Share = tuple[int, int]
 """How many, of how many."""
