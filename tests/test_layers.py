@@ -82,7 +82,7 @@ FLOORS: list[dict[str, str]] = [
     },
     # Reporting, a column of its own: it knows values and verdicts, and no run.
     {
-        "store": "confidence endings errors events forecast metrics repeat results shards sight totals "
+        "store": "confidence endings errors events forecast metrics repeat results shards sight totals version "
         "transcript verdict support",
     },
     {

@@ -88,10 +88,23 @@ def test_a_path_begins_where_the_user_is(project: Project) -> None:
         ("junti=x.xml", "--reporter: there is no reporter 'junti'; did you mean `junit`?"),
         ("junit=-", "--reporter: 'junit=-': '-' is no file; write junit=/dev/stdout for the standard output"),
         ("junit=a.sim.py/x", "reporter junit: HERE/a.sim.py/x cannot be written (a.sim.py is no folder)"),
+        (
+            "junit=a.sim.py",
+            "reporter junit: HERE/a.sim.py is there already, and a file of the project by its name",
+        ),
         ("json=.", "reporter json: HERE cannot be written (it is a folder)"),
         ("console=/proc/x", "reporter console: /proc/x cannot be written (No such file or directory)"),
     ],
-    ids=["no path", "no name", "unknown", "stream", "a file is a folder", "a folder", "no device"],
+    ids=[
+        "no path",
+        "no name",
+        "unknown",
+        "stream",
+        "a file is a folder",
+        "a source",
+        "a folder",
+        "no device",
+    ],
 )
 def test_a_place_that_cannot_be(wanted: str, message: str, project: Project) -> None:
     """What names no place, or one that cannot be written, is an error before the first conversation."""
