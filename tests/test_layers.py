@@ -82,8 +82,8 @@ FLOORS: list[dict[str, str]] = [
     },
     # Reporting, a column of its own: it knows values and verdicts, and no run.
     {
-        "store": "confidence endings errors events forecast metrics repeat results shards sight totals version "
-        "transcript verdict support",
+        "store": "confidence endings errors events forecast metrics repeat results shards sight totals "
+        "transcript verdict version support",
     },
     {
         "report": "confidence endings forecast store errors events metrics outcomes results sight "

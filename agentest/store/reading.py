@@ -143,7 +143,8 @@ def _checked_run(document: Any, path: Path) -> AnyRun:
 def _written_here(document: Any, path: Path) -> AnyRun | None:
     """The run, where this version has written the file into the folder of a kept run.
 
-    Nobody else writes there, and the schema takes ten times as long as all the rest. None where the file is not what its place says.
+    Nobody else writes there, and the schema takes ten times as long as all the rest. None where the file is
+    not what its place says.
     """
     record = read_record(path.parent)
     if record is None or record.version != __version__:

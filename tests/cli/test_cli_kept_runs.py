@@ -97,6 +97,17 @@ def test_a_run_that_cannot_be_shown(held: Project, arguments: tuple[str, ...], s
     assert done.stderr.count("\n") == 1
 
 
+def test_a_damaged_run_is_told(held: Project) -> None:
+    """What stands in a run's folder and is no run is refused by the schema's words, as any other file is."""
+    path = held.root / ".agentest" / "runs" / ids(held)[-1] / "results.json"
+    whole = json.loads(path.read_text())
+    for damage in ([], {**whole, "scenarios": [{"name": 3}]}, {**whole, "mode": "other"}):
+        path.write_text(json.dumps(damage))
+        done = held.agentest("show")
+        assert done.returncode == 2
+        assert "is not a results.json or a journal of this version of Agentest" in done.stderr
+
+
 def test_a_project_without_runs(project: Project) -> None:
     """It is said that there are none, also where the configuration cannot be read."""
     project.write("agentest.config.yaml", "agent: {endpoint: '${NOWHERE}'}\n")

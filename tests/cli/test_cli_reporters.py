@@ -90,7 +90,7 @@ def test_a_path_begins_where_the_user_is(project: Project) -> None:
         ("junit=a.sim.py/x", "reporter junit: HERE/a.sim.py/x cannot be written (a.sim.py is no folder)"),
         (
             "junit=a.sim.py",
-            "reporter junit: HERE/a.sim.py is there already, and a file of the project by its name",
+            "reporter junit: HERE/a.sim.py is there already, and by its name a file of the project",
         ),
         ("json=.", "reporter json: HERE cannot be written (it is a folder)"),
         ("console=/proc/x", "reporter console: /proc/x cannot be written (No such file or directory)"),
