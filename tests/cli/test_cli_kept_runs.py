@@ -38,9 +38,12 @@ def ids(project: Project) -> list[str]:
 
 
 def without_header(text: str) -> list[str]:
-    """What was printed, but for the first lines and for the ids of sessions, which are not kept."""
+    """What was printed, but for the first lines and for the ids of sessions, which are not kept.
+
+    Sorted, as scenarios are printed when they finish, and shown in the order of their files.
+    """
     lines = text.partition("\n\n")[2].splitlines()
-    return [line for line in lines if not line.strip().startswith("session ")]
+    return sorted(line for line in lines if not line.strip().startswith("session "))
 
 
 def test_a_past_run_is_shown_as_it_was(held: Project) -> None:
