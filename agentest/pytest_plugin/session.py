@@ -44,7 +44,7 @@ class Scenarios:
         self._config = config
         self._reporting = False
         self._told: set[ScenarioItem] = set()
-        self._aside = Aside()
+        self._aside = Aside(config.pluginmanager.getplugin("capturemanager"))
         self._aloud = Aloud()
         self._notes: list[str] = []
         self._commands: list[str] = []
@@ -100,16 +100,19 @@ class Scenarios:
         self._reporting = True
         session._setupstate.teardown_exact(self._between)
         try:
-            for item in self._as_they_finish(session.items):
-                self._told.add(item)
-                with self._undisturbed():
-                    self._config.hook.pytest_runtest_protocol(item=item, nextitem=self._between)
-                if session.shouldfail or session.shouldstop:
-                    with self._captured():
-                        self._runs.stop()
-                    return
+            with self._undisturbed():
+                self._report_each(session)
         finally:
             self._reporting = False
+
+    def _report_each(self, session: pytest.Session) -> None:
+        for item in self._as_they_finish(session.items):
+            self._told.add(item)
+            self._config.hook.pytest_runtest_protocol(item=item, nextitem=self._between)
+            if session.shouldfail or session.shouldstop:
+                with self._captured():
+                    self._runs.stop()
+                return
 
     def _undisturbed(self) -> AbstractContextManager[object]:
         return self._aside if self._capture else nullcontext()
