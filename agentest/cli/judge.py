@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from agentest.cli.run import JudgedRun, run_once
+from agentest.cli.kinds import JudgedRun
+from agentest.cli.run import run_once
 from agentest.errors import ExitCode, UsageError
 from agentest.metrics import BUILTIN
 from agentest.results import Reason, ReasonKind, ScenarioResult, Status, Verdict

@@ -15,8 +15,9 @@ from agentest.analysis.recorded.files import targets
 from agentest.cli.chat import Person, said_by, typed
 from agentest.cli.choosing import Choosing
 from agentest.cli.keeping import Keeping
+from agentest.cli.kinds import LiveRun
 from agentest.cli.recorded import Recording, tell_recorded, tool_list_anew, with_tool_list
-from agentest.cli.run import LiveRun, run_once
+from agentest.cli.run import run_once
 from agentest.conversation.users import ScriptedUser, User
 from agentest.errors import ExitCode, UsageError
 from agentest.llm.open import Models

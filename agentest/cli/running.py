@@ -144,7 +144,8 @@ def evaluate(cwd: Path | None, targets: tuple[str, ...], list_only: bool, **opti
 
     def go() -> int:
         hear_interrupts()
-        from agentest.cli.run import eval_of, run_once
+        from agentest.cli.kinds import eval_of
+        from agentest.cli.run import run_once
         from agentest.evalset.planning import EvalRequest, prepare_eval
 
         place = place_in(cwd, options["config"])
