@@ -53,6 +53,7 @@ def in_a_line(
 ) -> Iterator[str]:
     """The outcome of the run in a line, unless a reporter has written it to the console."""
     if result is None:
+        yield "interrupted before the first conversation"
         return
     skipped = len(result.with_status(Status.SKIPPED))
     if skipped and skipped == len(result.scenarios):

@@ -25,6 +25,7 @@ def crashed(error: BaseException) -> ExitCode:
     """Print an error that nobody foresaw, without secrets; the exit status."""
     errors = list(_unwrapped(error))
     if isinstance(errors[-1], KeyboardInterrupt):
+        tell("agentest: interrupted")
         return ExitCode.INTERRUPTED
     redact = _redactor()
     what = redact.error(f"{type(errors[-1]).__name__}: {errors[-1]}".removesuffix(": "))
