@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from agentest.forecast import Earlier, Took
+from agentest.store.kept.folder import JOURNAL
+from agentest.store.kept.record import RECORD
 
 _NOT_OURS = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
 
@@ -19,49 +21,53 @@ _NOT_OURS = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
 def earlier_run(path: Path) -> Earlier | None:
     """What the run in this file took; None where it cannot be read, or no conversation was held."""
     try:
-        documents = _documents(path)
-        found = _earlier(documents)
+        found = _earlier(_documents(path))
     except (OSError, *_NOT_OURS):
         return None
     return found if found.took else None
 
 
-def _documents(path: Path) -> list[Any]:
+def _documents(path: Path) -> Iterator[Any]:
     """The lines of a journal, or the one document of a results.json. A line that was cut is left out."""
-    content = path.read_bytes()
+    journal = path.with_name(JOURNAL)
+    if path.with_name(RECORD).is_file() and journal.is_file():
+        path = journal  # the same run, a line at a time: thousands of conversations are not held in memory
     if path.suffix != ".jsonl":
-        return [json.loads(content)]
-    return [json.loads(line) for line in content.splitlines(keepends=True) if line.endswith(b"\n")]
+        yield json.loads(path.read_bytes())
+        return
+    with path.open("rb") as lines:
+        yield from (json.loads(line) for line in lines if line.endswith(b"\n"))
 
 
-def _earlier(documents: list[Any]) -> Earlier:
-    head = documents[0]
+def _earlier(documents: Iterator[Any]) -> Earlier:
+    head: Any = None
     places = dict[tuple[str, str], list[Any]]()
     costs = dict[tuple[str, str], float | None]()
-    for place, conversation in _conversations(documents):
-        places.setdefault(place, []).append(conversation["time"])
-    for scenario in _scenarios(documents):
-        costs[scenario["name"], scenario["agent"]] = _cost(scenario["usage"].values())
+    for document in documents:
+        if head is None:
+            head = {key: document[key] for key in ("startedAt", "models")}
+        for place, conversation in _conversations(document):
+            places.setdefault(place, []).append(conversation["time"])
+        for scenario in _scenarios(document):
+            costs[scenario["name"], scenario["agent"]] = _cost(scenario["usage"].values())
     # What did not finish has told no cost: it is left out, as if it had not run.
     took = {place: _took(times, costs[place]) for place, times in places.items() if place in costs}
     return Earlier(started_at=head["startedAt"], models=head["models"], took=took)
 
 
-def _conversations(documents: list[Any]) -> Iterator[tuple[tuple[str, str], Any]]:
-    for line in documents:
-        if line.get("type") == "conversation":
-            yield (line["scenario"], line["agent"]), line["conversation"]
-    for scenario in _scenarios(documents):
+def _conversations(document: Any) -> Iterator[tuple[tuple[str, str], Any]]:
+    if document.get("type") == "conversation":
+        yield (document["scenario"], document["agent"]), document["conversation"]
+    for scenario in _scenarios(document):
         for conversation in scenario.get("conversations", ()):
             yield (scenario["name"], scenario["agent"]), conversation
 
 
-def _scenarios(documents: list[Any]) -> Iterator[Any]:
-    for document in documents:
-        if document.get("type") == "scenario":
-            yield document["scenario"]
-        for scenario in document.get("scenarios", ()):
-            yield from scenario.get("agents", (scenario,))
+def _scenarios(document: Any) -> Iterator[Any]:
+    if document.get("type") == "scenario":
+        yield document["scenario"]
+    for scenario in document.get("scenarios", ()):
+        yield from scenario.get("agents", (scenario,))
 
 
 def _cost(usage: Iterable[Any]) -> float | None:
