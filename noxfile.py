@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import nox
 
 nox.options.default_venv_backend = "uv|virtualenv"
 nox.options.error_on_missing_interpreters = True
-nox.options.sessions = ["lint", "types", "layers", "tests", "local_model", "adk", "frameworks"]
+nox.options.sessions = ["lint", "types", "layers", "tests", "local_model", "adk", "frameworks", "browser"]
 
 GROUPS = nox.project.load_toml(Path(__file__).with_name("pyproject.toml"))["dependency-groups"]
 COMPILED = {"UV_COMPILE_BYTECODE": "1"}
@@ -20,6 +21,7 @@ LOCAL_MODEL_TIMEOUT_S = 120
 ADK = "google-adk[eval]==2.13.0"
 ADK_TIMEOUT_S = 1800
 FRAMEWORKS_TIMEOUT_S = 1800
+BROWSER_TIMEOUT_S = 900
 
 
 def _install(session: nox.Session, *groups: str) -> None:
@@ -92,6 +94,19 @@ def frameworks(session: nox.Session) -> None:
     command = ["pytest", "-m", "frameworks", "-n", "2", "--dist", "loadfile", "-rs", "--durations=5"]
     env = {"AGENTEST_FRAMEWORKS": str(folder)}
     session.run("timeout", str(FRAMEWORKS_TIMEOUT_S), *command, *session.posargs, env=env, external=True)
+
+
+@nox.session
+def browser(session: nox.Session) -> None:
+    """The page in a real browser: Debian's Chromium, installed where it is missing."""
+    _install(session, "test", "browser")
+    if shutil.which("chromium") is None:
+        session.run("apt-get", "update", "-q", external=True)
+        packages = ["chromium", "fonts-dejavu-core"]
+        session.run("apt-get", "install", "-qy", "--no-install-recommends", *packages, external=True)
+    command = ["pytest", "-m", "browser", "-n", "2", "--dist", "loadfile", "-rs", "--durations=5"]
+    env = {"AGENTEST_BROWSER": "chromium"}
+    session.run("timeout", str(BROWSER_TIMEOUT_S), *command, *session.posargs, env=env, external=True)
 
 
 @nox.session(default=False)

@@ -86,8 +86,11 @@ FLOORS: list[dict[str, str]] = [
         "transcript verdict version support",
     },
     {
+        "viewer": "support",
+    },
+    {
         "report": "confidence endings forecast store errors events metrics outcomes results sight "
-        "transcript verdict support",
+        "transcript verdict support viewer",
     },
     # Who uses runs.
     {
@@ -102,7 +105,10 @@ FLOORS: list[dict[str, str]] = [
         "shards sight store support transcript verdict",
     },
     {
-        "cli": "config endings analysis evalset scale run conversation evaluate llm scenarios store "
+        "web": "errors store support viewer",
+    },
+    {
+        "cli": "web config endings analysis evalset scale run conversation evaluate llm scenarios store "
         "report errors events forecast metrics repeat results shards transcript verdict version support "
         "starting",
     },

@@ -5,10 +5,7 @@ from __future__ import annotations
 import click
 
 _INSTEAD = {
-    "web": (
-        "there is no web page. `agentest chat` talks to the agent, `agentest export RESULTS --to evalset` "
-        "makes eval cases of conversations, `agentest eval AGENT FILE --print-detailed-results` runs them"
-    ),
+    "web": ("the page is `agentest ui`: it shows runs, talks to the agent and makes eval cases"),
 }
 
 SECTIONS = {
@@ -16,6 +13,7 @@ SECTIONS = {
         "run": "Run scenarios, and say what passed.",
         "runs": "List the kept runs.",
         "show": "Print a past run again.",
+        "ui": "Look at runs, talk to the agent and make cases on a page.",
         "compare": "Compare two runs: what regressed, what improved.",
         "merge": "Make one run of the shards of several machines.",
     },

@@ -1,4 +1,4 @@
-"""`agentest runs` and `agentest show`. It imports nothing but click until they are called."""
+"""`agentest runs`, `agentest show` and `agentest ui`. It imports nothing but click until they are called."""
 
 from __future__ import annotations
 
@@ -50,5 +50,24 @@ def show(run: str, cwd: Path | None, config: Path | None, **wish: Any) -> int:
 
         place = place_in(cwd, config)
         return shown(run_at(run, place, config), Wish(**wish), place)
+
+    return ended(go)
+
+
+@click.command()
+@click.argument("run", required=False)
+@where
+@click.option("--port", type=click.IntRange(0, 65535), default=8321, help="Default: 8321; 0: any free one.")
+def ui(run: str | None, cwd: Path | None, config: Path | None, port: int) -> int:
+    """Serve a page to look at runs, to talk to the agent and to make cases.
+
+    It is served on this machine alone, to whoever has the address that is printed. With RUN it shows that one
+    first: an id (agentest runs) or its beginning, `latest`, a folder, a results.json or a journal.jsonl.
+    """
+
+    def go() -> int:
+        from agentest.cli.ui import ui as served
+
+        return served(place_in(cwd, config), config, port, run)
 
     return ended(go)

@@ -42,7 +42,9 @@ class FixedNames:
 
 
 LATEST = FixedNames(journal=JOURNAL, reports=FILES)
-JUDGED = FixedNames(journal="judged.jsonl", reports={"json": "judged.json", "junit": "judged.xml"})
+JUDGED = FixedNames(
+    journal="judged.jsonl", reports={"json": "judged.json", "junit": "judged.xml", "html": "judged.html"}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -82,8 +82,8 @@ def show(path: Path, wish: Wish, place: Place, environ: Mapping[str, str] = os.e
     result = _only(result, wish.scenarios, path)
     setting = Setting(
         root=place.root,
-        results=path,
-        junit=path,
+        folder=path.parent,
+        run_id=record.id if record else "",
         environ={**environ, "CI": "true"},
         verbose=wish.verbose,
     )

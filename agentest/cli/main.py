@@ -14,7 +14,7 @@ from agentest.cli.ending import ended as _ended
 from agentest.cli.ending import hear_interrupts as _hear_interrupts
 from agentest.cli.ending import run_to_exit
 from agentest.cli.eval_set import eval_set
-from agentest.cli.history import runs, show
+from agentest.cli.history import runs, show, ui
 from agentest.cli.labelling import calibrate, label
 from agentest.cli.mcp import mcp_stdio, mcp_tools
 from agentest.cli.merging import merge
@@ -237,6 +237,7 @@ cli.add_command(mcp_tools)
 cli.add_command(eval_set)
 cli.add_command(runs)
 cli.add_command(show)
+cli.add_command(ui)
 cli.add_command(compare)
 cli.add_command(merge)
 cli.add_command(label)

@@ -25,7 +25,7 @@ from agentest.results import RunResult, Status
 from agentest.run.outputs import check_can_be_written
 from agentest.run.place import Place
 from agentest.store.journal import Journal
-from agentest.store.kept.folder import FILES, JOURNAL, new_run_folder
+from agentest.store.kept.folder import JOURNAL, new_run_folder
 from agentest.store.kept.record import RunKind, RunRecord, write_record
 from agentest.support.terminal import tell
 from agentest.support.text import count
@@ -149,8 +149,8 @@ def _reported(
 ) -> ExitCode:
     setting = Setting(
         root=place.root,
-        results=keeping.folder.path / FILES["json"],
-        junit=keeping.folder.path / FILES["junit"],
+        folder=keeping.folder.path,
+        run_id=keeping.folder.id,
         environ=environ,
         verbose=wish.verbose,
         journal=keeping.journal,

@@ -54,7 +54,7 @@ output_options = _options(
         "reporters",
         multiple=True,
         metavar="NAME[=PATH]",
-        help="console, json, junit or github-actions; with =PATH into this file.",
+        help="console, json, junit, html or github-actions; with =PATH into this file.",
     ),
     click.option("--verbose", is_flag=True, help="Show transcripts."),
 )

@@ -17,7 +17,6 @@ from agentest.errors import ExitCode
 from agentest.events import WantedReport
 from agentest.run.outputs import check_can_be_written, output_dir
 from agentest.run.prepare import Prepared
-from agentest.store.kept.folder import FILES
 from agentest.support.terminal import tell
 
 if TYPE_CHECKING:  # imported when a run really begins
@@ -83,8 +82,8 @@ class _Run:
         folder = keeping.folder.path if keeping else output_dir(prepared)
         setting = Setting(
             root=request.root,
-            results=folder / FILES["json"],
-            junit=folder / FILES["junit"],
+            folder=folder,
+            run_id=keeping.folder.id if keeping else "",
             environ=self.environ,
             verbose=request.verbose,
             detailed=request.detailed,

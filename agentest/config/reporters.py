@@ -8,7 +8,7 @@ from pathlib import Path
 from agentest.config.fields import check_name
 from agentest.events import WantedReport
 
-REPORTERS = ("console", "json", "github-actions", "junit")
+REPORTERS = ("console", "json", "github-actions", "junit", "html")
 _STREAM = "-"
 
 

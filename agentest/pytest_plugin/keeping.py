@@ -88,8 +88,8 @@ def _setting(
     folder = keeping.folder.path if keeping else output_dir(prepared)
     return Setting(
         root=prepared.request.root,
-        results=folder / FILES["json"],
-        junit=folder / FILES["junit"],
+        folder=folder,
+        run_id=keeping.folder.id if keeping else "",
         environ=os.environ,
         next_step="agentest run --resume",
         forecast=forecast_of(prepared, RunKind.RUN),

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from agentest.errors import OutputError
 from agentest.events import Event, Reporter, RunFinished, WantedReport
 from agentest.forecast import Forecast
+from agentest.store.kept.folder import FILES
 from agentest.support.paths import shown_path
 from agentest.support.reminders import reminded
 from agentest.support.terminal import Output, tell
@@ -32,8 +33,8 @@ class Setting:
 
     Attributes:
         root: the folder that files of scenarios are relative to.
-        results: the file of the json reporter, unless it has a path of its own.
-        junit: the same for the junit reporter.
+        folder: where a report is written that has no path of its own, under the name that `FILES` says.
+        run_id: what a kept run is called.
         next_step: the command that runs what an interrupted run has left.
         forecast: what the run may take, by an earlier one.
         compared: what the run is compared with.
@@ -43,9 +44,9 @@ class Setting:
     """
 
     root: Path
-    results: Path
-    junit: Path
+    folder: Path
     environ: Mapping[str, str]
+    run_id: str = ""
     verbose: bool = False
     detailed: bool = False
     next_step: str = ""
@@ -58,8 +59,9 @@ class Setting:
 
 def report_file(report: WantedReport, setting: Setting) -> Path | None:
     """The file that a report is written to; None: it is printed."""
-    usual = {"json": setting.results, "junit": setting.junit}
-    return report.path or usual.get(report.name)
+    if report.path or report.name not in FILES:
+        return report.path
+    return setting.folder / FILES[report.name]
 
 
 def _file_names(reports: Iterable[WantedReport], setting: Setting) -> list[str]:
@@ -74,6 +76,7 @@ def make_reporters(reports: Iterable[WantedReport], setting: Setting) -> list[Re
     make: dict[str, Callable[[Path | None], Reporter]] = {
         "json": partial(_json, setting),
         "junit": partial(_junit, setting),
+        "html": partial(_html, setting),
         "github-actions": partial(_github, setting, _file_names(wanted, setting)),
         "console": partial(_console, setting),
     }
@@ -87,7 +90,7 @@ def _json(setting: Setting, path: Path | None) -> Reporter:
     from agentest.report.json import JsonReporter
 
     kept = {"conversations": setting.journal.conversations} if setting.journal else {}
-    return JsonReporter(path or setting.results, **kept)
+    return JsonReporter(path or setting.folder / FILES["json"], **kept)
 
 
 def _junit(setting: Setting, path: Path | None) -> Reporter:
@@ -95,7 +98,15 @@ def _junit(setting: Setting, path: Path | None) -> Reporter:
     from agentest.report.junit import JUnitReporter
 
     workspace = _workspace(setting)
-    return JUnitReporter(path or setting.junit, lambda file: repository_path(file, setting.root, workspace))
+    junit = path or setting.folder / FILES["junit"]
+    return JUnitReporter(junit, lambda file: repository_path(file, setting.root, workspace))
+
+
+def _html(setting: Setting, path: Path | None) -> Reporter:
+    from agentest.report.html import HtmlReporter
+
+    kept = {"conversations": setting.journal.conversations} if setting.journal else {}
+    return HtmlReporter(path or setting.folder / FILES["html"], run_id=setting.run_id, **kept)
 
 
 def _github(setting: Setting, files: Sequence[str], path: Path | None) -> Reporter:

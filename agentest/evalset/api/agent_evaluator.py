@@ -230,8 +230,7 @@ async def _evaluated(prepared: Prepared) -> None:
     folder = output_dir(prepared)
     setting = Setting(
         root=prepared.request.root,
-        results=folder / "results.json",
-        junit=folder / "junit.xml",
+        folder=folder,
         environ=os.environ,
         detailed=detailed,
     )

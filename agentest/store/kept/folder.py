@@ -17,7 +17,7 @@ from agentest.support.locking import LOCK, locked
 
 JOURNAL = "journal.jsonl"
 RESULTS = "results.json"
-FILES: Mapping[str, str] = {"json": RESULTS, "junit": "junit.xml"}
+FILES: Mapping[str, str] = {"json": RESULTS, "junit": "junit.xml", "html": "report.html"}
 """Reporter → the file of its report."""
 _ID_TIME = "%Y%m%d-%H%M%S"
 _ATTEMPTS = 8

@@ -1,0 +1,84 @@
+// Requests to the server of `agentest ui`, and what it tells by itself.
+
+const KEY = "agentest-token";
+
+// The token comes with the first address and leaves it at once, so that it is in no copied link.
+export function keepToken() {
+  const params = new URLSearchParams(location.search);
+  const token = params.get("token");
+  if (!token) return;
+  localStorage.setItem(KEY, token);
+  history.replaceState(null, "", location.pathname + location.hash);
+}
+
+// What the server answered instead of what was asked for: `status`, and its JSON as `body`.
+export class Refused extends Error {
+  constructor(status, body) {
+    super(body && body.error ? body.error : `the server answered with status ${status}`);
+    this.status = status;
+    this.body = body;
+  }
+}
+
+export async function ask(path, { method = "GET", body, signal } = {}) {
+  const response = await request(path, { method, body, signal });
+  return response.status === 204 ? null : response.json();
+}
+
+async function request(path, { method = "GET", body, signal } = {}) {
+  const headers = { Authorization: `Bearer ${localStorage.getItem(KEY)}` };
+  if (body !== undefined) headers["Content-Type"] = "application/json";
+  let response;
+  try {
+    response = await fetch(path, { method, headers, signal, body: body === undefined ? undefined : JSON.stringify(body) });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Refused(0, { error: "The server of this page does not answer. Is `agentest ui` still running?" });
+  }
+  if (response.ok) return response;
+  throw new Refused(response.status, await response.json().catch(() => null));
+}
+
+// Server-sent events, read by fetch: an EventSource cannot send the token in a header. It connects again until
+// it is ended; `listener` gets what each event holds, and `{type: "connection", up: true|false}`.
+export function follow(path, listener) {
+  const ended = new AbortController();
+  let pauseMs = 500;
+
+  async function once() {
+    const response = await request(path, { signal: ended.signal });
+    listener({ type: "connection", up: true });
+    pauseMs = 500;
+    const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+    let rest = "";
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) return;
+      const blocks = (rest + value).split("\n\n");
+      rest = blocks.pop();
+      for (const block of blocks) tell(block);
+    }
+  }
+
+  function tell(block) {
+    const data = block.split("\n").filter((line) => line.startsWith("data: ")).map((line) => line.slice(6)).join("\n");
+    if (data) listener(JSON.parse(data));
+  }
+
+  async function keep() {
+    while (!ended.signal.aborted) {
+      try {
+        await once();
+      } catch (error) {
+        if (ended.signal.aborted || [401, 403, 404].includes(error.status)) return;
+      }
+      if (ended.signal.aborted) return;
+      listener({ type: "connection", up: false });
+      await new Promise((wake) => setTimeout(wake, pauseMs));
+      pauseMs = Math.min(pauseMs * 2, 10000);
+    }
+  }
+
+  keep();
+  return () => ended.abort();
+}

@@ -1,0 +1,74 @@
+// Pieces that several views show.
+
+import { foreign, h } from "./dom.js";
+
+const MARKS = { passed: "✓", failed: "✗", errored: "!", skipped: "–", interrupted: "!", running: "…" };
+
+export function badge(status, text = status) {
+  return h("span", { class: `badge ${status.replaceAll(" ", "-")}` }, h("span", { "aria-hidden": "true" }, MARKS[status] || "·"), ` ${text}`);
+}
+
+// Long texts are shown in part, and whole when that is wanted: one word may have a megabyte.
+const SHOWN_CHARS = 4000;
+
+export function longText(text, tag = "div", props = {}) {
+  const whole = String(text);
+  if (whole.length <= SHOWN_CHARS) return foreign(whole, tag, props);
+  const shown = foreign(whole.slice(0, SHOWN_CHARS), tag, props);
+  const more = h("button", { type: "button", class: "link", onclick: unfold }, `show all ${whole.length.toLocaleString("en")} characters`);
+  function unfold() {
+    shown.textContent = whole;
+    more.remove();
+  }
+  return h("div", {}, shown, more);
+}
+
+export function json(value) {
+  return longText(typeof value === "string" ? value : JSON.stringify(value, null, 2), "pre", { class: "json" });
+}
+
+export function copyButton(text, label = "Copy") {
+  const button = h("button", { type: "button", class: "small", onclick: copy }, label);
+  async function copy() {
+    const value = typeof text === "function" ? await text() : text;
+    button.textContent = (await intoClipboard(value)) ? "Copied" : "Could not copy";
+    announce(button.textContent);
+    setTimeout(() => (button.textContent = label), 1500);
+  }
+  return button;
+}
+
+// A file that was opened from the disk has no clipboard of its own in some browsers.
+async function intoClipboard(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    const field = h("textarea", { class: "off-screen", value: text });
+    document.body.append(field);
+    field.select();
+    const done = document.execCommand("copy");
+    field.remove();
+    return done;
+  }
+}
+
+// Said by screen readers, seen by nobody.
+export function announce(text) {
+  const place = document.getElementById("announcements");
+  if (place) place.textContent = text;
+}
+
+export function disclosure(summary, content, open = false) {
+  return h("details", { open }, h("summary", {}, summary), content);
+}
+
+// A list of facts: [name, value] pairs; those without a value are left out.
+export function facts(pairs) {
+  const kept = pairs.filter(([, value]) => value !== "" && value !== null && value !== undefined);
+  return h("dl", { class: "facts" }, kept.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
+}
+
+export function problem(message) {
+  return h("p", { class: "problem", role: "alert" }, foreign(message));
+}

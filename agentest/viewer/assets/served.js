@@ -1,0 +1,31 @@
+// Starts the page of `agentest ui`.
+
+import { read } from "./address.js";
+import { startApp } from "./app.js";
+import { addCasesView } from "./cases.js";
+import { keepToken } from "./client.js";
+import { httpSource } from "./http_source.js";
+import { addLabelView } from "./label.js";
+import { addLooking } from "./looking.js";
+import { addRunsView } from "./runs.js";
+import { use } from "./source.js";
+import { addStartView } from "./start.js";
+import { addTalkView } from "./talk.js";
+
+// Every view of a run has its id in the address as `of`; without it the latest is meant.
+function chooseRun() {
+  use(httpSource(read().params.of || "latest"));
+}
+
+export function start() {
+  keepToken();
+  chooseRun();
+  addEventListener("hashchange", chooseRun);
+  addRunsView();
+  addLooking();
+  addStartView();
+  addTalkView();
+  addCasesView();
+  addLabelView();
+  startApp("runs");
+}

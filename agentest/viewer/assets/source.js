@@ -1,0 +1,18 @@
+// Where the views' data come from. They never know whether that is the page itself or a server: both have
+//   overview()                         the run in numbers, one row for each scenario (viewer/overview.py)
+//   scenario(name, agent)              {scenario, conversations: rows, command}
+//   conversation(name, agent, id)      {conversation, script, spans}; null: its transcript is not here
+//   search(text, signal)               [{name, agent, conversationId}] whose transcripts contain the text
+//   compare(params)                    what the Compare view shows; null: this source has nothing to compare
+//   changes(listener)                  tells of what is new; returns what ends that
+//   served                             whether a server is there, so that the page can work
+
+let current = null;
+
+export function use(source) {
+  current = source;
+}
+
+export function source() {
+  return current;
+}

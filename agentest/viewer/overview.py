@@ -1,0 +1,179 @@
+"""What the page knows of a run before anything in it is opened: numbers and one row for each scenario.
+
+It is made of the JSON of results.json and of the journal, so that a report, a finished run and one that is
+under way have one way. Ten thousand scenarios are looked through at once: a row holds what is filtered,
+sorted and shown in the list, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from agentest.support.json_text import Json
+from agentest.support.text import shortened
+
+_SHOWN_CHARS = 240
+_MOST_EXAMPLES = 5
+_SEVERITIES = ("critical", "high", "medium", "low")
+
+
+def brief(conversation: Json) -> Json:
+    """A conversation in one row.
+
+    Args:
+        conversation: as in results.json.
+    """
+    turns = conversation["turns"]
+    every = [*turns, *filter(None, [conversation["unfinishedTurn"]])]
+    time = conversation.get("time") or {}
+    return {
+        "conversationId": conversation["conversationId"],
+        "passed": conversation["passed"],
+        "endedBy": conversation["endedBy"],
+        "errorSource": conversation["errorSource"],
+        "turns": len(every),
+        "toolCalls": sum(len(turn["toolCalls"]) for turn in every),
+        "agentMs": round(sum(turn["latencyMs"] for turn in turns), 3),
+        "totalMs": time.get("totalMs"),
+        "first": _short(every[0]["userMessage"]) if every else "",
+        "broke": broken_turn(conversation),
+        "why": _short(_why(conversation)),
+        **({"invalid": _short(conversation["invalid"])} if conversation.get("invalid") else {}),
+    }
+
+
+def broken_turn(conversation: Json) -> int | None:
+    """The first turn to look at; None: nothing points at one."""
+    found = [
+        *(failure["turnIndex"] for failure in conversation["labelledFailures"]),
+        *(
+            criterion["turnIndex"]
+            for criterion in conversation.get("criteria", ())
+            if criterion["result"] == "violated"
+        ),
+        *(each["turnIndex"] for each in conversation["perTurnTrajectory"] if not each["matched"]),
+        *(
+            scores["turnIndex"]
+            for scores in conversation["evaluation"]["turnEvaluations"]
+            if not all(check["passed"] for check in scores["checks"])
+        ),
+    ]
+    if unfinished := conversation["unfinishedTurn"]:
+        found.append(unfinished["turnIndex"])
+    return min((index for index in found if index is not None), default=None)
+
+
+def _why(conversation: Json) -> str:
+    """What speaks against a conversation first; "": nothing."""
+    if conversation["error"]:
+        return str(conversation["error"])
+    trajectories = [*conversation["perTurnTrajectory"], *filter(None, [conversation["trajectory"]])]
+    for trajectory in trajectories:
+        if trajectory["matched"] is not True:
+            return str(trajectory["reason"])
+    for scores in conversation["evaluation"]["turnEvaluations"]:
+        for check in scores["checks"]:
+            if not check["passed"]:
+                return f"{check['check']}: {check['reason']}"
+    for criterion in conversation.get("criteria", ()):
+        if criterion["result"] != "met":
+            return f"{criterion['text']}: {criterion['reason']}"
+    for failure in conversation["labelledFailures"]:
+        return f"{failure['metric']}: {failure['label']}. {failure['reason']}"
+    return ""
+
+
+def scenario_row(scenario: Json, rows: Sequence[Json]) -> Json:
+    """A scenario in one row.
+
+    Args:
+        scenario: as in results.json; its conversations are not looked at.
+        rows: what `brief` says of them.
+    """
+    usage = scenario["usage"].values()
+    costs = [role["cost"] for role in usage]
+    return {
+        **{key: scenario[key] for key in ("name", "agent", "file", "line", "tags", "status", "averages")},
+        "passed": sum(row["passed"] for row in rows),
+        "conversations": len(rows),
+        "planned": scenario.get("plannedConversations", len(rows)),
+        **{key: scenario[key] for key in ("passRate", "flaky", "evalSetId", "evalId") if key in scenario},
+        "turns": sum(row["turns"] for row in rows),
+        "agentMs": round(sum(row["agentMs"] for row in rows), 3),
+        "durationMs": scenario["durationMs"],
+        "cost": None if None in costs else round(sum(costs), 6),
+        "failure": _short(next(iter(scenario["failures"]), "")),
+        "failures": len(scenario["failures"]),
+        "metrics": failed_metrics(scenario),
+        "warnings": len(scenario.get("warnings", ())),
+    }
+
+
+def failed_metrics(scenario: Json) -> list[str]:
+    """The metrics that speak against a scenario."""
+    return list(
+        dict.fromkeys(reason["metric"] for reason in scenario.get("reasons", ()) if "metric" in reason)
+    )
+
+
+def causes(scenarios: Iterable[Json]) -> list[Json]:
+    """The root causes of all scenarios, the worst first; those of one label and severity are one."""
+    found: dict[tuple[str, str], Json] = {}
+    for scenario in scenarios:
+        for group in scenario["errors"]:
+            cause = found.setdefault(
+                (group["severity"], group["label"]),
+                {
+                    "label": group["label"],
+                    "severity": group["severity"],
+                    "explanation": group["explanation"],
+                    "occurrences": 0,
+                    "scenarios": [],
+                    "examples": [],
+                },
+            )
+            cause["occurrences"] += len(group["occurrences"])
+            place = {"name": scenario["name"], "agent": scenario["agent"]}
+            cause["scenarios"].append({**place, "occurrences": len(group["occurrences"])})
+            room = _MOST_EXAMPLES - len(cause["examples"])
+            cause["examples"] += [{**place, **example} for example in group.get("examples", ())[:room]]
+    return sorted(
+        found.values(), key=lambda cause: (_SEVERITIES.index(cause["severity"]), -cause["occurrences"])
+    )
+
+
+def overview(
+    *,
+    run: Json,
+    head: Json | None,
+    scenarios: Sequence[Json],
+    root_causes: Sequence[Json],
+    trend: Sequence[Json] = (),
+    left_out: int = 0,
+    **more: Any,
+) -> Json:
+    """All of it.
+
+    Args:
+        run: what the run is called: `id`, `state`, and what run.json has.
+        head: results.json without its scenarios; None: the run has not ended.
+        scenarios: of `scenario_row`.
+        root_causes: of `causes`.
+        trend: what run.json has of earlier runs, the latest last.
+        left_out: of how many conversations there is no transcript, as there was no room for it.
+        more: what one coat alone knows.
+    """
+    return {
+        "run": run,
+        "head": head,
+        "scenarios": scenarios,
+        "causes": root_causes,
+        "trend": trend,
+        "leftOut": left_out,
+        **more,
+    }
+
+
+def _short(text: str) -> str:
+    return shortened(text, _SHOWN_CHARS)

@@ -1,0 +1,1 @@
+"""The server of `agentest ui`: thin routes over what other rooms do."""

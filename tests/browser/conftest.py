@@ -1,0 +1,61 @@
+"""Pages in Chromium. One browser serves all tests of a process; each test has a context of its own."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+WANTED = os.environ.get("AGENTEST_BROWSER")
+"""Set where these tests must run: what is missing is then a failure."""
+CHROMIUM = shutil.which(WANTED or "chromium")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark all of this folder, and skip them where there is no browser."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.browser)
+            if not WANTED and not (CHROMIUM and importlib.util.find_spec("playwright")):
+                item.add_marker(pytest.mark.skip(reason="needs Chromium and Playwright"))
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    """The browser."""
+    from playwright.sync_api import sync_playwright
+
+    assert CHROMIUM, f"{WANTED} is not installed"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+class Noise:
+    """What a page complained of, and whom it asked: to be nothing at the end of each test."""
+
+    def __init__(self, page: Any) -> None:
+        self.problems: list[str] = []
+        self.asked: list[str] = []
+        page.on("pageerror", lambda error: self.problems.append(str(error)))
+        page.on("console", lambda said: said.type == "error" and self.problems.append(said.text))
+        page.on("request", lambda request: self.asked.append(request.url))
+
+
+@pytest.fixture
+def page(chromium: Any) -> Iterator[Any]:
+    """A page in a context of its own. Errors that it reports fail the test; `page.noise` has them."""
+    context = chromium.new_context(viewport={"width": 1280, "height": 900}, reduced_motion="reduce")
+    context.set_default_timeout(15_000)
+    shown = context.new_page()
+    shown.noise = Noise(shown)
+    yield shown
+    problems = shown.noise.problems
+    context.close()
+    assert not problems, problems

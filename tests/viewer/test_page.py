@@ -1,0 +1,38 @@
+"""The page as one document."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from agentest.viewer.page import Coat, asset_names, joined, page, whole
+
+MOST_BYTES = 150_000
+
+
+@pytest.mark.parametrize("coat", Coat)
+def test_the_joined_script_is_one_that_can_be_parsed(coat: Coat, tmp_path: Path) -> None:
+    """Each coat's modules join to one script without errors of syntax."""
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("needs node; the browser's tests prove the same")
+    path = tmp_path / "page.js"
+    path.write_text(joined(coat), encoding="utf-8")
+    subprocess.run([node, "--check", str(path)], check=True)
+
+
+def test_the_page_is_small() -> None:
+    """All of the page that is served, modules and style sheet, is less than 150 kB."""
+    assert len(whole(page(Coat.SERVED, "agentest")).encode()) < MOST_BYTES
+
+
+def test_no_module_is_left_out() -> None:
+    """Every asset is part of the served page or of the report."""
+    served, file = joined(Coat.SERVED), joined(Coat.FILE)
+    unused = [
+        name for name in asset_names() if name.endswith(".js") and f'modules["{name}"]' not in served + file
+    ]
+    assert not unused
