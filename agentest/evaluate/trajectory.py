@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from agentest.evaluate.comparison import CannotTell, PredicateFailed, equal, is_plain, shown
-from agentest.evaluate.matching import maximum_matching
+from agentest.evaluate.alignment import aligned, is_ordered
+from agentest.evaluate.call_table import CallTable, expected_text
+from agentest.evaluate.comparison import is_plain
 from agentest.results import TrajectoryResult
-from agentest.scenarios.expectations import ExpectedCall, Trajectory
+from agentest.scenarios.expectations import Trajectory
 from agentest.support.calling import result_of
 from agentest.support.deadlines import TimeLimit
-from agentest.transcript import ARGUMENTS_UNTOLD, ToolCall, arguments_untold, call_text
+from agentest.transcript import ToolCall, call_text
 
 _SHOWN_CALLS = 20
 _TIMEOUT_S = 60.0
@@ -61,15 +62,17 @@ def match_trajectory(
     """
     if not complete:
         spec = replace(spec, expected=None)
-    expected = None if spec.expected is None else _Table.of(spec.expected, calls)
-    banned = _Table.of(spec.forbidden, calls)
+    expected = None if spec.expected is None else CallTable.of(spec.expected, calls)
+    banned = CallTable.of(spec.forbidden, calls)
     # A call that cannot be decided is first taken for what the trajectory wants.
     compare = _compare_some if blind else _compare
     findings = _Findings.of(spec, expected and expected.decided(True), banned.decided(False), turns, compare)
     if not findings.problems and not complete:
         return None
     # Nobody can say that there were no calls.
-    sides = _sides(spec, calls) if spec.about_calls and (calls or not blind) else {}
+    shows = spec.about_calls and bool(calls or not blind)
+    decided = partial(_beside, spec, expected, banned, blind=bool(blind), shows=shows)
+    sides = {**(_sides(spec, calls) if shows else {}), **decided(True)}
     if not findings.problems and blind and spec.about_calls:
         why = f"{blind} (those that were seen all the same may not be all)" if calls else blind
         return TrajectoryResult(matched=False, summary=why, error=why, **sides)
@@ -77,7 +80,9 @@ def match_trajectory(
         worst = _Findings.of(spec, expected and expected.decided(False), banned.decided(True), turns, compare)
         if worst.problems:
             reasons = (*(expected.undecided if expected else ()), *banned.undecided)
-            return _undecided("; ".join(reasons), spec, calls)
+            error = "; ".join(reasons)
+            return replace(_undecided(error, spec, calls), **decided(True))
+        sides |= decided(False)
     matched = not findings.problems
     return TrajectoryResult(
         matched=matched,
@@ -91,85 +96,31 @@ def match_trajectory(
     )
 
 
+def _beside(
+    spec: Trajectory,
+    expected: CallTable | None,
+    banned: CallTable,
+    answer: bool,
+    *,
+    blind: bool,
+    shows: bool,
+) -> dict[str, Any]:
+    """The alignment for a `TrajectoryResult`.
+
+    Args:
+        answer: what stands for what could not be decided of the expected calls; of the forbidden ones the
+            opposite.
+    """
+    if not shows:
+        return {}
+    table = expected and expected.decided(answer)
+    rows, more = aligned(spec, table, banned.decided(not answer), blind=blind)
+    return {"alignment": rows, "alignment_more": more}
+
+
 def _undecided(error: str, spec: Trajectory, calls: Sequence[ToolCall]) -> TrajectoryResult:
     summary = f"could not be told: {error}"
     return TrajectoryResult(matched=False, summary=summary, error=error, **_sides(spec, calls))
-
-
-def call_matches(expected: ExpectedCall, made: ToolCall) -> bool:
-    """Whether a call is one that is expected. Raises PredicateFailed, CannotTell."""
-    if expected.name != made.name:
-        return False
-    wanted = _arguments(expected)
-    if wanted is None:
-        return True
-    if arguments_untold(made):
-        raise CannotTell(ARGUMENTS_UNTOLD)
-    if not isinstance(made.args, Mapping):
-        return False
-    if expected.arg_match_mode == "exact":
-        return equal(wanted, made.args)
-    return all(key in made.args and equal(value, made.args[key]) for key, value in wanted.items())
-
-
-def _arguments(expected: ExpectedCall) -> Mapping[str, Any] | None:
-    """What the arguments are held against; None: any will do."""
-    if expected.arg_match_mode == "ignore" or (expected.arg_match_mode == "partial" and not expected.args):
-        return None
-    return expected.args
-
-
-@dataclass(frozen=True, slots=True)
-class _Table:
-    """Which calls made (columns) are which expected calls (rows).
-
-    A predicate that raised did not match: it can let a trajectory fail, but never hold. `raised` says why.
-    None stands where it could not be decided, and `undecided` says why.
-    """
-
-    expected: Sequence[ExpectedCall]
-    calls: Sequence[ToolCall]
-    matches: Sequence[Sequence[bool | None]]
-    raised: tuple[str, ...]
-    undecided: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, expected: Sequence[ExpectedCall], calls: Sequence[ToolCall]) -> _Table:
-        raised: list[str] = []
-        undecided: list[str] = []
-
-        def matches(wanted: ExpectedCall, made: ToolCall) -> bool | None:
-            try:
-                return call_matches(wanted, made)
-            except CannotTell as error:
-                undecided.append(f"{wanted.name}: {error}")
-                return None
-            except PredicateFailed as error:
-                raised.append(f"{wanted.name}: {error}")
-                return False
-
-        rows = [[matches(wanted, made) for made in calls] for wanted in expected]
-        return cls(expected, calls, rows, tuple(dict.fromkeys(raised)), tuple(dict.fromkeys(undecided)))
-
-    def decided(self, answer: bool) -> _Table:
-        """The table with this answer in the place of those that could not be had."""
-        if not self.undecided:
-            return self
-        rows = [[answer if match is None else match for match in row] for row in self.matches]
-        return replace(self, matches=rows)
-
-    def columns(self) -> list[bool]:
-        """For each call, whether it is any of those expected."""
-        return [any(row[i] for row in self.matches) for i in range(len(self.calls))]
-
-    def missing_and_extra(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """What is left of the expected calls and of those made by the best assignment there is."""
-        edges = [[i for i, match in enumerate(row) if match] for row in self.matches]
-        partners = maximum_matching(edges, len(self.calls))
-        taken = set(partners)
-        missing = tuple(e.name for e, call in zip(self.expected, partners, strict=True) if call is None)
-        extra = tuple(call.name for i, call in enumerate(self.calls) if i not in taken)
-        return missing, extra
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +133,7 @@ class _Findings:
 
     @classmethod
     def of(
-        cls, spec: Trajectory, expected: _Table | None, banned: _Table, turns: int, compare: _Compare
+        cls, spec: Trajectory, expected: CallTable | None, banned: CallTable, turns: int, compare: _Compare
     ) -> _Findings:
         findings, calls = cls(), banned.calls
         if expected:
@@ -199,7 +150,7 @@ class _Findings:
         return replace(findings, forbidden=forbidden, problems=tuple(problems))
 
 
-_Compare = Callable[[str, _Table], _Findings]
+_Compare = Callable[[str, CallTable], _Findings]
 
 
 def _exceeded_limits(spec: Trajectory, calls: Sequence[ToolCall], turns: int) -> list[str]:
@@ -216,7 +167,7 @@ def _exceeded_limits(spec: Trajectory, calls: Sequence[ToolCall], turns: int) ->
     return problems
 
 
-def _compare(mode: str, table: _Table) -> _Findings:
+def _compare(mode: str, table: CallTable) -> _Findings:
     if mode == "within":
         return _within(table)
     if mode == "in_order":
@@ -224,19 +175,19 @@ def _compare(mode: str, table: _Table) -> _Findings:
     return _assigned(mode, table)
 
 
-def _compare_some(mode: str, table: _Table) -> _Findings:
+def _compare_some(mode: str, table: CallTable) -> _Findings:
     """What is wrong with some of the calls, whichever there were besides: none may be missing."""
     if mode == "within":
         return _within(table)
     if mode in ("contains", "in_order"):
         return _Findings()
-    _, extra = table.missing_and_extra()
+    _, extra = table.missing_and_extra(ordered=is_ordered(mode))
     if extra:
         return _Findings(("unexpected calls were made: " + ", ".join(extra),), extra=extra)
     return _out_of_order(table) if mode == "strict" else _Findings()
 
 
-def _out_of_order(table: _Table) -> _Findings:
+def _out_of_order(table: CallTable) -> _Findings:
     """The first call that has no place among the expected ones after the call before it."""
     places = iter(range(len(table.expected)))
     for i, made in enumerate(table.calls):
@@ -246,13 +197,13 @@ def _out_of_order(table: _Table) -> _Findings:
     return _Findings()
 
 
-def _within(table: _Table) -> _Findings:
+def _within(table: CallTable) -> _Findings:
     extra = tuple(call.name for call, ok in zip(table.calls, table.columns(), strict=True) if not ok)
     problems = ("calls beyond the allowed ones: " + ", ".join(extra),) if extra else ()
     return _Findings(problems, extra=extra)
 
 
-def _in_order(table: _Table) -> _Findings:
+def _in_order(table: CallTable) -> _Findings:
     """The earliest possible call for each expectation is also the best: it leaves most to the later ones."""
     at = 0
     for i in range(len(table.calls)):
@@ -260,16 +211,16 @@ def _in_order(table: _Table) -> _Findings:
             at += 1
     if at == len(table.expected):
         return _Findings()
-    missing, _ = table.missing_and_extra()
+    missing, _ = table.missing_and_extra(ordered=True)
     if missing:
         return _Findings(("expected calls are missing: " + ", ".join(missing),), missing)
-    late, before = _expected_text(table.expected[at]), _expected_text(table.expected[at - 1])
+    late, before = expected_text(table.expected[at]), expected_text(table.expected[at - 1])
     issue = f"{late} was expected after {before}, but came only before it"
     return _Findings((f"the order is wrong: {issue}",), ordering=(issue,))
 
 
-def _assigned(mode: str, table: _Table) -> _Findings:
-    missing, extra = table.missing_and_extra()
+def _assigned(mode: str, table: CallTable) -> _Findings:
+    missing, extra = table.missing_and_extra(ordered=is_ordered(mode))
     problems = ["expected calls are missing: " + ", ".join(missing)] if missing else []
     if mode == "contains":
         return _Findings(tuple(problems), missing)
@@ -281,7 +232,7 @@ def _assigned(mode: str, table: _Table) -> _Findings:
     return _Findings(tuple(problems), missing, extra, ordering)
 
 
-def _ordering(table: _Table) -> tuple[str, ...]:
+def _ordering(table: CallTable) -> tuple[str, ...]:
     """Where the right calls came in the wrong order."""
     return tuple(
         f"call {i + 1} was {made.name}, expected {wanted.name}"
@@ -303,8 +254,8 @@ def _sides(spec: Trajectory, calls: Sequence[ToolCall]) -> Mapping[str, Any]:
     expected = spec.expected
     return {
         "mode": None if expected is None else spec.match_mode,
-        "expected": None if expected is None else _list(map(_expected_text, expected)),
-        "forbidden": _list(map(_expected_text, spec.forbidden)) if spec.forbidden else None,
+        "expected": None if expected is None else _list(map(expected_text, expected)),
+        "forbidden": _list(map(expected_text, spec.forbidden)) if spec.forbidden else None,
         "actual": _list(map(call_text, calls)),
     }
 
@@ -313,12 +264,3 @@ def _list(texts: Iterable[str]) -> str:
     items = list(texts)
     more = f", … {len(items) - _SHOWN_CALLS} more" if len(items) > _SHOWN_CALLS else ""
     return (", ".join(items[:_SHOWN_CALLS]) + more) or "no calls"
-
-
-def _expected_text(expected: ExpectedCall) -> str:
-    wanted = _arguments(expected)
-    if wanted is None:
-        return expected.name
-    arguments = [f"{key}={shown(value)}" for key, value in wanted.items()]
-    more = ["…"] if expected.arg_match_mode == "partial" else []
-    return f"{expected.name}({', '.join([*arguments, *more])})"

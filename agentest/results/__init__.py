@@ -4,6 +4,7 @@
 reads them.
 """
 
+from agentest.results.alignments import AlignedRow, RowStatus
 from agentest.results.calibrations import JudgeCalibration
 from agentest.results.evaluations import (
     DECIDED,
@@ -55,6 +56,7 @@ __all__ = [
     "NO_MODEL",
     "ROLES",
     "STATE_CHECKS",
+    "AlignedRow",
     "CaseId",
     "CheckResult",
     "ConversationResult",
@@ -76,6 +78,7 @@ __all__ = [
     "ReasonKind",
     "Reference",
     "ReferenceCall",
+    "RowStatus",
     "RubricScore",
     "RunResult",
     "RunWarning",

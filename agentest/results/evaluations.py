@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
 from typing import Any
 
+from agentest.results.alignments import AlignedRow
 from agentest.transcript import Conversation, TimeSpent
 
 NO_MODEL = "no model configured"
@@ -126,6 +127,10 @@ class TrajectoryResult:
     """Why the calls could not be compared: then they are not `matched`."""
     without_calls: bool = False
     """Whether it matched without any call: that shows nothing if no call of the agent was ever seen."""
+    alignment: tuple[AlignedRow, ...] = ()
+    """Expected calls and those made, side by side; empty where it is not about calls, or none are known."""
+    alignment_more: int = 0
+    """How many rows more there are: rows with which something is wrong are kept before others."""
 
     @property
     def sides(self) -> tuple[tuple[str, str], ...]:
