@@ -55,6 +55,8 @@ class ToolCall:
     """Its id in the agent's protocol, by which sources tell of one call; None: it has none."""
     also_seen_by: tuple[SeenBy, ...] = ()
     """Who told of the same call besides."""
+    duration_ms: float | None = field(default=None, compare=False)
+    """How long its answer took, where we saw it asked for and answered; None: nobody measured it."""
 
 
 UNANSWERED = "cancelled before it answered"
@@ -202,6 +204,10 @@ class Turn:
     """Why a call that may have been of it, or of a turn before, is not among its calls: we refused it."""
     started_at: str | None = None
     """When the user spoke: ISO 8601 with the offset of the local time; None where that is not known."""
+    user_ms: float | None = field(default=None, compare=False)
+    """How long the user thought before; None: not known. What was measured makes no other turn of it."""
+    tools_ms: float | None = field(default=None, compare=False)
+    """Waiting for mocks between the requests: no part of `latency_ms`; None: not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,6 +235,12 @@ class UnfinishedTurn:
     requests: int = 0
     server_output: tuple[ServerOutput, ...] = ()
     """Of the servers that the run had started for the agent, where the agent's error ended the turn."""
+    started_at: str | None = field(default=None, compare=False)
+    """As that of a `Turn`, and so are the next two."""
+    user_ms: float | None = field(default=None, compare=False)
+    tools_ms: float | None = field(default=None, compare=False)
+    agent_ms: float | None = field(default=None, compare=False)
+    """Waiting for the agent, pauses between retries included; None: not known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,7 +126,8 @@ class TurnLoop:
         of_agent = failure.blame is Blame.AGENT
         printed = await self._servers.since(current.printed) if of_agent else ()
         failure = _with_ended(failure, printed)
-        return self._finished(Ending.ERROR, self._in_doubt(failure), current.unfinished(calls, printed))
+        unfinished = current.unfinished(calls, printed, self._waited)
+        return self._finished(Ending.ERROR, self._in_doubt(failure), unfinished)
 
     def _bypassed(self, ended: Failure, bypassed: MockBypassed) -> Failure:
         """The failure of a conversation that had ended with another when it was seen that a real tool ran."""
@@ -178,18 +179,20 @@ class TurnLoop:
 
     async def _talk(self) -> Ending:
         while len(self._turns) < self._max_turns:
+            waited = dict(self._waited)
             with self._waiting_for("user"):
                 said = await self._user.next_message(self._turns)
             if isinstance(said, Ending):
                 return said
-            await self._take_turn(said)
+            await self._take_turn(said, waited)
             if said.ends is not None:
                 return said.ends
         return Ending.MAX_TURNS
 
-    async def _take_turn(self, said: Said) -> None:
+    async def _take_turn(self, said: Said, waited: Mapping[str, float]) -> None:
         text, attached = well_formed(said.text), tuple(map(_attached, said.attachments))
-        self._current = TurnProgress(len(self._turns), with_mentions(text, attached), attached)
+        message = with_mentions(text, attached)
+        self._current = TurnProgress(len(self._turns), message, attached, waited=waited)
         self._current.printed = self._servers.positions()
         self._elsewhere.begin_turn(self._current.turn_index)
         if said.attachments and not takes_attachments(self._agent):
@@ -201,7 +204,7 @@ class TurnLoop:
         reply = await self._text_reply(self._current)
         self._messages.append(AgentMessage(reply))
         calls = self._mocks.calls_of(self._current.turn_index)
-        closed = self._current.closed(reply, calls)
+        closed = self._current.closed(reply, calls, self._waited)
         self._turns = (
             *self._turns,
             replace(closed, call_refused=self._elsewhere.doubt_of(closed.turn_index)),

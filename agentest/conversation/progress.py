@@ -40,6 +40,8 @@ class TurnProgress:
     """How many requests that named the turn were answered."""
     printed: Positions = field(default_factory=dict)
     """Where the output of the agent's servers stood when the turn began."""
+    waited: Mapping[str, float] = field(default_factory=dict)
+    """How long the conversation had waited for whom before the user spoke, in seconds."""
     stays_open: bool = False
     """Whether one of them opened what later turns use."""
 
@@ -83,7 +85,12 @@ class TurnProgress:
         self.usage = self.usage if self.usage.total_tokens else told.usage
         self.model_calls = told.model_calls if self.model_calls is None else self.model_calls
 
-    def closed(self, text: str, calls: tuple[ToolCall, ...]) -> Turn:
+    def _waited_ms(self, who: str, waited: Mapping[str, float]) -> float:
+        """How long the turn has waited for somebody, the user's own thinking included."""
+        return (waited[who] - self.waited.get(who, 0.0)) * 1000
+
+    def closed(self, text: str, calls: tuple[ToolCall, ...], waited: Mapping[str, float]) -> Turn:
+        """The turn with its reply. `waited`: for whom the conversation has waited by now, in seconds."""
         return Turn(
             self.turn_index,
             self.user_message,
@@ -103,9 +110,23 @@ class TurnProgress:
             self.tells_calls,
             self.calls_hidden,
             started_at=moment_of(self.began_ns),
+            user_ms=self._waited_ms("user", waited),
+            tools_ms=self._waited_ms("tools", waited),
         )
 
     def unfinished(
-        self, calls: tuple[ToolCall, ...], output: tuple[ServerOutput, ...] = ()
+        self, calls: tuple[ToolCall, ...], output: tuple[ServerOutput, ...], waited: Mapping[str, float]
     ) -> UnfinishedTurn:
-        return UnfinishedTurn(self.turn_index, self.user_message, calls, self.retries, self.requests, output)
+        """What there is of the turn that was never closed; `waited` as for `closed`."""
+        return UnfinishedTurn(
+            self.turn_index,
+            self.user_message,
+            calls,
+            self.retries,
+            self.requests,
+            output,
+            started_at=moment_of(self.began_ns),
+            user_ms=self._waited_ms("user", waited),
+            tools_ms=self._waited_ms("tools", waited),
+            agent_ms=self._waited_ms("agent", waited),
+        )

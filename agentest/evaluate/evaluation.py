@@ -52,8 +52,8 @@ class OngoingEvaluation:
         """What was known of the calls of each turn when it closed."""
         self._late: dict[int, TrajectoryResult | None] = {}
         """The trajectories of turns of which calls came when they had closed."""
-        self._again: dict[int, Mapping[str, MetricResult]] = {}
-        """The metrics of those turns, and of the turns after them, as they were asked for once more."""
+        self._again: dict[int, Judgement] = {}
+        """What is said of those turns, and of the turns after them, as they were judged once more."""
         self._trajectory: TrajectoryResult | None = None
         self._final_state: tuple[CheckResult, ...] = ()
         self._problem: str | None = None
@@ -101,12 +101,16 @@ class OngoingEvaluation:
 
     def _evaluated_turns(self) -> tuple[TurnEvaluation, ...]:
         """The turns in their order, each with all but what graders say of it."""
+        judgements = [*self._judged, *self._again.values()]
         judged = {index: metrics for each in self._judged for index, metrics in each.turns.items()}
+        again = {index: each.turns[index] for index, each in self._again.items()}
+        took = {index: ms for each in judgements for index, ms in each.judged_ms.items()}
         turns = []
         for index in sorted(self._checked):
             turn = self._checked[index]
-            metrics = self._again.get(index, {**judged.get(index, {}), **self._custom.get(index, {})})
-            turns.append(replace(turn, metrics=metrics, trajectory=self._late.get(index, turn.trajectory)))
+            metrics = again.get(index, {**judged.get(index, {}), **self._custom.get(index, {})})
+            trajectory = self._late.get(index, turn.trajectory)
+            turns.append(replace(turn, metrics=metrics, trajectory=trajectory, judged_ms=took.get(index)))
         return _with_last_checks(tuple(turns), self._final_state)
 
     def _own_of(self, measuring: Measuring) -> list[Measuring]:
@@ -127,8 +131,7 @@ class OngoingEvaluation:
         self._final_state = await self._evaluator.final_state(conversation)
 
     async def _judge_turn(self, turns: Sequence[Turn]) -> None:
-        metrics = await self._judging.turn(turns, self._number)
-        self._judged.append(Judgement(turns={turns[-1].turn_index: metrics}))
+        self._judged.append(await self._judging.one_turn(turns, self._number))
 
     async def _judge(self, conversation: Conversation) -> None:
         if self._evaluator.skip_decided and self._judging.judge and self._has_failed(conversation):
@@ -143,9 +146,10 @@ class OngoingEvaluation:
 
         The first answers do not count, though they may come last.
         """
-        judged = await self._judging.turn(turns, self._number)
+        judged = await self._judging.one_turn(turns, self._number)
         custom = await self._evaluator.custom_of_turn(turns, self._number)
-        self._again[turns[-1].turn_index] = {**judged, **custom}
+        index = turns[-1].turn_index
+        self._again[index] = replace(judged, turns={index: {**judged.turns[index], **custom}})
 
     def _judged_too_early(self, conversation: Conversation) -> list[Sequence[Turn]]:
         """The first turn of which calls came when it had closed, and all after it, each with those before."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from time import perf_counter
 
 from agentest.config.models import Batch
 from agentest.evaluate.answers import criterion_result, score_of
@@ -44,6 +45,8 @@ class Judgement:
     """What judges say of a conversation: of turns by their index, of the whole, of the criteria."""
 
     turns: Mapping[int, Mapping[str, MetricResult]] = field(default_factory=dict)
+    judged_ms: Mapping[int, float] = field(default_factory=dict)
+    """By index of the turn; of those about which judges were asked in calls of their own."""
     metrics: Mapping[str, MetricResult] = field(default_factory=dict)
     criteria: tuple[CriterionResult, ...] = ()
 
@@ -61,7 +64,7 @@ class Judging:
     agent: KnownAgent
     metrics_named: bool
 
-    async def turn(self, turns: Sequence[Turn], number: int) -> dict[str, MetricResult]:
+    async def _turn(self, turns: Sequence[Turn], number: int) -> dict[str, MetricResult]:
         """The metrics of the last of the turns, judged in the light of those before it. Never raises."""
         questions = self._of_turn(turns)
         key = CallKey("judge", self.scope, number, turns[-1].turn_index)
@@ -85,15 +88,20 @@ class Judging:
             return self._all_results(conversation, await self._in_one_call(self.judge, conversation, number))
         parts = await at_once(
             [
-                *(partial(self._one_turn, turns, number) for turns in beginnings(conversation)),
+                *(partial(self.one_turn, turns, number) for turns in beginnings(conversation)),
                 partial(self.whole, conversation, number),
             ]
         )
         turns = {index: metrics for part in parts for index, metrics in part.turns.items()}
-        return replace(parts[-1], turns=turns)
+        judged_ms = {index: took for part in parts for index, took in part.judged_ms.items()}
+        return replace(parts[-1], turns=turns, judged_ms=judged_ms)
 
-    async def _one_turn(self, turns: Sequence[Turn], number: int) -> Judgement:
-        return Judgement(turns={turns[-1].turn_index: await self.turn(turns, number)})
+    async def one_turn(self, turns: Sequence[Turn], number: int) -> Judgement:
+        """The last of the turns, and how long that took. Never raises."""
+        index, began = turns[-1].turn_index, perf_counter()
+        metrics = await self._turn(turns, number)
+        took = {index: (perf_counter() - began) * 1000} if self.judge and self._of_turn(turns) else {}
+        return Judgement(turns={index: metrics}, judged_ms=took)
 
     def nothing(self, conversation: Conversation, why: str) -> Judgement:
         """What stands in place of all that would have been asked."""

@@ -12,6 +12,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Container, Sequence
 from dataclasses import replace
+from time import perf_counter
 from typing import Any
 
 from agentest.mocks.http_response import HttpResponse
@@ -28,7 +29,7 @@ _BEST_FIRST = (SeenBy.CALLER, SeenBy.MOCK_SERVER, SeenBy.AGENT, SeenBy.SPANS)
 class RecordedCall:
     """A call in the record. It may be answered, and told of again, after it has been recorded."""
 
-    __slots__ = ("_told", "call", "http", "status")
+    __slots__ = ("_began", "_told", "call", "http", "status")
 
     def __init__(self, call: ToolCall) -> None:
         self.call = call
@@ -37,6 +38,7 @@ class RecordedCall:
         self.status: int | None = None
         """The status with which the real tool answered, where the call is a request of HTTP."""
         self._told = {call.seen_by: call}
+        self._began = perf_counter()
 
     def is_seen_by(self, source: SeenBy) -> bool:
         return source in self._told or source in self.call.also_seen_by
@@ -44,6 +46,12 @@ class RecordedCall:
     def as_told_by(self, source: SeenBy) -> ToolCall:
         """The call in the source's own words, else as it is recorded."""
         return self._told.get(source, self.call)
+
+    def answered(self, **answer: Any) -> None:
+        """Note what it was answered: fields of ToolCall. The first answer says how long that took."""
+        took = self.call.duration_ms
+        took = (perf_counter() - self._began) * 1000 if took is None else took
+        self.call = replace(self.call, **answer, duration_ms=took)
 
     def add(self, told: ToolCall) -> None:
         """Note what a further source tells of it, or what one tells again."""
@@ -84,7 +92,7 @@ class CallRecord:
     def finish(self, recorded: RecordedCall, **answer: Any) -> None:
         """Set what the call was answered: fields of ToolCall."""
         with self._lock:
-            recorded.call = replace(recorded.call, **answer)
+            recorded.answered(**answer)
 
     def observe(self, calls: Sequence[ToolCall], *, retold: bool = False) -> None:
         """Record calls that one or more sources tell of, in their order.
@@ -226,6 +234,7 @@ def _merged(recorded: ToolCall, told: ToolCall) -> ToolCall:
         turn_index=recorded.turn_index,
         call_id=best.call_id or other.call_id,
         also_seen_by=tuple(each for each in _BEST_FIRST if each in sources and each is not best.seen_by),
+        duration_ms=other.duration_ms if best.duration_ms is None else best.duration_ms,
     )
     if best.mocked or best.result is not None or best.error:
         return made

@@ -210,6 +210,8 @@ class TurnEvaluation:
     trajectory: TrajectoryResult | None = None
     checks: tuple[CheckResult, ...] = ()
     reference: Reference | None = None
+    judged_ms: float | None = field(default=None, compare=False)
+    """From when judges were asked about the turn until all had answered; None: none was asked of it alone."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,6 +123,10 @@ class ScenarioResult:
     """k → how likely k conversations all pass (pass^k), for k up to the `n` of `pass_rate`."""
     flaky: bool = False
     """Whether some conversations passed and some failed."""
+    goal: str = ""
+    """What the simulated user wants, without secrets; "": the scenario does not say."""
+    profile: str = ""
+    """Who the simulated user is, as above."""
 
     @property
     def unfinished(self) -> bool:

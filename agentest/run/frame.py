@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from time import perf_counter
 from types import MappingProxyType
@@ -136,6 +137,7 @@ class Frame:
     def _unbegun(self, unit: Unit) -> ScenarioResult:
         reason = stop_reason(self._stop, 0, unit)
         result = scenario_result(unit, Verdict(self._stop.status, (reason,)))
+        result = with_wishes(result, unit, self._redact)
         self._emit(ScenarioFinished(result))
         return result
 
@@ -162,6 +164,11 @@ def scenario_result(unit: Unit, verdict: Verdict, **values: Any) -> ScenarioResu
         case=scenario.case,
         **{"planned": unit.planned, "repeat": unit.repeat, **values},
     )
+
+
+def with_wishes(result: ScenarioResult, unit: Unit, redact: Callable[[str], str]) -> ScenarioResult:
+    """The result with what the unit's user wants and who that is, for its readers."""
+    return replace(result, goal=redact(unit.scenario.goal), profile=redact(unit.scenario.profile))
 
 
 def stop_reason(stop: Stop, finished: int, unit: Unit) -> Reason:

@@ -26,7 +26,7 @@ from agentest.results import (
     Verdict,
 )
 from agentest.run.connections import Connections
-from agentest.run.frame import scenario_result, stop_reason
+from agentest.run.frame import scenario_result, stop_reason, with_wishes
 from agentest.run.goals import disagreements, missed_without_say, unasked, unjudged
 from agentest.run.kept import joined
 from agentest.run.known_agents import agent_without_judge, known_agent
@@ -201,7 +201,7 @@ class UnitDecision:
             totals=totals_of(conversations),
             warnings=tuple(map(self._redact.error, warnings)) + held_again(unit.slug, progress.held_again),
         )
-        return with_figures(result, conversations)
+        return with_figures(with_wishes(result, unit, self._redact), conversations)
 
 
 def _decided(

@@ -46,7 +46,7 @@ from agentest.results import (
 )
 from agentest.run.connections import check_recordings, recordings_of
 from agentest.run.engines import RunUnits
-from agentest.run.frame import scenario_result
+from agentest.run.frame import scenario_result, with_wishes
 from agentest.run.plan import Unit
 from agentest.run.prepare import Prepared
 from agentest.run.runner import Pace
@@ -209,6 +209,7 @@ class _Run:
         self._emit = session.emit
         self._stop = session.stop
         self._on_note = session.on_note
+        self._redact = session.prepared.loaded.redact
         self._on_secrets = session.prepared.loaded.redact.learn
         self._noted: set[str] = set()
         self._problem: UsageError | None = None
@@ -351,7 +352,9 @@ class _Run:
             return
         self._stop(f"a worker process {problem}")
         for place in sorted(worker.begun):
-            self._finish(_unfinished(self._units[place], self._packed.get(place, {}), problem))
+            unit = self._units[place]
+            left = _unfinished(unit, self._packed.get(place, {}), problem)
+            self._finish(with_wishes(left, unit, self._redact))
         worker.begun.clear()
 
 

@@ -136,7 +136,9 @@ def _metrics(evaluation: StoredEvaluation) -> dict[str, MetricResult]:
 
 def _scores(turn: TurnEvaluation) -> TurnScores:
     checks = tuple(_stored_check(check) for check in turn.checks)
-    return TurnScores(turn_index=turn.turn_index, metrics=turn.metrics, checks=checks)
+    return TurnScores(
+        turn_index=turn.turn_index, metrics=turn.metrics, checks=checks, judged_ms=turn.judged_ms
+    )
 
 
 def _stored_check(check: CheckResult) -> StoredCheck:
@@ -164,6 +166,7 @@ def _evaluations(stored: StoredConversation) -> tuple[TurnEvaluation, ...]:
             metrics=turn.metrics,
             trajectory=trajectories.get(turn.turn_index),
             checks=tuple(map(_check, turn.checks)),
+            judged_ms=turn.judged_ms,
         )
         for turn in stored.evaluation.turn_evaluations
     )
@@ -183,6 +186,8 @@ def _stored_trajectory(result: TrajectoryResult) -> StoredTrajectory:
         actual=result.actual,
         error=result.error,
         without_calls=result.without_calls,
+        alignment=result.alignment,
+        alignment_more=result.alignment_more,
     )
 
 
@@ -200,6 +205,8 @@ def _trajectory(stored: StoredTrajectory) -> TrajectoryResult:
         forbidden_calls=stored.forbidden_calls,
         error=stored.error,
         without_calls=stored.without_calls,
+        alignment=stored.alignment,
+        alignment_more=stored.alignment_more,
     )
     return result.with_reason(stored.reason)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from agentest.endings import ending_of_older
 from agentest.results import (
+    AlignedRow,
     CheckResult,
     CriterionResult,
     ModelUsage,
@@ -34,6 +35,7 @@ from agentest.store.shapes import (
     StoredTime,
     StoredTrajectory,
     Summary,
+    TurnScores,
     TurnTrajectory,
 )
 from agentest.transcript import (
@@ -51,6 +53,7 @@ def _agents(data: Any) -> Any:
     return {name: {} for name in data} if isinstance(data, list) else data
 
 
+_ALIGNMENT = ("alignment", "alignment_more")
 _SIDES = ("mode", "expected", "forbidden", "actual")
 _ALL_BUT_THE_MESSAGE = (
     *("conversation_id", "turn_index", "metric", "expected", "actual"),
@@ -62,7 +65,7 @@ CODECS = Codecs(
         Remark: Layout(only_if_set=("calls_before",)),
         ToolCall: Layout(
             order=("name", "args", "result", "mocked", "seen_by", "also_seen_by", "call_id"),
-            only_if_set=("also_seen_by", "call_id"),
+            only_if_set=("also_seen_by", "call_id", "duration_ms"),
             names={"call_id": "id"},
         ),
         Turn: Layout(
@@ -85,16 +88,22 @@ CODECS = Codecs(
                 "calls_hidden",
                 "call_refused",
                 "started_at",
+                "user_ms",
+                "tools_ms",
             ),
         ),
-        UnfinishedTurn: Layout(only_if_set=("server_output",)),
+        UnfinishedTurn: Layout(
+            only_if_set=("server_output", "started_at", "user_ms", "tools_ms", "agent_ms")
+        ),
         ServerOutput: Layout(only_if_set=("lines_before", "exit_status")),
         Score: Layout(left_out=("rubrics",), only_if_set=("samples", "labels", "outcome", "evidence")),
         CriterionResult: Layout(only_if_set=("samples",)),
         Skipped: Layout(names={"why": "skipped"}),
         ModelUsage: Layout(order=("calls", "retries"), flat=("tokens",), digits={"cost": 6}),
         StoredTime: Layout(flat=("spent",)),
-        StoredTrajectory: Layout(only_if_set=(*_SIDES, "without_calls", "vacuous")),
+        StoredTrajectory: Layout(only_if_set=(*_SIDES, "without_calls", "vacuous", *_ALIGNMENT)),
+        AlignedRow: Layout(only_if_set=("difference",)),
+        TurnScores: Layout(only_if_set=("judged_ms",)),
         StoredCheck: Layout(only_if_set=("reply",)),
         TurnTrajectory: Layout(flat=("trajectory",)),
         StoredConversation: Layout(
@@ -105,11 +114,14 @@ CODECS = Codecs(
         AdkCase: Layout(flat=("case",)),
         StoredScenario: Layout(
             flat=("repeated", "adk"),
-            only_if_set=("information", "reasons", "intervals", "pass_rate", "pass_hat_k", "flaky"),
+            only_if_set=(
+                *("goal", "profile", "information", "reasons", "intervals"),
+                *("pass_rate", "pass_hat_k", "flaky"),
+            ),
         ),
         Counts: Layout(only_if_set=("pass_rate",)),
         Reason: Layout(only_if_set=_ALL_BUT_THE_MESSAGE),
-        TrajectoryResult: Layout(only_if_set=(*_SIDES, "without_calls")),
+        TrajectoryResult: Layout(left_out=_ALIGNMENT, only_if_set=(*_SIDES, "without_calls")),
         CheckResult: Layout(only_if_set=("reply", "error")),
         StoredEntry: Layout(flat=("scenario",)),
         StoredAgent: Layout(only_if_set=("no_call_seen",)),
@@ -135,5 +147,6 @@ NOT_STORED: Mapping[type, tuple[str, ...]] = {
 """Fields of `transcript` and `results` that have their default when they are read back.
 
 Time and what makes a conversation invalid are stored once, with its result; rubrics and references are in
-ADK's part of a case; addresses of agents are with the record of a run (`store.kept.record`).
+ADK's part of a case; addresses of agents are with the record of a run (`store.kept.record`). A trajectory is
+stored with its conversation (`StoredTrajectory`); where a reason repeats it, that lacks the alignment.
 """

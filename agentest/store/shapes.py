@@ -15,6 +15,7 @@ from typing import Any
 from agentest.endings import Ending
 from agentest.repeat import Repeat
 from agentest.results import (
+    AlignedRow,
     CaseId,
     CriterionResult,
     ErrorGroup,
@@ -65,6 +66,8 @@ class StoredTrajectory:
     without_calls: bool = False
     vacuous: bool = False
     """Whether it held only because no call of the agent was seen in the whole run."""
+    alignment: tuple[AlignedRow, ...] = ()
+    alignment_more: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +96,7 @@ class TurnScores:
     turn_index: int
     metrics: Mapping[str, MetricResult]
     checks: tuple[StoredCheck, ...]
+    judged_ms: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,6 +177,8 @@ class StoredScenario:
     file: str
     line: int
     tags: tuple[str, ...]
+    goal: str = ""
+    profile: str = ""
     status: Status
     passed: bool
     duration_ms: float
