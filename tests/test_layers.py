@@ -105,7 +105,7 @@ FLOORS: list[dict[str, str]] = [
         "shards sight store support transcript verdict",
     },
     {
-        "web": "errors store support viewer",
+        "web": "analysis errors results run store support viewer",
     },
     {
         "cli": "web config endings analysis evalset scale run conversation evaluate llm scenarios store "

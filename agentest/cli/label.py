@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentest.analysis.calibration.dialogue import Dialogue, open_questions
-from agentest.analysis.calibration.gathering import Scenarios, gather
+from agentest.analysis.calibration.gathering import gather, scenarios_of
 from agentest.analysis.calibration.label_file import read_labels
 from agentest.analysis.calibration.label_writer import LabelWriter
-from agentest.analysis.calibration.labels import Labels, known_metric
+from agentest.analysis.calibration.labels import Labels, metrics_named
 from agentest.cli.chat import typed
 from agentest.errors import ExitCode, UsageError
-from agentest.metrics import BUILTIN, CRITERIA
 from agentest.scenarios.selection import name_fits
 from agentest.support.paths import path_from
 from agentest.support.spelling import did_you_mean
@@ -43,7 +42,7 @@ def label(wish: Wish, request: Request) -> ExitCode:
     if sys.stdin is None:
         raise UsageError("label reads what you type from the standard input, which is closed")
     metrics = chosen_metrics(wish.metrics)
-    gathered = gather(wish.results, _scenarios(request))
+    gathered = gather(wish.results, scenarios_of(request))
     for note in gathered.notes:
         tell(f"agentest: {note}")
     chosen = {
@@ -78,12 +77,11 @@ def label(wish: Wish, request: Request) -> ExitCode:
 
 
 def chosen_metrics(names: Sequence[str]) -> tuple[str, ...]:
-    """The metrics that are named, in the order of the table; all where none is. Raises UsageError."""
+    """The metrics that `--metric` names, in the order of the table; all where none is. Raises UsageError."""
     try:
-        wanted = {known_metric(name) for name in names}
+        return metrics_named(names)
     except ValueError as error:
         raise UsageError(f"--metric: {error}") from None
-    return tuple(name for name in (*BUILTIN, CRITERIA) if not wanted or name in wanted)
 
 
 def _nothing(wish: Wish, names: Sequence[str]) -> str:
@@ -91,14 +89,3 @@ def _nothing(wish: Wish, names: Sequence[str]) -> str:
         return f"{wish.results} holds no conversation that could be labelled"
     hint = did_you_mean(wish.scenarios[0], set(names))
     return f"--scenario: {wish.results} holds no conversation of {', '.join(wish.scenarios)}; {hint}"
-
-
-def _scenarios(request: Request) -> Scenarios:
-    """The scenarios, of which results hold the names alone. None where there is no configuration."""
-    from agentest.run.prepare import is_configured, prepare
-
-    if not is_configured(request):
-        return Scenarios()
-    prepared = prepare(request, may_be_empty=True)
-    units = {(unit.scenario.name, unit.agent): unit for unit in prepared.plan.units}
-    return Scenarios(units, prepared.loaded.redact)

@@ -11,7 +11,7 @@ _GRAVE = ("serious", "critical")
 _RUN = """async (limit) => {
   const found = await axe.run(document, {resultTypes: ["violations"], ...limit});
   return found.violations.map(({id, impact, help, nodes}) => ({id, impact, help,
-    nodes: nodes.map(({target, failureSummary, html}) => `${target}: ${failureSummary}; ${html.slice(0, 200)}`)}));
+    nodes: nodes.map((each) => `${each.target}: ${each.failureSummary}; ${each.html.slice(0, 200)}`)}));
 }"""
 
 

@@ -138,10 +138,10 @@ def _answer(question: Question, found: Answers, turns: int) -> Answer:
     score = score_of(question.metric, found.usable, found.asked)
     if isinstance(score, Unscored):
         return score
-    return Judged(_value(question.metric, score), score.reason)
+    return Judged(value_of(question.metric, score), score.reason)
 
 
-def _value(metric: str, score: Score) -> Value:
+def value_of(metric: str, score: Score) -> Value:
     """What a person would have to say to agree with a score."""
     if metric == GOAL:
         return str(score.outcome or (GoalOutcome.REACHED if score.value else GoalOutcome.NOT_REACHED))

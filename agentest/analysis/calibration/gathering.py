@@ -17,9 +17,11 @@ from agentest.evalset.metrics.given import conversation_of
 from agentest.evaluate.background import Background, background_of
 from agentest.run.known_agents import known_agent
 from agentest.run.plan import Unit
+from agentest.run.prepare import Request, is_configured, prepare
 from agentest.store.journal_reading import is_journal
 from agentest.store.reading import read_results, unreadable, usable
 from agentest.store.runs import entries
+from agentest.store.shapes import StoredConversation
 from agentest.support.text import count
 from agentest.transcript import Conversation
 
@@ -40,9 +42,20 @@ class Gathered:
 
     conversations: dict[str, LabelledConversation] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    judged: dict[str, StoredConversation] = field(default_factory=dict)
+    """What a run's judge said of them. It is for nobody who has not labelled them."""
 
     def add(self, conversation: LabelledConversation) -> None:
         self.conversations.setdefault(conversation.id, conversation)
+
+
+def scenarios_of(request: Request) -> Scenarios:
+    """The scenarios of a project; none where there is no configuration. Raises UsageError."""
+    if not is_configured(request):
+        return Scenarios()
+    prepared = prepare(request, may_be_empty=True)
+    units = {(unit.scenario.name, unit.agent): unit for unit in prepared.plan.units}
+    return Scenarios(units, prepared.loaded.redact)
 
 
 def gather(path: Path, scenarios: Scenarios) -> Gathered:
@@ -80,13 +93,15 @@ def _of_results(path: Path, scenarios: Scenarios) -> Gathered:
     for entry in entries(read_results(path)):
         name = entry.scenario.name
         unit = scenarios.units.get((name, entry.scenario.agent))
-        conversations = [usable(stored) for stored in entry.conversations]
-        found.notes += filter(None, map(_why_left_out, conversations))
-        kept = [each for each in conversations if not _why_left_out(each)]
+        conversations = [(usable(stored), stored) for stored in entry.conversations]
+        found.notes += filter(None, (_why_left_out(each) for each, _ in conversations))
+        kept = [each for each in conversations if not _why_left_out(each[0])]
         if kept and unit is None:
             unknown.append(name)
-        for conversation in kept:
-            found.add(_of_run(conversation, unit, name, path.name, scenarios.redact))
+        for conversation, stored in kept:
+            shown = _of_run(conversation, unit, name, path.name, scenarios.redact)
+            found.add(shown)
+            found.judged.setdefault(shown.id, stored)
     if unknown:
         found.notes.append(_unknown(unknown))
     return found

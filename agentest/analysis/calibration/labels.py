@@ -133,6 +133,12 @@ def known_metric(name: str) -> str:
     raise ValueError(f"there is no metric {name!r}; {did_you_mean(name, [*BUILTIN, CRITERIA])}")
 
 
+def metrics_named(names: Iterable[str]) -> tuple[str, ...]:
+    """The metrics that are named, in the order of the table; all where none is. Raises ValueError."""
+    wanted = set(map(known_metric, names))
+    return tuple(name for name in (*BUILTIN, CRITERIA) if not wanted or name in wanted)
+
+
 def questions_of(conversation: LabelledConversation, metrics: Iterable[str]) -> Iterator[Question]:
     """Everything that can be asked about a conversation by these metrics, as a reader comes to it."""
     asked = tuple(metrics)

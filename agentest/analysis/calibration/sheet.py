@@ -1,8 +1,9 @@
-"""What a person who labels is shown: what judges are shown, in rows."""
+"""What a person who labels is shown: what judges are shown."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import pairwise
 
 from agentest.analysis.calibration.labels import LabelledConversation
@@ -16,7 +17,45 @@ _JUDGED_CHARS, _EARLIER_CHARS, _OF_WHOLE_CHARS = 20_000, 1_500, 6_000
 """How much of a tool's result judges see: of the last turn, of those before it, where all are judged."""
 _LONG = 300
 """Longer instructions and tools that have just been shown are not shown again."""
+_ONCE = ("told", "tools")
 _AS_BEFORE = "(as before)"
+Row = tuple[str, str]
+"""Who or what, and the text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownTurn:
+    """A turn of the sheet. `asked`: it is the one that the question is about."""
+
+    index: int
+    asked: bool
+    rows: tuple[Row, ...]
+
+
+def known(background: Background) -> tuple[Row, ...]:
+    """What is known besides the conversation; what is empty is left out."""
+    facts = {
+        "goal": background.goal,
+        "profile": background.profile,
+        "knows": "\n".join(background.knowledge),
+        "expected": background.expected_outcome,
+        "told": background.instructions,
+        "tools": background.tools,
+        "began": shown_moment(background.started_at),
+        "unseen": background.unseen,
+    }
+    return tuple((name, text) for name, text in facts.items() if text)
+
+
+def shown_turns(conversation: LabelledConversation, turn: int | None) -> Iterator[ShownTurn]:
+    """The conversation up to a turn; None: all of it."""
+    turns = conversation.turns if turn is None else conversation.turns[: turn + 1]
+    for last, each in pairwise((None, *turns)):
+        if each is not None:
+            earlier = _OF_WHOLE_CHARS if turn is None else _EARLIER_CHARS
+            limit = _JUDGED_CHARS if each is turns[-1] else earlier
+            asked = each.turn_index == turn
+            yield ShownTurn(index=each.turn_index, asked=asked, rows=tuple(_turn(each, last, limit)))
 
 
 def transcript(
@@ -29,47 +68,28 @@ def transcript(
         before: what was known of the conversation that was shown last.
     """
     yield _RULE
-    yield from _known(conversation.background, before)
-    turns = conversation.turns if turn is None else conversation.turns[: turn + 1]
-    for last, each in pairwise((None, *turns)):
-        if each is None:
-            continue
+    shown = dict(known(before)) if before else {}
+    for name, text in known(conversation.background):
+        again = name in _ONCE and text == shown.get(name) and len(text) > _LONG
+        yield _row(name, _AS_BEFORE if again else text)
+    for each in shown_turns(conversation, turn):
         yield ""
-        yield f"turn {each.turn_index}" + ("  ← this one" if each.turn_index == turn else "")
-        earlier = _OF_WHOLE_CHARS if turn is None else _EARLIER_CHARS
-        yield from _turn(each, last, _JUDGED_CHARS if each is turns[-1] else earlier)
+        yield f"turn {each.index}" + ("  ← this one" if each.asked else "")
+        yield from (_row(who, text) for who, text in each.rows)
     yield ""
 
 
-def _known(background: Background, before: Background | None) -> Iterator[str]:
-    facts = {
-        "goal": background.goal,
-        "profile": background.profile,
-        "knows": "\n".join(background.knowledge),
-        "expected": background.expected_outcome,
-        "told": _unless_shown(background.instructions, before.instructions if before else ""),
-        "tools": _unless_shown(background.tools, before.tools if before else ""),
-        "began": shown_moment(background.started_at),
-        "unseen": background.unseen,
-    }
-    yield from (_row(name, text) for name, text in facts.items() if text)
-
-
-def _unless_shown(text: str, before: str) -> str:
-    return _AS_BEFORE if text == before and len(text) > _LONG else text
-
-
-def _turn(turn: Turn, before: Turn | None, limit: int) -> Iterator[str]:
-    yield _row("user", turn.user_message)
+def _turn(turn: Turn, before: Turn | None, limit: int) -> Iterator[Row]:
+    yield "user", turn.user_message
     for call in turn.tool_calls:
-        yield _row("tool", f"{call_text(call)} → {_cut(_result(call), limit)}")
+        yield "tool", f"{call_text(call)} → {_cut(_result(call), limit)}"
         if call.error:
-            yield _row("error", _cut(call.error, limit))
+            yield "error", _cut(call.error, limit)
     for remark in turn.remarks:
-        yield _row("said", f"{remark.author}: {remark.text}")
+        yield "said", f"{remark.author}: {remark.text}"
     if state := _state(turn, before):
-        yield _row("state", _cut(state, _EARLIER_CHARS))
-    yield _row("agent", turn.agent_message or NO_TEXT)
+        yield "state", _cut(state, _EARLIER_CHARS)
+    yield "agent", turn.agent_message or NO_TEXT
 
 
 def _state(turn: Turn, before: Turn | None) -> str:

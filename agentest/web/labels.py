@@ -1,0 +1,252 @@
+"""Routes of labelling. What the judge said to a question is sent beside the person's own answer, never before."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from agentest.analysis.calibration.desk import (
+    AnsweredMeanwhile,
+    Desk,
+    Opened,
+    answers_to,
+    takes_several,
+)
+from agentest.analysis.calibration.dialogue import asked, whole
+from agentest.analysis.calibration.gathering import Gathered, gather, scenarios_of
+from agentest.analysis.calibration.judged import Beside
+from agentest.analysis.calibration.labels import (
+    Label,
+    Question,
+    known_metric,
+    metrics_named,
+    parsed_value,
+    shown_value,
+)
+from agentest.analysis.calibration.sheet import known, shown_turns
+from agentest.errors import UsageError
+from agentest.results import Unscored
+from agentest.run.plan import Options
+from agentest.run.prepare import Request
+from agentest.store.kept.finding import LATEST, kept_runs, run_file
+from agentest.support.json_text import Json
+from agentest.web.project import UI, Project
+
+_FILE = "labels.jsonl"
+_ASKED_AT_ONCE = 1000
+_NOTE_CHARS = 2000
+
+
+def routes() -> Iterable[web.RouteDef]:
+    """All of them."""
+    desks = _Desks()
+    return (
+        web.get("/api/labels", desks.answering(_list)),
+        web.get("/api/labels/question", desks.answering(_question)),
+        web.post("/api/labels", desks.answering(_save)),
+    )
+
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Answering = Callable[[Desk, Mapping[str, Any]], Json]
+
+
+@dataclass(slots=True)
+class _Desks:
+    """Gathers conversations, and lets one request after another at the labels file.
+
+    The scenarios of a project are imported for it, so what was gathered last is kept: a list is always new, its
+    questions are of what it was made of.
+    """
+
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    last: tuple[Path, Gathered] | None = None
+
+    def answering(self, answer: Answering) -> Handler:
+        """A handler of what is computed beside the event loop."""
+
+        async def handle(request: web.Request) -> web.StreamResponse:
+            given = await _given(request)
+            async with self.turn:
+                return await asyncio.to_thread(self._answered, request.app[UI], answer, given)
+
+        return handle
+
+    def _answered(self, project: Project, answer: Answering, given: Mapping[str, Any]) -> web.Response:
+        desk = self._desk(project, given, anew=answer is _list)
+        try:
+            return web.json_response(answer(desk, given))
+        except AnsweredMeanwhile as error:
+            now = _opened(desk.opened(_asked_for(given)))
+            return web.json_response({"error": str(error), "now": now}, status=409)
+        except LookupError:
+            raise web.HTTPNotFound(
+                reason="the run has no such question any more; load the page anew"
+            ) from None
+
+    def _desk(self, project: Project, given: Mapping[str, Any], *, anew: bool) -> Desk:
+        path = _run(project, _text(given, "run") or LATEST)
+        if anew or self.last is None or self.last[0] != path:
+            request = Request(project.root, project.config, Options(offline=True))
+            self.last = path, gather(path, scenarios_of(request))
+        file = _labels_file(project.root, _text(given, "file") or _FILE)
+        return Desk(gathered=self.last[1], file=file, by=_text(given, "by").strip())
+
+
+async def _given(request: web.Request) -> Mapping[str, Any]:
+    if request.method == "GET":
+        return request.query
+    if request.content_type != "application/json":
+        raise web.HTTPUnsupportedMediaType(reason="the body must be application/json")
+    try:
+        given = await request.json()
+    except (ValueError, RecursionError):
+        raise UsageError("the body is not JSON") from None
+    if not isinstance(given, dict):
+        raise UsageError("the body must be a JSON object")
+    return given
+
+
+def _text(given: Mapping[str, Any], key: str) -> str:
+    value = given.get(key) or ""
+    if not isinstance(value, str):
+        raise UsageError(f"`{key}` must be a text, found {value!r:.80}")
+    return value
+
+
+def _run(project: Project, name: str) -> Path:
+    """The file of a run that is kept. Raises UsageError."""
+    if name == LATEST and project.chosen:
+        return project.chosen
+    if name != LATEST and name not in {run.id for run in kept_runs(project.output_dir)}:
+        raise UsageError(f"no run {name!r:.80} is kept")
+    return run_file(name, project.output_dir, project.root)
+
+
+def _labels_file(root: Path, name: str) -> Path:
+    """A file of the project: the page writes nowhere else. Raises UsageError."""
+    path = root / name
+    if "\0" in name or path.suffix != ".jsonl" or not path.resolve().is_relative_to(root.resolve()):
+        raise UsageError(f"labels file: expected a .jsonl file in the project's folder, found {name!r:.80}")
+    return path
+
+
+def _list(desk: Desk, given: Mapping[str, Any]) -> Json:
+    """What is to be asked, and how far it is done."""
+    labels = desk.labels()
+    text = _text(given, "text")
+    questions = desk.questions(_metrics(given), (text,) if text else ())
+    mine = desk.answered(labels)
+    chosen = questions[: _most(given)]
+    same, of = desk.agreement(chosen, labels)
+    return {
+        "file": desk.file.name,
+        "people": sorted({label.by for label in labels.labels if label.by}),
+        "metrics": list(metrics_named(())),
+        "notes": desk.gathered.notes,
+        "total": len(questions),
+        "agreement": {"same": same, "of": of},
+        "questions": [
+            {
+                **asdict(each),
+                "scenario": desk.gathered.conversations[each.conversation].scenario,
+                "answer": shown_value(mine[each].value) if each in mine else None,
+            }
+            for each in chosen
+        ],
+    }
+
+
+def _metrics(given: Mapping[str, Any]) -> tuple[str, ...]:
+    try:
+        return metrics_named(name for name in _text(given, "metric").split(",") if name)
+    except ValueError as error:
+        raise UsageError(f"metric: {error}") from None
+
+
+def _most(given: Mapping[str, Any]) -> int:
+    text = _text(given, "most") or "20"
+    if not text.isdecimal() or not 1 <= int(text[:9]) <= _ASKED_AT_ONCE:
+        raise UsageError(f"how many: expected a number from 1 to {_ASKED_AT_ONCE}, found {text!r:.20}")
+    return int(text)
+
+
+def _question(desk: Desk, given: Mapping[str, Any]) -> Json:
+    return _opened(desk.opened(_asked_for(given)))
+
+
+def _asked_for(given: Mapping[str, Any]) -> Question:
+    turn = given.get("turn")
+    try:
+        metric = known_metric(_text(given, "metric"))
+    except ValueError as error:
+        raise UsageError(f"metric: {error}") from None
+    if not (turn in (None, "") or (isinstance(turn, int) and not isinstance(turn, bool)) or _is_number(turn)):
+        raise UsageError(f"`turn` must be a number, found {turn!r:.20}")
+    return Question(
+        conversation=_text(given, "conversation"),
+        turn=None if turn in (None, "") else int(turn),
+        metric=metric,
+        criterion=_text(given, "criterion"),
+    )
+
+
+def _is_number(text: Any) -> bool:
+    return isinstance(text, str) and text.isascii() and text.isdecimal() and len(text) < 10
+
+
+def _save(desk: Desk, given: Mapping[str, Any]) -> Json:
+    question = _asked_for(given)
+    try:
+        value = parsed_value(question.metric, given.get("value"))
+    except ValueError as error:
+        raise UsageError(f"answer: {error}") from None
+    times = given.get("times")
+    if isinstance(times, bool) or not isinstance(times, int):
+        raise UsageError("`times` must be a number: how often this was answered when it was shown")
+    label = Label(
+        question=question,
+        value=value,
+        by=desk.by,
+        at=datetime.now().astimezone().isoformat(timespec="seconds"),
+        note=_text(given, "note").strip()[:_NOTE_CHARS],
+    )
+    return _opened(desk.keep(label, times))
+
+
+def _opened(opened: Opened) -> Json:
+    question, conversation = opened.question, opened.conversation
+    return {
+        **asdict(question),
+        "scenario": conversation.scenario,
+        "asked": asked(question),
+        "whole": whole(question),
+        "choices": [asdict(each) for each in answers_to(question.metric)],
+        "several": takes_several(question.metric),
+        "known": [list(row) for row in known(conversation.background)],
+        "turns": [asdict(each) for each in shown_turns(conversation, question.turn)],
+        "times": opened.times,
+        "mine": _mine(opened.mine),
+        "judge": _judge(opened.judge),
+    }
+
+
+def _mine(label: Label | None) -> Json | None:
+    if label is None:
+        return None
+    return {"value": label.value, "note": label.note, "at": label.at}
+
+
+def _judge(judge: Beside | None) -> Json | None:
+    if judge is None:
+        return None
+    answer, said = judge.answer, {"sameSide": judge.same_side, "said": judge.said}
+    if isinstance(answer, Unscored):
+        return said | {"value": None, "reason": answer.error}
+    return said | {"value": shown_value(answer.value), "reason": answer.reason}
