@@ -46,6 +46,7 @@ FLOORS: list[dict[str, str]] = [
         "events": "results sight",
         "verdict": "metrics outcomes results transcript",
         "storing": "results transcript",
+        "scripted": "sight support transcript",
     },
     {
         "totals": "outcomes results transcript verdict",
@@ -102,7 +103,7 @@ FLOORS: list[dict[str, str]] = [
     },
     {
         "analysis": "config endings errors evalset evaluate events llm metrics report results run scenarios "
-        "shards sight store support transcript verdict",
+        "scripted shards sight store support transcript verdict",
     },
     {
         "web": "analysis errors results run store support viewer",

@@ -20,8 +20,6 @@ from stored import to_json
 from agentest import scenario
 from agentest.analysis.export.evaluation_set import evaluation_set
 from agentest.analysis.export.export import export, write
-from agentest.analysis.export.literals import literal
-from agentest.analysis.export.script import script
 from agentest.analysis.export.selection import Held, read_earlier, select
 from agentest.endings import Ending
 from agentest.errors import UsageError
@@ -36,6 +34,8 @@ from agentest.evalset.formats.model import (
 from agentest.results import RunResult
 from agentest.scenarios.definition import Scenario, collecting
 from agentest.scenarios.expectations import ExpectedCall
+from agentest.scripted.literals import literal
+from agentest.scripted.script import script
 from agentest.sight import SeenBy
 from agentest.store.invocations import unwrapped
 from agentest.support.json_text import json_document

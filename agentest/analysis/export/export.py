@@ -101,7 +101,7 @@ def _set_id(output: Path | None) -> str:
 
 
 def _script(earlier: Earlier, selection: Selection) -> Exported:
-    from agentest.analysis.export.script import nameless, script
+    from agentest.scripted.script import nameless, script
 
     held = tuple(each for each in selection.held if not nameless(each.conversation))
     if not held:

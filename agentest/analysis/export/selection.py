@@ -9,10 +9,11 @@ from pathlib import Path
 
 from agentest.errors import UsageError
 from agentest.scenarios.selection import name_fits
+from agentest.scripted.script import missing
 from agentest.store.reading import read_results, usable
 from agentest.store.runs import entries
 from agentest.support.spelling import did_you_mean
-from agentest.support.text import count, shortened
+from agentest.support.text import count
 from agentest.transcript import Conversation
 
 _SHOWN = 5
@@ -87,7 +88,7 @@ def select(earlier: Earlier, scenarios: Sequence[str], ids: Sequence[str]) -> Se
     ]
     if not chosen:
         raise UsageError(f"{earlier.path} holds no conversation that fits both --scenario and --conversation")
-    finished = [held for held in chosen if _missing(held.conversation) is None]
+    finished = [held for held in chosen if missing(held.conversation) is None]
     if not finished:
         raise UsageError(
             f"{earlier.path}: no conversation is left to export\n" + "\n".join(_left_out(chosen, len(chosen)))
@@ -119,31 +120,11 @@ def _check_filters(earlier: Earlier, scenarios: Sequence[str], ids: Sequence[str
             )
 
 
-def unfinished(conversation: Conversation) -> str | None:
-    """Why a conversation cannot be exported, or None when it can."""
-    if conversation.failure:
-        return conversation.failure.message
-    if conversation.unfinished:
-        return "its last turn has no reply"
-    return None if conversation.turns else "it has no turn"
-
-
-def _missing(conversation: Conversation) -> str | None:
-    """What a test made of a conversation would lack, or None when it lacks nothing."""
-    if why := unfinished(conversation):
-        return f"which did not finish: {shortened(why)}"
-    if conversation.invalid is not None:
-        return f"which says nothing of the agent: {shortened(conversation.invalid)}"
-    if any(turn.attachments for turn in conversation.turns):
-        return "whose user sent files along: results do not keep them"
-    return None
-
-
 def _left_out(chosen: Sequence[Held], limit: int) -> list[str]:
     notes = [
         f"left out {held.conversation.conversation_id}, {why}"
         for held in chosen
-        if (why := _missing(held.conversation))
+        if (why := missing(held.conversation))
     ]
     return notes if len(notes) <= limit else [*notes[:limit], f"left out {len(notes) - limit} more"]
 

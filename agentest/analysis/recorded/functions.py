@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from agentest.analysis.export.literals import Item, Node, Text, bracketed, fits, literal, node, rows
 from agentest.analysis.recorded.calls import Answer, Case, Tool
 from agentest.analysis.recorded.signatures import Parameter, names_used, parameters
+from agentest.scripted.literals import Item, Node, Text, bracketed, fits, literal, node, rows
 from agentest.support.text import count, shortened
 
 NOT_RECORDED, IN_TURN, FROM_FILE = "_not_recorded", "_in_turn", "_answer_in"

@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from agentest.analysis.export.literals import Item, literal, rows
 from agentest.analysis.recorded.calls import Tool
 from agentest.analysis.recorded.functions import (
     FROM_FILE,
@@ -18,6 +17,7 @@ from agentest.analysis.recorded.functions import (
     call_shown,
     mock_of,
 )
+from agentest.scripted.literals import Item, literal, rows
 from agentest.support.text import shortened
 
 _OF_TYPING = ("Any", "Literal", "NoReturn")

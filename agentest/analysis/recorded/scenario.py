@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from agentest.analysis.export.literals import Brackets, Item, Node, Text, bracketed, mapping, node, opened
 from agentest.analysis.recorded.calls import Tool, call_key, hidden_in
 from agentest.analysis.recorded.signatures import is_parameter
+from agentest.scripted.literals import Brackets, Item, Node, Text, bracketed, mapping, node, opened
 from agentest.support.json_text import NotJson, json_text
 from agentest.support.text import shortened
 from agentest.transcript import ToolCall, Turn

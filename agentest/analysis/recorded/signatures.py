@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agentest.analysis.export.literals import literal
 from agentest.analysis.recorded.calls import Tool
+from agentest.scripted.literals import literal
 
 _TAKEN = frozenset({"args", "ctx", "__debug__", "RuntimeError", "HttpResponse"})
 """Names that mean something else in a mock."""

@@ -5,14 +5,25 @@ from __future__ import annotations
 import json
 import keyword
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
 
-from agentest.analysis.export.literals import Brackets, Item, Node, Text, bracketed, mapping, node, opened
-from agentest.analysis.export.selection import Held
+from agentest.scripted.literals import Brackets, Item, Node, Text, bracketed, mapping, node, opened
 from agentest.sight import SeenBy
+from agentest.support.text import shortened
 from agentest.transcript import Conversation, ToolCall
 
 _ABOUT = '"""Exported conversations: what users said, tools answered and the agent called."""'
 _NAMES = ("call", "scenario", "sequence")
+
+
+class Held(Protocol):
+    """A conversation, and the scenario that it was held for."""
+
+    @property
+    def scenario(self) -> str: ...
+
+    @property
+    def conversation(self) -> Conversation: ...
 
 
 def script(held: Sequence[Held]) -> str:
@@ -25,6 +36,26 @@ def script(held: Sequence[Held]) -> str:
     used = {name for each in scenarios for name in _called(each)}
     imports = "from agentest import " + ", ".join(name for name in _NAMES if name in used)
     return "\n\n".join([_ABOUT, imports, *(opened(each) for each in scenarios)]) + "\n"
+
+
+def missing(conversation: Conversation) -> str | None:
+    """What a test made of the conversation would lack, as a clause; None: nothing."""
+    if why := unfinished(conversation):
+        return f"which did not finish: {shortened(why)}"
+    if conversation.invalid is not None:
+        return f"which says nothing of the agent: {shortened(conversation.invalid)}"
+    if any(turn.attachments for turn in conversation.turns):
+        return "whose user sent files along: results do not keep them"
+    return None
+
+
+def unfinished(conversation: Conversation) -> str | None:
+    """Why a conversation cannot be told again, or None when it can."""
+    if conversation.failure:
+        return conversation.failure.message
+    if conversation.unfinished:
+        return "its last turn has no reply"
+    return None if conversation.turns else "it has no turn"
 
 
 def nameless(conversation: Conversation) -> bool:

@@ -1,0 +1,1 @@
+"""Conversations as scripted scenarios: Python source that says the same again."""
