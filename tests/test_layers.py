@@ -90,7 +90,7 @@ FLOORS: list[dict[str, str]] = [
         "viewer": "support",
     },
     {
-        "report": "confidence endings forecast store errors events metrics outcomes results sight "
+        "report": "confidence endings forecast scripted store errors events metrics outcomes results sight "
         "transcript verdict support viewer",
     },
     # Who uses runs.

@@ -86,6 +86,7 @@ def show(path: Path, wish: Wish, place: Place, environ: Mapping[str, str] = os.e
         run_id=record.id if record else "",
         environ={**environ, "CI": "true"},
         verbose=wish.verbose,
+        record=record,
     )
     reporters = make_reporters(_reports(wish.reporters, place.here), setting)
     for event in events_of(result):

@@ -154,6 +154,7 @@ def _reported(
         environ=environ,
         verbose=wish.verbose,
         journal=keeping.journal,
+        record=keeping.record,
     )
     results = () if _RESULTS in reports else (_RESULTS,)
     broadcast = Broadcast([*make_reporters((*reports, *results), setting), NotesReporter()], _note)

@@ -91,6 +91,7 @@ class _Run:
             forecast=forecast_of(prepared, self.kind.name),
             compared=self.against,
             journal=keeping.journal if keeping else None,
+            record=keeping.record if keeping else None,
         )
         # Results are kept of each run, asked for or not.
         results = () if keeping is None or _RESULTS in prepared.reports else (_RESULTS,)

@@ -94,6 +94,7 @@ def _setting(
         next_step="agentest run --resume",
         forecast=forecast_of(prepared, RunKind.RUN),
         journal=keeping.journal if keeping else None,
+        record=keeping.record if keeping else None,
         command=command,
         tell=say.at_once,
     )

@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from agentest.events import Event, RunFinished
-from agentest.results import RunResult, ScenarioResult
+from agentest.report.html_data import Data, Spans, no_spans, run_data
+from agentest.results import RunResult
 from agentest.store.document import Conversations, completed_by, kept_conversations
-from agentest.store.layouts import CODECS
-from agentest.store.runs import stored_head
-from agentest.store.scenarios import stored_scenario
 from agentest.support.files import report_writer
 from agentest.support.json_text import Json
+from agentest.support.text import count
 from agentest.verdict import run_status
-from agentest.viewer.overview import brief, causes, overview, scenario_row
+from agentest.viewer.commands import shown
 from agentest.viewer.packing import packed
 from agentest.viewer.page import Coat, data_element, page
+
+MOST_BYTES = 25_000_000
+"""Of transcripts, as they stand in the file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What is known of a run beside its results.
+
+    Attributes:
+        about: `store.kept.history.about` of its record.
+        trend: makes `store.kept.history.trend` of its end.
+    """
+
+    about: Json = field(default_factory=dict)
+    trend: Callable[[RunResult], Sequence[Json]] = lambda _: ()
 
 
 class HtmlReporter:
@@ -26,6 +40,11 @@ class HtmlReporter:
 
     Args:
         conversations: reads those of a scenario; `Journal.conversations` where results let them go.
+        run_id: what a kept run is called.
+        known: what else is known of it.
+        spans: reads the spans of a conversation.
+        tell: receives in a line what had no room.
+        most: how many bytes of transcripts the file may have.
     """
 
     name = "html"
@@ -33,44 +52,59 @@ class HtmlReporter:
     """What it does at the end it may do again: see `report.registry.Broadcast`."""
 
     def __init__(
-        self, path: Path, conversations: Conversations = kept_conversations, run_id: str = ""
+        self,
+        path: Path,
+        conversations: Conversations = kept_conversations,
+        run_id: str = "",
+        *,
+        known: Known | None = None,
+        spans: Spans = no_spans,
+        tell: Callable[[str], object] = lambda _: None,
+        most: int = MOST_BYTES,
     ) -> None:
         self._path = path
         self._conversations = conversations
         self._run_id = run_id
+        self._known = known or Known()
+        self._spans = spans
+        self._tell = tell
+        self._most = most
 
     def on_event(self, event: Event) -> None:
         if isinstance(event, RunFinished):
+            data = self._data(event.result)
             with report_writer(self._path) as file:
-                file.writelines(piece.encode() for piece in self._document(event.result))
+                file.writelines(piece.encode() for piece in _document(data, self._title))
+            if data.left_out:
+                self._tell(self._left_out(data.left_out, event.result.conversations))
 
-    def _document(self, result: RunResult) -> Iterator[str]:
-        conversations = completed_by(result, self._conversations)
-        chunks = [_chunk(scenario, conversations, n) for n, scenario in enumerate(result.scenarios)]
-        scenarios = [chunk["scenarios"][0] for chunk in chunks]
+    @property
+    def _title(self) -> str:
+        return f"Run {self._run_id} · agentest" if self._run_id else "agentest"
+
+    def _data(self, result: RunResult) -> Data:
         state = "interrupted" if result.interrupted else run_status(result)
-        whole = overview(
-            run={"id": self._run_id, "state": state, "startedAt": result.started_at},
-            head=CODECS.write(stored_head(result)),
-            scenarios=[scenario_row(each["scenario"], each["conversations"]) for each in scenarios],
-            root_causes=causes(each["scenario"] for each in scenarios),
-            packed=[{"chunk": n, "at": 0} for n in range(len(chunks))],
+        run = {"startedAt": result.started_at, **self._known.about, "id": self._run_id, "state": state}
+        conversations = completed_by(result, self._conversations)
+        trend = self._known.trend(result)
+        return run_data(result, conversations, run=run, trend=trend, spans=self._spans, most=self._most)
+
+    def _left_out(self, number: int, of: int) -> str:
+        return (
+            f"{self._path.name}: no room for the transcripts of {number:,} of {count(of, 'conversation')}, "
+            f"as it holds {self._most / 1_000_000:g} MB of them, failing ones first; "
+            f"`{shown(self._run_id)}` prints all"
         )
-        shown = page(Coat.FILE, f"Run {self._run_id} · agentest", {"overview": packed(whole)})
-        yield shown.head
-        for n, chunk in enumerate(chunks):
-            yield data_element(f"chunk-{n}", packed(chunk))
-        yield shown.tail
 
 
-def _chunk(scenario: ScenarioResult, conversations: Conversations, number: int) -> dict[str, Any]:
-    stored: Json = CODECS.write(stored_scenario(scenario))
-    found = [json.loads(piece) for piece in conversations(scenario)]
-    detail = {
-        "scenario": stored,
-        "conversations": [brief(each) for each in found],
-        "places": [[number, at] for at in range(len(found))],
-        "command": "",
-    }
-    opened = [{"conversation": each, "script": "", "spans": []} for each in found]
-    return {"scenarios": [detail], "conversations": opened}
+def _document(data: Data, title: str) -> Iterator[str]:
+    """The file, piece by piece. The script comes first: it shows what has arrived, and waits for the rest."""
+    shell = page(Coat.FILE, title)
+    yield shell.head
+    yield data_element("overview", packed(data.overview))
+    for name, texts in (("details", data.details), ("chunk", data.transcripts)):
+        for number, text in enumerate(texts):
+            if text is not None:
+                yield data_element(f"{name}-{number}", text)
+    yield data_element("end", "")  # a file without it was cut
+    yield shell.tail

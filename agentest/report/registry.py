@@ -14,14 +14,19 @@ from typing import TYPE_CHECKING
 from agentest.errors import OutputError
 from agentest.events import Event, Reporter, RunFinished, WantedReport
 from agentest.forecast import Forecast
+from agentest.results import RunResult
 from agentest.store.kept.folder import FILES
+from agentest.support.json_text import Json
 from agentest.support.paths import shown_path
 from agentest.support.reminders import reminded
 from agentest.support.terminal import Output, tell
 
 if TYPE_CHECKING:  # each is imported by those who want it
     from agentest.report.compared import ComparedRun
+    from agentest.report.html import Known
+    from agentest.report.html_data import Spans
     from agentest.store.journal import Journal
+    from agentest.store.kept.record import RunRecord
 
 _PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.EAGAIN)
 _PAUSES_S = (0.5, 1.0, 2.0)
@@ -39,6 +44,8 @@ class Setting:
         forecast: what the run may take, by an earlier one.
         compared: what the run is compared with.
         journal: keeps finished conversations; needed where results let them go.
+        record: what a kept run is, or was; its folder is `folder`.
+        spans: reads the spans of a conversation; None: there are none.
         command: receives workflow commands of GitHub, each a line; None: they are printed.
         tell: receives what is said while the run lasts, each a line.
     """
@@ -53,6 +60,8 @@ class Setting:
     forecast: Forecast | None = None
     compared: ComparedRun | None = None
     journal: Journal | None = None
+    record: RunRecord | None = None
+    spans: Spans | None = None
     command: Callable[[str], None] | None = None
     tell: Callable[[str], object] = tell
 
@@ -104,9 +113,29 @@ def _junit(setting: Setting, path: Path | None) -> Reporter:
 
 def _html(setting: Setting, path: Path | None) -> Reporter:
     from agentest.report.html import HtmlReporter
+    from agentest.report.html_data import no_spans
+    from agentest.store.document import kept_conversations
 
-    kept = {"conversations": setting.journal.conversations} if setting.journal else {}
-    return HtmlReporter(path or setting.folder / FILES["html"], run_id=setting.run_id, **kept)
+    return HtmlReporter(
+        path or setting.folder / FILES["html"],
+        setting.journal.conversations if setting.journal else kept_conversations,
+        setting.run_id,
+        known=_known(setting.record, setting.folder) if setting.record else None,
+        spans=setting.spans or no_spans,
+        tell=lambda text: setting.tell(f"agentest: {text}"),
+    )
+
+
+def _known(record: RunRecord, folder: Path) -> Known:
+    """What the record of a run in this folder tells beside its results."""
+    from agentest.report.html import Known
+    from agentest.store.kept.history import about, trend
+    from agentest.store.kept.record import with_end
+
+    def ended(result: RunResult) -> Sequence[Json]:
+        return trend(folder.parent.parent, record if record.ended else with_end(record, result))
+
+    return Known(about=about(record), trend=ended)
 
 
 def _github(setting: Setting, files: Sequence[str], path: Path | None) -> Reporter:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import keyword
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from agentest.scripted.literals import Brackets, Item, Node, Text, bracketed, mapping, node, opened
@@ -36,6 +37,37 @@ def script(held: Sequence[Held]) -> str:
     used = {name for each in scenarios for name in _called(each)}
     imports = "from agentest import " + ", ".join(name for name in _NAMES if name in used)
     return "\n\n".join([_ABOUT, imports, *(opened(each) for each in scenarios)]) + "\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """One conversation as the source of a module.
+
+    Attributes:
+        source: the module; "": there is none.
+        missing: why there is none, as a clause about the conversation.
+    """
+
+    source: str = ""
+    missing: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _One:
+    scenario: str
+    conversation: Conversation
+
+
+def told(scenario: str, conversation: Conversation) -> Told:
+    """One conversation of a scenario, as a module of its own."""
+    if why := missing(conversation):
+        return Told(missing=why)
+    if nameless(conversation):
+        return Told(missing="in which the agent called a tool without a name")
+    try:
+        return Told(source=script([_One(scenario, conversation)]))
+    except (ValueError, RecursionError) as error:
+        return Told(missing=f"which holds a value that has no source: {shortened(str(error))}")
 
 
 def missing(conversation: Conversation) -> str | None:

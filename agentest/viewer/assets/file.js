@@ -2,11 +2,14 @@
 
 import { startApp } from "./app.js";
 import { fileSource } from "./file_source.js";
-import { use } from "./source.js";
 import { addLooking } from "./looking.js";
+import { CUT, isCut, whenArrived } from "./packed.js";
+import { problem } from "./parts.js";
+import { use } from "./source.js";
 
 export function start() {
   use(fileSource());
   addLooking();
   startApp("run");
+  whenArrived().then(() => isCut() && document.getElementById("main").before(problem(CUT)));
 }

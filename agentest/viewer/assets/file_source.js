@@ -1,38 +1,61 @@
 // The source of a report: all data are in the page.
 
+import { searchChunks } from "./file_search.js";
 import { unpack } from "./packed.js";
 
-export function fileSource() {
-  const chunks = new Map();
-  let whole = null;
+const KEPT = 24; // lists that stay unpacked
 
-  function chunk(number) {
-    if (!chunks.has(number)) chunks.set(number, unpack(`chunk-${number}`));
-    return chunks.get(number);
+export function fileSource() {
+  const lists = new Map();
+  let whole = null;
+  let numbers = null;
+
+  // The latest ones that were asked for are kept.
+  function list(id) {
+    const found = lists.get(id) || unpack(id);
+    lists.delete(id);
+    lists.set(id, found);
+    if (lists.size > KEPT) lists.delete(lists.keys().next().value);
+    return found;
   }
 
-  async function overview() {
-    whole ||= await unpack("overview");
+  function overview() {
+    whole ||= unpack("overview");
     return whole;
   }
 
-  async function place(name, agent) {
-    const found = (await overview()).scenarios.findIndex((row) => row.name === name && row.agent === agent);
-    return found < 0 ? null : (await overview()).packed[found];
+  async function number(name, agent) {
+    const { scenarios } = await overview();
+    numbers ||= new Map(scenarios.map((row, at) => [key(row.name, row.agent), at]));
+    return numbers.get(key(name, agent));
   }
 
   async function scenario(name, agent) {
-    const packed = await place(name, agent);
-    return packed === null ? null : (await chunk(packed.chunk)).scenarios[packed.at];
+    const found = await number(name, agent);
+    if (found === undefined) return null;
+    const { packed, absent } = await overview();
+    const [chunk, at] = packed[found];
+    const detail = (await list(`details-${chunk}`))[at];
+    const places = detail.places.map((place) => (place && !absent.includes(place[0]) ? place : null));
+    return { ...detail, places };
   }
 
   async function conversation(name, agent, id) {
     const found = await scenario(name, agent);
-    const index = found ? found.conversations.findIndex((row) => row.conversationId === id) : -1;
-    if (index < 0 || found.places[index] === null) return null;
-    const [number, at] = found.places[index];
-    return (await chunk(number)).conversations[at];
+    const place = found && found.places[found.conversations.findIndex((row) => row.conversationId === id)];
+    return place ? (await list(`chunk-${place[0]}`))[place[1]] : null;
   }
 
-  return { served: false, overview, scenario, conversation, search: async () => [], compare: async () => null, changes: () => () => {} };
+  async function search(text, signal, progress) {
+    const { chunks, absent, leftOut } = await overview();
+    const present = [...Array(chunks).keys()].filter((each) => !absent.includes(each));
+    const hits = await searchChunks(present.map((each) => `chunk-${each}`), text, signal, progress);
+    return Object.assign(hits, { leftOut });
+  }
+
+  return { served: false, overview, scenario, conversation, search, compare: async () => null, changes: () => () => {} };
+}
+
+function key(name, agent) {
+  return JSON.stringify([name, agent]);
 }
