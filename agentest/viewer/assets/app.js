@@ -4,7 +4,8 @@ import { address, go, read } from "./address.js";
 import { append, fill, h } from "./dom.js";
 import { announce, problem } from "./parts.js";
 
-// View → {title, show(place, params, signal), keys: [[key, what it does]], nav: whether it has a link at the top}.
+// View → {title, show(place, params, signal), keys: [[key, what it does]], nav: whether it has a link at the top,
+// up(params): the address above it; without it `u` goes back}.
 // `show` may be async; `signal` is aborted when the view is left.
 const views = new Map();
 let home = "run";
@@ -120,8 +121,15 @@ function pressed(event) {
   else if (event.key === "/") focusSearch(event);
   else if (event.key === "j") step(1, event);
   else if (event.key === "k") step(-1, event);
-  else if (event.key === "u") history.back();
+  else if (event.key === "u") up();
   else dispatchEvent(new CustomEvent("viewkey", { detail: event.key }));
+}
+
+function up() {
+  const { view: name, params } = read();
+  const view = views.get(name || home);
+  if (view && view.up) location.hash = view.up(params);
+  else history.back();
 }
 
 function focusSearch(event) {

@@ -38,7 +38,22 @@ export function fill(element, ...children) {
   return append(element, children);
 }
 
+// Controls, and invisible characters that reorder, hide or forge text: what support/terminal.py calls steering.
+const STEERING =
+  /[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\p{Cs}\u{e0000}-\u{e0fff}]/gu;
+
+// The text with such characters as escapes, which can be seen and do nothing.
+export function visible(text) {
+  return String(text).replaceAll("\r\n", "\n").replace(STEERING, escaped);
+}
+
+function escaped(letter) {
+  const code = letter.codePointAt(0).toString(16);
+  if (code.length > 4) return `\\u{${code}}`;
+  return code.length > 2 ? `\\u${code.padStart(4, "0")}` : `\\x${code.padStart(2, "0")}`;
+}
+
 // Text of others: shown from its own side, so that it cannot turn what stands beside it.
 export function foreign(text, tag = "span", props = {}) {
-  return h(tag, { dir: "auto", ...props, class: `foreign ${props.class || ""}`.trim() }, String(text));
+  return h(tag, { dir: "auto", ...props, class: `foreign ${props.class || ""}`.trim() }, visible(text));
 }

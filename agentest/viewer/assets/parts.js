@@ -1,6 +1,6 @@
 // Pieces that several views show.
 
-import { foreign, h } from "./dom.js";
+import { foreign, h, visible } from "./dom.js";
 
 const MARKS = { passed: "✓", failed: "✗", errored: "!", skipped: "–", interrupted: "!", running: "…" };
 
@@ -14,10 +14,10 @@ const SHOWN_CHARS = 4000;
 export function longText(text, tag = "div", props = {}) {
   const whole = String(text);
   if (whole.length <= SHOWN_CHARS) return foreign(whole, tag, props);
-  const shown = foreign(whole.slice(0, SHOWN_CHARS), tag, props);
+  const shown = foreign(`${whole.slice(0, SHOWN_CHARS).replace(/[\ud800-\udbff]$/, "")}…`, tag, props);
   const more = h("button", { type: "button", class: "link", onclick: unfold }, `show all ${whole.length.toLocaleString("en")} characters`);
   function unfold() {
-    shown.textContent = whole;
+    shown.textContent = visible(whole);
     more.remove();
   }
   return h("div", {}, shown, more);
