@@ -5,24 +5,19 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
 
 import anyio
 
 from agentest.conversation.users import Said
 from agentest.endings import Ending
 from agentest.errors import ExitCode, UsageError
-from agentest.llm.open import Models
 from agentest.report.server_output import server_rows
-from agentest.results import RunWarning
-from agentest.run.agents import connected_agents, start_servers
 from agentest.run.plan import Unit
 from agentest.run.prepare import Prepared
-from agentest.run.run import unclaimed_calls
-from agentest.run.sources import live_conversations
+from agentest.run.talking import Happening, Noted, Ready, Replied, Spoke, Talking
 from agentest.support.calling import in_thread
 from agentest.support.terminal import clean_rows, say
-from agentest.transcript import NO_TEXT, Conversation, Turn, call_text
+from agentest.transcript import NO_TEXT, Turn, call_text
 
 QUIT = "/quit"
 
@@ -59,46 +54,34 @@ def chat(prepared: Prepared, read_line: ReadLine | None = None, write: Write | N
 
 
 async def _chat(prepared: Prepared, unit: Unit, read_line: ReadLine, write: Write) -> ExitCode:
-    problem: UsageError | None = None
-    conversation: Conversation | None = None
-    unclaimed: tuple[RunWarning, ...] = ()
-    redact = prepared.loaded.redact
+    def tell(what: Happening) -> None:
+        if told := _told(what):
+            write(told)
 
-    def note(text: str) -> None:
-        write(said_by("! ", redact(text)))
-
-    async with anyio.create_task_group() as tasks:
-        try:
-            async with AsyncExitStack() as stack:
-                started = await start_servers(prepared, stack, tasks, note)
-                agents = await connected_agents(prepared, started.client, stack, note)
-                write(_introduction(unit))
-                source = live_conversations(
-                    prepared,
-                    agents,
-                    Models(),
-                    pick_user=lambda *_: Person(read_line, write),
-                    registry=started.registry,
-                )
-                conversation = await source.converse(
-                    unit, 1, f"{unit.slug}-chat", lambda turns: write(_shown(turns[-1]))
-                )
-                unclaimed = unclaimed_calls(prepared, started.registry)
-        except UsageError as error:  # kept: a task group would wrap it
-            problem = error
-        tasks.cancel_scope.cancel()
-    if problem:
-        raise type(problem)(redact(str(problem)))
-    for warning in unclaimed:
-        note(warning.message)
+    person = Person(read_line, write)
+    held = await Talking(prepared, unit, f"{unit.slug}-chat", person, tell).run()
+    for warning in held.unclaimed:
+        write(said_by("! ", prepared.loaded.redact(warning.message)))
+    conversation = held.conversation
     if conversation and conversation.failure:
-        note(conversation.failure.message)
+        write(said_by("! ", prepared.loaded.redact(conversation.failure.message)))
         for output in conversation.unfinished.server_output if conversation.unfinished else ():
             write(said_by("! server ", "\n".join(server_rows(output))))
         return ExitCode.FAILED
-    if unclaimed:
-        return ExitCode.ERRORED
-    return ExitCode.PASSED
+    return ExitCode.ERRORED if held.unclaimed else ExitCode.PASSED
+
+
+def _told(what: Happening) -> str:
+    """What is written of a happening; "" for what the person has typed."""
+    match what:
+        case Ready():
+            return _introduction(what.unit)
+        case Noted():
+            return said_by("! ", what.text)
+        case Replied():
+            return _shown(what.turn)
+        case Spoke():
+            return ""
 
 
 def _introduction(unit: Unit) -> str:

@@ -70,6 +70,8 @@ class CallRecord:
         self._by_turn: defaultdict[int, list[RecordedCall]] = defaultdict(list)
         self._sources: defaultdict[int, set[SeenBy]] = defaultdict(set)
         self._lock = threading.RLock()
+        self.on_change: Callable[[RecordedCall], object] = lambda _: None
+        """Receives each call that is recorded, and again whenever more is known of it."""
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
@@ -93,6 +95,7 @@ class CallRecord:
         """Set what the call was answered: fields of ToolCall."""
         with self._lock:
             recorded.answered(**answer)
+        self.on_change(recorded)
 
     def observe(self, calls: Sequence[ToolCall], *, retold: bool = False) -> None:
         """Record calls that one or more sources tell of, in their order.
@@ -121,6 +124,7 @@ class CallRecord:
         self._sources[call.turn_index].add(call.seen_by)
         if call.call_id:
             self._by_id[call.call_id].append(recorded)
+        self.on_change(recorded)
         return recorded
 
     def _merge(self, recorded: RecordedCall, told: ToolCall) -> None:
@@ -128,6 +132,7 @@ class CallRecord:
             self._by_id[told.call_id].append(recorded)
         recorded.add(told)
         self._sources[recorded.call.turn_index].add(told.seen_by)
+        self.on_change(recorded)
 
     def _known(self, calls: Sequence[ToolCall], retold: bool) -> list[RecordedCall | None]:
         """For each call the recorded one that it is; each recorded one is at most one of them."""

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from agentest.errors import AgentError, AgentestError, MockError, UnmockedToolError
 from agentest.messages import ToolSpec
+from agentest.mocks.attending import Attendant, Outcome
 from agentest.mocks.binding import BoundFunction, InvalidArguments, Mock, MockSequence, RecordedAnswer
 from agentest.mocks.calls import CallRecord, RecordedCall
 from agentest.mocks.http_response import HttpResponse
@@ -74,6 +75,12 @@ class MockResolver:
         self._calls: Counter[str] = Counter()
         self._state: dict[str, Any] = {}
         self._record = CallRecord(mocked=tools)
+        self._attendant: Attendant | None = None
+
+    def attended_by(self, attendant: Attendant) -> None:
+        """Have somebody see every call from now on, and answer it where they like."""
+        self._attendant = attendant
+        self._record.on_change = attendant.noticed
 
     def specs(self) -> tuple[ToolSpec, ...]:
         """The mocks, described to who may call them."""
@@ -172,22 +179,36 @@ class MockResolver:
 
     async def _fill(self, call: RecordedCall, args: Any) -> tuple[Any, bool]:
         """Answer a call that has been recorded, as `_resolved`."""
-        name, turn_index = call.call.name, call.call.turn_index
         if not isinstance(args, Mapping):
             return self._refuse(call, f"the arguments are not a JSON object but {_shown(args)}"), False
-        if name not in self._tools:
-            recorded = self._finish(call, self._as_recorded(name, args))
-            return recorded, isinstance(recorded, str)
         try:
-            value = await self._answer_or_response(name, dict(args), turn_index)
-            if isinstance(value, HttpResponse):
-                call.http, value = value, value.sent
+            outcome = await self._attended(call, await self._outcome(call.call, args))
+        except AgentestError as error:
+            self._finish(call, None, error=self._redact(str(error)))
+            raise
+        call.http = outcome.http
+        self._finish(call, outcome.result, error=outcome.error, invalid_arguments=outcome.invalid_arguments)
+        return outcome.sent, outcome.as_text
+
+    async def _attended(self, call: RecordedCall, proposed: Outcome | None) -> Outcome:
+        """What is answered: by whoever attends, else what the mock proposes, else null."""
+        given = await self._attendant.answer(call, proposed) if self._attendant else None
+        return given.outcome if given else proposed or Outcome()
+
+    async def _outcome(self, call: ToolCall, args: Mapping[str, Any]) -> Outcome | None:
+        """What the mocks make of a call; None: nothing mocks it. Raises an AgentestError as it is."""
+        name = call.name
+        if name not in self._tools:
+            return self._as_recorded(name, args)
+        try:
+            value = await self._answer_or_response(name, dict(args), call.turn_index)
+            http = value if isinstance(value, HttpResponse) else None
+            value = http.sent if http else value
             result = self._as_sent(name, value)
         except InvalidArguments as error:
             answer = {"error": f"invalid arguments: {error}"}
-            return self._finish(call, answer, invalid_arguments=str(error)), False
-        except AgentestError as error:
-            self._finish(call, None, error=self._redact(str(error)))
+            return Outcome(result=answer, sent=answer, invalid_arguments=str(error))
+        except AgentestError:
             raise
         except BaseException as error:
             if ends_the_run(error):
@@ -195,11 +216,9 @@ class MockResolver:
             # A mock that raises is a tool that fails.
             message = words_of(error) or type(error).__name__
             shown = self._redact(message)
-            self._finish(call, {"error": shown}, error=shown)
-            return {"error": message}, False
-        failed = call.http is not None and call.http.failed
-        words = self._redact(shortened(str(call.http))) if failed else None
-        return self._finish(call, result, error=words), isinstance(value, str)
+            return Outcome(result={"error": shown}, sent={"error": message}, error=shown)
+        words = self._redact(shortened(str(http))) if http and http.failed else None
+        return Outcome(result=result, sent=result, as_text=isinstance(value, str), error=words, http=http)
 
     def _begin(
         self,
@@ -214,7 +233,8 @@ class MockResolver:
         """Record a call before its answer, which may never come. One that is a misfit needs no mock."""
         _check_name(name)
         args = dict(args) if isinstance(args, Mapping) else args
-        mocked = name in self._tools or bool(self._recorded_for(name, args))
+        by_hand = self._attendant is not None and not self._passthrough and not misfit
+        mocked = by_hand or name in self._tools or bool(self._recorded_for(name, args))
         call = self._record.begin(
             ToolCall(name, args, None, mocked, turn_index, error=UNANSWERED, seen_by=seen_by, call_id=call_id)
         )
@@ -255,13 +275,14 @@ class MockResolver:
     def _recorded_for(self, name: str, args: Any) -> list[Any]:
         return [answer.result for answer in self._recorded if answer.name == name and answer.args == args]
 
-    def _as_recorded(self, name: str, args: Any) -> Any:
+    def _as_recorded(self, name: str, args: Any) -> Outcome | None:
         """What was recorded for the call, in order and the last again and again; None where nothing was."""
         answers = self._recorded_for(name, args)
         if not answers:
             return None
         before = sum(call.name == name and call.args == args for call in self._record.calls) - 1
-        return copied(answers[min(before, len(answers) - 1)])
+        found = copied(answers[min(before, len(answers) - 1)])
+        return Outcome(result=found, sent=found, as_text=isinstance(found, str))
 
     async def _answer_or_response(self, name: str, args: dict[str, Any], turn_index: int) -> Any:
         """What the mock answers; a response of HTTP may be raised, too."""
