@@ -1,4 +1,4 @@
-"""One conversation that a person holds with an agent through the mocks of a scenario: in a terminal, on a page."""
+"""One conversation that a person holds with an agent through a scenario's mocks, wherever they type."""
 
 from __future__ import annotations
 
