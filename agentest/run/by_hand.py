@@ -102,7 +102,7 @@ class Desk:
     _next: dict[str, Given] = field(default_factory=dict)
 
     def noticed(self, call: RecordedCall) -> None:
-        """A call is new, or more is known of it. Agents in this process may call from threads of their own."""
+        """A call is new, or more is known of it. Agents in this process may tell from any thread."""
         try:
             here = asyncio.get_running_loop() is self._loop
         except RuntimeError:
