@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agentest.config.agent_types import AgentConfig
+from agentest.config.agents.over_http import HttpAgent
 from agentest.config.file import LoadedConfig
 from agentest.errors import UsageError
 from agentest.results import ScenarioResult
@@ -60,9 +61,19 @@ class ChosenTalk:
         return self.prepared.plan.agents[self.unit.agent]
 
     @property
+    def starts_servers(self) -> bool:
+        return bool(self.prepared.own_servers.of_any([self.unit.agent]))
+
+    @property
     def reached(self) -> bool:
         """Whether calls of the agent come to us, to be answered by mocks or by hand."""
         return self.unit.about.sight is Sight.RETURNED or bool(self.agent.mock_servers)
+
+    @property
+    def _answers_meanwhile(self) -> bool:
+        """Whether the agent is at its answer while its call waits; else it has answered with the call."""
+        inside = self.unit.about.mocks_inside or not isinstance(self.agent, HttpAgent)
+        return bool(self.agent.mock_servers) or inside
 
     @property
     def about_calls(self) -> str:
@@ -73,7 +84,7 @@ class ChosenTalk:
                 "run, their calls are shown with the reply as far as it tells of them, and none can wait "
                 "here. With mock servers (mcp_mock, rest_mock) they could."
             )
-        if self.agent.mock_servers or (self.agent.in_process and self.agent.type != "asgi"):
+        if self._answers_meanwhile:
             limit_s = self.prepared.loaded.config.request_timeout_ms / 1000
             return (
                 "While a call waits here, the agent's own time limits go on, and so does ours for its whole "

@@ -34,7 +34,7 @@ def script(held: Sequence[Held]) -> str:
     Tools that the agent ran itself have no mocks: none would reach them.
     """
     scenarios = [_scenario(each) for each in held]
-    used = {name for each in scenarios for name in _called(each)}
+    used = {name for each in scenarios for name in called(each)}
     imports = "from agentest import " + ", ".join(name for name in _NAMES if name in used)
     return "\n\n".join([_ABOUT, imports, *(opened(each) for each in scenarios)]) + "\n"
 
@@ -98,15 +98,14 @@ def nameless(conversation: Conversation) -> bool:
 def _scenario(held: Held) -> Brackets:
     conversation = held.conversation
     calls = conversation.tool_calls
-    asked = [call for call in calls if call.seen_by is SeenBy.CALLER]
+    asked = answered_by_us(calls)
     turns = [turn.user_message for turn in conversation.turns]
     expected = bracketed("[", [Item(_expected(call)) for call in calls], "]")
     items = [
-        # Unlike the name of the scenario that was run, which may well be there still.
-        Item(Text(f"{held.scenario} ({conversation.conversation_id})")),
+        Item(Text(held.exported_name)),
         Item(node(turns), "turns="),
         *([Item(node({"state": state}), "session=")] if (state := conversation.initial_state) else []),
-        *([Item(mapping(list(_mocks(asked))), "tools=")] if asked else []),
+        *([Item(mapping(list(mocks(asked))), "tools=")] if asked else []),
         Item(mapping([("match_mode", Text("strict")), ("expected", expected)]), "trajectory="),
         Item(node(["exported"]), "tags="),
     ]
@@ -127,7 +126,17 @@ def _is_parameter(name: str) -> bool:
     return name.isascii() and name.isidentifier() and not keyword.iskeyword(name) and name != "__debug__"
 
 
-def _mocks(calls: Sequence[ToolCall]) -> Iterator[tuple[str, Node]]:
+def answered_by_us(calls: Sequence[ToolCall]) -> list[ToolCall]:
+    """The calls that mocks can answer: handed to us, or asked of a server that stood for the tools."""
+    return [
+        call
+        for call in calls
+        if call.seen_by is SeenBy.CALLER or (call.seen_by is SeenBy.MOCK_SERVER and call.mocked)
+    ]
+
+
+def mocks(calls: Sequence[ToolCall]) -> Iterator[tuple[str, Node]]:
+    """Tool → a mock that answers the same, call by call."""
     for name in dict.fromkeys(call.name for call in calls):
         # A call without an argument object is refused before the mock is asked.
         answered = [call for call in calls if call.name == name and isinstance(call.args, Mapping)]
@@ -160,8 +169,9 @@ def _answer(call: ToolCall) -> tuple[bool, str]:
     return _raised(call), json.dumps(call.result)  # as text, for which 1, 1.0 and True are not the same
 
 
-def _called(brackets: Brackets) -> Iterator[str]:
+def called(brackets: Brackets) -> Iterator[str]:
+    """The names of all functions that are called in the source."""
     yield brackets.opening.removesuffix("(")
     for item in brackets.items:
         if isinstance(item.node, Brackets):
-            yield from _called(item.node)
+            yield from called(item.node)

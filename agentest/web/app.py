@@ -11,7 +11,7 @@ from aiohttp import web
 
 from agentest.errors import UsageError
 from agentest.viewer.page import Coat, page, whole
-from agentest.web import labels, runs
+from agentest.web import labels, runs, talk
 from agentest.web.guard import Guard, Handler
 from agentest.web.project import UI, Project
 
@@ -33,6 +33,7 @@ def make_app(project: Project, guard: Guard) -> web.Application:
     app.router.add_get("/", _page_of(guard))
     app.add_routes(runs.routes())
     app.add_routes(labels.routes())
+    talk.add_talks(app)
     return app
 
 

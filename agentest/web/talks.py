@@ -64,16 +64,19 @@ class PageTalk:
         turns = held.turns if held else self._talking.turns
         return Conversation(self._conversation_id, turns, Ending.SATISFIED)
 
-    async def follow(self, after: int = 0) -> AsyncIterator[tuple[int, Event]]:
-        """The events with their numbers (from 1) that follow on the given one, to the end of the talk."""
-        number = max(0, after)
+    async def follow(self, pause_s: float) -> AsyncIterator[Event | None]:
+        """All events from the first on, to the end of the talk; None where none comes for a while."""
+        number = 0
         while True:
             while number < len(self.events):
                 number += 1
-                yield number, self.events[number - 1]
+                yield self.events[number - 1]
             if self._ended:
                 return
-            await self._more.wait()
+            try:
+                await asyncio.wait_for(self._more.wait(), pause_s)
+            except TimeoutError:
+                yield None
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -202,7 +205,7 @@ class PageTalk:
         )
 
     def _add(self, event: Event) -> None:
-        self.events.append(event)
+        self.events.append({"seq": len(self.events) + 1, **event})
         self._wake()
 
     def _wake(self) -> None:
@@ -258,17 +261,18 @@ class Talks:
         under_way = self.under_way
         if len(under_way) >= MOST_UNDER_WAY:
             raise NotNow(f"{MOST_UNDER_WAY} conversations are under way already: end one of them first")
-        alike = [talk for talk in under_way if talk.chosen.unit.agent == chosen.unit.agent]
-        if alike and _is_alone(chosen):
+        others = [talk for talk in under_way if _exclude_each_other(chosen, talk.chosen)]
+        if others:
             raise NotNow(
-                f"agent {chosen.unit.agent!r} is talked to already, and cannot be twice at once (its server is "
-                f"started for one conversation, or it is exclusive): end the conversation on "
-                f"{alike[0].chosen.unit.scenario.name!r} first"
+                f"agent {chosen.unit.agent!r} cannot be talked to beside the conversation on "
+                f"{others[0].chosen.unit.scenario.name!r}: it is exclusive, or a server is started for one "
+                "conversation at a time. End that one first"
             )
 
 
-def _is_alone(chosen: ChosenTalk) -> bool:
-    """Whether a second conversation would lose its server with the first, or is not allowed."""
-    prepared = chosen.prepared
-    starts = any(True for _ in prepared.own_servers.of_any(prepared.plan.agents))
-    return starts or chosen.unit.about.line is not None
+def _exclude_each_other(one: ChosenTalk, other: ChosenTalk) -> bool:
+    """Whether a second conversation would lose its servers with the first, or an agent holds one alone."""
+    in_line = one.unit.about.line
+    return (one.starts_servers and other.starts_servers) or (
+        in_line is not None and in_line == other.unit.about.line
+    )

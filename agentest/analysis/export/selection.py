@@ -29,6 +29,12 @@ class Held:
     passed: bool
     criteria: int = 0
     """How many criteria it was judged by."""
+    name: str = ""
+    """What the exported scenario is called; "": after the one that was run, which may well be there still."""
+
+    @property
+    def exported_name(self) -> str:
+        return self.name or f"{self.scenario} ({self.conversation.conversation_id})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,310 @@
+"""A person talks to an agent: what is told of it, and calls that are answered by hand."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from project import Project
+
+from agentest.endings import Ending
+from agentest.errors import UsageError
+from agentest.mocks.attending import Given
+from agentest.run.by_hand import CallSeen, Desk, NotNow, Visitor
+from agentest.run.prepare import Request
+from agentest.run.talk_choice import FREE, Choice, choices, chosen_talk
+from agentest.run.talking import STOPPED, Happening, Held, Replied, Spoke, Talking
+from agentest.testing import ScriptedAgent, tool_call
+
+SCENARIO = 'scenario("books", goal="Book.", tools={"find": sequence({"n": 1}, {"n": 2}), "fail": raises})'
+RAISES = "def raises():\n    raise RuntimeError('closed')\n"
+
+
+class Held_:
+    """A conversation under way, with what was told of it."""
+
+    def __init__(self, root: Path, choice: Choice) -> None:
+        self.chosen = chosen_talk(Request(root), choice)
+        self.told: list[Happening] = []
+        self.calls: list[CallSeen] = []
+        self.listening = 0
+        self.changed = asyncio.Event()
+        self.visitor = Visitor(self._listen)
+        self.desk = Desk(self._call)
+        self.talking = Talking(
+            self.chosen.prepared,
+            self.chosen.unit,
+            "c1",
+            self.visitor,
+            self._tell,
+            lambda _, mocks: mocks.attended_by(self.desk),
+        )
+
+    def _listen(self) -> None:
+        self.listening += 1
+        self.changed.set()
+
+    def _tell(self, what: Happening) -> None:
+        self.told.append(what)
+        self.changed.set()
+
+    def _call(self, call: CallSeen) -> None:
+        self.calls.append(call)
+        self.changed.set()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            self.changed.clear()
+            await self.changed.wait()
+
+    async def said(self, text: str) -> None:
+        """Say something when it is listened to."""
+        heard = self.listening
+        await self.until(lambda: self.visitor.awaited)
+        self.visitor.say(text)
+        del heard
+
+    async def waiting(self) -> CallSeen:
+        await self.until(lambda: bool(self.calls) and self.calls[-1].waiting)
+        return self.calls[-1]
+
+    @property
+    def results(self) -> list[tuple[str, Any, str | None, bool]]:
+        """Of each call in its last state: name, result, error, by hand."""
+        last = {seen.number: seen for seen in self.calls}
+        return [(s.call.name, s.call.result, s.call.error, s.by_hand) for s in last.values()]
+
+
+def talked(root: Path, choice: Choice, person: Callable[[Held_], Awaitable[None]]) -> tuple[Held_, Held]:
+    """A conversation with this person, and what came of it."""
+
+    async def go() -> tuple[Held_, Held]:
+        held = Held_(root, choice)
+        with anyio.fail_after(30):
+            task = asyncio.create_task(held.talking.run())
+            await person(held)
+            return held, await task
+
+    return anyio.run(go)
+
+
+BOOKS = Choice(file="a.sim.py", scenario="books")
+
+
+def set_up(project: Project, endpoint: str, scenario: str = SCENARIO) -> None:
+    project.config(endpoint)
+    project.scenario(RAISES + scenario)
+
+
+def test_what_happens_is_told_as_it_happens(project: Project) -> None:
+    """Words, calls and replies are told in their order, and the conversation is the one that was held."""
+
+    async def person(held: Held_) -> None:
+        await held.said("Hello")
+        await held.until(lambda: any(isinstance(each, Replied) for each in held.told))
+        await held.until(lambda: held.visitor.awaited)
+        assert held.visitor.leave()
+
+    with ScriptedAgent([tool_call("find", day="friday"), "One is free."]) as agent:
+        set_up(project, agent.endpoint)
+        held, came = talked(project.root, BOOKS, person)
+    assert [type(each).__name__ for each in held.told] == ["Ready", "Spoke", "Replied"]
+    assert [seen.answered for seen in held.calls] == [False, True]
+    assert held.results == [("find", {"n": 1}, None, False)]
+    assert came.conversation is not None
+    assert came.conversation.ending is Ending.SATISFIED
+    assert came.conversation.turns == held.talking.turns
+
+
+def test_an_answer_is_changed_by_hand(project: Project) -> None:
+    """A call that is held shows what its mock answers; the agent gets what the person sends, and the record
+    keeps that. An error is one that the tool fails with. The mock has been asked: its sequence goes on."""
+
+    async def person(held: Held_) -> None:
+        held.desk.hold(calls=True)
+        await held.said("Hello")
+        first = await held.waiting()
+        assert first.proposed is not None
+        assert first.proposed.result == {"n": 1}
+        assert not first.answered
+        held.desk.give(first.number, Given(result={"n": 100000000000000000001}))
+        await held.until(lambda: len({seen.number for seen in held.calls}) == 2 and held.calls[-1].waiting)
+        held.desk.give(1, Given(error="closed for today"))
+        await held.until(lambda: len({seen.number for seen in held.calls}) == 3 and held.calls[-1].waiting)
+        held.desk.give(2, None)
+        with pytest.raises(NotNow):
+            held.desk.give(2, None)
+        await held.until(lambda: held.visitor.awaited)
+        held.visitor.leave()
+
+    script = [tool_call("find"), [tool_call("find"), tool_call("fail")], "Done."]
+    with ScriptedAgent(script) as agent:
+        set_up(project, agent.endpoint)
+        held, _ = talked(project.root, BOOKS, person)
+        results = [m["content"] for m in agent.requests[-1]["messages"] if m["role"] == "tool"]
+    assert results == [
+        '{"n": 100000000000000000001}',
+        '{"error": "closed for today"}',
+        '{"error": "closed"}',
+    ]
+    assert held.results == [
+        ("find", {"n": 100000000000000000001}, None, True),
+        ("find", {"error": "closed for today"}, "closed for today", True),
+        ("fail", {"error": "closed"}, "closed", False),
+    ]
+
+
+def test_what_nothing_mocks_is_answered_by_hand(project: Project) -> None:
+    """Without a scenario every call waits for the person, whether calls are held or not."""
+
+    async def person(held: Held_) -> None:
+        await held.said("Hello")
+        call = await held.waiting()
+        assert call.proposed is None
+        with pytest.raises(NotNow, match="nothing mocks"):
+            held.desk.give(call.number, None)
+        held.desk.hold(calls=False)  # there is nothing that it could go on with
+        held.desk.give(call.number, Given(result="a text"))
+        await held.until(lambda: held.visitor.awaited)
+        held.visitor.leave()
+
+    with ScriptedAgent([tool_call("any", x=1), "Done."]) as agent:
+        project.config(agent.endpoint)
+        held, came = talked(project.root, Choice(), person)
+        assert agent.requests[-1]["messages"][-1]["content"] == "a text"
+    assert held.chosen.unit.scenario.name == FREE
+    assert came.conversation is not None
+    assert came.conversation.tool_calls[0].mocked
+
+
+def test_an_answer_is_set_for_the_next_call(project: Project) -> None:
+    """What is set for a tool answers its next call alone; letting go releases the calls that wait."""
+
+    async def person(held: Held_) -> None:
+        held.desk.set_next("find", Given(result=[]))
+        await held.said("Hello")
+        await held.until(lambda: held.visitor.awaited)
+        held.desk.hold(calls=True)
+        held.visitor.say("Again")
+        await held.waiting()
+        held.desk.hold(calls=False)
+        await held.until(lambda: held.visitor.awaited)
+        held.visitor.leave()
+
+    with ScriptedAgent([tool_call("find"), "None.", tool_call("find"), "Two."]) as agent:
+        set_up(project, agent.endpoint)
+        held, _ = talked(project.root, BOOKS, person)
+    assert [(result, by_hand) for _, result, _, by_hand in held.results] == [([], True), ({"n": 2}, False)]
+
+
+def test_it_is_stopped_in_the_middle_of_a_turn(project: Project) -> None:
+    """Stop ends it at once, while a call waits or the agent is at work; what was closed is kept."""
+
+    async def person(held: Held_) -> None:
+        await held.said("Hello")
+        await held.until(lambda: held.visitor.awaited)
+        held.desk.hold(calls=True)
+        held.visitor.say("Find one")
+        await held.waiting()
+        with pytest.raises(NotNow, match="at work"):
+            held.visitor.say("Hurry")
+        assert not held.visitor.leave()
+        held.talking.stop()
+
+    with ScriptedAgent(["Hi.", tool_call("find"), "Never said."]) as agent:
+        set_up(project, agent.endpoint)
+        _, came = talked(project.root, BOOKS, person)
+    conversation = came.conversation
+    assert conversation is not None
+    assert [turn.agent_message for turn in conversation.turns] == ["Hi."]
+    assert conversation.failure is not None
+    assert conversation.failure.message == STOPPED
+    assert conversation.unfinished is not None
+    assert conversation.unfinished.user_message == "Find one"
+    assert conversation.unfinished.tool_calls[0].error == "cancelled before it answered"
+
+
+def test_an_agent_that_dies_ends_it(project: Project) -> None:
+    """An agent's error is the conversation's; one that cannot be reached is told before it begins."""
+
+    async def person(held: Held_) -> None:
+        await held.said("Hello")
+
+    with ScriptedAgent([{"role": "assistant", "content": ""}]) as agent:
+        set_up(project, agent.endpoint)
+        held, came = talked(project.root, BOOKS, person)
+    assert came.conversation is not None
+    assert came.conversation.failure is not None
+    assert isinstance(held.told[-1], Spoke)
+
+    async def nobody(held: Held_) -> None:
+        del held
+
+    with pytest.raises(UsageError, match="agent"):
+        talked(project.root, BOOKS, nobody)
+
+
+def test_calls_of_handlers_and_of_threads_come_here_too(project: Project) -> None:
+    """An agent in this process hands its calls over while it answers; the person is told of limits."""
+    project.write(
+        "agentest.config.py",
+        "def plain(messages, ctx):\n"
+        "    ctx.record_tool('own', {}, 1)\n"
+        "    return 'got ' + str(ctx.resolve_tool('find', {}))\n"
+        "async def handler(messages, ctx):\n"
+        "    return 'got ' + str(await ctx.resolve_tool('find', {}))\n"
+        "config = {'agent': {'type': 'custom', 'handler': handler},"
+        " 'agents': {'plain': {'type': 'custom', 'handler': plain}}}\n",
+    )
+    project.scenario(RAISES + SCENARIO)
+
+    async def person(held: Held_) -> None:
+        held.desk.hold(calls=True)
+        await held.said("Hello")
+        call = await held.waiting()
+        held.desk.give(call.number, Given(result={"n": 7}))
+        await held.until(lambda: held.visitor.awaited)
+        held.visitor.leave()
+
+    for agent, calls in ((None, ["find"]), ("plain", ["own", "find"])):
+        held, came = talked(project.root, Choice(file="a.sim.py", scenario="books", agent=agent), person)
+        assert came.conversation is not None
+        assert came.conversation.turns[0].agent_message == "got {'n': 7}"
+        assert [name for name, *_ in held.results] == calls
+        assert "30 s (request_timeout_ms)" in held.chosen.about_calls
+
+
+def test_what_there_is_to_choose(project: Project) -> None:
+    """Scenarios and agents are listed, broken files with their place; what cannot be talked to says why."""
+    project.config("http://127.0.0.1:9/", agents={"other": {"endpoint": "http://127.0.0.1:9/"}})
+    project.scenario('scenario("one", goal="g")\nscenario("two", goal="g", skip="later")')
+    project.write("b.sim.py", "from agentest import scenario\n\nscenario(\n")
+    project.write("outside.py", "raise SystemExit('never imported')")
+    found = choices(Request(project.root))
+    assert [each.name for each in found.scenarios] == ["one", "two"]
+    assert found.agents == ("agent", "other")
+    assert found.broken[0].startswith("b.sim.py:3: ")
+    refused = {
+        "two": ("a.sim.py", "skipped: later"),
+        "three": ("a.sim.py", "no scenario"),
+        "any": ("outside.py", "is no scenario file of this project"),
+        "up": ("../a.sim.py", "is no scenario file of this project"),
+    }
+    for name, (file, why) in refused.items():
+        with pytest.raises(UsageError, match=why):
+            chosen_talk(Request(project.root), Choice(file=file, scenario=name))
+
+
+def test_several_agents_are_chosen_from(project: Project) -> None:
+    """Where a scenario is run with several agents, one must be named."""
+    project.config("http://127.0.0.1:9/", compare=[{"name": "new", "endpoint": "http://127.0.0.1:9/new"}])
+    project.scenario('scenario("one", goal="g")')
+    with pytest.raises(UsageError, match="choose agent, new"):
+        chosen_talk(Request(project.root), Choice(file="a.sim.py", scenario="one"))
+    chosen = chosen_talk(Request(project.root), Choice(file="a.sim.py", scenario="one", agent="new"))
+    assert chosen.unit.agent == "new"
+    assert "no request to the agent is open" in chosen.about_calls
