@@ -157,6 +157,6 @@ def _why_not(entries: tuple[Unit | ScenarioResult, ...]) -> Iterator[str]:
     for entry in entries:
         if isinstance(entry, ScenarioResult):
             yield from (
-                f"scenario {entry.name!r} is {entry.verdict.status.value}: {reason.message}"
+                f"{entry.file}:{entry.line}: {entry.name} ({entry.verdict.status.value}): {reason.message}"
                 for reason in entry.verdict.reasons
             )

@@ -18,10 +18,10 @@ _NAMES = ("call", "scenario", "sequence")
 
 
 class Held(Protocol):
-    """A conversation, and the scenario that it was held for."""
+    """A conversation, and what the scenario is called that is made of it."""
 
     @property
-    def scenario(self) -> str: ...
+    def exported_name(self) -> str: ...
 
     @property
     def conversation(self) -> Conversation: ...
@@ -57,6 +57,10 @@ class _One:
     scenario: str
     conversation: Conversation
 
+    @property
+    def exported_name(self) -> str:
+        return exported_name(self.scenario, self.conversation)
+
 
 def told(scenario: str, conversation: Conversation) -> Told:
     """One conversation of a scenario, as a module of its own."""
@@ -88,6 +92,11 @@ def unfinished(conversation: Conversation) -> str | None:
     if conversation.unfinished:
         return "its last turn has no reply"
     return None if conversation.turns else "it has no turn"
+
+
+def exported_name(scenario: str, conversation: Conversation) -> str:
+    """What a scenario is called that tells a conversation again, beside the one that was run."""
+    return f"{scenario} ({conversation.conversation_id})"
 
 
 def nameless(conversation: Conversation) -> bool:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import suppress
 from functools import wraps
-from time import time
 from typing import Any, TypeVar
 
 import anyio
@@ -143,7 +143,7 @@ async def _events(request: web.Request) -> web.StreamResponse:
     """What has happened, from the first event on, and what happens, as server-sent events."""
     talk = _talk(request)
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
-    with talk.watched():
+    with talk.watched(), suppress(ConnectionResetError):  # the page may go at any time
         await response.prepare(request)
         async for piece in _pieces(talk):
             await response.write(piece)
@@ -205,7 +205,7 @@ async def _save(request: web.Request) -> web.Response:
         raise UsageError(f"`as`: expected one of {', '.join(KINDS)}")
     wish = Wish(kind=kind, path=_text(body, "path") or "", name=_text(body, "name") or "")
     unit = talk.chosen.unit
-    saved = Talk(conversation=talk.conversation, scenario=unit.scenario, agent=unit.agent, began=time())
+    saved = Talk(conversation=talk.conversation, scenario=unit.scenario, agent=unit.agent, began=talk.began)
     known = await _imported(request, choices, _asked(request))
     root, config = request.app[UI].root, talk.chosen.prepared.loaded.config
     planned = await in_thread(to_write, saved, wish, root, config, _places(known, request))

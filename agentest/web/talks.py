@@ -7,6 +7,7 @@ import json
 import secrets
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
+from time import time
 from typing import Any
 
 from agentest.endings import Ending
@@ -37,6 +38,8 @@ class PageTalk:
         """Begins at once, in the running event loop. `alone_s`: see ALONE_S."""
         self.id = secrets.token_hex(8)
         self.chosen = chosen
+        self.began = time()
+        """In seconds since 1970."""
         self.events: list[Event] = []
         self.desk = Desk(self._call)
         self.visitor = Visitor(lambda: self._add({"type": "listening"}))

@@ -289,7 +289,7 @@ def test_what_there_is_to_choose(project: Project) -> None:
     assert found.agents == ("agent", "other")
     assert found.broken[0].startswith("b.sim.py:3: ")
     refused = {
-        "two": ("a.sim.py", "skipped: later"),
+        "two": ("a.sim.py", r"\(skipped\): later"),
         "three": ("a.sim.py", "no scenario"),
         "any": ("outside.py", "is no scenario file of this project"),
         "up": ("../a.sim.py", "is no scenario file of this project"),

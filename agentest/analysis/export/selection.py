@@ -9,7 +9,7 @@ from pathlib import Path
 
 from agentest.errors import UsageError
 from agentest.scenarios.selection import name_fits
-from agentest.scripted.script import missing
+from agentest.scripted.script import exported_name, missing
 from agentest.store.reading import read_results, usable
 from agentest.store.runs import entries
 from agentest.support.spelling import did_you_mean
@@ -34,7 +34,7 @@ class Held:
 
     @property
     def exported_name(self) -> str:
-        return self.name or f"{self.scenario} ({self.conversation.conversation_id})"
+        return self.name or exported_name(self.scenario, self.conversation)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from agentest.analysis.export.literals import Brackets, Item, Text, bracketed, literal, mapping, node, opened
-from agentest.analysis.export.script import answered_by_us, called, mocks
-
 from agentest.analysis.export.selection import Held
 from agentest.scenarios.definition import Scenario
+from agentest.scripted.literals import Brackets, Item, Text, bracketed, literal, mapping, node, opened
+from agentest.scripted.script import answered_by_us, called, mocks
 from agentest.support.text import shortened
 
 _ABOUT = (

@@ -11,8 +11,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Literal
 
-from agentest.analysis.export.script import answered_by_us, nameless, script
-
 from agentest.analysis.export.evaluation_set import evaluation_set
 from agentest.analysis.export.selection import Held
 from agentest.analysis.export.starting_point import starting_point
@@ -23,6 +21,7 @@ from agentest.evalset.formats.model import EvalCase, EvalSet, SessionInput, eval
 from agentest.evalset.formats.reading import read_eval_set
 from agentest.evalset.formats.targets import SUFFIXES, set_name
 from agentest.scenarios.definition import Scenario
+from agentest.scripted.script import answered_by_us, nameless, script
 from agentest.support.files import readable, write_atomically
 from agentest.support.paths import matches_any, patterns
 from agentest.support.text import count
