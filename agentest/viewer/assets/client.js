@@ -70,7 +70,8 @@ export function follow(path, listener) {
       try {
         await once();
       } catch (error) {
-        if (ended.signal.aborted || [401, 403, 404].includes(error.status)) return;
+        if (ended.signal.aborted) return;
+        if ([401, 403, 404].includes(error.status)) return void listener({ type: "connection", up: false, gone: true });
       }
       if (ended.signal.aborted) return;
       listener({ type: "connection", up: false });
