@@ -11,6 +11,7 @@ from pydantic import AliasChoices, ValidationError
 from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
+from agentest.errors import UsageError
 from agentest.support.spelling import nearest, snake_case
 
 Location = tuple[str | int, ...]
@@ -33,10 +34,26 @@ _EXPECTED = {
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something wrong in a file. `case`: its index, None for what is wrong outside of any case."""
+    """Something wrong in a file.
+
+    Attributes:
+        case: its index, None for what is wrong outside of any case.
+        keys: the way to the value from the case's root, or from the file's, in the file's own spelling.
+        said: the message for who sees the value: without the names of the case and the invocation.
+    """
 
     case: int | None
     message: str
+    keys: Location = ()
+    said: str = ""
+
+
+class EvalSetError(UsageError):
+    """A file is not well formed. `problems`: each by itself, all of them."""
+
+    def __init__(self, message: str, problems: Sequence[Problem]) -> None:
+        super().__init__(message)
+        self.problems = tuple(problems)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +102,14 @@ def get(values: Mapping[str, Any], key: str) -> Any:
 def _problem(
     location: Location, detail: ErrorDetails, document: Any, valid: Mapping[str, set[str]], names: Names
 ) -> Problem:
-    case, head, rest = _split(location, document, names)
+    case, head, keys, rest = _split(location, document, names)
     message = _message(location, rest, detail, document, valid)
-    return Problem(case, f"{head}: {message}" if head else message)
+    return Problem(case, f"{head}: {message}" if head else message, keys, message)
 
 
-def _split(location: Location, document: Any, names: Names) -> tuple[int | None, str, Location]:
-    """The case's index, case and invocation in words, and the keys within them."""
-    rest, value, heads = location, document, []
+def _split(location: Location, document: Any, names: Names) -> tuple[int | None, str, Location, Location]:
+    """The case's index, case and invocation in words, and the keys within the case and within both."""
+    rest, keys, value, heads = location, location, document, []
     case: int | None = None
     for key, word, id_key in ((names.cases, names.word, names.case_id), _invocation(names)):
         step = _step(rest, key)
@@ -102,8 +119,9 @@ def _split(location: Location, document: Any, names: Names) -> tuple[int | None,
         value = _at(value, rest[: len(rest) - len(after)])
         rest = after
         heads.append(f"{word} {_called(value, id_key, index)}")
-        case = index if case is None else case
-    return case, ", ".join(heads), rest
+        if case is None:
+            case, keys = index, rest
+    return case, ", ".join(heads), keys, rest
 
 
 def _invocation(names: Names) -> tuple[str, str, str]:

@@ -32,12 +32,15 @@ from agentest.evalset.formats.legacy import (
     without_extras,
 )
 from agentest.evalset.formats.model import EVAL_SET, EvalCase, EvalSet, SessionInput, finite
-from agentest.evalset.formats.problems import Names, Problem, line_texts, problems, shown
+from agentest.evalset.formats.problems import EvalSetError, Names, Problem, line_texts, problems, shown
 from agentest.evalset.formats.targets import set_name
 from agentest.support.spelling import did_you_mean, nearest, snake_case
 
 MAX_PROBLEMS = 5
 """How many problems of one file an error lists."""
+
+MAX_KEPT = 100
+"""How many problems of one file an error keeps."""
 
 MAX_IDS = 20
 """How many ids of cases an error lists."""
@@ -130,20 +133,29 @@ _SESSION_KEYS = ("app_name", "user_id", "state", "session_id")
 
 
 def read_eval_set(path: Path, initial_session: Mapping[str, Any] | None = None) -> ReadSet:
-    """Read a file of any form. Raises UsageError, which lists up to five problems of the file.
+    """Read a file of any form. Raises EvalSetError, with up to five problems in words, or UsageError.
 
     Args:
         initial_session: `{app_name?, user_id?, state?}`, the session of cases that have none of their own.
             google-adk takes it for legacy files alone and stops at an EvalSet; here it is for every form.
     """
     session = _session(initial_session, "initial session") if initial_session else None
-    text = read_bytes(path)
+    read = parse_eval_set(path, read_bytes(path))
+    return _with_session(read, session) if session else read
+
+
+def parse_eval_set(path: Path, text: bytes) -> ReadSet:
+    """Read what a file holds, or may hold. Raises EvalSetError and UsageError as `read_eval_set` does.
+
+    Args:
+        text: without a mark of its byte order.
+    """
     read = _read_eval_set(path, text) or _read_any_form(path, text)
     set_problems = list(_problems_of_set(read.eval_set))
     if set_problems:
         lines = [read.lines[case.eval_id] for case in read.eval_set.eval_cases]
-        raise UsageError(_problem_text(path, set_problems, len(set_problems), lines))
-    return _with_session(read, session) if session else read
+        raise EvalSetError(_problem_text(path, set_problems, len(set_problems), lines), set_problems)
+    return read
 
 
 def read_session(path: Path) -> Mapping[str, Any]:
@@ -226,8 +238,8 @@ def _validated(path: Path, text: bytes) -> tuple[_Shape, Any, tuple[str, ...]]:
         return shape, shape.adapter.validate_python(document), extras
     except ValidationError as error:
         lines = _lines(text, line_texts(document, shape.names), shape.names.line)
-        file_problems = problems(error, document, shape.type, shape.names)
-        raise UsageError(_problem_text(path, file_problems, error.error_count(), lines)) from None
+        found = list(islice(problems(error, document, shape.type, shape.names), MAX_KEPT))
+        raise EvalSetError(_problem_text(path, found, error.error_count(), lines), found) from None
 
 
 def _with_set(document: Any, name: str) -> Any:
@@ -292,9 +304,11 @@ def _problems_of_set(eval_set: EvalSet) -> Iterator[Problem]:
     for index, case in enumerate(eval_set.eval_cases):
         if times[case.eval_id] > 1 and case.eval_id not in reported:
             reported.add(case.eval_id)
-            yield Problem(index, f"case `{case.eval_id}`: {times[case.eval_id]} cases have this id")
+            said = f"{times[case.eval_id]} cases have this id"
+            yield Problem(index, f"case `{case.eval_id}`: {said}", ("eval_id",), said)
         if case.conversation == ():
-            yield Problem(index, f"case `{case.eval_id}`: its conversation has no invocations")
+            said = "its conversation has no invocations"
+            yield Problem(index, f"case `{case.eval_id}`: {said}", ("conversation",), said)
 
 
 def _problem_text(path: Path, entries: Iterable[Problem], count: int, lines: Sequence[int]) -> str:

@@ -1,0 +1,1 @@
+"""Evaluation sets edited in place: what is not edited stays byte for byte as it is."""

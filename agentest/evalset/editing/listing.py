@@ -1,0 +1,100 @@
+"""The evaluation sets of a project with their cases, as they are read or as far as they can be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from agentest.errors import UsageError
+from agentest.evalset.editing.checking import NotAccepted, checked_set
+from agentest.evalset.editing.content import Content, read
+from agentest.evalset.editing.places import Project
+from agentest.evalset.editing.set_file import open_set
+from agentest.evalset.formats.criteria import CRITERIA_FILE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedCase:
+    """A case of a set. `line`: where it stands, from 1; 0 where that is not known."""
+
+    eval_id: str
+    line: int = 0
+    simulated: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedSet:
+    """A file of the listing.
+
+    Attributes:
+        name: relative to the project.
+        set_id: "" where the set cannot be read.
+        why_not: why its cases cannot be edited one by one; "" where they can.
+        error: what the reader says of it; "" where it reads it.
+        criteria: whether there are criteria beside it.
+    """
+
+    name: str
+    set_id: str = ""
+    cases: tuple[ListedCase, ...] = ()
+    why_not: str = ""
+    error: str = ""
+    criteria: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """What there is. `notes`: what was not looked at."""
+
+    sets: tuple[ListedSet, ...]
+    notes: tuple[str, ...] = ()
+
+
+def listing(project: Project) -> Listing:
+    """All evaluation sets below a project's folder."""
+    found = project.find()
+    return Listing(sets=tuple(_listed(project, path) for path in found.files), notes=found.notes)
+
+
+def _listed(project: Project, path: Path) -> ListedSet:
+    name = project.name(path)
+    try:
+        project.file(name)
+        at = path.stat()
+    except (UsageError, OSError) as error:
+        return ListedSet(name=name, error=str(error), why_not=str(error))
+    return _read(path, name, at.st_mtime_ns, at.st_size, (path.parent / CRITERIA_FILE).is_file())
+
+
+@lru_cache(maxsize=1_000)
+def _read(path: Path, name: str, changed: int, size: int, criteria: bool) -> ListedSet:
+    """The set as it was at that time: it is read again when it has changed."""
+    del changed, size
+    try:
+        content = read(path, name)
+    except UsageError as error:
+        return ListedSet(name=name, error=str(error), why_not=str(error), criteria=criteria)
+    unlocated, why_not = _located(content)
+    try:
+        whole = checked_set(content)
+    except NotAccepted as error:
+        return ListedSet(name=name, cases=unlocated, why_not=why_not, error=str(error), criteria=criteria)
+    cases = (
+        ListedCase(
+            eval_id=case.eval_id,
+            line=whole.lines.get(case.eval_id, 0),
+            simulated=case.conversation_scenario is not None,
+        )
+        for case in whole.eval_set.eval_cases
+    )
+    set_id = whole.eval_set.eval_set_id
+    return ListedSet(name=name, set_id=set_id, cases=tuple(cases), why_not=why_not, criteria=criteria)
+
+
+def _located(content: Content) -> tuple[tuple[ListedCase, ...], str]:
+    """The cases by their text alone, so that one that is broken can be opened; and why there are none."""
+    try:
+        return tuple(ListedCase(eval_id=case.eval_id) for case in open_set(content).cases), ""
+    except UsageError as error:
+        return (), str(error)
