@@ -11,7 +11,7 @@ from aiohttp import web
 
 from agentest.errors import UsageError
 from agentest.viewer.page import Coat, page, whole
-from agentest.web import labels, runs, talk
+from agentest.web import cases, labels, runs, talk
 from agentest.web.guard import Guard, Handler
 from agentest.web.project import UI, Project
 
@@ -34,6 +34,7 @@ def make_app(project: Project, guard: Guard) -> web.Application:
     app.add_routes(runs.routes())
     app.add_routes(labels.routes())
     talk.add_talks(app)
+    app.add_routes(cases.routes())
     return app
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -32,6 +32,7 @@ class ListedSet:
         set_id: "" where the set cannot be read.
         why_not: why its cases cannot be edited one by one; "" where they can.
         error: what the reader says of it; "" where it reads it.
+        version: of the file as it was read; "" where it cannot be.
         criteria: whether there are criteria beside it.
     """
 
@@ -40,6 +41,7 @@ class ListedSet:
     cases: tuple[ListedCase, ...] = ()
     why_not: str = ""
     error: str = ""
+    version: str = ""
     criteria: bool = False
 
 
@@ -75,12 +77,13 @@ def _read(path: Path, name: str, changed: int, size: int, criteria: bool) -> Lis
         content = read(path, name)
     except UsageError as error:
         return ListedSet(name=name, error=str(error), why_not=str(error), criteria=criteria)
-    unlocated, why_not = _located(content)
+    cases, why_not = _located(content)
+    listed = ListedSet(name=name, cases=cases, why_not=why_not, version=content.version, criteria=criteria)
     try:
         whole = checked_set(content)
     except NotAccepted as error:
-        return ListedSet(name=name, cases=unlocated, why_not=why_not, error=str(error), criteria=criteria)
-    cases = (
+        return replace(listed, error=str(error))
+    cases = tuple(
         ListedCase(
             eval_id=case.eval_id,
             line=whole.lines.get(case.eval_id, 0),
@@ -88,8 +91,7 @@ def _read(path: Path, name: str, changed: int, size: int, criteria: bool) -> Lis
         )
         for case in whole.eval_set.eval_cases
     )
-    set_id = whole.eval_set.eval_set_id
-    return ListedSet(name=name, set_id=set_id, cases=tuple(cases), why_not=why_not, criteria=criteria)
+    return replace(listed, set_id=whole.eval_set.eval_set_id, cases=cases)
 
 
 def _located(content: Content) -> tuple[tuple[ListedCase, ...], str]:

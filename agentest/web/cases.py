@@ -1,0 +1,257 @@
+"""Routes of evaluation sets: what there is, and edits of it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from aiohttp import web
+from pydantic.alias_generators import to_camel
+from pydantic_core import from_json
+
+from agentest.errors import UsageError
+from agentest.evalset.editing.checking import NotAccepted, Trouble
+from agentest.evalset.editing.content import ChangedOnDisk, Content
+from agentest.evalset.editing.edits import Done, Draft, Editor, free_id
+from agentest.evalset.editing.listing import ListedSet, listing
+from agentest.evalset.editing.places import Project
+from agentest.evalset.editing.scenario_files import scenario_files
+from agentest.evalset.editing.set_file import SetFile, open_set
+from agentest.support.json_text import Json
+from agentest.support.spelling import snake_case
+from agentest.web.project import UI
+
+_T = TypeVar("_T")
+_Answer = Callable[[web.Request], Awaitable[Json]]
+
+
+def routes() -> Iterable[web.RouteDef]:
+    """All of them."""
+    return (
+        web.get("/api/cases", _route(_list)),
+        web.get("/api/cases/scenarios", _route(_scenarios)),
+        web.get("/api/cases/case", _route(_case)),
+        web.put("/api/cases/case", _route(_save)),
+        web.post("/api/cases/case", _route(_add)),
+        web.delete("/api/cases/case", _route(_remove)),
+        web.post("/api/cases/copy", _route(_copy)),
+        web.post("/api/cases/check", _route(_check)),
+        web.post("/api/cases/set", _route(_create)),
+        web.get("/api/cases/text", _route(_text)),
+        web.put("/api/cases/text", _route(_save_text)),
+    )
+
+
+def _route(answer: _Answer) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def handled(request: web.Request) -> web.Response:
+        try:
+            return web.json_response(await answer(request))
+        except ChangedOnDisk as error:
+            return web.json_response(await _in_thread(_conflict, error), status=409)
+        except NotAccepted as error:
+            refusal = {"error": str(error), "problems": _problems(error.troubles)}
+            return web.json_response(refusal, status=422)
+
+    return handled
+
+
+async def _list(request: web.Request) -> Json:
+    found = await _in_thread(listing, _editor(request).project)
+    return {"notes": found.notes, "sets": [_shown_set(each) for each in found.sets]}
+
+
+async def _scenarios(request: web.Request) -> Json:
+    project = request.app[UI]
+    return asdict(await _in_thread(scenario_files, project.root, project.config))
+
+
+async def _case(request: web.Request) -> Json:
+    name, eval_id = _asked(request, "file"), _asked(request, "id")
+    return await _in_thread(_opened, _editor(request), name, eval_id)
+
+
+async def _save(request: web.Request) -> Json:
+    body = await _body(request)
+    save = partial(_editor(request).save, _text_of(body, "file"), _text_of(body, "version"))
+    return _done(await _in_thread(save, _text_of(body, "id"), _draft(body)))
+
+
+async def _add(request: web.Request) -> Json:
+    body = await _body(request)
+    place = body.get("place")
+    if place is not None and type(place) is not int:
+        raise UsageError("`place` must be a whole number")
+    add = partial(_editor(request).add, _text_of(body, "file"), _text_of(body, "version"))
+    return _done(await _in_thread(add, _draft(body), place))
+
+
+async def _copy(request: web.Request) -> Json:
+    body = await _body(request)
+    editor, name, eval_id = _editor(request), _text_of(body, "file"), _text_of(body, "id")
+    version = _text_of(body, "version")
+
+    def copied() -> Done:
+        return editor.copy(name, version, eval_id, free_id(editor.open(name), eval_id))
+
+    return _done(await _in_thread(copied))
+
+
+async def _remove(request: web.Request) -> Json:
+    body = await _body(request)
+    remove = partial(_editor(request).remove, _text_of(body, "file"), _text_of(body, "version"))
+    removed = await _in_thread(remove, _text_of(body, "id"))
+    return {"version": removed.file.content.version, "text": removed.text, "place": removed.place}
+
+
+async def _check(request: web.Request) -> Json:
+    """What the reader says of a case that is not written yet. `id` null: of a new one."""
+    body = await _body(request)
+    eval_id = None if body.get("id") is None else _text_of(body, "id")
+    check = partial(_editor(request).check, _text_of(body, "file"))
+    return {"notes": _problems((await _in_thread(check, eval_id, _draft(body))).notes)}
+
+
+async def _create(request: web.Request) -> Json:
+    body = await _body(request)
+    create = partial(_editor(request).create, _text_of(body, "file"), _draft(body))
+    return _done(await _in_thread(create, time.time()))
+
+
+async def _text(request: web.Request) -> Json:
+    """A file as a text; one that is not there yet is empty and has no version."""
+    return await _in_thread(_file_text, _editor(request), _asked(request, "file"))
+
+
+async def _save_text(request: web.Request) -> Json:
+    body = await _body(request)
+    version = None if body.get("version") is None else _text_of(body, "version")
+    save = partial(_editor(request).save_text, _text_of(body, "file"), version)
+    return _shown_text(await _in_thread(save, _text_of(body, "text")))
+
+
+def _editor(request: web.Request) -> Editor:
+    project = request.app[UI]
+    root, outputs = project.root.resolve(), project.output_dir.resolve()
+    inside = outputs.relative_to(root) if outputs.is_relative_to(root) else Path(".agentest")
+    return Editor(Project(root, inside))
+
+
+def _file_text(editor: Editor, name: str) -> Json:
+    if not editor.project.file(name).exists():
+        return {"file": name, "version": None, "text": ""}
+    return _shown_text(editor.read(name))
+
+
+def _opened(editor: Editor, name: str, eval_id: str) -> Json:
+    file = editor.open(name)
+    place = file.place_of(eval_id)
+    try:
+        notes = editor.check(name, eval_id, Draft(text=file.shown(place))).notes
+    except NotAccepted as error:
+        notes = error.troubles
+    return _shown_case(file, place, notes)
+
+
+def _done(done: Done) -> Json:
+    return _shown_case(done.file, done.place, done.notes)
+
+
+def _shown_set(found: ListedSet) -> Json:
+    return {
+        "file": found.name,
+        "setId": found.set_id,
+        "error": found.error,
+        "whyNot": found.why_not,
+        "version": found.version,
+        "criteria": found.criteria,
+        "cases": [
+            {"id": each.eval_id, "line": each.line, "simulated": each.simulated} for each in found.cases
+        ],
+    }
+
+
+def _shown_case(file: SetFile, place: int, notes: Sequence[Trouble]) -> Json:
+    """A case as the page edits it: its value, and its text for who rather writes that."""
+    return {
+        "file": file.content.name,
+        "version": file.content.version,
+        "id": file.cases[place].eval_id,
+        "camel": file.camel,
+        "alone": file.cases_at is None,
+        "case": file.value(place),
+        "text": file.shown(place),
+        "notes": _problems(notes),
+    }
+
+
+def _shown_text(content: Content) -> Json:
+    text = content.text.replace("\r\n", "\n")
+    return {"file": content.name, "version": content.version, "text": text}
+
+
+def _conflict(error: ChangedOnDisk) -> Json:
+    """What the file holds now, so that the page can show what has changed."""
+    answer: Json = {"error": str(error), "version": None, "text": None, "cases": []}
+    if error.found is None:
+        return answer
+    answer["version"] = error.found.version
+    try:
+        answer["text"] = error.found.text.replace("\r\n", "\n")
+        file = open_set(error.found)
+    except UsageError:
+        return answer
+    answer["cases"] = [
+        {"id": case.eval_id, "text": file.shown(number)} for number, case in enumerate(file.cases)
+    ]
+    return answer
+
+
+def _problems(troubles: Sequence[Trouble]) -> list[Json]:
+    return [{"message": each.message, "path": _page_keys(each)} for each in troubles]
+
+
+def _page_keys(trouble: Trouble) -> list[str | int] | None:
+    if trouble.keys is None:
+        return None
+    return [to_camel(snake_case(key)) if isinstance(key, str) else key for key in trouble.keys]
+
+
+async def _body(request: web.Request) -> Json:
+    try:
+        body = from_json(await request.read(), allow_inf_nan=False)
+    except ValueError as error:
+        raise UsageError(f"the request is not JSON: {error}") from None
+    if not isinstance(body, dict):
+        raise UsageError("the request must be a JSON object")
+    return body
+
+
+def _draft(body: Json) -> Draft:
+    """The case of a request: a value under `case`, or a text of JSON under `text`."""
+    if isinstance(body.get("text"), str):
+        return Draft(text=body["text"])
+    if "case" not in body:
+        raise UsageError("the request has neither `case` nor `text`")
+    return Draft(value=body["case"])
+
+
+def _text_of(body: Json, key: str) -> str:
+    if not isinstance(body.get(key), str):
+        raise UsageError(f"`{key}` must be a text")
+    return str(body[key])
+
+
+def _asked(request: web.Request, key: str) -> str:
+    if key not in request.query:
+        raise UsageError(f"`{key}` is missing in the address")
+    return request.query[key]
+
+
+async def _in_thread(work: Callable[..., _T], *arguments: Any) -> _T:
+    """Work with files, which the server does not wait for: it answers others meanwhile."""
+    return await asyncio.to_thread(work, *arguments)
