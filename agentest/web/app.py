@@ -16,6 +16,8 @@ from agentest.web.guard import Guard, Handler
 from agentest.web.project import UI, Project
 
 _HOST = "127.0.0.1"
+_MAX_BODY_BYTES = 60_000_000
+"""A case may hold files, and a set is saved as a whole where it is edited as a text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +30,7 @@ class Served:
 
 def make_app(project: Project, guard: Guard) -> web.Application:
     """The server's application."""
-    app = web.Application(middlewares=[guard.middleware(), errors_as_json])
+    app = web.Application(middlewares=[guard.middleware(), errors_as_json], client_max_size=_MAX_BODY_BYTES)
     app[UI] = project
     app.router.add_get("/", _page_of(guard))
     app.add_routes(runs.routes())

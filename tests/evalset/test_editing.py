@@ -1,0 +1,350 @@
+"""Cases of evaluation sets edited in their files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import evalset_documents as documents
+import pytest
+from evalset_strategy import eval_sets
+from hypothesis import given
+
+from agentest.errors import UsageError
+from agentest.evalset.editing.checking import NotAccepted
+from agentest.evalset.editing.content import ChangedOnDisk, Content
+from agentest.evalset.editing.edits import Draft, Editor, free_id
+from agentest.evalset.editing.listing import listing
+from agentest.evalset.editing.places import Project
+from agentest.evalset.editing.scenario_files import scenario_files
+from agentest.evalset.editing.set_file import open_set
+from agentest.evalset.formats.model import EvalSet, eval_set_json
+from agentest.evalset.formats.reading import read_eval_set
+
+NAME = "shop.evalset.json"
+ONE = documents.case("one", documents.invocation("Hello.", "Hi.", [documents.use("greet", who="me")]))
+TWO = documents.case("two", documents.invocation("Bye.", "See you."))
+
+
+@pytest.fixture
+def editor(tmp_path: Path) -> Editor:
+    """An editor of a project with one set of two cases."""
+    write(tmp_path, documents.text(documents.eval_set("shop", ONE, TWO)) + "\n")
+    return Editor(Project(tmp_path))
+
+
+def write(folder: Path, text: str, name: str = NAME) -> Path:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text.encode())
+    return path
+
+
+def on_disk(editor: Editor, name: str = NAME) -> str:
+    return (editor.project.root / name).read_bytes().decode()
+
+
+def version(editor: Editor, name: str = NAME) -> str:
+    return editor.read(name).version
+
+
+def changed(case: dict[str, Any], text: str) -> dict[str, Any]:
+    """The case with another message of the user."""
+    again: dict[str, Any] = json.loads(json.dumps(case))
+    again["conversation"][0]["user_content"]["parts"][0]["text"] = text
+    return again
+
+
+@given(eval_sets())
+def test_every_set_can_be_opened_and_saved_as_it_is(eval_set: EvalSet) -> None:
+    """Of any set in either spelling, a case that is saved unchanged leaves every byte."""
+    for camel in (False, True):
+        content = Content(Path(NAME), NAME, eval_set_json(eval_set, camel_case=camel))
+        file = open_set(content)
+        assert [case.eval_id for case in file.cases] == [case.eval_id for case in eval_set.eval_cases]
+        for place in range(len(file.cases)):
+            assert file.with_value(place, file.value(place)) == content.text
+            assert file.with_text(place, file.shown(place)) == content.text
+            assert file.with_text(place, file.shown(place) + "\n") == content.text
+
+
+def test_one_message_is_all_that_changes(editor: Editor) -> None:
+    """A case that is saved with another message differs from the file in that message."""
+    before = on_disk(editor)
+    done = editor.save(NAME, version(editor), "one", Draft(changed(ONE, "Good day.")))
+    assert on_disk(editor) == before.replace("Hello.", "Good day.")
+    assert done.file.cases[done.place].eval_id == "one"
+
+
+ODD = (
+    '\ufeff{"evalSetId": "odd",\r\n  "x-mine": [1,  2],\r\n  "evalCases": [\r\n    {"evalId": "a",'
+    ' "owner": "me", "conversation": [{"userContent": {"parts": [{"text": "caf\\u00e9"}]}}]},\r\n'
+    '    {"evalId": "b",'
+    ' "conversation": [{"userContent": {"parts": [{"text": "b"}]}}]}\r\n  ]\r\n}'
+)
+
+
+def test_form_spelling_and_unknown_keys_stay(tmp_path: Path) -> None:
+    """Mark of the byte order, line ends, escapes, unknown keys and a missing last newline stay."""
+    write(tmp_path, ODD)
+    editor = Editor(Project(tmp_path))
+    file = editor.open(NAME)
+    assert file.camel
+    case = file.value(0)
+    case["conversation"][0]["finalResponse"] = {"parts": [{"text": "thé"}]}
+    editor.save(NAME, version(editor), "a", Draft(case))
+    added = ', "finalResponse": {"parts": [{"text": "th\\u00e9"}]}'
+    assert on_disk(editor) == ODD.replace('"caf\\u00e9"}]}', '"caf\\u00e9"}]}' + added)
+
+
+def test_cases_are_added_copied_and_removed(editor: Editor) -> None:
+    """A case comes where it is wanted, a copy behind its original, and what is removed can be put back."""
+    before = on_disk(editor)
+    copied = editor.copy(NAME, version(editor), "one", free_id(editor.open(NAME), "one"))
+    assert [case.eval_id for case in copied.file.cases] == ["one", "one_copy", "two"]
+    removed = editor.remove(NAME, version(editor), "one_copy")
+    assert on_disk(editor) == before
+    editor.add(NAME, version(editor), Draft(text=removed.text), removed.place)
+    assert [case.eval_id for case in editor.open(NAME).cases] == ["one", "one_copy", "two"]
+    editor.remove(NAME, version(editor), "one_copy")
+    editor.add(NAME, version(editor), Draft(documents.simulated("three")))
+    assert on_disk(editor) == documents.text(
+        documents.eval_set("shop", ONE, TWO, documents.simulated("three"))
+    ) + "\n"  # fmt: skip
+
+
+def test_a_set_is_made_with_its_first_case(editor: Editor) -> None:
+    """A new file holds a case, so that it can be read; one that is there is not written over."""
+    editor.create("new/first.test.json", Draft(ONE), 1.5)
+    read = read_eval_set(editor.project.root / "new/first.test.json")
+    assert (read.eval_set.eval_set_id, read.eval_set.creation_timestamp) == ("first", 1.5)
+    with pytest.raises(ChangedOnDisk, match="is there already"):
+        editor.create("new/first.test.json", Draft(TWO), 2)
+
+
+def test_a_first_case_is_written_into_an_empty_set(tmp_path: Path) -> None:
+    """A set as `agentest eval_set create` makes it has no cases, and takes one."""
+    write(tmp_path, '{\n  "eval_set_id": "e",\n  "eval_cases": []\n}\n')
+    editor = Editor(Project(tmp_path))
+    editor.add(NAME, version(editor), Draft(ONE))
+    assert on_disk(editor) == documents.text(documents.eval_set("e", ONE)) + "\n"
+
+
+def test_the_last_case_stays(tmp_path: Path) -> None:
+    """No set without cases is written: `agentest eval` would not read it."""
+    write(tmp_path, documents.text(documents.eval_set("shop", ONE)))
+    editor = Editor(Project(tmp_path))
+    with pytest.raises(UsageError, match="is its only case"):
+        editor.remove(NAME, version(editor), "one")
+
+
+def test_a_case_alone_is_edited_and_not_joined(tmp_path: Path) -> None:
+    """A file that is one case is saved; a second one has no place in it."""
+    write(tmp_path, documents.text(ONE))
+    editor = Editor(Project(tmp_path))
+    editor.save(NAME, version(editor), "one", Draft(changed(ONE, "New.")))
+    assert on_disk(editor) == documents.text(changed(ONE, "New."))
+    with pytest.raises(UsageError, match="one case alone"):
+        editor.add(NAME, version(editor), Draft(TWO))
+
+
+REFUSED = [
+    ({"eval_id": "one"}, "needs exactly one of", ()),
+    ({**ONE, "eval_id": "two"}, "2 cases have this id", ("eval_id",)),
+    ({**ONE, "eval_id": 5}, "`eval_id` is 5, expected a text", ("eval_id",)),
+    ({**ONE, "conversation": []}, "no invocations", ("conversation",)),
+    ({**ONE, "conversation": [{"user_content": {"part": []}}]}, "did you mean", ("conversation", 0, "user_content", "part")),  # noqa: E501
+    ({**ONE, "session_input": {"app_name": "a", "user_id": "u", "state": 1}}, "expected an object", ("session_input", "state")),  # noqa: E501
+    ({**ONE, "rubrics": [{"rubric_id": "r"}]}, "is missing", ("rubrics", 0, "rubricContent")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("case", "message", "keys"), REFUSED,
+    ids=["no conversation", "id twice", "id no text", "empty", "unknown key", "state", "rubric"],
+)  # fmt: skip
+def test_what_cannot_be_read_is_not_written(editor: Editor, case: Any, message: str, keys: Any) -> None:
+    """The reader's own message names the value in the case, and the file stays as it is."""
+    before = on_disk(editor)
+    with pytest.raises(NotAccepted) as refused:
+        editor.save(NAME, version(editor), "one", Draft(case))
+    assert message in refused.value.troubles[0].message
+    assert refused.value.troubles[0].keys == keys
+    assert on_disk(editor) == before
+
+
+@pytest.mark.parametrize(
+    "text", ['{"eval_id": "one"', "", '{"eval_id": "x"}, {"eval_id": "y"}', '{"a": NaN}'],
+    ids=["cut", "empty", "two", "nan"],
+)  # fmt: skip
+def test_a_text_that_is_no_case_is_not_written(editor: Editor, text: str) -> None:
+    """A text must be one JSON value: nothing else is put into the file."""
+    with pytest.raises(NotAccepted, match="is not JSON"):
+        editor.save(NAME, version(editor), "one", Draft(text=text))
+
+
+def test_a_broken_neighbour_is_named(editor: Editor) -> None:
+    """What is wrong in another case of the file is told as that, and keeps the file from being written."""
+    write(editor.project.root, on_disk(editor).replace('"eval_id": "two"', '"eval_id": 2'))
+    with pytest.raises(NotAccepted) as refused:
+        editor.save(NAME, version(editor), "one", Draft(changed(ONE, "New.")))
+    assert [each.keys for each in refused.value.troubles] == [None]
+    assert refused.value.troubles[0].message.startswith(f"{NAME}: case 2: `eval_id` is 2")
+
+
+@pytest.mark.parametrize(
+    ("case", "criteria", "message", "keys"),
+    [
+        (documents.case("one", documents.invocation("Hi.")), None, "default criteria compare", ()),
+        (documents.case("one", {"user_content": {}}), None, "neither text nor a file", ("conversation", 0, "user_content")),  # noqa: E501
+        ({**ONE, "final_session_state": {"a": 1}}, None, "which no criterion compares with", ()),
+        ({**ONE, "eval_id": "a,b"}, None, "has a comma", ("eval_id",)),
+        (ONE, {"criteria": {"tool_f1": 1}}, "there is no metric `tool_f1`", None),
+    ],
+    ids=["nothing expected", "nothing said", "unchecked", "comma", "criteria"],
+)  # fmt: skip
+def test_what_would_not_be_evaluated_is_told(
+    editor: Editor, case: Any, criteria: Any, message: str, keys: Any
+) -> None:
+    """A case that can be read is written; that it would not pass or fail is a note beside it."""
+    if criteria:
+        write(editor.project.root, json.dumps(criteria), "test_config.json")
+    notes = editor.save(NAME, version(editor), "one", Draft(case)).notes
+    assert [(message in note.message, note.keys) for note in notes] == [(True, keys)]
+
+
+def test_a_changed_file_is_never_overwritten(editor: Editor) -> None:
+    """An edit that began from another version is refused, with what the file holds now."""
+    began = version(editor)
+    other = on_disk(editor).replace("Bye.", "Good bye.")
+    write(editor.project.root, other)
+    for edit in (
+        lambda: editor.save(NAME, began, "one", Draft(ONE)),
+        lambda: editor.add(NAME, began, Draft(documents.simulated("new"))),
+        lambda: editor.copy(NAME, began, "one", "new"),
+        lambda: editor.remove(NAME, began, "one"),
+        lambda: editor.save_text(NAME, began, "{}"),
+    ):
+        with pytest.raises(ChangedOnDisk) as refused:
+            edit()
+        assert refused.value.found
+        assert refused.value.found.text == other
+    (editor.project.root / NAME).unlink()
+    with pytest.raises(ChangedOnDisk, match="does not exist any more") as gone:
+        editor.save(NAME, began, "one", Draft(ONE))
+    assert gone.value.found is None
+    assert not (editor.project.root / NAME).exists()
+
+
+def test_permissions_stay(editor: Editor) -> None:
+    """A file that others may not read is closed to them after an edit; nothing is left beside it."""
+    path = editor.project.root / NAME
+    path.chmod(0o640)
+    editor.save(NAME, version(editor), "one", Draft(changed(ONE, "New.")))
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert [each.name for each in editor.project.root.iterdir()] == [NAME]
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("../outside.evalset.json", "outside of the project"),
+        ("/etc/x.evalset.json", "outside of the project"),
+        ("sub/../shop.evalset.json", "outside of the project"),
+        ("C:/x.evalset.json", "outside of the project"),
+        ("sub\\x.evalset.json", "forward slashes"),
+        ("sub//x.evalset.json", "forward slashes"),
+        ("", "forward slashes"),
+        ("x\0.evalset.json", "forward slashes"),
+        ("agent.py", "its name ends neither"),
+        (".git/x.evalset.json", "packages, of versions or of outputs"),
+        ("node_modules/x.evalset.json", "packages, of versions or of outputs"),
+        ("link.evalset.json", "is a link"),
+        ("linked/x.evalset.json", "is a link"),
+    ],
+)  # fmt: skip
+def test_no_other_file_is_touched(editor: Editor, name: str, why: str, tmp_path: Path) -> None:
+    """Only what the listing would name can be read or written."""
+    outside = tmp_path.parent / f"{tmp_path.name}-outside"
+    outside.mkdir()
+    write(outside, documents.text(documents.eval_set("shop", ONE)), "x.evalset.json")
+    (tmp_path / "link.evalset.json").symlink_to(outside / "x.evalset.json")
+    (tmp_path / "linked").symlink_to(outside)
+    before = {path: path.read_bytes() for path in outside.iterdir()}
+    for edit in (
+        lambda: editor.open(name),
+        lambda: editor.create(name, Draft(ONE), 0),
+        lambda: editor.save_text(name, None, "{}"),
+    ):
+        with pytest.raises(UsageError, match=why):
+            edit()
+    assert {path: path.read_bytes() for path in outside.iterdir()} == before
+
+
+def test_criteria_are_checked_and_written(editor: Editor) -> None:
+    """A file of criteria is made and changed as a text; one that cannot be read is not written."""
+    with pytest.raises(NotAccepted, match=r"^test_config.json: criteria: there is no metric `tool_f1`"):
+        editor.save_text("test_config.json", None, '{"criteria": {"tool_f1": 1}}')
+    made = editor.save_text("test_config.json", None, '{"criteria": {"safety_v1": 1.0}}\n')
+    with pytest.raises(NotAccepted, match="is not JSON"):
+        editor.save_text("test_config.json", made.version, "{")
+    with pytest.raises(ChangedOnDisk):
+        editor.save_text("test_config.json", None, "{}")
+    editor.save_text("test_config.json", made.version, '{"criteria": {"safety_v1": 0.5}}\n')
+    assert on_disk(editor, "test_config.json") == '{"criteria": {"safety_v1": 0.5}}\n'
+
+
+def test_a_set_of_another_form_is_edited_as_a_text(tmp_path: Path) -> None:
+    """Legacy files keep their form: their text can be changed, single cases not, and why is said."""
+    legacy = '[\r\n {"query": "Hi.", "reference": "Hello."}\r\n]\r\n'
+    write(tmp_path, legacy)
+    editor = Editor(Project(tmp_path))
+    with pytest.raises(UsageError, match="agentest migrate"):
+        editor.open(NAME)
+    editor.save_text(NAME, version(editor), legacy.replace("\r\n", "\n").replace("Hi.", "Ho."))
+    assert on_disk(editor) == legacy.replace("Hi.", "Ho.")
+
+
+def test_all_sets_of_a_project_are_listed(editor: Editor) -> None:
+    """Each set stands there with its cases or with what is wrong; what is nobody's own is not looked at."""
+    folder = editor.project.root
+    write(folder, "{", "sub/broken.test.json")
+    write(folder, '[{"query": "Hi."}]', "sub/legacy.test.json")
+    write(folder, documents.text(documents.eval_set("half", {"eval_id": "h"})), "sub/half.test.json")
+    write(folder, '{"criteria": {}}', "sub/test_config.json")
+    for skipped in (".git", "node_modules", ".agentest", "venv"):
+        write(folder, "{}", f"{skipped}/x.test.json")
+    write(folder, "", "venv/pyvenv.cfg")
+    (folder / "link.test.json").symlink_to(folder / NAME)
+    found = {each.name: each for each in listing(editor.project).sets}
+    below = [f"sub/{name}.test.json" for name in ("broken", "half", "legacy")]
+    assert list(found) == ["link.test.json", NAME, *below]
+    assert [(case.eval_id, case.line) for case in found[NAME].cases] == [("one", 5), ("two", 39)]
+    assert found["link.test.json"].error.startswith("link.test.json: is a link")
+    assert found["sub/broken.test.json"].error.startswith("sub/broken.test.json:1: is not JSON")
+    assert [case.eval_id for case in found["sub/half.test.json"].cases] == ["h"]
+    assert "needs exactly one of" in found["sub/half.test.json"].error
+    assert "agentest migrate" in found["sub/legacy.test.json"].why_not
+    assert [case.eval_id for case in found["sub/legacy.test.json"].cases] == ["legacy"]
+    assert found["sub/half.test.json"].criteria
+    assert not found[NAME].criteria
+
+
+def test_scenarios_are_imported_in_a_process_of_their_own(tmp_path: Path) -> None:
+    """What a module prints, or that it ends its process, changes nothing for who lists it."""
+    (tmp_path / "agentest.config.yaml").write_text("agent: {endpoint: 'http://localhost:1'}\n")
+    (tmp_path / "a.sim.py").write_text(
+        "from agentest import scenario\nprint('}{')\nscenario('first', turns=['Hi.'])\n"
+    )
+    (tmp_path / "b.sim.py").write_text("raise ValueError('broken')\n")
+    found = scenario_files(tmp_path, None)
+    assert [(each.file, each.name, each.line) for each in found.scenarios] == [
+        ("a.sim.py", "first", 3),
+        ("b.sim.py", "", 1),
+    ]
+    assert "ValueError: broken" in found.scenarios[1].error
+    (tmp_path / "b.sim.py").write_text(
+        "import os, sys\nprint('gone', file=sys.stderr, flush=True)\nos._exit(3)\n"
+    )
+    assert scenario_files(tmp_path, None).error == "importing the scenario files ended the process\n}{\ngone"
