@@ -168,6 +168,7 @@ def _shown_set(found: ListedSet) -> Json:
         "error": found.error,
         "whyNot": found.why_not,
         "version": found.version,
+        "camel": found.camel,
         "criteria": found.criteria,
         "cases": [
             {"id": each.eval_id, "line": each.line, "simulated": each.simulated} for each in found.cases

@@ -33,6 +33,7 @@ class ListedSet:
         why_not: why its cases cannot be edited one by one; "" where they can.
         error: what the reader says of it; "" where it reads it.
         version: of the file as it was read; "" where it cannot be.
+        camel: whether its keys are spelt as `evalId`.
         criteria: whether there are criteria beside it.
     """
 
@@ -42,6 +43,7 @@ class ListedSet:
     why_not: str = ""
     error: str = ""
     version: str = ""
+    camel: bool = False
     criteria: bool = False
 
 
@@ -77,8 +79,7 @@ def _read(path: Path, name: str, changed: int, size: int, criteria: bool) -> Lis
         content = read(path, name)
     except UsageError as error:
         return ListedSet(name=name, error=str(error), why_not=str(error), criteria=criteria)
-    cases, why_not = _located(content)
-    listed = ListedSet(name=name, cases=cases, why_not=why_not, version=content.version, criteria=criteria)
+    listed = _located(ListedSet(name=name, version=content.version, criteria=criteria), content)
     try:
         whole = checked_set(content)
     except NotAccepted as error:
@@ -94,9 +95,11 @@ def _read(path: Path, name: str, changed: int, size: int, criteria: bool) -> Lis
     return replace(listed, set_id=whole.eval_set.eval_set_id, cases=cases)
 
 
-def _located(content: Content) -> tuple[tuple[ListedCase, ...], str]:
-    """The cases by their text alone, so that one that is broken can be opened; and why there are none."""
+def _located(listed: ListedSet, content: Content) -> ListedSet:
+    """With the cases by their text alone, so that one that is broken can be opened; or why there are none."""
     try:
-        return tuple(ListedCase(eval_id=case.eval_id) for case in open_set(content).cases), ""
+        file = open_set(content)
     except UsageError as error:
-        return (), str(error)
+        return replace(listed, why_not=str(error))
+    cases = tuple(ListedCase(eval_id=case.eval_id) for case in file.cases)
+    return replace(listed, cases=cases, camel=file.camel)
