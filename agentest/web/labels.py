@@ -1,4 +1,4 @@
-"""Routes of labelling. What the judge said to a question is sent beside the person's own answer, never before."""
+"""Routes of labelling. What the judge said to a question is sent beside one's own answer, never before."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ Answering = Callable[[Desk, Mapping[str, Any]], Json]
 class _Desks:
     """Gathers conversations, and lets one request after another at the labels file.
 
-    The scenarios of a project are imported for it, so what was gathered last is kept: a list is always new, its
-    questions are of what it was made of.
+    The scenarios of a project are imported for it, so what was gathered last is kept: a list is always new,
+    its questions are of what it was made of.
     """
 
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
