@@ -1,0 +1,54 @@
+"""A project with kept runs, and `agentest ui` over it in a thread of this process."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import stored
+
+from agentest.results import RunResult
+from agentest.store.kept.folder import RESULTS, new_run_folder
+from agentest.support.json_text import json_document
+from agentest.web.app import serving
+from agentest.web.project import Project
+
+FIRST = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)
+
+
+def keep_runs(root: Path, runs: Sequence[RunResult]) -> list[str]:
+    """Keep runs in a project's folder, an hour apart, the first the oldest; their ids."""
+    return [_kept(root, run, FIRST + timedelta(hours=number)) for number, run in enumerate(runs)]
+
+
+def _kept(root: Path, run: RunResult, now: datetime) -> str:
+    with new_run_folder(root / ".agentest", now) as folder:
+        text = "".join(json_document(stored.to_json(run)))
+        (folder.path / RESULTS).write_text(text, encoding="utf-8")
+        return folder.id
+
+
+@contextmanager
+def served(root: Path, chosen: Path | None = None) -> Iterator[str]:
+    """The address of the page, with its token, until the block ends."""
+    project = Project(root=root, config=None, output_dir=root / ".agentest", chosen=chosen)
+    known, ended, address = threading.Event(), threading.Event(), []
+
+    async def serve() -> None:
+        async with serving(project, 0) as page:
+            address.append(page.address)
+            known.set()
+            await asyncio.to_thread(ended.wait)
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
+    thread.start()
+    known.wait(30)
+    try:
+        yield address[0]
+    finally:
+        ended.set()
+        thread.join(30)
