@@ -12,6 +12,9 @@ let home = "run";
 let leaving = new AbortController();
 let guard = null;
 let lastHash = "";
+// The addresses on the way to the present one, which is the last, and where in each the reader was.
+const trail = [];
+const places = new Map();
 
 export function addView(name, view) {
   views.set(name, view);
@@ -25,6 +28,8 @@ export function guardLeaving(mayLeave) {
 export function startApp(first) {
   home = first;
   lastHash = location.hash;
+  trail.push(lastHash);
+  history.scrollRestoration = "manual";
   append(document.body, [
     h("a", { href: "#main", class: "skip", onclick: skip }, "Skip to the content"),
     h("header", {}, h("a", { class: "name", href: address(home) }, "agentest"), h("nav", { "aria-label": "Views" }), tools()),
@@ -54,15 +59,37 @@ function tools() {
   );
 }
 
-function changed() {
+function changed(event) {
   if (guard && !guard(false)) {
     history.replaceState(null, "", lastHash || "#/");
     return;
   }
-  draw();
+  draw(follow(event));
 }
 
-export async function draw() {
+// Keeps the trail. Returns where the reader was, where this is a way back. What `amend` dispatches is no step.
+function follow(event) {
+  if (event.isTrusted) {
+    const from = new URL(event.oldURL).hash;
+    const focused = document.activeElement;
+    places.set(from, { top: scrollY, href: focused && focused.getAttribute("href") });
+    trail[trail.length - 1] = from;
+    if (trail.at(-2) !== location.hash) trail.push(location.hash);
+    else {
+      trail.pop();
+      return places.get(location.hash);
+    }
+  } else trail[trail.length - 1] = location.hash;
+  return null;
+}
+
+function goBack(place) {
+  scrollTo(0, place.top);
+  const link = place.href && [...document.querySelectorAll("main a")].find((each) => each.getAttribute("href") === place.href);
+  (link || document.getElementById("main")).focus({ preventScroll: true });
+}
+
+export async function draw(before = null) {
   const { view: name, params } = read();
   const known = views.has(name) ? name : name === "" ? home : null;
   const main = document.getElementById("main");
@@ -71,9 +98,11 @@ export async function draw() {
   guard = null;
   leaving.abort();
   leaving = new AbortController();
-  drawNavigation(known);
+  for (const dialog of document.querySelectorAll("dialog[open]")) dialog.close();
+  drawNavigation(known, params.of);
   if (known === null) return void fill(main, h("h1", {}, "There is no such view"), h("a", { href: address(home) }, "Go to the run"));
   const view = views.get(known);
+  const focused = document.activeElement;
   document.title = `${view.title} · agentest`;
   const place = h("div", { class: `view view-${known}` });
   const { signal } = leaving;
@@ -86,21 +115,39 @@ export async function draw() {
     if (signal.aborted) return;
     fill(main, h("h1", {}, view.title), problem(error.message));
   }
-  if (!same && !signal.aborted) {
+  if (signal.aborted) return;
+  const heading = main.querySelector("h1");
+  if (heading) document.title = `${heading.textContent.slice(0, 80)} · agentest`;
+  if (before) goBack(before);
+  else if (!same) {
     scrollTo(0, 0);
     main.focus({ preventScroll: true });
     announce(view.title);
-  }
+  } else keepFocus(focused);
 }
 
-function drawNavigation(current) {
+// A view that is drawn anew has other elements: the one that takes the place of the focused has its id.
+function keepFocus(focused) {
+  const next = !focused.isConnected && focused.id && document.getElementById(focused.id);
+  if (!next) return;
+  next.focus({ preventScroll: true });
+  if (typeof next.selectionEnd === "number") next.setSelectionRange(focused.selectionStart, focused.selectionEnd);
+}
+
+// The run that is looked at stays the same from view to view.
+function drawNavigation(current, of) {
   const links = [...views].filter(([, view]) => view.nav).map(([name, view]) =>
-    h("a", { href: address(name), "aria-current": name === current && "page" }, view.title),
+    h("a", { href: address(name, { of }), "aria-current": name === current && "page" }, view.title),
   );
   fill(document.querySelector("header nav"), links);
+  const marked = links.find((link) => link.hasAttribute("aria-current"));
+  if (marked) marked.scrollIntoView({ block: "nearest", inline: "nearest" });
 }
 
 // --- keys
+
+// Where letters are text. In boxes that are ticked they are not.
+const TYPING = "input:not([type=checkbox], [type=radio], [type=button], [type=submit]), textarea, select, [contenteditable]";
 
 const GLOBAL_KEYS = [
   ["j / k", "next, previous row or turn"],
@@ -112,7 +159,7 @@ const GLOBAL_KEYS = [
 
 function pressed(event) {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
-  if (event.target.closest("input, textarea, select, [contenteditable]")) {
+  if (event.target.closest(TYPING)) {
     if (event.key === "Escape") event.target.blur();
     return;
   }
@@ -125,11 +172,13 @@ function pressed(event) {
   else dispatchEvent(new CustomEvent("viewkey", { detail: event.key }));
 }
 
+// To what the view is a part of; else back to where one came from, and from a link from elsewhere to its run.
 function up() {
   const { view: name, params } = read();
   const view = views.get(name || home);
   if (view && view.up) location.hash = view.up(params);
-  else history.back();
+  else if (trail.length > 1) history.back();
+  else go(views.has("run") ? "run" : home, { of: params.of });
 }
 
 function focusSearch(event) {
@@ -162,6 +211,7 @@ function showHelp() {
 export function showDialog(title, ...content) {
   const dialog = h("dialog", { "aria-labelledby": "dialog-title" }, h("h2", { id: "dialog-title" }, title), content);
   dialog.addEventListener("close", () => dialog.remove());
+  dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
   document.body.append(dialog);
   dialog.showModal();
   return dialog;
@@ -193,7 +243,9 @@ function nextTheme() {
 function applyTheme(theme) {
   const known = THEMES.includes(theme) ? theme : "system";
   document.documentElement.dataset.theme = known;
-  document.getElementById("theme").textContent = `Theme: ${known}`;
+  const button = document.getElementById("theme");
+  button.textContent = `Theme: ${known}`;
+  button.setAttribute("aria-description", "changes between that of the system, light and dark");
 }
 
 export function leaveTo(view, params) {

@@ -24,7 +24,13 @@ export function longText(text, tag = "div", props = {}) {
 }
 
 export function json(value) {
-  return longText(typeof value === "string" ? value : JSON.stringify(value, null, 2), "pre", { class: "json" });
+  const text = typeof value === "string" ? value : JSON.stringify(value, null, 2);
+  return longText(text, "pre", { class: "json", tabindex: scrolls(text) && "0" });
+}
+
+// Whether a box of text is so high that it scrolls: keys must get to it then.
+function scrolls(text) {
+  return text.length > 1500 || text.split("\n", 21).length > 20;
 }
 
 export function copyButton(text, label = "Copy") {
