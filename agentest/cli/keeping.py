@@ -22,11 +22,11 @@ from agentest.store.kept.finding import RUNS
 from agentest.store.kept.folder import FILES, JOURNAL, RunFolder, new_run_folder, prune
 from agentest.store.kept.record import RECORD, RunKind, RunRecord, with_end, write_record
 from agentest.store.late_file import LateFile, RawFile, open_new
+from agentest.store.spans import SPANS
 from agentest.support.git import commit_of
 from agentest.support.locking import LOCK, Taken, locked
 from agentest.version import __version__
 
-SPANS = "spans.jsonl"
 SERVERS = "servers"
 """The folder of their logs."""
 Note = Callable[[str], None]

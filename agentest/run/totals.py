@@ -12,6 +12,8 @@ from agentest.results import (
     GoalOutcome,
     MetricResult,
     Score,
+    TrajectoryResult,
+    TurnEvaluation,
 )
 from agentest.sight import SeenBy
 from agentest.transcript import ToolCall, Turn, mismatch
@@ -67,8 +69,9 @@ def slimmed(result: ConversationResult) -> ConversationResult:
     return replace(
         result,
         conversation=replace(result.conversation, turns=turns),
-        turns=tuple(replace(turn, metrics=_slim_metrics(turn.metrics)) for turn in result.turns),
+        turns=tuple(map(_slim_evaluation, result.turns)),
         metrics=_slim_metrics(result.metrics),
+        trajectory=_slim_trajectory(result.trajectory),
         criteria=tuple(map(_slim_criterion, result.criteria)),
     )
 
@@ -79,6 +82,14 @@ def _slim_turn(turn: Turn) -> Turn:
         for call in turn.tool_calls
     )
     return replace(turn, user_message="", agent_message="", tool_calls=calls, remarks=(), state_after=None)
+
+
+def _slim_evaluation(turn: TurnEvaluation) -> TurnEvaluation:
+    return replace(turn, metrics=_slim_metrics(turn.metrics), trajectory=_slim_trajectory(turn.trajectory))
+
+
+def _slim_trajectory(trajectory: TrajectoryResult | None) -> TrajectoryResult | None:
+    return trajectory and replace(trajectory, alignment=(), alignment_more=0)
 
 
 def _slim_metrics(metrics: Mapping[str, MetricResult]) -> dict[str, MetricResult]:

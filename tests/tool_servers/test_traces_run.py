@@ -24,6 +24,7 @@ from agentest.messages import Message, UserText
 from agentest.mocks.resolver import MockResolver
 from agentest.run.about import about_agent
 from agentest.sight import SeenBy
+from agentest.store.spans import spans_of
 from agentest.support.trace_context import new_key, note_request
 from agentest.tool_servers.port import Addresses, AskedTurn, Identity, SpanCall, TurnTraces
 from agentest.tool_servers.telemetry import with_own
@@ -122,6 +123,9 @@ def test_a_run_whose_agent_is_seen_by_its_spans(tmp_path: Path) -> None:
     told = {(line["scenario"], line["turnIndex"], line["about"]) for line in lines}
     assert {("holds", 0, "tool"), ("holds", 1, None), ("banned", 1, "tool"), ("wrong", 0, "model")} <= told
     assert "s3cret" not in json.dumps(lines)
+    talk = project.scenario_result("holds")["conversations"][0]["conversationId"]
+    mine = spans_of(tmp_path / ".agentest", "holds", "agent", talk)
+    assert [each for each in lines if each["conversationId"] == talk] == mine
 
 
 def test_missing_spans_beside_a_mock_server(tmp_path: Path) -> None:

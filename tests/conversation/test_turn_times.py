@@ -1,0 +1,169 @@
+"""Where the time of a turn went, and what else a reader of a stored conversation needs to know."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from project import Project
+
+from agentest import scenario
+from agentest.conversation.recording import Recording
+from agentest.evaluate.trajectory import match_trajectory
+from agentest.mocks.resolver import MockResolver
+from agentest.results import ConversationResult, ScenarioResult
+from agentest.scenarios.expectations import parse_trajectory
+from agentest.sight import SeenBy
+from agentest.store.conversations import result_of, stored_conversation
+from agentest.store.layouts import CODECS
+from agentest.store.scenarios import scenario_of, stored_scenario
+from agentest.store.shapes import StoredConversation, StoredEntry
+from agentest.testing import Raw, ScriptedAgent, ScriptedModel, run_scenarios, tool_call
+from agentest.transcript import ToolCall
+
+
+def held(agent: Any, *, model: ScriptedModel | None = None, **given: Any) -> ScenarioResult:
+    """The result of one scenario, whose mock of `look` answers."""
+    judge = given.pop("judge", {})
+    made = scenario("asks", **{"turns": ["Hi.", "And?"], "tools": {"look": lambda args, ctx: 1}, **given})
+    with ScriptedAgent(agent) as under_test:
+        [result] = run_scenarios([made], agent=under_test, model=model, judge=judge).scenarios
+    return result
+
+
+def first(result: ScenarioResult) -> ConversationResult:
+    return result.conversations[0]
+
+
+def test_the_waits_of_turns_are_those_of_their_conversation() -> None:
+    """What the turns waited for users and mocks is what the conversation waited for them, and each answer of
+    a mock took a part of it."""
+    conversation = first(held([tool_call("look"), "Yes.", [tool_call("look")] * 2, "No."]))
+    turns, time = conversation.conversation.turns, conversation.time
+    assert sum(turn.user_ms or 0 for turn in turns) == pytest.approx(time.user_ms)
+    assert sum(turn.tools_ms or 0 for turn in turns) == pytest.approx(time.tools_ms)
+    for turn in turns:
+        took = [call.duration_ms for call in turn.tool_calls]
+        assert all(took)
+        assert sum(each or 0 for each in took) <= (turn.tools_ms or 0)
+
+
+def test_a_turn_that_was_never_closed_says_what_it_waited_for() -> None:
+    """Where the agent's error ends a turn, the time for user, mocks and agent is known all the same."""
+    conversation = first(held(["Yes.", tool_call("look"), Raw(b"{broken")]))
+    turns, left = conversation.conversation.turns, conversation.conversation.unfinished
+    assert left
+    assert (left.turn_index, len(left.tool_calls)) == (1, 1)
+    assert sum(turn.user_ms or 0 for turn in turns) + (left.user_ms or 0) == pytest.approx(
+        conversation.time.user_ms
+    )
+    assert left.tools_ms == pytest.approx(conversation.time.tools_ms)
+    assert 0 < (left.agent_ms or 0) < conversation.time.agent_ms
+    assert (left.started_at or "") >= (turns[0].started_at or "")
+
+
+def test_a_call_that_is_only_told_of_has_no_time() -> None:
+    """Nobody measured a call that the agent made itself; what it hands to us keeps its time when it is told
+    of again."""
+    mocks = MockResolver({}, scenario="s", conversation_id="c", unmocked_tools="passthrough")
+    Recording(0, mocks).record_tool("look", {"n": 1})
+    assert mocks.calls[0].duration_ms is None
+    real = Recording(0, mocks).real_call("find", {})
+    assert real
+    assert mocks.calls[1].duration_ms is None
+    real.answered("x")
+    took = mocks.calls[1].duration_ms
+    mocks.observe((ToolCall("find", {}, "x", False, 0, seen_by=SeenBy.SPANS),))
+    assert took is not None
+    assert [call.duration_ms for call in mocks.calls] == [None, took]
+
+
+@pytest.mark.parametrize(("batch", "known"), [("off", True), ("turn", True), ("conversation", False)])
+@pytest.mark.parametrize("skip_decided", [False, True])
+def test_the_time_of_judges_is_known_where_they_judged_a_turn(
+    batch: str, known: bool, skip_decided: bool
+) -> None:
+    """Each turn says how long its judges took, unless one answer was about all turns."""
+    judge = {"batch": batch, "skip_decided": skip_decided}
+    model = ScriptedModel(scores={"helpfulness": 4})
+    result = first(held(["Yes.", "No."], model=model, judge=judge, goal="Ask.", metrics=["helpfulness"]))
+    assert [bool(turn.judged_ms) for turn in result.turns] == [known, known]
+
+
+def test_no_time_is_told_where_no_judge_was_asked() -> None:
+    """Without a model, or without a question about turns, the time is unknown and not zero."""
+    without = first(held(["Yes.", "No."], goal="Ask.", metrics=["helpfulness"]))
+    aimless = first(held(["Yes.", "No."], model=ScriptedModel(), metrics=["goal_completion"], goal="Ask."))
+    assert {turn.judged_ms for turn in (*without.turns, *aimless.turns)} == {None}
+
+
+def test_what_was_measured_is_stored_and_read_back() -> None:
+    """Times, alignment, goal and profile are in the file, and are read from it as they were."""
+    spec = {"expected": ["look", "find"]}
+    result = held(
+        [tool_call("look"), "Yes.", "No."],
+        model=ScriptedModel(scores={"helpfulness": 4}),
+        goal="Ask.",
+        profile="Ada",
+        metrics=["helpfulness"],
+        trajectory=spec,
+    )
+    written = json.loads(json.dumps(CODECS.write(stored_conversation(first(result)))))
+    turn, again = written["turns"][0], result_of(CODECS.read(StoredConversation, written))
+    assert {"userMs", "toolsMs"} <= turn.keys()
+    assert "durationMs" in turn["toolCalls"][0]
+    assert "judgedMs" in written["evaluation"]["turnEvaluations"][0]
+    assert written["trajectory"]["alignment"] == [
+        {"expected": "look", "call": 0, "status": "matched"},
+        {"expected": "find", "call": None, "status": "missing"},
+    ]
+    assert json.loads(json.dumps(CODECS.write(stored_conversation(again)))) == written
+    entry = CODECS.write(StoredEntry(scenario=stored_scenario(result)))
+    assert (entry["goal"], entry["profile"]) == ("Ask.", "Ada")
+    assert "alignment" not in json.dumps(entry["reasons"])
+    read = scenario_of(CODECS.read(StoredEntry, entry))
+    assert (read.goal, read.profile) == ("Ask.", "Ada")
+
+
+def test_what_is_not_known_is_not_written() -> None:
+    """A scripted scenario has neither goal nor profile, and a file without the times is still read."""
+    result = held(["Yes.", "No."])
+    entry = CODECS.write(StoredEntry(scenario=stored_scenario(result)))
+    assert not entry.keys() & {"goal", "profile"}
+    written = CODECS.write(stored_conversation(first(result)))
+    assert "judgedMs" not in json.dumps(written)
+    for turn in written["turns"]:
+        del turn["userMs"], turn["toolsMs"]
+    turns = result_of(CODECS.read(StoredConversation, written)).conversation.turns
+    assert {(turn.user_ms, turn.tools_ms) for turn in turns} == {(None, None)}
+
+
+def test_workers_bring_what_was_measured_and_no_secret(tmp_path: Path) -> None:
+    """With worker processes results.json has the times, the alignment and the goal, in which no secret is."""
+    project = Project(tmp_path)
+    project.scenario(
+        "import os\n"
+        "scenario('asks', turns=['Hi.'], goal='Log in with ' + os.environ['BOT_TOKEN'],\n"
+        "    tools={'look': 1}, trajectory={'match_mode': 'contains', 'expected': ['look']})\n"
+    )
+    with ScriptedAgent(lambda body: tool_call("look") if len(body["messages"]) == 1 else "Yes.") as agent:
+        project.config(agent.endpoint)
+        project.run("--workers", "2", env={"BOT_TOKEN": "tell-nobody-of-this"})
+    [result] = project.results["scenarios"]
+    [talk] = result["conversations"]
+    [turn] = talk["turns"]
+    assert result["goal"] == "Log in with [redacted]"
+    assert turn["userMs"] >= 0
+    assert turn["toolCalls"][0]["durationMs"] <= turn["toolsMs"]
+    assert talk["trajectory"]["alignment"] == [{"expected": "look", "call": 0, "status": "matched"}]
+    assert "tell-nobody-of-this" not in (tmp_path / ".agentest/results.json").read_text()
+
+
+def test_kept_trajectories_are_small() -> None:
+    """The text of an expected call is bounded, however long its arguments are."""
+    wanted = {"name": "look", "args": {"q": "x" * 100_000}}
+    result = match_trajectory(parse_trajectory({"expected": [wanted]}), [], 1)
+    assert result
+    assert len(result.alignment[0].expected or "") <= 300

@@ -1,0 +1,82 @@
+"""The spans of one conversation, out of the file of a whole run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentest.store.spans import MOST_BYTES, SPANS, spans_of
+
+
+def line(conversation: str = "asks-1", **more: Any) -> dict[str, Any]:
+    """A line as the run writes it."""
+    place = {"conversationId": conversation, "scenario": "asks", "agent": "bot", "turnIndex": 0}
+    return {**place, "spanId": "s1", "parentSpanId": "", "name": "tool", "durationMs": 1.5, **more}
+
+
+def write(folder: Path, *lines: Any) -> None:
+    texts = [each if isinstance(each, str) else json.dumps(each, ensure_ascii=False) for each in lines]
+    (folder / SPANS).write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
+
+
+def test_the_spans_of_one_conversation_are_found(tmp_path: Path) -> None:
+    """Those of other conversations, agents and scenarios are not among them, whatever is in their texts."""
+    mine = [line(name="a"), line(name="b — ü", turnIndex=1)]
+    others = [
+        line("asks-10"),
+        line("asks-2", name='"asks-1"'),
+        line(agent="other"),
+        line(scenario="tells", attributes={"conversationId": "asks-1"}),
+    ]
+    write(tmp_path, mine[0], *others, mine[1])
+    assert spans_of(tmp_path, "asks", "bot", "asks-1") == mine
+    assert spans_of(tmp_path, "asks", "bot", "asks-3") == []
+
+
+def test_a_run_without_spans_has_none(tmp_path: Path) -> None:
+    """A folder without the file has no spans; one that cannot be read is an error."""
+    assert spans_of(tmp_path, "asks", "bot", "asks-1") == []
+    (tmp_path / SPANS).mkdir()
+    with pytest.raises(OSError):
+        spans_of(tmp_path, "asks", "bot", "asks-1")
+
+
+@pytest.mark.parametrize(
+    "odd",
+    ['{"conversationId": "asks-1", half', '["asks-1"]', "[" * 100_000 + '"asks-1"', "", '"asks-1"' * 2],
+    ids=["half", "list", "deep", "empty", "text"],
+)
+def test_what_is_no_span_is_passed_over(tmp_path: Path, odd: str) -> None:
+    """Lines that are no object of ours do not hide the others."""
+    write(tmp_path, line(name="a"), odd, line(name="b"))
+    assert [each["name"] for each in spans_of(tmp_path, "asks", "bot", "asks-1")] == ["a", "b"]
+
+
+def test_a_line_that_is_still_written_waits(tmp_path: Path) -> None:
+    """The last line is read once it has its end."""
+    write(tmp_path, line(name="a"))
+    with (tmp_path / SPANS).open("a") as file:
+        file.write(json.dumps(line(name="b")))
+    assert [each["name"] for each in spans_of(tmp_path, "asks", "bot", "asks-1")] == ["a"]
+
+
+def test_not_all_spans_are_told(tmp_path: Path) -> None:
+    """Of many, of long ones, and of those that the run did not keep, the end says that there are more."""
+    who = {"conversationId": "asks-1", "scenario": "asks", "agent": "bot"}
+    cut = {**who, "turnIndex": 0, "cut": True}
+    write(tmp_path, *[line(name=str(n)) for n in range(5)], cut)
+    found = spans_of(tmp_path, "asks", "bot", "asks-1", most=3)
+    assert [each.get("name") for each in found] == ["0", "1", "2", None]
+    assert found[-1] == {**who, "cut": True, "leftOut": 2}
+    half = "x" * (MOST_BYTES // 2)
+    write(tmp_path, line(name=half), line(name=half), line(name="c"))
+    assert spans_of(tmp_path, "asks", "bot", "asks-1")[1:] == [{**who, "leftOut": 2}]
+
+
+def test_a_line_longer_than_any_of_ours_is_passed_over(tmp_path: Path) -> None:
+    """It is never held in memory as a whole, and the next line is read."""
+    write(tmp_path, json.dumps(line(name="x" * 11_000_000)), line(name="b"))
+    assert [each["name"] for each in spans_of(tmp_path, "asks", "bot", "asks-1")] == ["b"]
