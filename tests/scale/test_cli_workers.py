@@ -16,7 +16,8 @@ from project import DEADLINE_S, Project, answers, free_port, wait_until
 
 from agentest.testing import ScriptedAgent, tool_call
 
-TIMES = {"durationMs", "latencyMs", "startedAt", "time", "slowestTurns", "sessionId"}
+TIMES = {"startedAt", "time", "slowestTurns", "sessionId"}
+"""And all whose names end with `Ms`."""
 
 HANDLER = """
 import os, threading
@@ -61,7 +62,8 @@ def scenarios(project: Project, **turns: str) -> None:
 def timeless(value: Any) -> Any:
     """A document without what differs from run to run."""
     if isinstance(value, dict):
-        return {key: timeless(item) for key, item in value.items() if key not in TIMES}
+        kept = {key: item for key, item in value.items() if key not in TIMES and not key.endswith("Ms")}
+        return {key: timeless(item) for key, item in kept.items()}
     return [timeless(item) for item in value] if isinstance(value, list) else value
 
 
