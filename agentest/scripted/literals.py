@@ -100,6 +100,8 @@ def literal(text: str) -> str:
 
 def _body(text: str) -> str:
     """The text with everything but quotes escaped; repr knows which characters cannot be seen."""
+    if text.isascii() and text.isprintable() and "\\" not in text:
+        return text
     return _SPECIAL.sub(lambda match: repr(match[0])[1:-1], text)
 
 
@@ -111,14 +113,20 @@ def _number(value: float) -> str:
 
 def _lines(item: Item, indent: int, tail: str) -> Iterator[str]:
     """The item at this indentation, with what stands after it."""
-    flat = _flat(item.node)
-    short = indent + _columns(item.lead + flat + tail) <= _WIDTH
+    short = _is_short(item, indent, tail)
     if isinstance(item.node, Brackets) and not short:
         yield from _open(item.node, indent, item.lead, tail)
     elif isinstance(item.node, Text) and not short:
         yield from _text(item.node.value, indent, item.lead, tail)
     else:
-        yield " " * indent + item.lead + flat + tail
+        yield " " * indent + item.lead + _flat(item.node) + tail
+
+
+def _is_short(item: Item, indent: int, tail: str) -> bool:
+    """Whether the item has room in one line. What is far too wide is not laid out to find that out."""
+    if _least(item.node, _WIDTH) > _WIDTH:
+        return False
+    return indent + _columns(item.lead + _flat(item.node) + tail) <= _WIDTH
 
 
 def _open(brackets: Brackets, indent: int, lead: str, tail: str) -> Iterator[str]:
@@ -129,11 +137,15 @@ def _open(brackets: Brackets, indent: int, lead: str, tail: str) -> Iterator[str
 
 
 def _text(value: str, indent: int, lead: str, tail: str) -> Iterator[str]:
-    whole = " " * indent + lead + literal(value) + tail
-    pieces = list(_pieces(value, max(_WIDTH - indent - _INDENT, _LEAST_PIECE)))
+    body = literal(value)
+    whole = " " * indent + lead + body + tail
     # On a line of its own it may fit where it does not beside its key.
-    joined = indent + _INDENT + _columns(literal(value))
-    if min(_columns(whole), joined) <= _LONGEST_LINE or len(pieces) < 2:
+    joined = indent + _INDENT + _columns(body)
+    if min(_columns(whole), joined) <= _LONGEST_LINE:
+        yield whole
+        return
+    pieces = list(_pieces(value, max(_WIDTH - indent - _INDENT, _LEAST_PIECE)))
+    if len(pieces) < 2:
         yield whole
         return
     yield " " * indent + lead + "("
@@ -174,6 +186,20 @@ def _flat(node: Node) -> str:
     if isinstance(node, Text):
         return literal(node.value)
     return node.opening + ", ".join(item.lead + _flat(item.node) for item in node.items) + node.closing
+
+
+def _least(node: Node, enough: int) -> int:
+    """How many columns the node takes at least in one line; it is not looked at further than is enough."""
+    if isinstance(node, str):
+        return len(node)
+    if isinstance(node, Text):
+        return len(node.value)
+    used = 0
+    for item in node.items:
+        used += len(item.lead) + _least(item.node, enough - used)
+        if used > enough:
+            break
+    return used
 
 
 def _columns(text: str) -> int:
