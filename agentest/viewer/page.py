@@ -20,6 +20,7 @@ from importlib.resources import files
 ASSETS = files("agentest.viewer") / "assets"
 _IMPORT = re.compile(r'^import \{ (?P<names>[\w, ]+) \} from "\./(?P<module>\w+\.js)";$', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:function\*?|class|const) (?P<name>\w+))", re.MULTILINE)
+_COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _MODULE = re.compile(r"^(import|export)\b.*$", re.MULTILINE)
 
 
@@ -53,7 +54,7 @@ def page(coat: Coat, title: str, data: Mapping[str, str] | None = None) -> Page:
     Args:
         data: id → text of elements that stand before the script; base64, or other text without `<`.
     """
-    script, style = joined(coat), _asset("style.css")
+    script, style = joined(coat), _style()
     policy = _policy(script, style, connect="'self'" if coat is Coat.SERVED else "'none'")
     kept = "".join(data_element(id, text) for id, text in (data or {}).items())
     head = (
@@ -103,7 +104,25 @@ def _as_function(name: str, text: str) -> str:
         raise ValueError(f"{name}: only the forms that viewer/page.py knows can be joined: {left[0]}")
     if "</script" in text.lower() or "<!--" in text:
         raise ValueError(f"{name}: it would end the script that it stands in")
-    return f'modules["{name}"] = (() => {{\n{text}return {{ {", ".join(exported)} }};\n}})();\n'
+    return f'modules["{name}"] = (() => {{\n{_slim(name, text)}return {{ {", ".join(exported)} }};\n}})();\n'
+
+
+def _slim(name: str, text: str) -> str:
+    """The code of a module without its comments and its indentation: nobody reads them in a browser.
+
+    Raises ValueError where a text goes over several lines: it would lose spaces.
+    """
+    kept = [line.strip() for line in text.splitlines()]
+    if any(line.count("`") % 2 for line in kept if not line.startswith("//")):
+        raise ValueError(f"{name}: a text in backticks must begin and end on one line")
+    return "".join(f"{line}\n" for line in kept if line and not line.startswith("//"))
+
+
+@cache
+def _style() -> str:
+    """The style sheet without comments and indentation."""
+    lines = _COMMENT.sub("", _asset("style.css")).splitlines()
+    return "".join(f"{line.strip()}\n" for line in lines if line.strip())
 
 
 def _policy(script: str, style: str, *, connect: str) -> str:

@@ -24,9 +24,10 @@ def test_the_joined_script_is_one_that_can_be_parsed(coat: Coat, tmp_path: Path)
     subprocess.run([node, "--check", str(path)], check=True)
 
 
-def test_the_page_is_small() -> None:
-    """All of the page that is served, modules and style sheet, is less than 150 kB."""
-    assert len(whole(page(Coat.SERVED, "agentest")).encode()) < MOST_BYTES
+@pytest.mark.parametrize("coat", Coat)
+def test_the_page_is_small(coat: Coat) -> None:
+    """All of the page, modules and style sheet, is less than 150 kB."""
+    assert len(whole(page(coat, "agentest")).encode()) < MOST_BYTES
 
 
 def test_no_module_is_left_out() -> None:
