@@ -83,6 +83,6 @@ class Chunks:
         else:
             self.packed.append(None)
             self.left_out += len(self._pieces)
-            # A giant may have found no room where the next ones do.
-            self._full = self.most - self._used < _LEAST_ROOM
+            # A giant stands alone, and where it finds no room the next ones may.
+            self._full = len(self._pieces) > 1 or self.most - self._used < _LEAST_ROOM
         self._pieces, self._size = [], 0
