@@ -9,7 +9,7 @@ import { facts, json } from "./parts.js";
 export const MARKS = {
   matched: ["=", "as expected"],
   free: ["·", "allowed"],
-  different: ["≠", "not as expected"],
+  different: ["≠", "differs"],
   missing: ["−", "missing"],
   extra: ["+", "not expected"],
   forbidden: ["✗", "forbidden"],
@@ -33,7 +33,21 @@ export function mark(status) {
 export function callText(call) {
   if (call.args === null && call.invalidArguments === UNTOLD) return `${call.name}(arguments not told)`;
   if (!isObject(call.args)) return `${call.name}(invalid arguments: ${glance(call.args)})`;
-  return `${call.name}(${Object.entries(call.args).map(([key, value]) => `${key}=${glance(value)}`).join(", ")})`;
+  return `${call.name}(${argumentsText(call.args)})`;
+}
+
+export function argumentsText(args) {
+  return Object.entries(args).map(([key, value]) => `${key}=${short(asPython(value))}`).join(", ");
+}
+
+// As scenarios and reports write values.
+function asPython(value) {
+  if (value === null) return "None";
+  if (typeof value === "boolean") return value ? "True" : "False";
+  if (typeof value === "string") return value.includes("'") ? JSON.stringify(value) : `'${JSON.stringify(value).slice(1, -1).replaceAll('\\"', '"')}'`;
+  if (Array.isArray(value)) return `[${value.map(asPython).join(", ")}]`;
+  if (typeof value !== "object") return String(value);
+  return `{${Object.entries(value).map(([key, each]) => `${asPython(key)}: ${asPython(each)}`).join(", ")}}`;
 }
 
 // `row`: of the alignment, if a trajectory looked at the call; `id`: by which it is found on the page.
@@ -43,10 +57,20 @@ export function callItem(call, { id, row }) {
     "li",
     { class: "call", id, tabindex: "-1" },
     folded(head, () => details(call)),
-    h("div", { class: "answer" }, h("span", { "aria-hidden": "true" }, "← "), h("span", { class: "off-screen" }, "answer: "), foreign(glance(call.result), "code")),
+    (call.result !== null || !call.error) && answer(call.result),
     call.error && h("div", { class: "went-wrong" }, "✗ its answer was an error: ", foreign(short(call.error))),
     call.invalidArguments && h("div", { class: "went-wrong" }, "✗ invalid arguments: ", foreign(short(call.invalidArguments))),
     row && row.difference && h("div", { class: "went-wrong" }, foreign(row.difference)),
+  );
+}
+
+function answer(result) {
+  return h(
+    "div",
+    { class: "answer" },
+    h("span", { "aria-hidden": "true" }, "← "),
+    h("span", { class: "off-screen" }, "answer: "),
+    foreign(glance(result), "code"),
   );
 }
 

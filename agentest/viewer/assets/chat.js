@@ -64,7 +64,7 @@ function turnItem(all) {
     between(turn, all.start, rows),
     isOpen ? unfinished(turn) : said("agent", turn.author ? ["Agent ", foreign(turn.author)] : "Agent", turn.agentMessage || NO_TEXT),
     !isOpen && stateChange(all.before, turn),
-    trajectory && comparison(trajectory, turn.toolCalls, (position, text) => all.callLink(callId(all.start + position), text), "Expected and actual calls of this turn"),
+    trajectory && comparison(trajectory, turn.toolCalls, (position, text) => all.callLink(callId(all.start + position), text), { title: "Expected and actual calls of this turn" }),
     judged(all),
     conversation.evalMetricResultPerInvocation && conversation.evalMetricResultPerInvocation[at] && invocation(conversation.evalMetricResultPerInvocation[at]),
     spansOfTurn((spans || []).filter((span) => span.turnIndex === index)),

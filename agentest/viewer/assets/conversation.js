@@ -50,7 +50,7 @@ function without(found, params) {
   const words = params.id && conversations.length ? `This scenario has no conversation ${params.id}.` : "No conversation of this scenario was held.";
   const link = (row) => h("li", {}, h("a", { href: address("conversation", { ...params, id: row.conversationId, turn: "" }) }, foreign(row.conversationId)));
   return [
-    title(params, scenario, scenario.status),
+    title(params, scenario),
     problem(words),
     h("ul", {}, scenario.failures.map((message) => foreign(message, "li"))),
     h("ul", {}, conversations.slice(0, 50).map(link)),
@@ -71,8 +71,8 @@ class View {
     const status = opened ? statusOf(opened.conversation, found.scenario) : row.passed ? "passed" : "failed";
     fill(
       place,
-      title(params, found.scenario, status),
-      others(found, row, { toRow: (each) => this.toRow(each), beside: (by) => this.beside(by) }),
+      title(params, found.scenario),
+      others(found, row, status, { toRow: (each) => this.toRow(each), beside: (by) => this.beside(by) }),
       row.invalid && h("p", { class: "notice" }, "This conversation is invalid and says nothing of the agent: ", foreign(row.invalid)),
       opened && opened.conversation.shortened && h("p", { class: "notice" }, "Texts that were too long to be kept lack their ends."),
       why(found, this.troubles, status, this.turnLink),
@@ -101,7 +101,7 @@ class View {
     const turns = allTurns(conversation);
     const calls = turns.flatMap((turn) => turn.toolCalls);
     return [
-      conversation.trajectory && comparison(conversation.trajectory, calls, (at, text) => this.callLink(callId(at), text)),
+      conversation.trajectory && comparison(conversation.trajectory, calls, (at, text) => this.callLink(callId(at), text), { isTold: true }),
       part("Turns", chat({ ...this.context(), first: this.first || 0 })),
       part("The conversation as a whole", wholeScores(conversation, this.found.scenario)),
       part("Time", timeline(conversation, this.turnLink)),

@@ -48,9 +48,11 @@ export function bounded(list, length, make, { first = 0, step = 100, noun = "row
 
   function before() {
     const start = Math.max(0, from - step);
-    list.prepend(...children(start, from));
+    const added = children(start, from);
+    list.prepend(...added);
     from = start;
     label();
+    focus(added[0]);
   }
 
   function after() {
@@ -59,7 +61,13 @@ export function bounded(list, length, make, { first = 0, step = 100, noun = "row
     list.append(...added);
     to = end;
     label();
-    if (added[0].hasAttribute("tabindex")) added[0].focus();
+    focus(added[0]);
+  }
+
+  // The button may be gone, and the focus must not be.
+  function focus(element) {
+    if (!element.hasAttribute("tabindex")) element.setAttribute("tabindex", "-1");
+    element.focus();
   }
 
   function label() {

@@ -19,23 +19,23 @@ const ENDINGS = {
 };
 const MOST_TO_CHOOSE = 500;
 
-export function title(params, scenario, status) {
+export function title(params, scenario) {
   return [
     h("p", { class: "crumbs" }, h("a", { href: address("run", { of: params.of }) }, "← Run"), " ", foreign(`${scenario.file}:${scenario.line}`, "code"), scenario.agent && [" with agent ", foreign(scenario.agent)]),
-    h("h1", {}, foreign(scenario.name), " ", badge(status)),
+    h("h1", {}, foreign(scenario.name), " ", badge(scenario.status)),
     scenario.tags.length > 0 && h("p", { class: "row" }, scenario.tags.map((tag) => foreign(tag, "span", { class: "tag" }))),
   ];
 }
 
 // Which conversation of how many, and the way to the others.
-export function others(found, row, { toRow, beside }) {
+export function others(found, row, status, { toRow, beside }) {
   const rows = found.conversations;
   const at = rows.indexOf(row);
   const step = (by, words, key) => h("button", { type: "button", onclick: () => beside(by), "aria-keyshortcuts": key }, words);
   const option = (each, place) => h("option", { value: String(place), selected: place === at }, `${each.conversationId} ${each.passed ? "✓" : "✗"}`);
   const choose = (event) => toRow(rows[Number(event.target.value)]);
   const list = rows.length > 1 && rows.length <= MOST_TO_CHOOSE && h("select", { "aria-label": "Conversation", onchange: choose }, rows.map(option));
-  return h("nav", { class: "row no-print", "aria-label": "Conversations" }, step(-1, "← Previous", "p"), h("span", {}, `Conversation ${at + 1} of ${rows.length}`), list, step(1, "Next →", "n"));
+  return h("nav", { class: "row no-print", "aria-label": "Conversations" }, step(-1, "← Previous", "p"), h("span", {}, `Conversation ${at + 1} of ${rows.length}: `, badge(status)), list, step(1, "Next →", "n"));
 }
 
 // What speaks against the conversation, and what the scenario as a whole failed for.
@@ -59,7 +59,7 @@ export function about(found, row, conversation) {
   const time = conversation && conversation.time;
   const ending = ENDINGS[row.endedBy];
   return facts([
-    ["Ended by", ending ? `${row.endedBy}: ${ending}` : foreign(row.endedBy)],
+    ["Ended", ending || foreign(row.endedBy)],
     ["Goal", scenario.goal && longText(scenario.goal, "span")],
     ["User", scenario.profile && longText(scenario.profile, "span")],
     ["Length", `${count(row.turns, "turn")}, ${count(row.toolCalls, "tool call")}${time && time.totalMs ? `, ${duration(time.totalMs)}` : ""}`],

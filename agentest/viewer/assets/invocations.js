@@ -1,6 +1,6 @@
 // A turn of a case of an evaluation set: the invocation that the set expects beside the one that was made.
 
-import { glance, mark } from "./calls.js";
+import { argumentsText, mark } from "./calls.js";
 import { foreign, h } from "./dom.js";
 import { folded } from "./folding.js";
 import { decimal } from "./format.js";
@@ -37,10 +37,10 @@ function rubric(each) {
 function table(expected, actual) {
   const rows = [...uses(expected, actual), ["Response", textOf(expected.finalResponse), textOf(actual.finalResponse)]];
   const head = ["", "Expected", "Actual"].map((text) => h(text ? "th" : "td", { scope: text && "col" }, text));
-  const cell = (text) => h("td", {}, text === null ? h("span", { class: "quiet" }, "none") : longText(text, "span"));
+  const cell = (text, name) => h("td", { data: { head: name } }, text === null ? h("span", { class: "quiet" }, "none") : longText(text, "span"));
   const line = ([name, left, right]) =>
-    h("tr", { class: sameness(left, right) }, h("th", { scope: "row" }, name, " ", mark(sameness(left, right))), cell(left), cell(right));
-  return h("div", { class: "scroll" }, h("table", { class: "aligned" }, h("thead", {}, h("tr", {}, head)), h("tbody", {}, rows.map(line))));
+    h("tr", { class: sameness(left, right) }, h("th", { scope: "row" }, name, " ", mark(sameness(left, right))), cell(left, "Expected"), cell(right, "Actual"));
+  return h("div", { class: "scroll" }, h("table", { class: "aligned stacked" }, h("thead", {}, h("tr", {}, head)), h("tbody", {}, rows.map(line))));
 }
 
 // By the longest common subsequence of the calls as text; what stands between is put side by side as it comes.
@@ -77,7 +77,7 @@ function common(left, right) {
 
 function textsOf(one) {
   const found = (one.intermediateData && one.intermediateData.toolUses) || [];
-  return found.map((use) => `${use.name}(${Object.entries(use.args || {}).map(([key, value]) => `${key}=${glance(value)}`).join(", ")})`);
+  return found.map((use) => `${use.name}(${argumentsText(use.args || {})})`);
 }
 
 function textOf(content) {

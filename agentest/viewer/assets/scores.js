@@ -37,7 +37,7 @@ export function wholeScores(conversation, scenario) {
 
 export function criterion(each, withTurn = false) {
   const where = withTurn && each.turnIndex !== null ? ` (turn ${each.turnIndex})` : "";
-  const samples = each.samples && each.samples.length > 1 && ` Answers: ${each.samples.join(", ")}.`;
+  const samples = each.samples && each.samples.length > 1 && foreign(` Answers: ${each.samples.join(", ")}.`);
   const words = h("strong", { class: each.result.replace(" ", "-") }, CRITERIA[each.result] || each.result);
   return h("li", {}, words, where, ": ", foreign(each.text), !each.required && " (not required)", ". ", foreign(each.reason), samples);
 }
@@ -47,7 +47,7 @@ function isLow(name, result, scenario, failures) {
 }
 
 function glance(rows) {
-  const text = ({ name, result, low }) => h("span", { class: low ? "low" : "" }, low && "✗ ", foreign(short(name, 60)), ` ${value(result)}`);
+  const text = ({ name, result, low }) => h("span", { class: low ? "low" : "" }, low && "✗ ", foreign(short(name, 60)), " ", foreign(value(result)));
   return rows.slice(0, 12).flatMap((row, at) => [at > 0 && " · ", text(row)]);
 }
 
@@ -58,7 +58,7 @@ function value(result) {
 
 function table(rows, scenario) {
   const head = ["Metric", "Score", "Reason"].map((text) => h("th", { scope: "col" }, text));
-  return h("div", { class: "scroll" }, h("table", { class: "score-table" }, h("thead", {}, h("tr", {}, head)), h("tbody", {}, rows.map((row) => line(row, scenario)))));
+  return h("div", { class: "scroll" }, h("table", { class: "score-table stacked" }, h("thead", {}, h("tr", {}, head)), h("tbody", {}, rows.map((row) => line(row, scenario)))));
 }
 
 function line({ name, result, low }, scenario) {
@@ -68,8 +68,8 @@ function line({ name, result, low }, scenario) {
     "tr",
     { class: low ? "low" : "" },
     h("th", { scope: "row" }, foreign(name)),
-    h("td", {}, h("strong", {}, low && "✗ ", foreign(value(result))), threshold !== undefined && h("div", { class: "quiet" }, isBelow(result, threshold) ? `below ${threshold}` : `at least ${threshold} wanted`)),
-    h("td", {}, reason, more(result)),
+    h("td", { data: { head: "Score" } }, h("strong", {}, low && "✗ ", foreign(value(result))), threshold !== undefined && h("div", { class: "quiet" }, isBelow(result, threshold) ? `below ${threshold}` : `at least ${threshold} wanted`)),
+    h("td", { data: { head: "Reason" } }, reason, more(result)),
   );
 }
 

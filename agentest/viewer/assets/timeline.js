@@ -38,7 +38,7 @@ function total(row) {
 }
 
 function line(row, most, turnLink) {
-  return h("tr", {}, h("th", { scope: "row" }, turnLink(row.index)), h("td", { class: "bar-cell" }, bar(row, most)), figures(row), h("td", { class: "number" }, duration(total(row))));
+  return h("tr", {}, h("th", { scope: "row" }, turnLink(row.index)), h("td", { class: "bar-cell" }, bar(row, most)), figures(row), h("td", { class: "number" }, total(row) > 0 ? duration(total(row)) : "?"));
 }
 
 function bar(row, most) {
@@ -47,7 +47,13 @@ function bar(row, most) {
 }
 
 function figures(row) {
-  return PARTS.map((part) => h("td", { class: "number" }, known(row[part]) ? duration(row[part]) : h("span", { class: "quiet", title: "not known" }, "?")));
+  return PARTS.map((part) => h("td", { class: "number" }, figure(row, part)));
+}
+
+// Own time is measured of whole conversations alone.
+function figure(row, part) {
+  if (known(row[part])) return duration(row[part]);
+  return part === "own" ? "" : h("span", { class: "quiet" }, "?");
 }
 
 function whole(conversation) {

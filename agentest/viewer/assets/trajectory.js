@@ -9,11 +9,12 @@ import { summaryOf } from "./troubles.js";
 
 const MODES = { in_order: "in this order", strict: "exactly these", contains: "at least these", unordered: "these in any order", within: "none but these" };
 
-// `calls` are those that the trajectory looked at; `link(position)` gives what leads to the call.
-export function comparison(trajectory, calls, link, title = "Expected and actual calls") {
+// `calls` are those that the trajectory looked at; `link(position, content)` leads to the call; `isTold`: what is
+// wrong stands above already.
+export function comparison(trajectory, calls, link, { title = "Expected and actual calls", isTold = false } = {}) {
   const words = trajectory.matched === true ? "✓ as expected" : trajectory.matched === false ? "✗ differ" : "? cannot be told";
   const class_ = `comparison ${trajectory.matched === true ? "held" : "not-held"}`;
-  return folded([`${title}: `, h("strong", {}, words)], () => content(trajectory, calls, link), { class: class_, open: trajectory.matched !== true });
+  return folded([`${title}: `, h("strong", {}, words)], () => content(trajectory, calls, link, isTold), { class: class_, open: trajectory.matched !== true });
 }
 
 // Row of the alignment by position of its call.
@@ -22,9 +23,9 @@ export function rowsByCall(trajectory) {
   return new Map(rows.filter((row) => row.call !== null && row.call !== undefined).map((row) => [row.call, row]));
 }
 
-function content(trajectory, calls, link) {
+function content(trajectory, calls, link, isTold) {
   return [
-    h("p", {}, foreign(summaryOf(trajectory))),
+    (!isTold || trajectory.matched === true) && h("p", {}, foreign(summaryOf(trajectory))),
     trajectory.vacuous && h("p", { class: "notice" }, "This held only because no call of the agent was seen in the whole run."),
     trajectory.error && trajectory.error !== summaryOf(trajectory) && h("p", { class: "notice" }, foreign(trajectory.error)),
     trajectory.alignment && trajectory.alignment.length ? table(trajectory, calls, link) : sides(trajectory),
@@ -37,7 +38,7 @@ function table(trajectory, calls, link) {
   const head = ["", `Expected (${MODES[trajectory.mode] || trajectory.mode || "no calls by name"})`, "Actual"];
   const shown = h(
     "table",
-    { class: "aligned" },
+    { class: "aligned stacked" },
     h("thead", {}, h("tr", {}, head.map((text) => h(text ? "th" : "td", { scope: text && "col" }, text)))),
     body,
   );
@@ -54,8 +55,8 @@ function line(row, calls, link) {
     "tr",
     { class: row.status },
     h("th", { scope: "row" }, mark(row.status)),
-    h("td", {}, row.expected === null || row.expected === undefined ? none("nothing") : foreign(row.expected, "code")),
-    h("td", {}, made ? link(row.call, foreign(short(callText(made)), "code")) : none("not made"), row.difference && h("div", { class: "difference" }, foreign(row.difference))),
+    h("td", { data: { head: "Expected" } }, row.expected === null || row.expected === undefined ? none("nothing") : foreign(row.expected, "code")),
+    h("td", { data: { head: "Actual" } }, made ? link(row.call, foreign(short(callText(made)), "code")) : none("not made"), row.difference && h("div", { class: "difference" }, foreign(row.difference))),
   );
 }
 
