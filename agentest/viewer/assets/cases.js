@@ -11,6 +11,7 @@ import { announce, disclosure, problem } from "./parts.js";
 const MOST_SHOWN = 300;
 
 let filter = "";
+let scenarios = null; // as they were found last
 let removed = null; // what was taken out last, to be put back
 
 export function addCasesView() {
@@ -34,19 +35,17 @@ async function show(place, params, signal) {
 function list(found, params, signal) {
   const search = h("input", { type: "search", value: filter, "aria-label": "Filter cases", placeholder: "Filter (/)", oninput: () => redraw() });
   const sets = h("div", {});
-  const scenarios = h("div", {}, h("p", { class: "quiet" }, "Looking for scenarios…"));
   const redraw = () => {
     filter = search.value;
     const shown = found.sets.map((set) => setItem(set, params)).filter(Boolean);
     fill(sets, shown.length ? shown : h("p", { class: "quiet" }, found.sets.length ? "No case has this in its name." : "There is no evaluation set yet."));
   };
   redraw();
-  addScenarios(scenarios, signal);
   return [
     h("div", { class: "row" }, search, h("button", { type: "button", class: "small", onclick: askForSet }, "New set")),
     found.notes.map((note) => h("p", { class: "notice" }, note)),
     h("h2", {}, "Evaluation sets"), sets,
-    h("h2", {}, "Scenario files"), scenarios,
+    scenarioFiles(signal),
   ];
 }
 
@@ -66,13 +65,22 @@ function setItem(set, params) {
       left > 0 && h("li", { class: "quiet" }, `and ${left} more: filter for them`)));
 }
 
-async function addScenarios(place, signal) {
-  try {
-    const found = await ask("/api/cases/scenarios", { signal });
-    fill(place, found.error && problem(found.error), h("ul", { class: "plain-list" }, found.scenarios.map(scenarioItem)));
-  } catch (error) {
-    if (!signal.aborted) fill(place, problem(error.message));
+// They are programs, which the server imports only when somebody wants to see them.
+function scenarioFiles(signal) {
+  const place = h("div", {}, h("p", { class: "quiet" }, "Looking for scenarios…"));
+  const folded = h("details", { ontoggle: opened, open: Boolean(scenarios) }, h("summary", {}, "Scenario files"), place);
+  async function opened() {
+    if (!folded.open) return;
+    try {
+      scenarios ||= await ask("/api/cases/scenarios", { signal });
+      const again = h("button", { type: "button", class: "small", onclick: () => { scenarios = null; opened(); } }, "Look again");
+      const items = h("ul", { class: "plain-list" }, scenarios.scenarios.map(scenarioItem));
+      fill(place, scenarios.error && problem(scenarios.error), items, again);
+    } catch (error) {
+      if (!signal.aborted) fill(place, problem(error.message));
+    }
   }
+  return folded;
 }
 
 function scenarioItem({ file, name, line, error }) {
