@@ -31,7 +31,8 @@ VIEWS = {
     "start": "#/start",
     "talk": "#/talk",
     "cases": "#/cases",
-    "label": "#/label?of={run}&metric=helpfulness&by=ann",
+    "label": "#/label?of={run}&metric=helpfulness&by=ann&most=20",
+    "label-setup": "#/label?of={run}",
 }
 
 
