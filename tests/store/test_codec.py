@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agentest.results import (
+    AlignedRow,
     ConversationResult,
     ErrorGroup,
     Figure,
@@ -132,6 +133,7 @@ DESCRIBED = {
     "evaluation": shapes.StoredEvaluation,
     "turnEvaluation": shapes.TurnScores,
     "trajectory": shapes.StoredTrajectory,
+    "alignedRow": AlignedRow,
     "labelledFailure": shapes.StoredFailure,
     "figure": Figure,
     "conversation": shapes.StoredConversation,
@@ -148,6 +150,12 @@ DESCRIBED = {
 def test_the_schema_has_every_field(name: str) -> None:
     """The schema describes each key that is written, and no other."""
     assert set(CODECS.of(DESCRIBED[name]).keys) == set(SCHEMA[name]["properties"])
+
+
+def test_the_schema_has_every_field_of_a_turn_s_trajectory() -> None:
+    """What stands within a conversation without a name of its own is described as wholly."""
+    described = SCHEMA["conversation"]["properties"]["perTurnTrajectory"]["items"]["properties"]
+    assert set(CODECS.of(shapes.TurnTrajectory).keys) == set(described)
 
 
 def test_fields_that_are_not_stored_exist() -> None:
