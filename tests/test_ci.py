@@ -139,14 +139,16 @@ def test_the_action_runs_and_reports(job: Job) -> None:
         "status": "failed",
         "results": "bots/booking/.agentest/results.json",
         "junit": "bots/booking/.agentest/junit.xml",
+        "report": "bots/booking/.agentest/report.html",
     }
     assert "::error file=bots/booking/sims/hours.sim.py,line=5,title=it's ten failed::" in done.stdout
     cases = {case.get("name"): case for case in ET.parse(job.root / outputs["junit"]).iter("testcase")}
     assert cases["it's ten"].get("file") == "bots/booking/sims/hours.sim.py"
     assert json.loads((job.root / outputs["results"]).read_text())["summary"]["failedScenarios"] == 1
     summary = (job.root / "summary.md").read_text(encoding="utf-8")
-    results, junit, command = re.findall("<code>(.*?)</code>", summary)
-    assert (Path(results).name, Path(junit).name) == ("results.json", "junit.xml")
+    *files, command = re.findall("<code>(.*?)</code>", summary)
+    assert [Path(file).name for file in files] == ["results.json", "junit.xml", "report.html"]
+    results = files[0]
     assert command.startswith(f"agentest show {results} ")
     assert (job.root / "bots" / "booking" / results).exists()
 
