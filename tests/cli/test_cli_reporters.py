@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from evalset_documents import case, criteria, eval_set, invocation, text
 from project import DEADLINE_S, Project, interrupt
+from report_file import read_report
 
 from agentest.testing import ScriptedAgent
 
@@ -56,6 +57,39 @@ def test_reports_go_where_they_are_sent(project: Project) -> None:
     assert again.returncode == 1, again.stderr
     assert cases(kept / "judged.xml")["ten"] == "failure"
     assert cases(kept / "junit.xml") == expected
+
+
+def test_every_command_with_reports_writes_a_page(project: Project) -> None:
+    """A run, its conversations judged again and the run shown have each a page, under its own name; a
+    page has the run's record, every conversation and the runs before."""
+    project.scenario(
+        'scenario("nine", turns=[{"user_message": "When?", "expect": {"contains": "nine"}}])\n'
+        'scenario("ten", turns=[{"user_message": "When?", "expect": {"contains": "ten"}}])\n'
+    )
+    with ScriptedAgent(lambda body: "We open at nine.") as agent:
+        project.config(agent.endpoint, reporters=["html"])
+        for _ in range(2):
+            done = project.run(env={"GITHUB_SHA": "abc123"})
+    assert done.stderr.splitlines()[-1].endswith("1 passed, 1 failed; .agentest/report.html")
+    kept = project.root / ".agentest"
+    first, last = sorted(path.name for path in (kept / "runs").iterdir())
+    page = read_report(kept / "report.html")
+    assert (page.overview["run"]["id"], page.overview["run"]["commit"]) == (last, "abc123")
+    assert [(point["id"], point["passed"]) for point in page.overview["trend"]] == [(first, 1), (last, 1)]
+    assert page.scenario("ten", "agent")["command"] == "agentest run a.sim.py:3"
+    for arguments in (
+        ("show", last, "--reporter", "html=shown.html"),
+        ("show", last, "--scenario", "=ten", "--reporter", "html=one.html"),
+        ("judge", "latest"),
+    ):
+        done = project.agentest(*arguments)
+        assert "Traceback" not in done.stderr, done.stderr
+    shown = read_report(project.root / "shown.html")
+    assert shown.overview["run"] == page.overview["run"]
+    assert shown.transcripts() == page.transcripts()
+    assert [row["name"] for row in read_report(project.root / "one.html").overview["scenarios"]] == ["ten"]
+    assert read_report(kept / "judged.html").overview["run"]["kind"] == "judge"
+    assert str(project.root) not in json.dumps(page.data)
 
 
 def test_a_path_begins_where_the_user_is(project: Project) -> None:

@@ -15,6 +15,7 @@ import pytest
 from evalset_documents import case, eval_set, invocation, text
 from model_server import ModelServer, best, model_keys
 from project import DEADLINE_S, Project, wait_until
+from report_file import read_report
 
 from agentest.testing import ScriptedAgent, tool_call
 
@@ -91,7 +92,8 @@ def test_shards_merged_are_the_whole_run(project: Project, agents: int) -> None:
             assert f"--shard {n}/3:" in done.stderr, done.stderr
             assert "split by numbers of conversations" in done.stderr
             uploaded(checkout, project)
-    merged = project.agentest("merge", "artifacts", "--output-dir", "merged", "--reporter", "junit=all.xml")
+    reports = ("--reporter", "junit=all.xml", "--reporter", "html")
+    merged = project.agentest("merge", "artifacts", "--output-dir", "merged", *reports)
     assert merged.returncode == whole.returncode == 1, merged.stderr
     assert "agentest: failed: " in merged.stderr
     found = json.loads((project.root / "merged" / "results.json").read_text())
@@ -99,6 +101,11 @@ def test_shards_merged_are_the_whole_run(project: Project, agents: int) -> None:
     assert "broken.sim.py" in (project.root / "all.xml").read_text()
     [kept] = (project.root / "merged" / "runs").iterdir()
     assert record(kept)["kind"] == "merge"
+    page = read_report(project.root / "merged" / "report.html")
+    assert (page.overview["run"]["kind"], page.overview["leftOut"]) == ("merge", 0)
+    assert len(page.overview["scenarios"]) == sum(
+        len(each.get("agents", [each])) for each in found["scenarios"]
+    )
     told = json.loads(project.agentest("compare", str(kept), "latest", "--format", "json").stdout)
     assert not [each for each in told["scenarios"] if each["change"] in ("regressed", "new", "gone")]
     parts = (project.root / "artifacts").glob("*/*/journal.jsonl")
