@@ -87,7 +87,7 @@ FLOORS: list[dict[str, str]] = [
         "transcript verdict version support",
     },
     {
-        "viewer": "support",
+        "viewer": "metrics support",
     },
     {
         "report": "confidence endings forecast scripted store errors events metrics outcomes results sight "

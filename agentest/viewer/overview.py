@@ -12,9 +12,13 @@ from typing import Any
 
 from agentest.support.json_text import Json
 from agentest.support.text import shortened
+from agentest.viewer.figures import figures, margin
 
 _SHOWN_CHARS = 240
 _MOST_EXAMPLES = 5
+_MOST_PLACES = 40
+_COUNTED_IN = ("intervals", "skippedMetrics")
+"""What rows bring for the figures of the run; the list does not show it."""
 _SEVERITIES = ("critical", "high", "medium", "low")
 
 
@@ -107,7 +111,34 @@ def scenario_row(scenario: Json, rows: Sequence[Json]) -> Json:
         "failures": len(scenario["failures"]),
         "metrics": failed_metrics(scenario),
         "warnings": len(scenario.get("warnings", ())),
+        **_if_set(scenario, ("thresholds", *_COUNTED_IN)),
+        **_margin(scenario),
+        **{
+            name: True
+            for name, holds in (("unfinished", _unfinished), ("broken", _broken))
+            if holds(scenario)
+        },
     }
+
+
+def _if_set(scenario: Json, keys: Iterable[str]) -> Json:
+    return {key: scenario[key] for key in keys if scenario.get(key)}
+
+
+def _margin(scenario: Json) -> Json:
+    found = margin(scenario["averages"], scenario["thresholds"])
+    return {} if found is None else {"margin": round(found, 4)}
+
+
+def _unfinished(scenario: Json) -> bool:
+    """Whether nothing but the early end of the run keeps it from a verdict."""
+    kinds = {reason["kind"] for reason in scenario.get("reasons", ())}
+    return scenario["status"] in ("errored", "skipped") and kinds == {"interrupted"}
+
+
+def _broken(scenario: Json) -> bool:
+    """Whether it stands for a file that did not load."""
+    return any(reason["kind"] == "file" for reason in scenario.get("reasons", ()))
 
 
 def failed_metrics(scenario: Json) -> list[str]:
@@ -131,16 +162,33 @@ def causes(scenarios: Iterable[Json]) -> list[Json]:
                     "occurrences": 0,
                     "scenarios": [],
                     "examples": [],
+                    "conversations": [],
+                    "moreConversations": 0,
                 },
             )
             cause["occurrences"] += len(group["occurrences"])
             place = {"name": scenario["name"], "agent": scenario["agent"]}
             cause["scenarios"].append({**place, "occurrences": len(group["occurrences"])})
+            _add_conversations(cause, place, group)
             room = _MOST_EXAMPLES - len(cause["examples"])
             cause["examples"] += [{**place, **example} for example in group.get("examples", ())[:room]]
     return sorted(
         found.values(), key=lambda cause: (_SEVERITIES.index(cause["severity"]), -cause["occurrences"])
     )
+
+
+def _add_conversations(cause: Json, place: Json, group: Json) -> None:
+    """Where it occurred, some of it; the turn where an example has it."""
+    turns = {example["conversationId"]: example["turnIndex"] for example in group.get("examples", ())}
+    found: dict[str, int] = {}
+    for occurrence in group["occurrences"]:
+        conversation = occurrence.rpartition("-")[0]
+        found[conversation] = found.get(conversation, 0) + 1
+    room = _MOST_PLACES - len(cause["conversations"])
+    for conversation, times in list(found.items())[:room]:
+        where = {"conversationId": conversation, "turnIndex": turns.get(conversation), "times": times}
+        cause["conversations"].append({**place, **where})
+    cause["moreConversations"] += max(0, len(found) - room)
 
 
 def overview(
@@ -164,10 +212,12 @@ def overview(
         left_out: of how many conversations there is no transcript, as there was no room for it.
         more: what one coat alone knows.
     """
+    shown = [{key: row[key] for key in row if key not in _COUNTED_IN} for row in scenarios]
     return {
         "run": run,
         "head": head,
-        "scenarios": scenarios,
+        "figures": figures(scenarios),
+        "scenarios": shown,
         "causes": root_causes,
         "trend": trend,
         "leftOut": left_out,
