@@ -13,7 +13,7 @@ import { source } from "./source.js";
 import { windowed } from "./windowed.js";
 
 const KEYS = [["o", "unfold the marked scenario, fold it"], ["e", "search transcripts for what is looked for"]];
-const COLUMNS = [["status", "Status"], ["name", "Scenario"], [null, "Agent"], ["passed", "Passed", "number"], ["time", "Time", "number wide"], ["cost", "Cost", "number wide"]];
+const COLUMNS = [["status", "Status", "narrow"], ["name", "Scenario"], [null, "Agent", "narrow"], ["passed", "Passed", "number narrow"], ["time", "Time", "number wide"], ["cost", "Cost", "number wide"]];
 const MOST_HITS = 200;
 
 // The row that was opened last: it has the focus when one comes back.
