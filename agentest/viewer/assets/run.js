@@ -86,7 +86,7 @@ function listOf(first, signal) {
   }
 
   function update() {
-    const { kept, counts } = chosen(overview.scenarios, params());
+    const { kept, counts } = chosen(sorted(overview.scenarios, params().sort), params());
     filters.update(counts);
     hits.hidden = !params().transcripts;
     const inGroups = agents.length > 1 && !params().agent;
@@ -96,8 +96,7 @@ function listOf(first, signal) {
       fill(lines, table.element);
     }
     drawOrder();
-    const rows = sorted(kept, params().sort);
-    const items = grouped ? grouping(rows, overview.scenarios) : rows;
+    const items = grouped ? grouping(kept, overview.scenarios) : kept;
     table.element.hidden = !items.length;
     table.show(items);
     const all = overview.scenarios.length;

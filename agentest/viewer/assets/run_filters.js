@@ -78,7 +78,15 @@ const MEASURES = {
 
 const collator = new Intl.Collator("en", { numeric: true });
 
+let before = {};
+
+// Rows in order. What was sorted last is kept: one types into the filter, and the order stays.
 export function sorted(rows, order = "needs") {
+  if (before.rows !== rows || before.order !== order) before = { rows, order, all: inOrder(rows, order) };
+  return before.all;
+}
+
+function inOrder(rows, order) {
   const down = order.startsWith("-");
   const measure = MEASURES[order.replace("-", "")] || MEASURES.needs;
   const of = new Map(rows.map((row) => [row, measure(row)]));

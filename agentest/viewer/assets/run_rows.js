@@ -40,7 +40,7 @@ export function rowMaker({ span, agents, unfolded, turn, opened }) {
   }
 
   function cell(row) {
-    return [h("div", {}, row.conversations ? link(row, keyOf(row), status(row)) : status(row), " ", passed(row)), failure(row)];
+    return [h("div", {}, row.conversations ? link(row, keyOf(row), status(row)[0]) : status(row)[0], status(row).slice(1), " ", passed(row)), failure(row)];
   }
 
   function link(row, key, content) {

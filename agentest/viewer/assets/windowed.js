@@ -22,6 +22,7 @@ export function windowed({ head, span, caption, rows, key, signal }) {
       if (!block) continue;
       if (isIntersecting) draw(block);
       else if (block.drawn && boundingClientRect.height && !target.contains(document.activeElement)) empty(block, boundingClientRect.height);
+      if (block.drawn && boundingClientRect.height) rowPx = boundingClientRect.height / Math.min(BLOCK, list.length - block.from);
     }
   }
 
@@ -30,7 +31,6 @@ export function windowed({ head, span, caption, rows, key, signal }) {
     block.drawn = true;
     const items = list.slice(block.from, block.from + BLOCK);
     fill(block.body, items.map((item, at) => indexed(rows(item), block.from + at)));
-    if (block.body.offsetHeight) rowPx = block.body.offsetHeight / items.length;
   }
 
   function indexed(drawn, index) {
@@ -39,8 +39,11 @@ export function windowed({ head, span, caption, rows, key, signal }) {
   }
 
   function empty(block, px) {
+    const height = `${Math.round(px)}px`;
+    const space = block.drawn === false && block.body.querySelector(".space");
     block.drawn = false;
-    fill(block.body, h("tr", { "aria-hidden": "true" }, h("td", { colspan: span, class: "space", style: { height: `${Math.round(px)}px` } })));
+    if (space) space.style.height = height;
+    else fill(block.body, h("tr", { "aria-hidden": "true" }, h("td", { colspan: span, class: "space", style: { height } })));
   }
 
   // The items instead of those before. What has the focus keeps it, wherever it stands now.
@@ -53,14 +56,16 @@ export function windowed({ head, span, caption, rows, key, signal }) {
     while (all.length * BLOCK < list.length) all.push(added(all.length * BLOCK));
     for (const [n, block] of all.entries()) {
       const wanted = block.drawn || n < 1;
-      empty(block, Math.min(BLOCK, list.length - block.from) * rowPx);
-      if (wanted) draw(block);
+      if (wanted) {
+        block.drawn = false;
+        draw(block);
+      } else empty(block, Math.min(BLOCK, list.length - block.from) * rowPx);
     }
     if (focused) reveal(focused, false);
   }
 
   function added(from) {
-    const block = { body: h("tbody", {}), from, drawn: false };
+    const block = { body: h("tbody", {}), from, drawn: null };
     blocks.set(block.body, block);
     table.append(block.body);
     near.observe(block.body);

@@ -1,0 +1,143 @@
+"""The Run view in a real browser."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import builders
+from playwright.sync_api import expect
+
+from agentest.events import RunFinished
+from agentest.report.html import HtmlReporter
+from agentest.results import RunResult, ScenarioResult
+
+HOSTILE = "<img src=x onerror=document.title='bad'>\u202egnp"
+
+
+def _open(page: Any, folder: Path, result: RunResult, address: str = "") -> None:
+    path = folder / "report.html"
+    HtmlReporter(path, run_id="20260102-030405").on_event(RunFinished(result))
+    page.goto(path.as_uri() + address)
+    page.get_by_role("heading", level=1).wait_for()
+
+
+def _several(name: str, *passed: bool) -> ScenarioResult:
+    held = [
+        builders.conversation_result(f"{name}-{n}", trajectory=None if good else builders.MISSED)
+        for n, good in enumerate(passed)
+    ]
+    return builders.scenario_result(name, held, tags=("booking", HOSTILE))
+
+
+def _run() -> RunResult:
+    low = builders.conversation_result(
+        "low-1",
+        turns=(builders.turn_evaluation(metrics={"helpfulness": builders.scored(2)}),),
+        failures=(builders.labelled_failure("low-1-F1"),),
+    )
+    return builders.run_result(
+        builders.scenario_result("fine"),
+        _several("sometimes", True, False, True),
+        builders.scenario_result(
+            HOSTILE,
+            [low],
+            thresholds={"helpfulness": 4},
+            errors=(builders.error_group(occurrences=("low-1-F1",)),),
+        ),
+        builders.broken_file(),
+        builders.skipped_scenario(),
+    )
+
+
+def _names(page: Any) -> list[str]:
+    return list(page.locator(".windowed tbody th [data-step]").all_inner_texts())
+
+
+def test_a_few_keys_lead_from_the_file_to_the_conversation_that_failed(page: Any, tmp_path: Path) -> None:
+    """What needs eyes stands first: j marks it, o unfolds it, Enter opens it, and one comes back to it."""
+    _open(page, tmp_path, _run())
+    assert _names(page) == ["sometimes", HOSTILE, "scenarios/broken.sim.py", "fine", "later"]
+    page.keyboard.press("j")
+    page.keyboard.press("o")
+    expect(page.locator(".below a").first).to_have_text("sometimes-1")
+    page.keyboard.press("o")
+    expect(page.locator(".below")).to_have_count(0)
+    page.keyboard.press("Enter")
+    page.wait_for_url("**#/conversation?*scenario=sometimes*")
+    page.keyboard.press("u")
+    expect(page.locator(".windowed tbody a").first).to_be_focused()
+    assert page.title() != "bad"
+
+
+def test_filters_and_order_stand_in_the_address(page: Any, tmp_path: Path) -> None:
+    """They are there again after a reload, and cleared by one button."""
+    _open(page, tmp_path, _run())
+    page.get_by_role("checkbox", name="failed").check()
+    page.get_by_role("combobox", name="Failed on").select_option("helpfulness")
+    page.get_by_role("button", name="Scenario", exact=True).click()
+    page.keyboard.press("/")
+    page.keyboard.type("below the threshold")
+    expect(page.locator(".windowed tbody th [data-step]")).to_have_count(1)
+    page.reload()
+    expect(page.get_by_role("checkbox", name="failed")).to_be_checked()
+    expect(page.get_by_role("searchbox")).to_have_value("below the threshold")
+    assert _names(page) == [HOSTILE]
+    page.get_by_role("button", name="Clear filters").click()
+    expect(page.locator(".windowed tbody th [data-step]")).to_have_count(5)
+    assert page.locator("th[aria-sort=ascending]").inner_text().startswith("Scenario")
+
+
+def test_figures_and_root_causes_lead_to_scenarios_and_conversations(page: Any, tmp_path: Path) -> None:
+    """Folded parts say the most of it; unfolded ones are in the address."""
+    _open(page, tmp_path, _run())
+    page.locator("summary", has_text="Root causes").click()
+    cause = page.locator(".causes")
+    assert "id=low-1" in (cause.get_by_role("link", name="low-1").get_attribute("href") or "")
+    page.locator("summary", has_text="Figures").click()
+    page.wait_for_url("**open=causes*figures*")
+    page.get_by_role("link", name="✗ 1 scenario").click()
+    expect(page.locator(".windowed tbody th [data-step]")).to_have_count(1)
+
+
+def test_ten_thousand_scenarios_stand_near_the_screen_alone(page: Any, tmp_path: Path) -> None:
+    """Few rows are in the page, whose numbers tell of all; the last can be reached, filtered and printed."""
+    one = _several("x", True)
+    many = [replace(one, name=f"asks {n}") for n in range(10_000)]
+    _open(page, tmp_path, builders.run_result(*many))
+    table = page.locator(".windowed")
+    expect(table).to_have_attribute("aria-rowcount", "10001")
+    assert page.locator(".windowed tr[aria-rowindex]").count() < 300
+    page.evaluate("scrollTo(0, document.body.scrollHeight)")
+    expect(page.locator('tr[aria-rowindex="10001"]')).to_be_attached()
+    page.get_by_role("searchbox").fill("asks 777")
+    expect(table).to_have_attribute("aria-rowcount", "20")
+    page.get_by_role("searchbox").fill("")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.locator(".windowed tr[aria-rowindex]").count() == 2000
+    expect(page.locator("tfoot")).to_contain_text("8,000 more rows are not printed")
+
+
+def test_agents_that_are_compared_stand_side_by_side(page: Any, tmp_path: Path) -> None:
+    """One row for each scenario, one column for each agent, and a link to what differs."""
+    both = [
+        replace(builders.scenario_result("books"), agent="one"),
+        replace(_several("books", False), agent="two"),
+    ]
+    _open(page, tmp_path, builders.run_result(*both, comparison=True))
+    assert page.get_by_role("columnheader").all_inner_texts() == ["Scenario", "one", "two"]
+    page.get_by_role("button", name="Details of books").click()
+    assert "new=two" in (page.get_by_role("link", name="Compare side by side").get_attribute("href") or "")
+
+
+def test_a_run_that_is_no_pass_says_so(page: Any, tmp_path: Path) -> None:
+    """Nothing but skipped scenarios, nothing at all, and what ended early are notices."""
+    result = builders.run_result(builders.skipped_scenario(), stopped="the budget is spent")
+    _open(page, tmp_path, result)
+    assert page.locator(".notice").all_inner_texts() == [
+        "Every scenario was skipped: this run is not a pass.",
+        "This run ended before its end: the budget is spent.",
+    ]
+    _open(page, tmp_path, replace(result, scenarios=(), stopped=None), "?again")
+    expect(page.locator(".notice")).to_have_text("No scenario was run: this run is not a pass.")

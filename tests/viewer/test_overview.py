@@ -1,0 +1,121 @@
+"""What the Run view shows: rows, figures, root causes."""
+
+from __future__ import annotations
+
+import builders
+import pytest
+
+from agentest.results import Reason, ReasonKind, ScenarioResult, Status, Verdict
+from agentest.store.layouts import CODECS
+from agentest.store.scenarios import stored_scenario
+from agentest.support.json_text import Json
+from agentest.viewer.overview import causes, overview, scenario_row
+
+
+def _stored(scenario: ScenarioResult) -> Json:
+    stored: Json = CODECS.write(stored_scenario(scenario))
+    return stored
+
+
+def _row(scenario: ScenarioResult) -> Json:
+    return scenario_row(_stored(scenario), [])
+
+
+def _figures(*scenarios: ScenarioResult) -> Json:
+    shown = overview(run={}, head=None, scenarios=[_row(each) for each in scenarios], root_causes=[])
+    figures: Json = shown["figures"]
+    return figures
+
+
+def _with_rate(name: str, *passed: bool, **more: str) -> ScenarioResult:
+    held = [
+        builders.conversation_result(f"{name}-{n}", trajectory=None if good else builders.MISSED)
+        for n, good in enumerate(passed)
+    ]
+    return builders.scenario_result(name, held, **more)
+
+
+def test_the_pass_rate_of_a_run_has_its_interval_and_pass_hat_k() -> None:
+    """All conversations count; pass^k is as long as the shortest scenario."""
+    (rate,) = _figures(_with_rate("a", True, False), _with_rate("b", True, True, True))["rates"]
+    assert rate["passRate"]["value"] == pytest.approx(0.8)
+    assert 0 < rate["passRate"]["low"] < 0.8 < rate["passRate"]["high"] < 1
+    assert (rate["passRate"]["n"], rate["scenarios"], rate["passHatK"]) == (5, 2, {"2": 0.5})
+
+
+def test_each_agent_has_figures_of_its_own() -> None:
+    """Agents of one run are not added up."""
+    found = _figures(_with_rate("a", True, agent="one"), _with_rate("a", False, agent="two"))
+    assert [(each["agent"], each["passRate"]["value"]) for each in found["rates"]] == [("one", 1), ("two", 0)]
+    assert {each["agent"] for each in found["averages"]} == {"one", "two"}
+
+
+def test_an_average_names_its_thresholds_who_missed_them_and_the_lowest() -> None:
+    """Averages of several scenarios are the mean of theirs."""
+    low = builders.conversation_result(
+        turns=(builders.turn_evaluation(metrics={"helpfulness": builders.scored(2)}),)
+    )
+    found = _figures(
+        builders.scenario_result("good", thresholds={"helpfulness": 3}),
+        builders.scenario_result("bad", [low], thresholds={"helpfulness": 4}),
+    )
+    (average,) = [each for each in found["averages"] if each["metric"] == "helpfulness"]
+    assert (average["value"], average["n"], average["thresholds"], average["missed"]) == (3.5, 2, [3, 4], 1)
+    assert average["lowest"] == {"name": "bad", "agent": "booking", "value": 2}
+    assert average["low"] < 3.5 < average["high"]
+
+
+def test_the_average_of_one_scenario_is_its_own() -> None:
+    """With one scenario the interval is that of its turns."""
+    scenario = builders.scenario_result()
+    (average,) = [each for each in _figures(scenario)["averages"] if each["metric"] == "helpfulness"]
+    mine = scenario.intervals["helpfulness"]
+    assert (average["n"], average["low"], average["high"]) == (mine.n, mine.low, mine.high)
+
+
+def test_rows_for_the_list_hold_no_intervals() -> None:
+    """What only the figures need is not sent ten thousand times."""
+    shown = overview(run={}, head=None, scenarios=[_row(builders.scenario_result())], root_causes=[])
+    assert not {"intervals", "skippedMetrics"} & set(shown["scenarios"][0])
+
+
+@pytest.mark.parametrize(
+    ("threshold", "margin"),
+    [(4.8, 0.05), (5, 0.0), (1, 1.0)],
+    ids=["close", "on it", "far"],
+)
+def test_a_row_says_how_far_it_is_above_its_closest_threshold(threshold: float, margin: float) -> None:
+    """The margin is a share of the metric's scale."""
+    row = _row(builders.scenario_result(thresholds={"helpfulness": threshold}))
+    assert row["margin"] == pytest.approx(margin)
+
+
+def test_metrics_that_were_skipped_are_counted_by_why() -> None:
+    """The figures say what was not scored."""
+    skipped = builders.scenario_result(skipped_metrics={"helpfulness": "no judge", "tone": "no judge"})
+    assert _figures(skipped, skipped)["skipped"] == [
+        {"why": "no judge", "metrics": ["helpfulness", "tone"], "scenarios": 2}
+    ]
+
+
+def test_a_row_knows_a_broken_file_and_what_did_not_finish() -> None:
+    """Neither is mistaken for a scenario that errored by itself."""
+    left = Reason(Status.ERRORED, ReasonKind.INTERRUPTED, "did not run")
+    unfinished = builders.scenario_result(verdict=Verdict(Status.ERRORED, (left,)))
+    assert _row(builders.broken_file())["broken"]
+    assert _row(unfinished)["unfinished"]
+    assert not {"broken", "unfinished"} & set(_row(builders.scenario_result()))
+
+
+def test_a_root_cause_leads_to_its_conversations() -> None:
+    """Conversations are found by the ids of failures; of many some, and how many more there are."""
+    group = builders.error_group(occurrences=["c-1-F1", "c-1-F2", *(f"d{n}-F1" for n in range(60))])
+    (cause,) = causes([_stored(builders.scenario_result("a", errors=(group,)))])
+    first = cause["conversations"][0]
+    assert (first["name"], first["conversationId"], first["times"]) == ("a", "c-1", 2)
+    assert len(cause["conversations"]) + cause["moreConversations"] == 61
+
+
+def test_a_run_without_scenarios_has_figures_of_nothing() -> None:
+    """No number is made up."""
+    assert _figures() == {"rates": [], "averages": [], "skipped": []}
