@@ -82,7 +82,7 @@ function talk(place, id, signal) {
   const now = { seq: 0, turns: new Map(), calls: new Map(), listening: false, ended: false, about: null };
   const box = composer(now, parts, post);
   const save = h("button", { type: "button", onclick: () => saveTalk(now.about, (body) => post("save", body)), disabled: true }, "Save…");
-  fill(place, h("h1", {}, "Talk"), parts.head, parts.link, parts.chat, parts.state, box.form, h("div", { class: "row" }, save, h("a", { href: address("talk", { of: read().params.of }) }, "Another conversation")), box.tools);
+  fill(place, h("h1", {}, "Talk"), parts.head, parts.link, parts.chat, parts.state, box.form, h("div", { class: "row talk-after" }, save, h("a", { href: address("talk", { of: read().params.of }) }, "Another conversation")), box.tools);
 
   function heard(event) {
     if (event.type === "connection") return void connection(event);
@@ -165,14 +165,16 @@ function talk(place, id, signal) {
   signal.addEventListener("abort", stop);
 }
 
+const list = (tag, texts) => (texts.length ? h(tag, {}, texts.map((each) => h("li", {}, foreign(each)))) : null);
+
 function head(about) {
   const lines = facts([
     ["Scenario", foreign(about.scenario)],
     ["Agent", foreign(about.agent)],
     ["You are", about.profile && foreign(about.profile)],
     ["You want", about.goal && foreign(about.goal)],
-    ["You know", about.knowledge.length && h("ul", {}, about.knowledge.map((each) => h("li", {}, foreign(each))))],
-    ["The script says", about.script.length && h("ol", {}, about.script.map((each) => h("li", {}, foreign(each))))],
+    ["You know", list("ul", about.knowledge)],
+    ["The script says", list("ol", about.script)],
   ]);
   return about.reached ? lines : [lines, h("p", { class: "notice" }, foreign(about.aboutCalls))];
 }
@@ -184,7 +186,7 @@ function composer(now, parts, post) {
   const end = h("button", { type: "button", onclick: () => attempt(() => post("end")) }, "End");
   const wrong = h("div", {});
   const form = h("form", { class: "talk-box", onsubmit: say }, h("label", { for: "talk-text" }, "Your message"), text, wrong, h("div", { class: "row" }, send, end));
-  const hold = h("input", { type: "checkbox", id: "talk-hold", onchange: () => attempt(() => post("hold", { tools: hold.checked })) });
+  const hold = h("input", { type: "checkbox", onchange: () => attempt(() => post("hold", { tools: hold.checked })) });
   const about = h("p", { class: "quiet", id: "talk-about" });
   const set = h("p", { role: "status" });
   const tool = h("input", { id: "talk-tool", list: "talk-tools", required: true });
@@ -192,7 +194,7 @@ function composer(now, parts, post) {
   const kind = answerKind();
   const answer = h("textarea", { class: "code", rows: 3, spellcheck: "false", "aria-label": "Answer of the next call" });
   const next = h("form", { onsubmit: setNext }, h("div", { class: "row" }, h("label", { for: "talk-tool" }, "The next call of"), tool, names, kind), answer, h("div", { class: "row" }, h("button", {}, "Set"), set));
-  const tools = h("section", { class: "panel", "aria-label": "Tool calls", hidden: true }, h("div", {}, hold, " ", h("label", { for: "talk-hold" }, "Hold tool calls, to look at each answer and change it")), about, disclosure("Answer the next call of a tool otherwise", next));
+  const tools = h("section", { class: "panel", "aria-label": "Tool calls", hidden: true }, h("label", {}, hold, " Hold tool calls, to look at each answer and change it"), about, disclosure("Answer the next call of a tool otherwise", next));
 
   async function attempt(act) {
     fill(wrong);

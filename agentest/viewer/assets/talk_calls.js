@@ -27,7 +27,9 @@ function answerForm(event, send) {
   const { proposed } = event;
   const wrong = h("p", { class: "problem", role: "alert", hidden: true });
   const kind = answerKind(proposed?.error ? "error" : "result");
-  const text = h("textarea", { class: "code", rows: 4, spellcheck: "false", "aria-label": `Answer of ${event.call.name}`, value: proposed ? (proposed.error ?? proposed.resultText) : "" });
+  const value = proposed ? (proposed.error ?? proposed.resultText) : "";
+  const rows = Math.min(14, Math.max(3, value.split("\n").length + 1));
+  const text = h("textarea", { class: "code", rows, spellcheck: "false", "aria-label": `Answer of ${event.call.name}`, value });
   const plain = proposed && h("button", { type: "button", onclick: () => deliver({}) }, "As the mock answers");
   async function deliver(answer) {
     wrong.hidden = true;
