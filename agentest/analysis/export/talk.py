@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -16,13 +15,15 @@ from agentest.analysis.export.selection import Held
 from agentest.analysis.export.starting_point import starting_point
 from agentest.config.config import Config
 from agentest.errors import UsageError
-from agentest.evalset.formats.json_file import parse_json, read_bytes
+from agentest.evalset.editing import content
+from agentest.evalset.editing.checking import checked_set
+from agentest.evalset.editing.content import ChangedOnDisk, Content
+from agentest.evalset.editing.set_file import open_set
 from agentest.evalset.formats.model import EvalCase, EvalSet, SessionInput, eval_set_json
-from agentest.evalset.formats.reading import read_eval_set
 from agentest.evalset.formats.targets import SUFFIXES, set_name
 from agentest.scenarios.definition import Scenario
 from agentest.scripted.script import answered_by_us, nameless, script
-from agentest.support.files import readable, write_atomically
+from agentest.support.files import readable
 from agentest.support.paths import matches_any, patterns
 from agentest.support.text import count
 from agentest.transcript import Conversation
@@ -97,19 +98,10 @@ def write(planned: ToWrite, version: str | None) -> None:
     Args:
         version: the one that the person was shown.
     """
-    if planned.version != version:
-        raise Changed(f"{planned.path.name} has changed on disk meanwhile: look at it again, and save then")
     try:
-        planned.path.parent.mkdir(parents=True, exist_ok=True)
-        if planned.version is None:
-            with planned.path.open("xb") as file:  # what came there in this moment stays
-                file.write(planned.content)
-        else:
-            write_atomically(planned.path, planned.content)
-    except FileExistsError:
-        raise Changed(f"{planned.path.name} is there by now: choose another name") from None
-    except OSError as error:
-        raise UsageError(f"{planned.path.name} cannot be written: {error.strerror or error}") from None
+        content.write(Content(planned.path, planned.path.name, planned.content), version)
+    except ChangedOnDisk as error:
+        raise Changed(f"{error}: look at it again, and save then") from None
 
 
 def _scenario(talk: Talk, wish: Wish, root: Path, config: Config) -> ToWrite:
@@ -169,26 +161,21 @@ def _case(talk: Talk, wish: Wish, root: Path) -> ToWrite:
 
 
 def _new_set(path: Path, made: EvalSet) -> ToWrite:
-    content = eval_set_json(made)
-    return ToWrite(path=path, content=content, shown=content.decode(), notes=())
+    written = eval_set_json(made)
+    return ToWrite(path=path, content=written, shown=written.decode(), notes=())
 
 
 def _in_set(path: Path, wish: Wish, made: EvalSet) -> ToWrite:
-    """The set that is there with the case behind its cases. Raises UsageError."""
-    before = read_bytes(path)
-    there = read_eval_set(path).eval_set
-    if any(case.eval_id == wish.name.strip() for case in there.eval_cases):
+    """The set that is there, in its own form, with the case behind its cases. Raises UsageError."""
+    there = open_set(content.read(path, wish.path))
+    if any(case.eval_id == wish.name.strip() for case in there.cases):
         raise UsageError(f"{wish.path} has a case {wish.name.strip()!r} already: choose another id")
-    document = parse_json(path, before)
-    key = next((key for key in ("eval_cases", "evalCases") if key in document), None)
-    if key is None:
-        raise UsageError(f"{wish.path} is in an old form; convert it first: agentest migrate")
-    camel = key == "evalCases"
-    case = parse_json(path, eval_set_json(made, camel_case=camel))[key][0]
-    document[key].append(case)
-    content = json.dumps(document, indent=2, ensure_ascii=False).encode() + b"\n"
+    key = "evalCases" if there.camel else "eval_cases"
+    case = json.loads(eval_set_json(made, camel_case=there.camel))[key][0]
+    new = there.content.with_text(there.with_added(case))
+    checked_set(new)
     shown = json.dumps(case, indent=2, ensure_ascii=False)
-    return ToWrite(path=path, content=content, shown=shown, notes=(), version=version_of(before))
+    return ToWrite(path=path, content=new.data, shown=shown, notes=(), version=there.content.version)
 
 
 def _with_session(case: EvalCase, talk: Talk) -> EvalCase:
@@ -214,8 +201,3 @@ def _place(given: str, root: Path, endings: tuple[str, ...], output_dir: str | N
     if output_dir and path.is_relative_to(home / output_dir):
         raise UsageError(f"{readable(given)}: is in the folder of the runs; choose another one")
     return path
-
-
-def version_of(content: bytes) -> str:
-    """What other bytes have another one of."""
-    return hashlib.sha256(content).hexdigest()[:32]
