@@ -9,6 +9,7 @@ from typing import Any
 
 import anyio
 import pytest
+import tool_agents
 from project import Project
 
 from agentest.endings import Ending
@@ -24,14 +25,13 @@ SCENARIO = 'scenario("books", goal="Book.", tools={"find": sequence({"n": 1}, {"
 RAISES = "def raises():\n    raise RuntimeError('closed')\n"
 
 
-class Held_:
+class Talked:
     """A conversation under way, with what was told of it."""
 
     def __init__(self, root: Path, choice: Choice) -> None:
         self.chosen = chosen_talk(Request(root), choice)
         self.told: list[Happening] = []
         self.calls: list[CallSeen] = []
-        self.listening = 0
         self.changed = asyncio.Event()
         self.visitor = Visitor(self._listen)
         self.desk = Desk(self._call)
@@ -45,7 +45,6 @@ class Held_:
         )
 
     def _listen(self) -> None:
-        self.listening += 1
         self.changed.set()
 
     def _tell(self, what: Happening) -> None:
@@ -63,10 +62,8 @@ class Held_:
 
     async def said(self, text: str) -> None:
         """Say something when it is listened to."""
-        heard = self.listening
         await self.until(lambda: self.visitor.awaited)
         self.visitor.say(text)
-        del heard
 
     async def waiting(self) -> CallSeen:
         await self.until(lambda: bool(self.calls) and self.calls[-1].waiting)
@@ -79,11 +76,11 @@ class Held_:
         return [(s.call.name, s.call.result, s.call.error, s.by_hand) for s in last.values()]
 
 
-def talked(root: Path, choice: Choice, person: Callable[[Held_], Awaitable[None]]) -> tuple[Held_, Held]:
+def talked(root: Path, choice: Choice, person: Callable[[Talked], Awaitable[None]]) -> tuple[Talked, Held]:
     """A conversation with this person, and what came of it."""
 
-    async def go() -> tuple[Held_, Held]:
-        held = Held_(root, choice)
+    async def go() -> tuple[Talked, Held]:
+        held = Talked(root, choice)
         with anyio.fail_after(30):
             task = asyncio.create_task(held.talking.run())
             await person(held)
@@ -103,7 +100,7 @@ def set_up(project: Project, endpoint: str, scenario: str = SCENARIO) -> None:
 def test_what_happens_is_told_as_it_happens(project: Project) -> None:
     """Words, calls and replies are told in their order, and the conversation is the one that was held."""
 
-    async def person(held: Held_) -> None:
+    async def person(held: Talked) -> None:
         await held.said("Hello")
         await held.until(lambda: any(isinstance(each, Replied) for each in held.told))
         await held.until(lambda: held.visitor.awaited)
@@ -124,7 +121,7 @@ def test_an_answer_is_changed_by_hand(project: Project) -> None:
     """A call that is held shows what its mock answers; the agent gets what the person sends, and the record
     keeps that. An error is one that the tool fails with. The mock has been asked: its sequence goes on."""
 
-    async def person(held: Held_) -> None:
+    async def person(held: Talked) -> None:
         held.desk.hold(calls=True)
         await held.said("Hello")
         first = await held.waiting()
@@ -161,7 +158,7 @@ def test_an_answer_is_changed_by_hand(project: Project) -> None:
 def test_what_nothing_mocks_is_answered_by_hand(project: Project) -> None:
     """Without a scenario every call waits for the person, whether calls are held or not."""
 
-    async def person(held: Held_) -> None:
+    async def person(held: Talked) -> None:
         await held.said("Hello")
         call = await held.waiting()
         assert call.proposed is None
@@ -184,7 +181,7 @@ def test_what_nothing_mocks_is_answered_by_hand(project: Project) -> None:
 def test_an_answer_is_set_for_the_next_call(project: Project) -> None:
     """What is set for a tool answers its next call alone; letting go releases the calls that wait."""
 
-    async def person(held: Held_) -> None:
+    async def person(held: Talked) -> None:
         held.desk.set_next("find", Given(result=[]))
         await held.said("Hello")
         await held.until(lambda: held.visitor.awaited)
@@ -204,7 +201,7 @@ def test_an_answer_is_set_for_the_next_call(project: Project) -> None:
 def test_it_is_stopped_in_the_middle_of_a_turn(project: Project) -> None:
     """Stop ends it at once, while a call waits or the agent is at work; what was closed is kept."""
 
-    async def person(held: Held_) -> None:
+    async def person(held: Talked) -> None:
         await held.said("Hello")
         await held.until(lambda: held.visitor.awaited)
         held.desk.hold(calls=True)
@@ -231,7 +228,7 @@ def test_it_is_stopped_in_the_middle_of_a_turn(project: Project) -> None:
 def test_an_agent_that_dies_ends_it(project: Project) -> None:
     """An agent's error is the conversation's; one that cannot be reached is told before it begins."""
 
-    async def person(held: Held_) -> None:
+    async def person(held: Talked) -> None:
         await held.said("Hello")
 
     with ScriptedAgent([{"role": "assistant", "content": ""}]) as agent:
@@ -241,7 +238,7 @@ def test_an_agent_that_dies_ends_it(project: Project) -> None:
     assert came.conversation.failure is not None
     assert isinstance(held.told[-1], Spoke)
 
-    async def nobody(held: Held_) -> None:
+    async def nobody(held: Talked) -> None:
         del held
 
     with pytest.raises(UsageError, match="agent"):
@@ -262,7 +259,7 @@ def test_calls_of_handlers_and_of_threads_come_here_too(project: Project) -> Non
     )
     project.scenario(RAISES + SCENARIO)
 
-    async def person(held: Held_) -> None:
+    async def person(held: Talked) -> None:
         held.desk.hold(calls=True)
         await held.said("Hello")
         call = await held.waiting()
@@ -276,6 +273,36 @@ def test_calls_of_handlers_and_of_threads_come_here_too(project: Project) -> Non
         assert came.conversation.turns[0].agent_message == "got {'n': 7}"
         assert [name for name, *_ in held.results] == calls
         assert "30 s (request_timeout_ms)" in held.chosen.about_calls
+
+
+def test_calls_at_mock_servers_are_answered_by_hand(project: Project) -> None:
+    """A call that comes to a mock server waits like any other, and the agent gets what the person sends."""
+    project.write(
+        "agentest.config.py",
+        f"import sys\nsys.path.append({str(Path(tool_agents.__file__).parent)!r})\n"
+        "from tool_agents import tool_agent\n"
+        "config = {'agent': {'type': 'custom', 'handler': tool_agent(), 'mcp_mock': {}}}\n",
+    )
+    project.scenario('scenario("books", goal="g", tools={"stock": {"n": 1}, "cancel": {"n": 2}})')
+
+    async def person(held: Talked) -> None:
+        held.desk.hold(calls=True)
+        await held.said("stock tea; cancel tea")
+        for answer in (Given(result={"n": 70}), None):
+            call = await held.waiting()
+            held.desk.give(call.number, answer)
+            await held.until(
+                lambda number=call.number: held.calls[-1].number > number or held.visitor.awaited
+            )
+        await held.until(lambda: held.visitor.awaited)
+        held.visitor.leave()
+
+    held, came = talked(project.root, BOOKS, person)
+    assert came.conversation is not None
+    assert came.conversation.failure is None
+    assert came.conversation.turns[0].agent_message == '{"n": 70} {"n": 2}'
+    assert held.results == [("stock", {"n": 70}, None, True), ("cancel", {"n": 2}, None, False)]
+    assert "30 s (request_timeout_ms)" in held.chosen.about_calls
 
 
 def test_what_there_is_to_choose(project: Project) -> None:

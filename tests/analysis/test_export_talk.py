@@ -1,0 +1,71 @@
+"""A conversation that a person held, as a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import builders
+import pytest
+
+from agentest import scenario
+from agentest.analysis.export.starting_point import GOAL
+from agentest.analysis.export.talk import Changed, Talk, ToWrite, Wish, to_write, write
+from agentest.config.config import Config
+from agentest.errors import UsageError
+from agentest.evalset.formats.reading import read_eval_set
+from agentest.sight import SeenBy
+from agentest.transcript import ToolCall
+
+CONFIG = Config.model_validate({"agent": {"endpoint": "http://127.0.0.1:9/"}})
+CAMEL = (
+    '{"evalSetId":"s",\r\n\t"x_own": 1.50,\r\n\t"evalCases": [{"evalId": "one", "conversation":'
+    ' [{"userContent": {"parts": [{"text": "é"}]}}]}]}'
+)
+
+
+def planned(root: Path, kind: Any, path: str, *calls: ToolCall, **options: Any) -> ToWrite:
+    """What would be written of a conversation of one turn with these calls."""
+    held = builders.conversation("c1", [builders.turn(tool_calls=calls)])
+    by = scenario("books", **({"turns": ["x"]} | options))
+    wish = Wish(kind=kind, path=path, name="new")
+    return to_write(Talk(conversation=held, scenario=by, agent="agent", began=1.0), wish, root, CONFIG)
+
+
+def test_a_set_keeps_its_form(tmp_path: Path) -> None:
+    """A case is added in the spelling of the set, all else stays byte for byte; a taken id is refused."""
+    path = tmp_path / "s.evalset.json"
+    path.write_bytes(CAMEL.encode())
+    first = planned(tmp_path, "case", "s.evalset.json", builders.tool_call(result={"n": 1}))
+    write(first, first.version)
+    text = path.read_bytes().decode()
+    assert text.startswith(CAMEL.removesuffix("]}"))
+    assert '"evalId"' in text.removeprefix(CAMEL.removesuffix("]}"))
+    assert [case.eval_id for case in read_eval_set(path).eval_set.eval_cases] == ["one", "new"]
+    with pytest.raises(UsageError, match="has a case 'new' already"):
+        planned(tmp_path, "case", "s.evalset.json")
+    with pytest.raises(Changed):
+        write(first, first.version)
+
+
+def test_a_beginning_says_what_is_to_do(tmp_path: Path) -> None:
+    """What the scenario does not say is marked; tools answer as they were seen to, those of mock servers too,
+    and what the agent ran itself has no mock."""
+    calls = (
+        builders.tool_call("find", {}, {"n": 1}, seen_by=SeenBy.MOCK_SERVER),
+        builders.tool_call("find", {}, {"error": "shut"}, error="shut"),
+        builders.tool_call("own", {}, 1, mocked=False, seen_by=SeenBy.AGENT),
+    )
+    made = planned(tmp_path, "scenario", "new.sim.py", *calls)
+    assert 'tools={"find": sequence({"n": 1}, RuntimeError("shut"))}' in made.shown
+    assert f'goal="{GOAL}"' in made.shown
+    assert made.shown.count("# TODO") == 5
+    assert made.notes == ("1 call that the agent answered itself got no mock: none would reach it",)
+    compile(made.shown, "new.sim.py", "exec")
+    write(made, None)
+    with pytest.raises(UsageError, match="not overwritten"):
+        planned(tmp_path, "script", "new.sim.py")
+    with pytest.raises(Changed):
+        write(made, None)
+    known = {"turns": None, "goal": "Go.", "profile": "P", "knowledge": ["k"]}
+    assert planned(tmp_path, "scenario", "b.sim.py", **known).shown.count("# TODO") == 0
