@@ -151,10 +151,10 @@ def _opened(editor: Editor, name: str, eval_id: str) -> Json:
     file = editor.open(name)
     place = file.place_of(eval_id)
     try:
-        notes = editor.check(name, eval_id, Draft(text=file.shown(place))).notes
+        notes, readable = editor.check(name, eval_id, Draft(text=file.shown(place))).notes, True
     except NotAccepted as error:
-        notes = error.troubles
-    return _shown_case(file, place, notes)
+        notes, readable = error.troubles, False
+    return {**_shown_case(file, place, notes), "readable": readable}
 
 
 def _done(done: Done) -> Json:

@@ -1,4 +1,4 @@
-// An editor at the right of the Cases view: of a case as a form or as text, or of a whole file as text.
+// The right of the Cases view: a case in a form or as text, or a whole file as text; checked, saved, guarded.
 
 import { draw, guardLeaving } from "./app.js";
 import { go } from "./address.js";
@@ -10,175 +10,122 @@ import { announce } from "./parts.js";
 
 const CHECK_AFTER_MS = 600;
 
-// `kind` says what is edited:
-//   body()     what is sent, beside file and version
-//   text()     it as text, for conflicts
-//   base       the same text as it was opened
-//   fields     the form's fields; null for a text
-//   check      whether it can be checked while it is typed
-//   save(body), saved(answer), missing(body)   requests, and what comes after
-export function editor({ signal, version, element, kind, actions = [], notes = [], fresh = false }) {
-  let clean = fresh ? "" : kind.text();
+// `what` is edited: `text()` gives it as text, `draft()` as it is sent; `fields` are those of a form; `save(body)`
+// writes it, `add(body)` writes it where it is not there, `saved(answer)` comes after; `theirs(found)` is the same in a
+// file that has changed; `check` says whether it is checked while it is typed.
+function editor(opened, what, { signal, actions = [], element, fresh }) {
+  let { version } = opened;
+  let base = opened.text;
+  let clean = fresh ? "" : what.text();
   let timer = 0;
   let checks = 0;
   const status = h("span", { role: "status", class: "quiet" });
   const general = h("div", { role: "alert" });
-  const saveButton = h("button", { type: "button", class: "primary", onclick: () => save(), "aria-keyshortcuts": "Control+S" }, "Save");
-  const others = actions.filter(Boolean);
-
-  function dirty() {
-    return kind.text() !== clean;
-  }
+  const button = h("button", { type: "button", class: "primary", onclick: () => save(), "aria-keyshortcuts": "Control+S" }, "Save");
+  const dirty = () => what.text() !== clean;
+  const body = () => ({ file: opened.file, id: opened.id, version, ...what.draft() });
 
   function changed() {
-    const is = dirty();
-    status.textContent = is ? "Not saved yet" : "";
-    for (const { button } of others) button.disabled = is;
+    status.textContent = dirty() ? "Not saved yet" : "";
+    for (const action of actions) action.button.disabled = dirty();
     clearTimeout(timer);
-    if (kind.check && is) timer = setTimeout(check, CHECK_AFTER_MS);
+    if (what.check && dirty()) timer = setTimeout(check, CHECK_AFTER_MS);
   }
 
-  function show(problems, sort) {
-    const left = kind.fields ? kind.fields.show(problems, sort) : problems;
-    fill(general, left.map(({ message }) => h("p", { class: sort }, foreign(message))));
+  function show(problems, kind) {
+    const left = what.fields ? what.fields.show(problems, kind) : problems;
+    fill(general, left.map(({ message }) => h("p", { class: kind }, foreign(message))));
   }
 
   async function check() {
     const mine = ++checks;
-    if (signal.aborted || (kind.fields && kind.fields.broken)) return;
-    try {
-      const { notes: found } = await ask("/api/cases/check", { method: "POST", body: kind.body(), signal });
-      if (mine === checks) show(found, "notice");
-    } catch (error) {
-      if (mine === checks && error.status === 422) show(error.body.problems, "problem");
-    }
+    const said = await ask("/api/cases/check", { method: "POST", body: body(), signal }).catch((error) => error.body || {});
+    if (mine !== checks || signal.aborted) return;
+    if (said.problems) show(said.problems, "problem");
+    else show(said.notes || [], "notice");
   }
 
-  async function save(over = version) {
+  async function save() {
     clearTimeout(timer);
     checks++;
-    if (kind.fields && kind.fields.broken) return refuse("Not saved: a field holds no JSON.");
-    saveButton.disabled = true;
+    if (what.fields && what.fields.broken) return refuse("Not saved: a field holds no JSON.");
+    button.disabled = true;
     try {
-      const sent = kind.text();
-      const answer = await kind.save({ ...kind.body(), version: over });
-      clean = sent;
-      version = answer.version;
-      kind.base = answer.text;
+      const sent = what.text();
+      const answer = await what.save(body());
+      [clean, version, base] = [sent, answer.version, answer.text];
       show(answer.notes || [], "notice");
       changed();
       status.textContent = "Saved";
       announce("Saved");
-      kind.saved(answer);
+      what.saved(answer);
     } catch (error) {
-      if (error.status === 409) await conflict(error.body);
-      else if (error.status === 422) {
-        show(error.body.problems, "problem");
-        refuse("Not saved: `agentest eval` would not read it.");
-      } else {
-        show([{ message: error.message, path: null }], "problem");
-        status.textContent = "Not saved";
-      }
+      await failed(error);
     } finally {
-      saveButton.disabled = false;
+      button.disabled = false;
     }
+  }
+
+  async function failed(error) {
+    if (error.status === 409) return conflict(error.body);
+    const problems = error.body && error.body.problems;
+    show(problems || [{ message: error.message }], "problem");
+    refuse(problems ? "Not saved: `agentest eval` would not read it." : "Not saved");
   }
 
   function refuse(message) {
     status.textContent = message;
-    const wrong = kind.fields && kind.fields.firstWrong;
-    if (wrong) wrong.control.focus();
+    if (what.fields) what.fields.focusWrong();
   }
 
   async function conflict(found) {
-    const theirs = kind.theirs(found);
+    const theirs = what.theirs(found);
     const gone = found.version === null;
-    const choice = await askAboutConflict({ message: found.error, base: kind.base, theirs, mine: kind.text(), gone });
-    if (choice === "mine") {
-      if (theirs === null) kind.save = kind.missing;
-      await save(found.version);
-    } else if (choice === "theirs") draw();
-    else status.textContent = "Not saved: the file has changed on the disk";
-  }
-
-  function guard() {
-    guardLeaving((closing) => !dirty() || (!closing && confirm("What you changed is not saved. Leave it?")));
+    const choice = await askAboutConflict({ message: found.error, gone, base, theirs, mine: what.text() });
+    if (choice === "theirs") return draw();
+    if (choice !== "mine") return void (status.textContent = "Not saved: the file has changed on the disk");
+    if (theirs === null) what.save = what.add;
+    version = found.version;
+    return save();
   }
 
   function pressed(event) {
-    if (!(event.ctrlKey || event.metaKey) || event.key.toLowerCase() !== "s" || event.altKey) return;
+    if (!(event.ctrlKey || event.metaKey) || event.altKey || event.key.toLowerCase() !== "s") return;
     event.preventDefault();
-    if (!saveButton.disabled && !document.querySelector("dialog[open]")) save();
+    if (!button.disabled && !document.querySelector("dialog[open]")) save();
   }
 
   addEventListener("keydown", pressed, { signal });
   element.addEventListener("input", changed);
-  guard();
-  show(notes, notes.some((each) => each.refused) ? "problem" : "notice");
-  return { element: [h("div", { class: "row save-row" }, saveButton, others, status), general, element], changed };
+  guardLeaving((closing) => !dirty() || (!closing && confirm("What you changed is not saved. Leave it?")));
+  show(opened.notes || [], opened.readable === false ? "problem" : "notice");
+  return [h("div", { class: "row save-row" }, button, actions, status), general, element];
 }
 
-// --- what can be edited
-
-export function formOf(opened, { signal, actions, fresh }) {
-  const draft = structuredClone(opened.case);
-  const form = caseForm(draft, opened.camel, () => made.changed());
-  const kind = {
-    base: opened.text,
-    fields: form.fields,
-    check: !fresh || opened.version,
-    text: () => JSON.stringify(draft, null, 2),
-    body: () => ({ file: opened.file, id: fresh ? null : opened.id, case: draft }),
-    ...caseRequests(opened, fresh),
-  };
-  const made = editor({ signal, version: opened.version, element: form.element, kind, actions, notes: opened.notes, fresh });
-  return made.element;
-}
-
-export function textOf(opened, { signal, actions }) {
-  const area = textArea("The case as JSON", opened.text);
-  const kind = {
-    base: opened.text,
-    fields: null,
-    check: true,
-    text: () => area.value,
-    body: () => ({ file: opened.file, id: opened.id, text: area.value }),
-    ...caseRequests(opened, false),
-  };
-  return editor({ signal, version: opened.version, element: area.element, kind, actions, notes: opened.notes }).element;
-}
-
-export function fileOf(opened, label, { signal }) {
-  const area = textArea(label, opened.text);
-  const kind = {
-    base: opened.text,
-    fields: null,
-    text: () => area.value,
-    body: () => ({ file: opened.file, text: area.value }),
-    theirs: (found) => found.text,
-    save: (body) => ask("/api/cases/text", { method: "PUT", body }),
-    saved: () => {},
-  };
-  return editor({ signal, version: opened.version, element: area.element, kind }).element;
-}
-
-function caseRequests(opened, fresh) {
+// A case; `asText` shows its JSON. Of a new one, the `version` of its file is null where that is to be made.
+export function caseEditor(opened, { asText, fresh, ...more }) {
   const add = (body) => ask(body.version ? "/api/cases/case" : "/api/cases/set", { method: "POST", body });
-  return {
+  const about = {
+    check: !fresh || opened.version,
+    add,
     save: fresh ? add : (body) => ask("/api/cases/case", { method: "PUT", body }),
-    missing: add,
-    theirs: (found) => (found.cases.find((each) => each.id === opened.id) || { text: null }).text,
-    // The address names what is edited.
+    theirs: (found) => (found.cases.find(({ id }) => id === opened.id) || { text: null }).text,
     saved: ({ file, id }) => (fresh || id !== opened.id) && go("cases", { file, case: id }),
   };
+  if (asText) return textEditor(opened, "The case as JSON", about, more);
+  const draft = structuredClone(opened.case);
+  const { element, fields } = caseForm(draft, opened.camel);
+  const what = { ...about, fields, text: () => JSON.stringify(draft, null, 2), draft: () => ({ case: draft }) };
+  return editor(opened, what, { ...more, element, fresh });
 }
 
-function textArea(label, text) {
-  const area = h("textarea", { id: "text", class: "code whole", value: text, spellcheck: "false", dir: "ltr" });
-  return {
-    element: h("div", { class: "field" }, h("label", { for: "text" }, label), area),
-    get value() {
-      return area.value;
-    },
-  };
+export function fileEditor(opened, label, more) {
+  const save = (body) => ask("/api/cases/text", { method: "PUT", body });
+  return textEditor(opened, label, { save, add: save, theirs: (found) => found.text, saved: () => {} }, more);
+}
+
+function textEditor(opened, label, about, more) {
+  const area = h("textarea", { id: "text", class: "code whole", value: opened.text, spellcheck: "false", dir: "ltr" });
+  const element = h("div", { class: "field" }, h("label", { for: "text" }, label), area);
+  return editor(opened, { ...about, text: () => area.value, draft: () => ({ text: area.value }) }, { ...more, element });
 }

@@ -1,56 +1,37 @@
-// The keys of a case in the spelling of its file: both are read, and a new key is spelt as the file spells it.
+// Keys of a case in the spelling of its file: both are read, and a new one is spelt as the file spells them.
 
 export function camelCase(name) {
   return name.replace(/_([a-z])/g, (_, letter) => letter.toUpperCase());
 }
 
 function present(holder, name) {
-  if (name in holder) return name;
-  return camelCase(name) in holder ? camelCase(name) : null;
-}
-
-export function get(holder, name) {
-  const key = holder && typeof holder === "object" ? present(holder, name) : null;
-  return key === null ? undefined : holder[key];
-}
-
-// `undefined` takes the key out. Keys of the file keep their place.
-export function put(holder, name, value, camel) {
-  const key = present(holder, name) || (camel ? camelCase(name) : name);
-  if (value === undefined) delete holder[key];
-  else holder[key] = value;
-  return value;
-}
-
-// What a value holds besides the keys that are edited; null where that is nothing.
-export function rest(holder, names) {
-  const known = new Set(names.flatMap((name) => [name, camelCase(name)]));
-  const kept = Object.entries(holder).filter(([key]) => !known.has(key));
-  return kept.length ? Object.fromEntries(kept) : null;
+  return [name, camelCase(name)].find((key) => key in holder);
 }
 
 export function isObject(value) {
   return value !== null && typeof value === "object" && !Array.isArray(value);
 }
 
-export function newTurn(camel) {
-  const made = {};
-  put(made, "user_content", message("user"), camel);
-  return made;
+export function get(holder, name) {
+  return isObject(holder) ? holder[present(holder, name)] : undefined;
 }
 
-export function message(role, text = "") {
-  return { role, parts: [{ text }] };
+// `undefined` takes the key out.
+export function put(holder, name, value, camel) {
+  const key = present(holder, name) || (camel ? camelCase(name) : name);
+  if (value === undefined) delete holder[key];
+  else holder[key] = value;
 }
 
-export function newCase(id, simulated, camel) {
-  const made = {};
-  put(made, "eval_id", id, camel);
-  if (!simulated) put(made, "conversation", [newTurn(camel)], camel);
-  else {
-    const scenario = put(made, "conversation_scenario", {}, camel);
-    put(scenario, "starting_prompt", "", camel);
-    put(scenario, "conversation_plan", "", camel);
-  }
-  return made;
+// What an object holds besides these keys; null where that is nothing.
+export function rest(holder, names) {
+  const kept = Object.entries(holder).filter(([key]) => !names.some((name) => key === name || key === camelCase(name)));
+  return kept.length ? Object.fromEntries(kept) : null;
+}
+
+// The value with all its keys as the file spells them.
+export function spelt(value, camel) {
+  if (Array.isArray(value)) return value.map((each) => spelt(each, camel));
+  if (!camel || !isObject(value)) return structuredClone(value);
+  return Object.fromEntries(Object.entries(value).map(([key, each]) => [camelCase(key), spelt(each, camel)]));
 }
