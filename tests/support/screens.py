@@ -5,6 +5,7 @@ python tests/support/screens.py FOLDER
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 import tempfile
@@ -17,6 +18,7 @@ from urllib.parse import quote
 import page_at
 import sample_run
 
+_WAITING = re.compile(r"^\w+ing\b.*\s…$")
 WIDTHS = {"wide": 1280, "phone": 375}
 THEMES = ("light", "dark")
 VIEWS = {
@@ -88,6 +90,12 @@ def take(folder: Path, wanted: str = "") -> None:
             browser.close()
 
 
+def settled(page: Any) -> None:
+    """Wait until a view has what it asked its server for."""
+    page.locator("main .view h1").or_(page.locator("main [role=alert]")).first.wait_for()
+    page.get_by_text(_WAITING).first.wait_for(state="detached")
+
+
 def _shoot(browser: Any, first: str, address: str, shot: Shot, folder: Path) -> None:
     context = browser.new_context(
         viewport={"width": WIDTHS[shot.width], "height": 800},
@@ -97,8 +105,7 @@ def _shoot(browser: Any, first: str, address: str, shot: Shot, folder: Path) -> 
     )
     page = context.new_page()
     page.goto(first + address)
-    page.locator("main h1").first.wait_for()
-    page.wait_for_load_state("networkidle")
+    settled(page)
     page.screenshot(path=folder / shot.file)
     context.close()
 
