@@ -17,6 +17,8 @@ from functools import cache
 from html import escape
 from importlib.resources import files
 
+from agentest.viewer.slim import slim
+
 ASSETS = files("agentest.viewer") / "assets"
 _IMPORT = re.compile(r'^import \{ (?P<names>[\w, ]+) \} from "\./(?P<module>\w+\.js)";$', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:function\*?|class|const) (?P<name>\w+))", re.MULTILINE)
@@ -76,12 +78,12 @@ def data_element(id: str, text: str) -> str:
 
 @cache
 def joined(coat: Coat) -> str:
-    """All modules that a coat needs as one script, which starts it."""
+    """All modules that a coat needs as one script, which starts it. Raises ValueError."""
     order: dict[str, str] = {}
     _collect(coat.value, order, ())
     functions = "".join(_as_function(name, text) for name, text in order.items())
     body = f'const modules = {{}};\n{functions}modules["{coat.value}"].start();'
-    return f'"use strict";\n(() => {{\n{body}\n}})();\n'
+    return slim(f'"use strict";\n(() => {{\n{body}\n}})();\n')
 
 
 def _collect(name: str, order: dict[str, str], importers: tuple[str, ...]) -> None:
@@ -104,25 +106,16 @@ def _as_function(name: str, text: str) -> str:
         raise ValueError(f"{name}: only the forms that viewer/page.py knows can be joined: {left[0]}")
     if "</script" in text.lower() or "<!--" in text:
         raise ValueError(f"{name}: it would end the script that it stands in")
-    return f'modules["{name}"] = (() => {{\n{_slim(name, text)}return {{ {", ".join(exported)} }};\n}})();\n'
-
-
-def _slim(name: str, text: str) -> str:
-    """The code of a module without its comments and its indentation: nobody reads them in a browser.
-
-    Raises ValueError where a text goes over several lines: it would lose spaces.
-    """
-    kept = [line.strip() for line in text.splitlines()]
-    if any(line.count("`") % 2 for line in kept if not line.startswith("//")):
-        raise ValueError(f"{name}: a text in backticks must begin and end on one line")
-    return "".join(f"{line}\n" for line in kept if line and not line.startswith("//"))
+    return f'modules["{name}"] = (() => {{\n{text}return {{ {", ".join(exported)} }};\n}})();\n'
 
 
 @cache
 def _style() -> str:
-    """The style sheet without comments and indentation."""
-    lines = _COMMENT.sub("", _asset("style.css")).splitlines()
-    return "".join(f"{line.strip()}\n" for line in lines if line.strip())
+    """The style sheet without comments, and without spaces where one could not tell two things apart."""
+    text = " ".join(_COMMENT.sub("", _asset("style.css")).split())
+    for loose in ("{ ", " {", "; ", " }", "} ", ", ", ": "):
+        text = text.replace(loose, loose.strip())
+    return text
 
 
 def _policy(script: str, style: str, *, connect: str) -> str:
