@@ -15,6 +15,7 @@ from benchmarks import (
     models_section,
     profile_section,
     repeat_section,
+    report_section,
     run_section,
     scale_section,
     startup_section,
@@ -39,7 +40,10 @@ WRITTEN: dict[str, Callable[[Options], Found]] = {
     "repeat": repeat_section.section,
     "compare": comparing_section.section,
 }
-PRINTED: dict[str, Callable[[Options], Found]] = {"profile": profile_section.section}
+PRINTED: dict[str, Callable[[Options], Found]] = {
+    "profile": profile_section.section,
+    "page": report_section.section,
+}
 SECTIONS = {**WRITTEN, **PRINTED}
 TARGETS = "targets"
 
@@ -80,8 +84,10 @@ def _measure(names: Iterable[str], options: Options, to_page: bool) -> None:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    known = ", ".join((*SECTIONS, TARGETS))
-    parser.add_argument("sections", nargs="*", metavar="section", help=f"{known} (default: all but profile)")
+    known, unasked = ", ".join((*SECTIONS, TARGETS)), " and ".join(PRINTED)
+    parser.add_argument(
+        "sections", nargs="*", metavar="section", help=f"{known} (default: all but {unasked})"
+    )
     parser.add_argument("--scenarios", type=_at_least_one, default=20, help="default: %(default)s")
     parser.add_argument("--turns", type=_at_least_one, default=4, help="default: %(default)s")
     parser.add_argument("--concurrency", type=_at_least_one, default=20, help="default: %(default)s")

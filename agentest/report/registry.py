@@ -24,10 +24,11 @@ from agentest.support.terminal import Output, tell
 if TYPE_CHECKING:  # each is imported by those who want it
     from agentest.report.compared import ComparedRun
     from agentest.report.html import Known
-    from agentest.report.html_data import Spans
     from agentest.store.journal import Journal
     from agentest.store.kept.record import RunRecord
 
+_SPANS = "spans.jsonl"
+"""What a run keeps of its agents' spans, in its folder."""
 _PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.EAGAIN)
 _PAUSES_S = (0.5, 1.0, 2.0)
 
@@ -45,7 +46,6 @@ class Setting:
         compared: what the run is compared with.
         journal: keeps finished conversations; needed where results let them go.
         record: what a kept run is, or was; its folder is `folder`.
-        spans: reads the spans of a conversation; None: there are none.
         command: receives workflow commands of GitHub, each a line; None: they are printed.
         tell: receives what is said while the run lasts, each a line.
     """
@@ -61,7 +61,6 @@ class Setting:
     compared: ComparedRun | None = None
     journal: Journal | None = None
     record: RunRecord | None = None
-    spans: Spans | None = None
     command: Callable[[str], None] | None = None
     tell: Callable[[str], object] = tell
 
@@ -113,15 +112,15 @@ def _junit(setting: Setting, path: Path | None) -> Reporter:
 
 def _html(setting: Setting, path: Path | None) -> Reporter:
     from agentest.report.html import HtmlReporter
-    from agentest.report.html_data import no_spans
     from agentest.store.document import kept_conversations
+    from agentest.store.span_index import SpanIndex
 
     return HtmlReporter(
         path or setting.folder / FILES["html"],
         setting.journal.conversations if setting.journal else kept_conversations,
         setting.run_id,
         known=_known(setting.record, setting.folder) if setting.record else None,
-        spans=setting.spans or no_spans,
+        spans=SpanIndex(setting.folder / _SPANS).of,
         tell=lambda text: setting.tell(f"agentest: {text}"),
     )
 

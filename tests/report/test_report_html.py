@@ -202,7 +202,7 @@ def test_the_same_run_is_the_same_file(tmp_path: Path) -> None:
 
 
 def test_what_only_the_record_knows_is_there(tmp_path: Path) -> None:
-    """Commit, agents and the runs before, of the same kind and ended, are in the report of a kept run."""
+    """Commit, spans and the runs before, of the same kind and ended, are in the report of a kept run."""
     records = [
         RunRecord(id=f"2026010{day}-030405-678-abcd", kind=kind, started_at="", version="1", commit="abc")
         for day, kind in enumerate((RunKind.RUN, RunKind.EVAL, RunKind.RUN, RunKind.RUN), start=1)
@@ -219,8 +219,9 @@ def test_what_only_the_record_knows_is_there(tmp_path: Path) -> None:
         environ={},
         run_id=last.id,
         record=last,
-        spans=lambda scenario, agent, id: [{"name": f"{scenario} {agent} {id}"}],
     )
+    span = {"scenario": "s", "agent": "booking", "conversationId": "c1", "name": "chat"}
+    (setting.folder / "spans.jsonl").write_text(json.dumps(span) + "\n", encoding="utf-8")
     reporter = make_reporters([WantedReport("html")], setting)[0]
     reporter.on_event(RunFinished(result))
     report = report_file.read_report(setting.folder / "report.html")
@@ -230,5 +231,5 @@ def test_what_only_the_record_knows_is_there(tmp_path: Path) -> None:
         (records[0].id, 1),
         (last.id, 1),
     ]
-    assert report.transcript("s", "c1")["spans"] == [{"name": "s booking c1"}]
+    assert report.transcript("s", "c1")["spans"] == [span]
     assert str(tmp_path) not in json.dumps(report.data)
