@@ -7,8 +7,14 @@ import { conversationAddress } from "./run_rows.js";
 import { badge } from "./parts.js";
 
 const clamp = (value) => Math.max(0, Math.min(100, value * 100));
-const col = (text, number) => h("th", { scope: "col", class: number ? "number" : "" }, text);
-const table = (head, rows) => h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, head)), h("tbody", {}, rows)));
+const num = (content) => h("td", { class: "number" }, content);
+const line = (first, ...cells) => h("tr", {}, h("th", { scope: "row" }, first), cells.map((each) => (each instanceof Node || !each ? each : h("td", {}, each))));
+
+// Heads that begin with `#` are of numbers.
+function table(heads, rows) {
+  const head = heads.filter((text) => text !== false).map((text) => h("th", { scope: "col", class: text[0] === "#" ? "number" : "" }, text.replace("#", "")));
+  return h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, head)), h("tbody", {}, rows)));
+}
 
 export function figuresPart({ figures }) {
   const several = new Set([...figures.rates, ...figures.averages].map((each) => each.agent)).size > 1;
@@ -16,7 +22,7 @@ export function figuresPart({ figures }) {
   const first = figures.rates.map((each) => [several && [foreign(each.agent), " "], `pass rate ${figure(each.passRate, true)}`]);
   if (!figures.rates.length && !figures.averages.length) return null;
   const summary = [first.map((each, at) => [at > 0 && " · ", each]), missed > 0 && [" · ", h("strong", { class: "bad" }, `✗ ${count(missed, "average")} below a threshold`)]];
-  const head = [col("Metric"), several && col("Agent"), col("Average"), col("Threshold", true), col("Missed by"), col("Lowest in")];
+  const head = ["Metric", several && "Agent", "Average", "#Threshold", "Missed by", "Lowest in"];
   return {
     id: "figures",
     title: "Figures",
@@ -36,16 +42,10 @@ function average(each, several) {
   const filter = address("run", { of, metric: each.metric, agent: several ? each.agent : "" });
   const n = each.n ? h("span", { class: "quiet" }, ` n ${each.n.toLocaleString("en")}`) : "";
   const limits = each.thresholds.map(decimal).join("–");
-  return h(
-    "tr",
-    {},
-    h("th", { scope: "row" }, foreign(each.metric)),
-    several && h("td", {}, foreign(each.agent)),
-    h("td", {}, each.scale && interval(each, each.scale, each.thresholds[0]), ` ${figure(each)}`, n),
-    h("td", { class: "number" }, limits || "–"),
-    h("td", {}, each.missed ? h("a", { href: filter, class: "bad" }, `✗ ${count(each.missed, "scenario")}`) : limits ? "✓ none" : "–"),
-    h("td", {}, h("a", { href: conversationAddress(each.lowest) }, foreign(each.lowest.name)), ` ${decimal(each.lowest.value)}`),
-  );
+  const missed = each.missed ? h("a", { href: filter, class: "bad" }, `✗ ${count(each.missed, "scenario")}`) : limits ? "✓ none" : "–";
+  const value = [each.scale && interval(each, each.scale, each.thresholds[0]), ` ${figure(each)}`, n];
+  const lowest = [h("a", { href: conversationAddress(each.lowest) }, foreign(each.lowest.name)), ` ${decimal(each.lowest.value)}`];
+  return line(foreign(each.metric), several && [foreign(each.agent)], value, num(limits || "–"), [missed], lowest);
 }
 
 // A value on its scale: the bar, its interval, the threshold.
@@ -77,24 +77,24 @@ export function costPart({ head }) {
 }
 
 function spent(shares) {
-  const rows = shares.map(([who, ms, share]) => h("tr", {}, h("th", { scope: "row" }, who), h("td", {}, interval({ value: share }, [0, 1])), h("td", { class: "number" }, percent(share)), h("td", { class: "number" }, duration(ms))));
-  return h("section", {}, h("h3", {}, "Where time went"), table([col("Waited for"), col(""), col("Share", true), col("In all", true)], rows));
+  const rows = shares.map(([who, ms, share]) => line(who, [interval({ value: share }, [0, 1])], num(percent(share)), num(duration(ms))));
+  return h("section", {}, h("h3", {}, "Where time went"), table(["Waited for", "Part", "#Share", "#In all"], rows));
 }
 
 function models(roles) {
-  const numbers = (role) => [role.calls, role.promptTokens, role.completionTokens].map((n) => h("td", { class: "number" }, n.toLocaleString("en")));
+  const numbers = (role) => [role.calls, role.promptTokens, role.completionTokens].map((n) => num(n.toLocaleString("en")));
   const again = (role) => (role.retries ? h("div", { class: "quiet small" }, `${role.retries} asked again`) : null);
-  const rows = roles.map(([name, role]) => h("tr", {}, h("th", { scope: "row" }, foreign(name), again(role)), numbers(role), h("td", { class: "number" }, role.cost === null ? "unknown" : cost(role.cost))));
-  return h("section", {}, h("h3", {}, "Models"), table([col("Role"), col("Calls", true), col("Prompt tokens", true), col("Completion", true), col("Cost", true)], rows));
+  const rows = roles.map(([name, role]) => line([foreign(name), again(role)], ...numbers(role), num(role.cost === null ? "unknown" : cost(role.cost))));
+  return h("section", {}, h("h3", {}, "Models"), table(["Role", "#Calls", "#Prompt tokens", "#Completion", "#Cost"], rows));
 }
 
 function slowest(turns) {
-  const line = (turn) => {
+  const item = (turn) => {
     const to = conversationAddress({ name: turn.scenario, agent: turn.agent }, { id: turn.conversationId, turn: turn.turnIndex });
     const token = turn.firstTokenMs === undefined ? "" : `, first token after ${duration(turn.firstTokenMs)}`;
     return h("li", {}, `${duration(turn.latencyMs)}${token}: `, h("a", { href: to }, foreign(turn.scenario), `, turn ${turn.turnIndex}`));
   };
-  return h("section", {}, h("h3", {}, "Slowest turns of the agent"), h("ol", {}, turns.map(line)));
+  return h("section", {}, h("h3", {}, "Slowest turns of the agent"), h("ol", {}, turns.map(item)));
 }
 
 // --- trend
@@ -106,7 +106,7 @@ export function trendPart({ trend, run }, served) {
   if (trend.length < 2) return null;
   const now = trend.at(-1);
   const charts = CHARTS.filter(([, of]) => trend.some((each) => of(each) > 0));
-  const head = [col("Run"), col("State"), col("Passed", true), col("Failed", true), col("Errored", true), col("Time", true), col("Cost", true)];
+  const head = ["Run", "State", "#Passed", "#Failed", "#Errored", "#Time", "#Cost"];
   const content = () => [
     h("div", { class: "row" }, charts.map(([name, of, text]) => h("div", {}, h("div", { class: "quiet small" }, `${name}: ${text(of(now)) || "not known"}`), bars(trend, of, "chart")))),
     table(head, [...trend].reverse().map((each) => ran(each, run.id, served))),
@@ -126,8 +126,9 @@ function bars(trend, of, kind) {
 
 function ran(each, current, served) {
   const name = [foreign(moment(each.startedAt) || each.id), each.id === current && " (this run)"];
-  const numbers = [each.passed, each.failed, each.errored].map((n) => h("td", { class: "number" }, n ?? "–"));
-  return h("tr", {}, h("th", { scope: "row" }, served ? h("a", { href: address("run", { of: each.id }) }, name) : name), h("td", {}, badge(each.state || "unknown")), numbers, h("td", { class: "number" }, duration(each.durationMs)), h("td", { class: "number" }, each.cost === null || each.cost === undefined ? "unknown" : cost(each.cost)));
+  const numbers = [each.passed, each.failed, each.errored].map((n) => num(n ?? "–"));
+  const shown = served ? h("a", { href: address("run", { of: each.id }) }, name) : name;
+  return line(shown, [badge(each.state || "unknown")], ...numbers, num(duration(each.durationMs)), num(cost(each.cost)));
 }
 
 // --- root causes
