@@ -1,0 +1,30 @@
+"""The trend of the Run view in a real browser."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from agentest.viewer.overview import overview
+from agentest.viewer.packing import packed
+from agentest.viewer.page import Coat, whole
+from agentest.viewer.page import page as whole_page
+
+
+def test_the_trend_is_drawn_and_told_in_a_table(page: Any, tmp_path: Path) -> None:
+    """Each run is a row, the latest first; a cost that is not known is said and not drawn as nothing."""
+    runs = [
+        {"id": f"run-{n}", "startedAt": f"2026-01-0{n}T03:04:05Z", "state": state, "passed": n}
+        | {"failed": 3 - n, "errored": 0, "cost": None if n == 1 else n / 10, "durationMs": 1000 * n}
+        for n, state in ((1, "failed"), (2, "failed"), (3, "passed"))
+    ]
+    run = {"id": "run-3", "state": "passed"}
+    data = overview(run=run, head=None, scenarios=[], root_causes=[], trend=runs)
+    path = tmp_path / "report.html"
+    shown = whole_page(Coat.FILE, "run", {"overview": packed(data | {"packed": []})})
+    path.write_text(whole(shown), encoding="utf-8")
+    page.goto(path.as_uri() + "#/run?open=trend")
+    rows = page.locator(".inside tbody tr")
+    assert "(this run)" in rows.first.inner_text()
+    assert "unknown" in rows.last.inner_text()
+    assert page.locator(".chart").count() == 3
