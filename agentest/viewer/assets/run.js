@@ -174,7 +174,7 @@ function listOf(first, signal) {
     const state = h("p", { role: "status" }, "Searching transcripts…");
     fill(hits, h("h2", {}, "Transcripts with “", foreign(text), "”"), state);
     try {
-      const found = await source().search(text, wanted, (share) => (state.textContent = `Searching transcripts… ${Math.round(share * 100)}%`));
+      const found = await source().search(text, wanted, (done, of) => (state.textContent = `Searching transcripts… ${Math.round((100 * done) / of)}%`));
       if (!wanted.aborted) fill(hits, hits.firstChild, hitList(found, state));
     } catch (error) {
       if (!wanted.aborted) fill(hits, hits.firstChild, problem(error.message));
@@ -200,7 +200,7 @@ function hitList(found, state) {
   const more = all.length > MOST_HITS || found.more;
   state.textContent = all.length ? `${count(all.length, "conversation")}${found.more ? ", and more" : ""}` : "No transcript has it.";
   announce(state.textContent);
-  const line = (hit) => h("li", {}, h("a", { href: conversationAddress(hit, { id: hit.conversationId, turn: hit.turnIndex }), data: { step: "" } }, foreign(hit.name), " ", foreign(hit.conversationId)), hit.excerpt && [" ", foreign(hit.excerpt, "span", { class: "quiet" })]);
+  const line = (hit) => h("li", {}, h("a", { href: conversationAddress(hit, { id: hit.conversationId, turn: hit.turn }), data: { step: "" } }, foreign(hit.name), " ", foreign(hit.conversationId)), hit.excerpt && [" ", foreign(hit.excerpt, "span", { class: "quiet" })]);
   return [state, h("ol", {}, all.slice(0, MOST_HITS).map(line)), more && h("p", {}, `The first ${MOST_HITS} are shown.`)];
 }
 
