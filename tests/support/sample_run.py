@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import builders
@@ -294,17 +294,11 @@ def long_conversation(turns: int = 500, calls: int = 4) -> ScenarioResult:
 
 def _turn(index: int, user: str, agent: str, *calls: ToolCall, **more: Any) -> Turn:
     made = tuple(replace(call, turn_index=index) for call in calls)
-    return _timed(builders.turn(index, user, agent, tool_calls=made, **more), user_ms=310.0, tools_ms=2.5)
-
-
-def _timed(value: Any, **times: float) -> Any:
-    """The value with these times, as far as it has such fields."""
-    known = {field.name for field in fields(value)}
-    return replace(value, **{name: time for name, time in times.items() if name in known})
+    return builders.turn(index, user, agent, tool_calls=made, **{"user_ms": 310.0, "tools_ms": 2.5, **more})
 
 
 def _call(name: str, args: Any, result: Any, **more: Any) -> ToolCall:
-    return _timed(builders.tool_call(name, args, result, **more), duration_ms=1.25)
+    return builders.tool_call(name, args, result, **{"duration_ms": 1.25, **more})
 
 
 def _check(date: str, **more: Any) -> ToolCall:
@@ -352,7 +346,7 @@ def _result(
         evaluations = [builders.turn_evaluation(turn.turn_index) for turn in turns]
     specs = each_turn or {}
     judged = [
-        _timed(each, judged_ms=450.0)
+        replace(each, judged_ms=450.0)
         if each.turn_index not in specs
         else replace(each, trajectory=_trajectory(specs[each.turn_index], turns[each.turn_index :][:1]))
         for each in evaluations
@@ -373,14 +367,8 @@ def _criterion(
 
 
 def _scenario(name: str, line: int, *found: ConversationResult, **more: Any) -> ScenarioResult:
-    made = builders.scenario_result(name, found, **{"line": line, "planned": len(found), **more})
-    return _with_wish(made)
-
-
-def _with_wish(made: ScenarioResult) -> ScenarioResult:
-    known = {field.name for field in fields(made)}
     wish = {
         "goal": "Book a slot in the morning, and be done in two minutes.",
         "profile": "In a hurry; terse.",
     }
-    return replace(made, **{name: text for name, text in wish.items() if name in known})
+    return builders.scenario_result(name, found, **{"line": line, "planned": len(found), **wish, **more})

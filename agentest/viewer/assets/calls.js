@@ -6,15 +6,15 @@ import { duration } from "./format.js";
 import { facts, json } from "./parts.js";
 
 // What a row of an alignment says of a call: a sign and words.
-export const MARKS = {
-  matched: ["=", "as expected"],
-  free: ["·", "allowed"],
-  different: ["≠", "differs"],
-  missing: ["−", "missing"],
-  extra: ["+", "not expected"],
-  forbidden: ["✗", "forbidden"],
-  out_of_order: ["↕", "out of order"],
-  unknown: ["?", "cannot be told"],
+const MARKS = {
+  matched: "= as expected",
+  free: "· allowed",
+  different: "≠ differs",
+  missing: "− missing",
+  extra: "+ not expected",
+  forbidden: "✗ forbidden",
+  out_of_order: "↕ out of order",
+  unknown: "? cannot be told",
 };
 const SEEN = {
   caller: "handed to us",
@@ -23,82 +23,59 @@ const SEEN = {
   spans: "seen in spans",
 };
 const UNTOLD = "the agent does not tell its arguments";
-const GLANCE_CHARS = 240;
+const WORDS = { true: "True", false: "False", null: "None" };
 
 export function mark(status) {
-  const [sign, words] = MARKS[status] || ["?", status];
-  return h("span", { class: `mark ${status}` }, h("span", { "aria-hidden": "true" }, sign), ` ${words}`);
+  return h("span", { class: `mark ${status}` }, MARKS[status] || status);
 }
 
 export function callText(call) {
   if (call.args === null && call.invalidArguments === UNTOLD) return `${call.name}(arguments not told)`;
   if (!isObject(call.args)) return `${call.name}(invalid arguments: ${glance(call.args)})`;
-  return `${call.name}(${argumentsText(call.args)})`;
-}
-
-export function argumentsText(args) {
-  return Object.entries(args).map(([key, value]) => `${key}=${short(asPython(value))}`).join(", ");
+  return `${call.name}(${Object.entries(call.args).map(argument).join(", ")})`;
 }
 
 // As scenarios and reports write values.
-function asPython(value) {
-  if (value === null) return "None";
-  if (typeof value === "boolean") return value ? "True" : "False";
-  if (typeof value === "string") return value.includes("'") ? JSON.stringify(value) : `'${JSON.stringify(value).slice(1, -1).replaceAll('\\"', '"')}'`;
-  if (Array.isArray(value)) return `[${value.map(asPython).join(", ")}]`;
-  if (typeof value !== "object") return String(value);
-  return `{${Object.entries(value).map(([key, each]) => `${asPython(key)}: ${asPython(each)}`).join(", ")}}`;
+function argument([key, value]) {
+  const quoted = (text) => WORDS[text] || (/'|\\"/.test(text) ? text : `'${text.slice(1, -1)}'`);
+  return `${key}=${short(JSON.stringify(value).replace(/"(?:[^"\\]|\\.)*"|true|false|null/g, quoted))}`;
 }
 
 // `row`: of the alignment, if a trajectory looked at the call; `id`: by which it is found on the page.
 export function callItem(call, { id, row }) {
-  const head = [h("span", { "aria-hidden": "true" }, "→ "), foreign(short(callText(call)), "code"), " ", badges(call, row)];
+  const { status, difference } = row || {};
+  const isWrong = status && status !== "matched" && status !== "free";
+  const mocked = call.mocked ? "mocked" : call.seenBy === "caller" ? "no mock" : "not mocked";
+  const head = [
+    "→ ",
+    foreign(short(callText(call)), "code"),
+    [mocked, call.seenBy !== "caller" && SEEN[call.seenBy]].map(
+      (text) => text && [" ", h("span", { class: "tag" }, text)],
+    ),
+    known(call.durationMs) && h("span", { class: "quiet" }, ` ${duration(call.durationMs)}`),
+    isWrong && [" ", mark(status)],
+  ];
+  const wrong = (words, text) => text && h("div", { class: "low" }, words, foreign(short(text)));
   return h(
     "li",
     { class: "call", id, tabindex: "-1" },
     folded(head, () => details(call)),
-    (call.result !== null || !call.error) && answer(call.result),
-    call.error && h("div", { class: "went-wrong" }, "✗ its answer was an error: ", foreign(short(call.error))),
-    call.invalidArguments && h("div", { class: "went-wrong" }, "✗ invalid arguments: ", foreign(short(call.invalidArguments))),
-    row && row.difference && h("div", { class: "went-wrong" }, foreign(row.difference)),
+    (call.result !== null || !call.error) &&
+      h("div", { class: "answer" }, "← ", foreign(glance(call.result), "code")),
+    wrong("✗ its answer was an error: ", call.error),
+    wrong("✗ invalid arguments: ", call.invalidArguments),
+    wrong("", difference),
   );
-}
-
-function answer(result) {
-  return h(
-    "div",
-    { class: "answer" },
-    h("span", { "aria-hidden": "true" }, "← "),
-    h("span", { class: "off-screen" }, "answer: "),
-    foreign(glance(result), "code"),
-  );
-}
-
-function badges(call, row) {
-  const mocked = call.mocked ? "mocked" : call.seenBy === "caller" ? "no mock" : "not mocked";
-  return [
-    h("span", { class: "tag" }, mocked),
-    call.seenBy && call.seenBy !== "caller" && [" ", h("span", { class: "tag" }, SEEN[call.seenBy] || call.seenBy)],
-    known(call.durationMs) && [" ", h("span", { class: "quiet" }, duration(call.durationMs))],
-    row && row.status !== "matched" && row.status !== "free" && [" ", mark(row.status)],
-  ];
 }
 
 function details(call) {
-  const others = (call.alsoSeenBy || []).map((each) => SEEN[each] || each).join(", ");
-  return h(
-    "div",
-    { class: "call-details" },
-    h("div", { class: "label" }, "Arguments"),
-    json(call.args),
-    h("div", { class: "label" }, call.mocked ? "Result, from a mock" : "Result"),
-    json(call.result),
-    facts([
-      ["Known from", call.seenBy && [SEEN[call.seenBy] || call.seenBy, others && `; also ${others}`]],
-      ["Took", known(call.durationMs) ? duration(call.durationMs) : "unknown"],
-      ["Id", call.id && foreign(call.id)],
-    ]),
-  );
+  const seen = [call.seenBy, ...(call.alsoSeenBy || [])].map((each) => SEEN[each]).join("; also ");
+  return facts([
+    ["Arguments", json(call.args)],
+    [call.mocked ? "Result, from a mock" : "Result", json(call.result)],
+    ["Known", seen],
+    ["Id", call.id && foreign(call.id)],
+  ]);
 }
 
 export function known(number) {
@@ -106,13 +83,13 @@ export function known(number) {
 }
 
 export function glance(value) {
-  return short(value === undefined ? "null" : JSON.stringify(value));
+  return short(JSON.stringify(value === undefined ? null : value));
 }
 
-export function short(text, most = GLANCE_CHARS) {
+export function short(text, most = 240) {
   return text.length <= most ? text : `${text.slice(0, most).replace(/[\ud800-\udbff]$/, "")}…`;
 }
 
-function isObject(value) {
+export function isObject(value) {
   return value !== null && typeof value === "object" && !Array.isArray(value);
 }

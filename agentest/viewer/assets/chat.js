@@ -8,149 +8,164 @@ import { invocation } from "./invocations.js";
 import { copyButton, longText } from "./parts.js";
 import { criterion, turnScores } from "./scores.js";
 import { spansOfTurn } from "./spans.js";
-import { stateChange, statesBefore } from "./state.js";
+import { stateChange } from "./state.js";
 import { comparison, rowsByCall } from "./trajectory.js";
 
 const NO_TEXT = "(no text; the agent called tools only)";
 const TURNS_AT_ONCE = 300;
 const MANY_TURNS = 40;
 
-// `context`: {opened, scenario, troubles, first, turnLink(index, content), copyAddress(index), callLink(id, content)}.
+export function allTurns({ turns, unfinishedTurn }) {
+  return [...turns, ...(unfinishedTurn ? [unfinishedTurn] : [])];
+}
+
+// `context`: {opened, scenario, troubles, first, turnLink(index, content), urlOf(index),
+// callLink(position, content, call)}.
 export function chat(context) {
   const { conversation } = context.opened;
-  const turns = allTurns(conversation);
-  const befores = statesBefore(conversation);
-  const starts = callStarts(turns);
   const rows = rowsByCall(conversation.trajectory);
-  const list = h("ol", { class: `chat ${turns.length > MANY_TURNS ? "many" : ""}` });
-  const make = (at) => turnItem({ ...context, turn: turns[at], before: befores[at], start: starts[at], rows, at });
-  const wanted = turns.findIndex((turn) => turn.turnIndex === context.first);
-  const first = Math.max(0, Math.floor(Math.max(0, wanted) / TURNS_AT_ONCE) * TURNS_AT_ONCE);
-  return bounded(list, turns.length, make, { first, step: TURNS_AT_ONCE, noun: "turn" });
-}
-
-export function allTurns(conversation) {
-  return [...conversation.turns, ...(conversation.unfinishedTurn ? [conversation.unfinishedTurn] : [])];
-}
-
-// The place of each turn's first call among all of the conversation.
-export function callStarts(turns) {
-  let start = 0;
-  return turns.map((turn) => {
-    const mine = start;
-    start += turn.toolCalls.length;
+  let [position, state] = [0, conversation.initialState];
+  const turns = allTurns(conversation).map((turn) => {
+    const mine = { ...context, turn, rows, position, before: state };
+    position += turn.toolCalls.length;
+    state = turn.stateAfter;
     return mine;
   });
+  const wanted = Math.max(
+    0,
+    turns.findIndex(({ turn }) => turn.turnIndex === context.first),
+  );
+  const many = { first: wanted - (wanted % TURNS_AT_ONCE), step: TURNS_AT_ONCE, noun: "turn" };
+  const list = h("ol", { class: `chat ${turns.length > MANY_TURNS ? "many" : ""}` });
+  return bounded(list, turns.length, (at) => turnItem(turns[at], at), many);
 }
 
-export function callId(position) {
-  return `call-${position}`;
-}
-
-function turnItem(all) {
-  const { turn, opened, at } = all;
-  const { conversation, spans } = opened;
+function turnItem(mine, at) {
+  const { turn, opened, position, rows } = mine;
+  const { conversation, spans = [] } = opened;
   const index = turn.turnIndex;
+  const isHere = (each) => each.turnIndex === index;
+  const trajectory = conversation.perTurnTrajectory.find(isHere);
+  const own = rowsByCall(trajectory);
+  const link = (place, ...more) => mine.callLink(position + place, ...more);
   const isOpen = turn === conversation.unfinishedTurn;
-  const trajectory = conversation.perTurnTrajectory.find((each) => each.turnIndex === index);
-  const mine = rowsByCall(trajectory);
-  const rows = (position) => mine.get(position - all.start) || all.rows.get(position);
+  const invocations = conversation.evalMetricResultPerInvocation || [];
   return h(
     "li",
-    { class: "turn", id: `turn-${index}`, tabindex: "-1", data: { step: "" }, "aria-labelledby": `turn-${index}-name` },
-    head(all, isOpen),
+    {
+      class: "turn",
+      id: `turn-${index}`,
+      tabindex: "-1",
+      data: { step: "" },
+      "aria-labelledby": `turn-${index}-name`,
+    },
+    head(mine, isOpen),
     said("user", "User", turn.userMessage),
-    attachments(turn),
-    between(turn, all.start, rows),
-    isOpen ? unfinished(turn) : said("agent", turn.author ? ["Agent ", foreign(turn.author)] : "Agent", turn.agentMessage || NO_TEXT),
-    !isOpen && stateChange(all.before, turn),
-    trajectory && comparison(trajectory, turn.toolCalls, (position, text) => all.callLink(callId(all.start + position), text), { title: "Expected and actual calls of this turn" }),
-    judged(all),
-    conversation.evalMetricResultPerInvocation && conversation.evalMetricResultPerInvocation[at] && invocation(conversation.evalMetricResultPerInvocation[at]),
-    spansOfTurn((spans || []).filter((span) => span.turnIndex === index)),
+    between(turn, position, (place) => own.get(place) || rows.get(position + place)),
+    isOpen
+      ? unfinished(turn)
+      : said("agent", ["Agent ", turn.author && foreign(turn.author)], turn.agentMessage || NO_TEXT),
+    isOpen || stateChange(mine.before, turn) || null,
+    trajectory && comparison(trajectory, turn.toolCalls, link, "Expected and actual calls of this turn"),
+    judged(mine, isHere),
+    invocations[at] && invocation(invocations[at]),
+    spansOfTurn(spans.filter(isHere)),
   );
 }
 
-function head({ turn, troubles, turnLink, copyAddress }, isOpen) {
+function head({ turn, troubles, turnLink, urlOf }, isOpen) {
   const index = turn.turnIndex;
   const wrong = troubles.filter((each) => each.turn === index);
-  const copy = copyButton(() => copyAddress(index), "Copy link");
+  const copy = copyButton(() => urlOf(index), "Copy link");
   copy.setAttribute("aria-label", `Copy the link to turn ${index}`);
   return h(
     "div",
     { class: "turn-head" },
-    h("h3", { id: `turn-${index}-name` }, turnLink(index, `Turn ${index}`), isOpen && " (unfinished)"),
-    wrong.length > 0 && h("strong", { class: "low" }, `✗ ${wrong.length === 1 ? wrong[0].what : `${wrong.length} problems`}`),
-    h("span", { class: "quiet" }, facts(turn, isOpen)),
+    h("h3", { id: `turn-${index}-name` }, turnLink(index), isOpen && " (unfinished)"),
+    wrong.length > 0 &&
+      h(
+        "strong",
+        { class: "low" },
+        "✗ ",
+        wrong.length === 1 ? foreign(wrong[0].what) : `${wrong.length} problems`,
+      ),
+    h("span", { class: "quiet" }, figures(turn)),
     copy,
   );
 }
 
-function facts(turn, isOpen) {
+function figures({ latencyMs, firstTokenMs, modelCalls, requests, retries, usage }) {
+  const tokens = usage ? usage.promptTokens + usage.completionTokens : 0;
   const found = [
-    !isOpen && duration(turn.latencyMs),
-    known(turn.firstTokenMs) && `first text after ${duration(turn.firstTokenMs)}`,
-    known(turn.modelCalls) && count(turn.modelCalls, "model call"),
-    turn.requests > 1 && count(turn.requests, "request"),
-    turn.retries > 0 && count(turn.retries, "retry", "retries"),
-    turn.usage && turn.usage.promptTokens + turn.usage.completionTokens > 0 && count(turn.usage.promptTokens + turn.usage.completionTokens, "token"),
+    duration(latencyMs),
+    known(firstTokenMs) && `first text after ${duration(firstTokenMs)}`,
+    known(modelCalls) && count(modelCalls, "model call"),
+    requests > 1 && count(requests, "request"),
+    retries > 0 && count(retries, "retry", "retries"),
+    tokens > 0 && count(tokens, "token"),
   ];
   return found.filter(Boolean).join(" · ");
 }
 
 function said(who, name, text) {
-  return h("div", { class: `said ${who}` }, h("div", { class: "who" }, name), longText(text, "p", { class: `message ${who}` }));
+  return [h("div", { class: `who ${who}` }, name), longText(text, "p", { class: `message ${who}` })];
 }
 
-function attachments(turn) {
-  const found = turn.attachments || [];
-  if (!found.length) return null;
-  const size = (file) => (known(file.bytes) ? `${file.bytes.toLocaleString("en")} bytes` : file.uri);
-  const one = (file) => h("li", {}, "Attached: ", foreign([file.name, file.mimeType, size(file)].filter(Boolean).join(", ")));
-  return h("ul", { class: "plain attached" }, found.map(one));
-}
-
-// Calls and what was said between them, in their order as far as the agent's protocol tells it.
-function between(turn, start, rows) {
-  const items = [];
+// Files, calls and what was said between them, in their order as far as the agent's protocol tells it.
+function between(turn, position, row) {
   const remarks = [...(turn.remarks || [])];
-  const place = (remark) => (known(remark.callsBefore) ? remark.callsBefore : Infinity);
-  turn.toolCalls.forEach((call, at) => {
-    while (remarks.length && place(remarks[0]) <= at) items.push(remarkItem(remarks.shift()));
-    items.push(callItem(call, { id: callId(start + at), row: rows(start + at) }));
-  });
-  items.push(...remarks.map(remarkItem));
-  const refused = turn.callRefused || turn.callsHidden;
+  const until = (place) => {
+    const later = remarks.findIndex(({ callsBefore }) => !known(callsBefore) || callsBefore > place);
+    return remarks.splice(0, later < 0 ? remarks.length : later).map(remark);
+  };
+  const calls = turn.toolCalls.map((call, at) => [
+    until(at),
+    callItem(call, { id: `call-${position + at}`, row: row(at) }),
+  ]);
+  const why = turn.callRefused || turn.callsHidden;
   return [
-    items.length > 0 && h("ul", { class: "plain calls", "aria-label": "Tool calls and remarks" }, items),
-    refused && h("p", { class: "notice" }, foreign(refused)),
+    h("ul", { class: "plain" }, (turn.attachments || []).map(attachment), calls, remarks.map(remark)),
+    why && h("p", { class: "notice" }, foreign(why)),
   ];
 }
 
-function remarkItem(remark) {
-  return h("li", { class: "remark" }, h("span", { class: "who" }, foreign(remark.author), " on the way: "), longText(remark.text, "span"));
+function attachment({ name, mimeType, bytes, uri }) {
+  const size = known(bytes) ? `${bytes.toLocaleString("en")} bytes` : uri;
+  return h("li", {}, "Attached: ", foreign([name, mimeType, size].filter(Boolean).join(", ")));
 }
 
-function unfinished(turn) {
-  const printed = (turn.serverOutput || []).map(output);
-  const asked = `${count(turn.requests || 0, "request")}, ${count(turn.retries || 0, "retry", "retries")}`;
-  return [h("p", { class: "notice" }, `No reply came (${asked}).`), printed];
+function remark({ author, text }) {
+  return h(
+    "li",
+    { class: "remark" },
+    h("span", { class: "who" }, foreign(author), " on the way: "),
+    longText(text, "span"),
+  );
 }
 
-function output(each) {
-  const status = known(each.exitStatus) && ` and had ended with status ${each.exitStatus}`;
-  const before = each.linesBefore > 0 && `… ${count(each.linesBefore, "line")} before\n`;
-  const text = [before, each.lines.join("\n")].filter(Boolean).join("");
-  return h("div", {}, h("div", { class: "label" }, "Server ", foreign(each.server), " printed meanwhile", status), longText(text || "(nothing)", "pre"));
+function unfinished({ requests, retries, serverOutput = [] }) {
+  const words = `No reply came (${count(requests, "request")}, ${count(retries, "retry", "retries")}).`;
+  return [h("p", { class: "notice" }, words), serverOutput.map(printed)];
 }
 
-function judged({ turn, opened, scenario }) {
-  const index = turn.turnIndex;
-  const { evaluation, labelledFailures, criteria } = opened.conversation;
-  const scores = evaluation.turnEvaluations.find((each) => each.turnIndex === index);
-  const deciding = (criteria || []).filter((each) => each.turnIndex === index);
+function printed({ server, lines, linesBefore, exitStatus }) {
+  const status = known(exitStatus) && ` and had ended with status ${exitStatus}`;
+  const before = linesBefore > 0 ? [`… ${count(linesBefore, "line")} before`] : [];
   return [
-    scores && turnScores(scores, scenario, labelledFailures.filter((each) => each.turnIndex === index)),
-    deciding.length > 0 && h("ul", { class: "plain", "aria-label": "Criteria that this turn decides" }, deciding.map((each) => criterion(each))),
+    h("div", { class: "who" }, "Server ", foreign(server), " printed meanwhile", status),
+    longText([...before, ...lines].join("\n") || "(nothing)", "pre"),
+  ];
+}
+
+function judged({ opened, scenario }, isHere) {
+  const { evaluation, labelledFailures, criteria = [] } = opened.conversation;
+  const scores = evaluation.turnEvaluations.find(isHere);
+  return [
+    scores && turnScores(scores, scenario, labelledFailures.filter(isHere)),
+    h(
+      "ul",
+      { class: "plain" },
+      criteria.filter(isHere).map((each) => criterion(each)),
+    ),
   ];
 }

@@ -1,4 +1,4 @@
-// What is shown when it is opened, and not made before: a conversation may have thousands of calls.
+// What is made when it is wanted: a conversation may have thousands of calls, and its page must stay quick.
 
 import { append, h } from "./dom.js";
 
@@ -6,7 +6,8 @@ const waiting = new WeakMap();
 
 // A disclosure whose content `make` gives when it is opened first.
 export function folded(summary, make, props = {}) {
-  const element = h("details", { ...props, ontoggle: () => element.open && unfold(element) }, h("summary", {}, summary));
+  const ontoggle = () => element.open && unfold(element);
+  const element = h("details", { ...props, ontoggle }, h("summary", {}, summary));
   waiting.set(element, make);
   if (props.open) unfold(element);
   return element;
@@ -14,14 +15,13 @@ export function folded(summary, make, props = {}) {
 
 function unfold(element) {
   const make = waiting.get(element);
-  if (!make) return;
   waiting.delete(element);
-  append(element, [make()]);
+  if (make) append(element, [make()]);
 }
 
 const MOST_PRINTED = 400;
 
-// On paper nothing can be opened: what a reader would open is opened while it is printed.
+// On paper nothing can be opened: what a reader would open is open while it is printed.
 export function openForPrint(place, signal) {
   let opened = [];
   const open = () => {
@@ -31,52 +31,39 @@ export function openForPrint(place, signal) {
       each.open = true;
     }
   };
-  const close = () => opened.forEach((each) => (each.open = false));
   addEventListener("beforeprint", open, { signal });
-  addEventListener("afterprint", close, { signal });
+  addEventListener("afterprint", () => opened.forEach((each) => (each.open = false)), { signal });
 }
 
-// Some of many children of `list`, and buttons for those around them. `make` gives the child at an index;
-// `shown` is what the list stands in.
+// Some of many children of `list`, with buttons for those before and after them; the first that a button brings
+// gets the focus. `make` gives the child at an index; `shown` is what the list stands in.
 export function bounded(list, length, make, { first = 0, step = 100, noun = "row", shown = list } = {}) {
-  let from = first;
-  let to = Math.min(length, first + step);
-  const children = (start, end) => Array.from({ length: end - start }, (_, at) => make(start + at));
-  const earlier = h("button", { type: "button", onclick: before });
-  const later = h("button", { type: "button", onclick: after });
-  append(list, children(from, to));
+  let [from, to] = [first, first];
+  const buttons = [-1, 1].map((by) => h("button", { type: "button", onclick: () => show(by).focus() }));
 
-  function before() {
-    const start = Math.max(0, from - step);
-    const added = children(start, from);
-    list.prepend(...added);
-    from = start;
-    label();
-    focus(added[0]);
+  function show(by) {
+    const [start, end] = by < 0 ? [Math.max(0, from - step), from] : [to, Math.min(length, to + step)];
+    const added = Array.from({ length: end - start }, (_, at) => make(start + at));
+    if (by < 0) list.prepend(...added);
+    else list.append(...added);
+    [from, to] = [Math.min(from, start), Math.max(to, end)];
+    [from, length - to].forEach((left, side) => {
+      buttons[side].textContent = `Show ${Math.min(step, left)} ${side ? "more" : "earlier"} ${noun}s`;
+      buttons[side].hidden = !left;
+    });
+    if (added.length) added[0].tabIndex = -1;
+    return added[0];
   }
 
-  function after() {
-    const end = Math.min(length, to + step);
-    const added = children(to, end);
-    list.append(...added);
-    to = end;
-    label();
-    focus(added[0]);
-  }
+  show(1);
+  return h("div", {}, buttons[0], shown, buttons[1]);
+}
 
-  // The button may be gone, and the focus must not be.
-  function focus(element) {
-    if (!element.hasAttribute("tabindex")) element.setAttribute("tabindex", "-1");
-    element.focus();
-  }
-
-  function label() {
-    earlier.textContent = `Show ${Math.min(step, from)} earlier ${noun}s`;
-    later.textContent = `Show ${Math.min(step, length - to)} more ${noun}s (of ${length - to})`;
-    earlier.hidden = from === 0;
-    later.hidden = to === length;
-  }
-
-  label();
-  return h("div", {}, earlier, shown, later);
+// A table of `length` rows. Columns without a name have no head; `more` stands behind the rows.
+export function table(name, heads, length, row, { foot, more = {} } = {}) {
+  const head = (each) => (each ? h("th", { scope: "col" }, each) : h("td"));
+  const body = h("tbody");
+  const whole = h("table", { class: name }, h("thead", {}, h("tr", {}, heads.map(head))), body, foot);
+  const scroll = h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Table" }, whole);
+  return bounded(body, length, row, { ...more, shown: scroll });
 }

@@ -17,63 +17,70 @@ const ENDINGS = {
   script: "the script was finished",
   error: "ended by an error",
 };
-const MOST_TO_CHOOSE = 500;
 
-export function title(params, scenario) {
+export function title({ of }, { file, line, agent, name, status, tags }) {
+  const where = [foreign(`${file}:${line}`, "code"), agent && [" with agent ", foreign(agent)]];
+  const marks = tags.map((tag) => [foreign(tag, "span", { class: "tag" }), " "]);
   return [
-    h("p", { class: "crumbs" }, h("a", { href: address("run", { of: params.of }) }, "← Run"), " ", foreign(`${scenario.file}:${scenario.line}`, "code"), scenario.agent && [" with agent ", foreign(scenario.agent)]),
-    h("h1", {}, foreign(scenario.name), " ", badge(scenario.status)),
-    scenario.tags.length > 0 && h("p", { class: "row" }, scenario.tags.map((tag) => foreign(tag, "span", { class: "tag" }))),
+    h("p", { class: "quiet" }, h("a", { href: address("run", { of }) }, "← Run"), " ", where, " ", marks),
+    h("h1", {}, foreign(name), " ", badge(status)),
   ];
 }
 
 // Which conversation of how many, and the way to the others.
-export function others(found, row, status, { toRow, beside }) {
-  const rows = found.conversations;
-  const at = rows.indexOf(row);
-  const step = (by, words, key) => h("button", { type: "button", onclick: () => beside(by), "aria-keyshortcuts": key }, words);
-  const option = (each, place) => h("option", { value: String(place), selected: place === at }, `${each.conversationId} ${each.passed ? "✓" : "✗"}`);
-  const choose = (event) => toRow(rows[Number(event.target.value)]);
-  const list = rows.length > 1 && rows.length <= MOST_TO_CHOOSE && h("select", { "aria-label": "Conversation", onchange: choose }, rows.map(option));
-  return h("nav", { class: "row no-print", "aria-label": "Conversations" }, step(-1, "← Previous", "p"), h("span", {}, `Conversation ${at + 1} of ${rows.length}: `, badge(status)), list, step(1, "Next →", "n"));
+export function others({ conversations }, row, status, beside) {
+  const step = (by, words) => h("button", { type: "button", onclick: () => beside(by) }, words);
+  const words = `Conversation ${conversations.indexOf(row) + 1} of ${conversations.length}: `;
+  const parts = [step(-1, "← Previous"), h("span", {}, words, badge(status)), step(1, "Next →")];
+  return h("nav", { class: "row no-print", "aria-label": "Conversations" }, parts);
 }
 
 // What speaks against the conversation, and what the scenario as a whole failed for.
-export function why(found, troubles, status, turnLink) {
-  const { scenario } = found;
-  const whole = scenario.reasons ? scenario.reasons.filter((each) => !each.conversationId).map((each) => each.message) : scenario.failures;
-  const mine = troubles.length > 0 && bounded(h("ul", { class: "why" }), troubles.length, (at) => trouble(troubles[at], turnLink), { step: 12, noun: "reason" });
-  const rest = whole.length > 0 && h("ul", {}, whole.map((message) => h("li", {}, longText(message, "span"))));
-  if (!mine && !rest) return null;
-  const name = status === "passed" ? (mine ? "What to look at" : "This conversation holds; its scenario does not") : "Why it did not pass";
-  return h("section", { class: `why-box ${status === "passed" ? "" : "not-passed"}` }, h("h2", {}, name), mine, mine && rest ? disclosure(`Of the scenario as a whole: ${count(whole.length, "reason")}`, rest) : rest);
+export function why({ scenario }, troubles, status, turnLink) {
+  const mine = (at) => trouble(troubles[at], turnLink);
+  const whole = (scenario.reasons || []).filter((each) => !each.conversationId).map((each) => each.message);
+  const messages = scenario.reasons ? whole : scenario.failures;
+  if (!troubles.length && !messages.length) return null;
+  const rest = h(
+    "ul",
+    { class: "plain" },
+    messages.map((message) => h("li", {}, longText(message, "span"))),
+  );
+  const held = troubles.length ? "What to look at" : "This conversation holds; its scenario does not";
+  return h(
+    "section",
+    { class: `panel why-box ${status}` },
+    h("h2", {}, status === "passed" ? held : "Why it did not pass"),
+    bounded(h("ul", { class: "plain" }), troubles.length, mine, { step: 12, noun: "reason" }),
+    messages.length > 0 &&
+      disclosure(`Of the scenario as a whole: ${count(messages.length, "reason")}`, rest, !troubles.length),
+  );
 }
 
-function trouble(each, turnLink) {
-  const where = each.turn !== null && each.turn !== undefined && [turnLink(each.turn, `turn ${each.turn}`), ": "];
-  return h("li", {}, where, h("strong", {}, foreign(each.what)), ": ", longText(each.text, "span"));
+function trouble({ turn, what, text }, turnLink) {
+  const where = Number.isInteger(turn) && [turnLink(turn, `turn ${turn}`), ": "];
+  return h("li", {}, where, h("strong", {}, foreign(what)), ": ", longText(text, "span"));
 }
 
-export function about(found, row, conversation) {
-  const { scenario } = found;
-  const time = conversation && conversation.time;
-  const ending = ENDINGS[row.endedBy];
+export function about({ scenario }, { endedBy, turns, toolCalls, totalMs }) {
+  const { goal, profile, evalId, evalSetId } = scenario;
+  const length = [count(turns, "turn"), count(toolCalls, "tool call"), totalMs > 0 && duration(totalMs)];
   return facts([
-    ["Ended", ending || foreign(row.endedBy)],
-    ["Goal", scenario.goal && longText(scenario.goal, "span")],
-    ["User", scenario.profile && longText(scenario.profile, "span")],
-    ["Length", `${count(row.turns, "turn")}, ${count(row.toolCalls, "tool call")}${time && time.totalMs ? `, ${duration(time.totalMs)}` : ""}`],
-    ["Case", scenario.evalId && foreign(`${scenario.evalSetId}: ${scenario.evalId}`)],
+    ["Ended", ENDINGS[endedBy] || foreign(endedBy)],
+    ["Goal", goal && longText(goal, "span")],
+    ["User", profile && longText(profile, "span")],
+    ["Length", length.filter(Boolean).join(", ")],
+    ["Case", evalId && foreign(`${evalSetId}: ${evalId}`)],
   ]);
 }
 
 // What can be taken along: the command, the script, the link.
-export function toTake(found, opened, here) {
+export function toTake(command, script, here) {
   return h(
     "div",
     { class: "row no-print" },
-    found.command && [foreign(found.command, "code", { class: "command" }), copyButton(found.command, "Copy command")],
-    opened && opened.script && copyButton(opened.script, "Copy as scripted scenario"),
+    command && [foreign(command, "code"), copyButton(command, "Copy command")],
+    script && copyButton(script, "Copy as scripted scenario"),
     copyButton(here, "Copy link"),
   );
 }

@@ -2,7 +2,7 @@
 
 import { short } from "./calls.js";
 import { foreign, h } from "./dom.js";
-import { folded } from "./folding.js";
+import { folded, table } from "./folding.js";
 import { decimal } from "./format.js";
 import { longText } from "./parts.js";
 import { isBelow } from "./troubles.js";
@@ -10,88 +10,104 @@ import { isBelow } from "./troubles.js";
 const CRITERIA = { met: "✓ met", violated: "✗ violated", "cannot tell": "? cannot tell" };
 
 // The scores and checks of a turn; open where one of them is low or did not hold.
-export function turnScores(scores, scenario, failures) {
-  const rows = Object.entries(scores.metrics).map(([name, result]) => ({ name, result, low: isLow(name, result, scenario, failures) }));
-  const shown = rows.filter(({ result }) => result.skipped === undefined);
-  const parts = [
-    shown.length > 0 && folded(["Scores: ", glance(shown)], () => table(shown, scenario), { class: "scores", open: shown.some((row) => row.low) }),
-    notScored(rows),
-    scores.checks.length > 0 && h("ul", { class: "plain checks" }, scores.checks.map(check)),
+export function turnScores({ metrics, checks }, scenario, failures) {
+  const { shown, skipped } = sorted(metrics, scenario, failures);
+  const glance = ({ name, result, low }, at) => [
+    at > 0 && " · ",
+    h("span", { class: low && "low" }, low && "✗ ", foreign(short(name, 60)), " ", foreign(value(result))),
   ];
-  return parts;
-}
-
-export function wholeScores(conversation, scenario) {
-  const { goalCompletion: goal, conversationMetrics } = conversation.evaluation;
-  const all = Object.entries({ ...(goal ? { goal_completion: goal } : {}), ...conversationMetrics });
-  const rows = all.map(([name, result]) => ({ name, result, low: isLow(name, result, scenario, []) }));
-  const shown = rows.filter(({ result }) => result.skipped === undefined);
-  const criteria = conversation.criteria || [];
+  const props = { class: "scores", open: shown.some((row) => row.low) };
   return [
-    shown.length > 0 && table(shown, scenario),
-    notScored(rows),
-    criteria.length > 0 && [h("h3", {}, "Criteria"), h("ul", { class: "plain" }, criteria.map((each) => criterion(each, true)))],
-    !shown.length && !criteria.length && h("p", { class: "quiet" }, "Nothing was judged of the conversation as a whole."),
+    shown.length > 0 && folded(["Scores: ", shown.slice(0, 12).map(glance)], () => scoreTable(shown), props),
+    skipped,
+    checks.length > 0 && h("ul", { class: "plain" }, checks.map(check)),
   ];
 }
 
-export function criterion(each, withTurn = false) {
-  const where = withTurn && each.turnIndex !== null ? ` (turn ${each.turnIndex})` : "";
-  const samples = each.samples && each.samples.length > 1 && foreign(` Answers: ${each.samples.join(", ")}.`);
-  const words = h("strong", { class: each.result.replace(" ", "-") }, CRITERIA[each.result] || each.result);
-  return h("li", {}, words, where, ": ", foreign(each.text), !each.required && " (not required)", ". ", foreign(each.reason), samples);
+export function wholeScores({ evaluation, criteria = [] }, scenario) {
+  const { goalCompletion: goal, conversationMetrics } = evaluation;
+  const metrics = { ...(goal ? { goal_completion: goal } : {}), ...conversationMetrics };
+  const { shown, skipped } = sorted(metrics, scenario, []);
+  const isEmpty = !shown.length && !criteria.length;
+  return [
+    shown.length > 0 && scoreTable(shown),
+    skipped,
+    h(
+      "ul",
+      { class: "plain" },
+      criteria.map((each) => criterion(each, true)),
+    ),
+    isEmpty && h("p", { class: "quiet" }, "Nothing was judged of the conversation as a whole."),
+  ];
 }
 
-function isLow(name, result, scenario, failures) {
-  return isBelow(result, scenario.thresholds[name]) || Boolean(result.error) || result.outcome === "not reached" || failures.some((each) => each.metric === name);
+export function criterion({ result, turnIndex, samples, text, required, reason }, withTurn) {
+  const where = withTurn && turnIndex !== null ? ` (turn ${turnIndex})` : "";
+  const words = h("strong", { class: result.replace(" ", "-") }, CRITERIA[result]);
+  const rest = [
+    !required && " (not required)",
+    ". ",
+    foreign(reason),
+    samples && ` Answers: ${samples.join(", ")}.`,
+  ];
+  return h("li", {}, words, where, ": ", foreign(text), rest);
 }
 
-function glance(rows) {
-  const text = ({ name, result, low }) => h("span", { class: low ? "low" : "" }, low && "✗ ", foreign(short(name, 60)), " ", foreign(value(result)));
-  return rows.slice(0, 12).flatMap((row, at) => [at > 0 && " · ", text(row)]);
+// The metrics that were evaluated, as rows, and those that were skipped, in words.
+function sorted(metrics, scenario, failures) {
+  const rows = Object.entries(metrics).map(([name, result]) => {
+    const limit = scenario.thresholds[name];
+    const isBad =
+      result.error || result.outcome === "not reached" || failures.some((each) => each.metric === name);
+    return { name, result, limit, low: Boolean(isBad) || isBelow(result, limit) };
+  });
+  const skipped = rows.filter(({ result }) => result.skipped !== undefined);
+  const text = skipped.map(({ name, result }) => `${name} (${result.skipped})`).join(", ");
+  return {
+    shown: rows.filter(({ result }) => result.skipped === undefined),
+    skipped: text && h("p", { class: "quiet" }, "Not evaluated: ", foreign(text)),
+  };
 }
 
 function value(result) {
-  if (result.error !== undefined) return "no score";
-  return result.outcome || short(String(decimal(result.value)), 60);
+  return result.error ? "no score" : result.outcome || short(decimal(result.value), 60);
 }
 
-function table(rows, scenario) {
-  const head = ["Metric", "Score", "Reason"].map((text) => h("th", { scope: "col" }, text));
-  return h("div", { class: "scroll" }, h("table", { class: "score-table stacked" }, h("thead", {}, h("tr", {}, head)), h("tbody", {}, rows.map((row) => line(row, scenario)))));
+function scoreTable(rows) {
+  return table("score-table stacked", ["Metric", "Score", "Reason"], rows.length, (at) => line(rows[at]));
 }
 
-function line({ name, result, low }, scenario) {
-  const reason = result.error === undefined ? longText(result.reason || "", "div") : longText(`Not scored: ${result.error}`, "div");
-  const threshold = scenario.thresholds[name];
+function line({ name, result, limit, low }) {
+  const { labels = [], samples = [], evidence } = result;
+  const more = [
+    labels.length > 1 && `All labels: ${labels.join(", ")}.`,
+    samples.length > 1 && `Answers of the judge: ${samples.map(decimal).join(", ")}.`,
+    evidence && `Known facts: ${evidence}.`,
+  ];
+  const wanted = limit !== undefined && ` ${isBelow(result, limit) ? "below" : "of at least"} ${limit}`;
+  const score = [h("strong", {}, low && "✗ ", foreign(value(result))), wanted];
+  const reason = [
+    longText(result.error || result.reason || "", "span"),
+    " ",
+    foreign(more.filter(Boolean).join(" "), "span", { class: "quiet" }),
+  ];
+  const cell = (head, content) => h("td", { data: { head } }, content);
   return h(
     "tr",
-    { class: low ? "low" : "" },
+    { class: low && "low" },
     h("th", { scope: "row" }, foreign(name)),
-    h("td", { data: { head: "Score" } }, h("strong", {}, low && "✗ ", foreign(value(result))), threshold !== undefined && h("div", { class: "quiet" }, isBelow(result, threshold) ? `below ${threshold}` : `at least ${threshold} wanted`)),
-    h("td", { data: { head: "Reason" } }, reason, more(result)),
+    cell("Score", score),
+    cell("Reason", reason),
   );
 }
 
-function more(result) {
-  const labels = (result.labels || []).length > 1 && `All labels: ${result.labels.join(", ")}.`;
-  const samples = (result.samples || []).length > 1 && `Answers of the judge: ${result.samples.map(decimal).join(", ")}.`;
-  const evidence = result.evidence && `Known facts: ${result.evidence}.`;
-  const found = [labels, samples, evidence].filter(Boolean);
-  return found.length > 0 && foreign(found.join(" "), "div", { class: "quiet" });
-}
-
-// Metrics that were skipped, those of one reason in one line.
-function notScored(rows) {
-  const byReason = new Map();
-  for (const { name, result } of rows) {
-    if (result.skipped !== undefined) byReason.set(result.skipped, [...(byReason.get(result.skipped) || []), name]);
-  }
-  return [...byReason].map(([why, names]) => h("p", { class: "quiet" }, "Not evaluated: ", foreign(names.join(", ")), " (", foreign(why), ")"));
-}
-
-function check(each) {
-  const sign = each.passed ? "✓" : each.error ? "?" : "✗";
-  const words = each.passed ? "holds" : each.error ? "cannot be told" : "does not hold";
-  return h("li", { class: each.passed ? "" : "low" }, h("strong", {}, `${sign} `, foreign(each.check), ` ${words}`), ": ", longText(each.reason, "span"), each.error && foreign(` ${each.error}`));
+function check({ passed, error, check: name, reason }) {
+  const words = passed ? ["✓", "holds"] : error ? ["?", `cannot be told: ${error}`] : ["✗", "does not hold"];
+  return h(
+    "li",
+    { class: !passed && "low" },
+    h("strong", {}, `${words[0]} `, foreign(`${name} ${words[1]}`)),
+    ": ",
+    longText(reason, "span"),
+  );
 }

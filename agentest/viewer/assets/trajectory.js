@@ -1,75 +1,75 @@
 // Expected and actual tool calls side by side, as the matching of the verdict has paired them.
 
-import { callText, mark, short } from "./calls.js";
+import { callText, known, mark, short } from "./calls.js";
 import { foreign, h } from "./dom.js";
-import { bounded, folded } from "./folding.js";
+import { folded, table } from "./folding.js";
 import { count } from "./format.js";
 import { facts } from "./parts.js";
 import { summaryOf } from "./troubles.js";
 
-const MODES = { in_order: "in this order", strict: "exactly these", contains: "at least these", unordered: "these in any order", within: "none but these" };
+const MODES = {
+  in_order: "in this order",
+  strict: "exactly these",
+  contains: "at least these",
+  unordered: "these in any order",
+  within: "none but these",
+};
 
-// `calls` are those that the trajectory looked at; `link(position, content)` leads to the call; `isTold`: what is
-// wrong stands above already.
-export function comparison(trajectory, calls, link, { title = "Expected and actual calls", isTold = false } = {}) {
-  const words = trajectory.matched === true ? "✓ as expected" : trajectory.matched === false ? "✗ differ" : "? cannot be told";
-  const class_ = `comparison ${trajectory.matched === true ? "held" : "not-held"}`;
-  return folded([`${title}: `, h("strong", {}, words)], () => content(trajectory, calls, link, isTold), { class: class_, open: trajectory.matched !== true });
+// `calls` are those that the trajectory looked at; `link(position, content, call)` leads to one of them.
+export function comparison(trajectory, calls, link, title = "Expected and actual calls") {
+  const { matched } = trajectory;
+  const words = matched ? "✓ as expected" : matched === false ? "✗ differ" : "? cannot be told";
+  const make = () => [
+    h("p", {}, foreign(summaryOf(trajectory))),
+    trajectory.vacuous &&
+      h("p", { class: "notice" }, "It held only because no call of the agent was ever seen."),
+    (trajectory.alignment || []).length > 0 ? rows(trajectory, calls, link) : sides(trajectory),
+  ];
+  const props = { class: `comparison ${matched ? "held" : "not-held"}`, open: matched !== true };
+  return folded([`${title}: `, h("strong", {}, words)], make, props);
 }
 
 // Row of the alignment by position of its call.
 export function rowsByCall(trajectory) {
-  const rows = (trajectory && trajectory.alignment) || [];
-  return new Map(rows.filter((row) => row.call !== null && row.call !== undefined).map((row) => [row.call, row]));
+  const found = (trajectory && trajectory.alignment) || [];
+  return new Map(found.filter((row) => known(row.call)).map((row) => [row.call, row]));
 }
 
-function content(trajectory, calls, link, isTold) {
+function rows({ alignment, alignmentMore, mode }, calls, link) {
+  const heads = ["", `Expected (${MODES[mode] || mode || "nothing by name"})`, "Actual"];
+  const left =
+    alignmentMore > 0 && `${count(alignmentMore, "more row")} of which nothing is wrong are not kept.`;
   return [
-    (!isTold || trajectory.matched === true) && h("p", {}, foreign(summaryOf(trajectory))),
-    trajectory.vacuous && h("p", { class: "notice" }, "This held only because no call of the agent was seen in the whole run."),
-    trajectory.error && trajectory.error !== summaryOf(trajectory) && h("p", { class: "notice" }, foreign(trajectory.error)),
-    trajectory.alignment && trajectory.alignment.length ? table(trajectory, calls, link) : sides(trajectory),
+    table("aligned stacked", heads, alignment.length, (at) => line(alignment[at], calls, link)),
+    left && h("p", { class: "quiet" }, left),
   ];
 }
 
-function table(trajectory, calls, link) {
-  const rows = trajectory.alignment;
-  const body = h("tbody", {});
-  const head = ["", `Expected (${MODES[trajectory.mode] || trajectory.mode || "no calls by name"})`, "Actual"];
-  const shown = h(
-    "table",
-    { class: "aligned stacked" },
-    h("thead", {}, h("tr", {}, head.map((text) => h(text ? "th" : "td", { scope: text && "col" }, text)))),
-    body,
-  );
-  const scroll = h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Expected and actual calls" }, shown);
-  const more = bounded(body, rows.length, (at) => line(rows[at], calls, link), { step: 60, shown: scroll });
-  const left = trajectory.alignmentMore || trajectory.alignmentOmitted || 0;
-  return [more, left > 0 && h("p", { class: "quiet" }, `${count(left, "more row")} of which nothing is wrong are not kept.`)];
+function line({ status, expected, call, difference }, calls, link) {
+  const made = known(call) && calls[call];
+  return sideBySide(mark(status), status, known(expected) ? foreign(expected, "code") : "nothing", [
+    made ? link(call, foreign(short(callText(made)), "code"), made) : "not made",
+    difference && h("em", {}, " ", foreign(difference)),
+  ]);
 }
 
-function line(row, calls, link) {
-  const made = row.call === null || row.call === undefined ? null : calls[row.call];
-  const none = (words) => h("span", { class: "quiet" }, words);
+export function sideBySide(name, status, expected, actual) {
+  const cell = (head, content) => h("td", { data: { head } }, content);
   return h(
     "tr",
-    { class: row.status },
-    h("th", { scope: "row" }, mark(row.status)),
-    h("td", { data: { head: "Expected" } }, row.expected === null || row.expected === undefined ? none("nothing") : foreign(row.expected, "code")),
-    h("td", { data: { head: "Actual" } }, made ? link(row.call, foreign(short(callText(made)), "code")) : none("not made"), row.difference && h("div", { class: "difference" }, foreign(row.difference))),
+    { class: status },
+    h("th", { scope: "row" }, name),
+    cell("Expected", expected),
+    cell("Actual", actual),
   );
 }
 
 // Results of older versions have no rows, only both sides as text.
-function sides(trajectory) {
-  if (!trajectory.expected && !trajectory.actual && !trajectory.forbidden) return null;
+function sides({ mode, expected, forbidden, actual }) {
   const text = (value) => value && foreign(value, "code");
-  const expected = h("div", {}, h("div", { class: "label" }, `Expected (${MODES[trajectory.mode] || trajectory.mode || ""})`), text(trajectory.expected));
-  const actual = h("div", {}, h("div", { class: "label" }, "Actual"), text(trajectory.actual));
-  const lists = ["missing", "extra", "ordering", "forbidden"];
-  const names = (kind) => (trajectory[`${kind}Calls`] || trajectory[`${kind}Issues`] || []).join(", ");
-  return [
-    h("div", { class: "columns" }, trajectory.expected && expected, actual),
-    facts([...lists.map((kind) => [kind, names(kind) && foreign(names(kind))]), ["forbidden are", text(trajectory.forbidden)]]),
-  ];
+  return facts([
+    [`Expected (${MODES[mode]})`, text(expected)],
+    ["Forbidden", text(forbidden)],
+    ["Actual", text(actual)],
+  ]);
 }

@@ -1,6 +1,6 @@
 // What speaks against a conversation, in words: for its head, for its turns, and for the way to the next one.
 
-export const BLAME = {
+const BLAME = {
   agent: "The agent's error",
   mock: "A mock failed, so this says nothing of the agent",
   model: "A model failed, so this says nothing of the agent",
@@ -9,73 +9,57 @@ export const BLAME = {
 
 // [{turn: index or null, what, text}]: the gravest first.
 export function troubles(conversation, scenario) {
-  return [...cut(conversation), ...calls(conversation), ...scoredTurns(conversation, scenario), ...ofAll(conversation, scenario)];
+  const { error, errorSource, unfinishedTurn, invalid, trajectory, labelledFailures } = conversation;
+  const { turnEvaluations, goalCompletion, conversationMetrics } = conversation.evaluation;
+  const found = [];
+  const add = (turn, what, text) => found.push({ turn, what, text });
+
+  if (error) add(unfinishedTurn && unfinishedTurn.turnIndex, BLAME[errorSource], error);
+  if (invalid) add(null, "Invalid, so this says nothing of the agent", invalid);
+  for (const each of [trajectory, ...conversation.perTurnTrajectory]) {
+    if (each && each.matched !== true) add(each.turnIndex, "Tool calls", summaryOf(each));
+  }
+  for (const { turnIndex, checks } of turnEvaluations) {
+    for (const each of checks) if (!each.passed) add(turnIndex, `Check ${each.check}`, each.reason);
+  }
+  for (const each of conversation.criteria || []) {
+    const counts = each.result === "violated" || (each.result === "cannot tell" && each.required);
+    if (counts) add(each.turnIndex, `Criterion ${each.result}: ${each.text}`, each.reason);
+  }
+  for (const each of labelledFailures) {
+    const cause = scenario.errors.find((group) => group.occurrences.includes(each.id));
+    const root = cause ? ` Root cause: ${cause.label} (${cause.severity}).` : "";
+    add(each.turnIndex, `${each.metric}: ${each.label}`, each.reason + root);
+  }
+  for (const { turnIndex, metrics } of turnEvaluations) low(turnIndex, metrics);
+  low(null, { ...(goalCompletion ? { goal_completion: goalCompletion } : {}), ...conversationMetrics });
+  return found;
+
+  function low(turn, metrics) {
+    for (const [name, result] of Object.entries(metrics)) {
+      const limit = scenario.thresholds[name];
+      if (result.error) add(turn, `${name} has no score`, result.error);
+      if (isBelow(result, limit))
+        add(turn, `${name} ${result.outcome || result.value}, below ${limit}`, result.reason);
+    }
+  }
 }
 
 // "passed", "failed" or "errored", as the verdict has it.
 export function statusOf(conversation, scenario) {
-  const mine = (scenario.reasons || []).filter((reason) => reason.conversationId === conversation.conversationId);
+  const { conversationId: id, invalid, passed, errorSource } = conversation;
+  const mine = (scenario.reasons || []).filter((reason) => reason.conversationId === id);
   if (mine.some((reason) => reason.status === "failed")) return "failed";
-  if (mine.length || conversation.invalid) return "errored";
-  if (conversation.passed) return "passed";
-  return conversation.errorSource && conversation.errorSource !== "agent" ? "errored" : "failed";
+  if (mine.length || invalid) return "errored";
+  if (passed) return "passed";
+  return errorSource && errorSource !== "agent" ? "errored" : "failed";
 }
 
 // A trajectory's reason without its sides, which are shown by themselves.
 export function summaryOf(trajectory) {
-  return trajectory.reason.split(/\n(?:expected \(|forbidden: |actual: )/)[0] || trajectory.error || "";
+  return trajectory.reason.split(/\n(?:expected \(|forbidden: |actual: )/)[0];
 }
 
 export function isBelow(result, threshold) {
-  return typeof result.value === "number" && threshold !== undefined && result.value < threshold;
-}
-
-function* cut(conversation) {
-  const { error, errorSource, unfinishedTurn, invalid } = conversation;
-  if (error) yield { turn: unfinishedTurn ? unfinishedTurn.turnIndex : null, what: BLAME[errorSource] || "Error", text: error };
-  if (invalid) yield { turn: null, what: "Invalid, so this says nothing of the agent", text: invalid };
-}
-
-function* calls(conversation) {
-  const { trajectory, perTurnTrajectory } = conversation;
-  if (trajectory && trajectory.matched !== true) yield { turn: null, what: "Tool calls", text: summaryOf(trajectory) };
-  for (const each of perTurnTrajectory) {
-    if (each.matched !== true) yield { turn: each.turnIndex, what: "Tool calls", text: summaryOf(each) };
-  }
-}
-
-function* scoredTurns(conversation, scenario) {
-  const low = [];
-  for (const { turnIndex: turn, metrics, checks } of conversation.evaluation.turnEvaluations) {
-    for (const check of checks) if (!check.passed) yield { turn, what: `Check ${check.check}`, text: check.reason };
-    for (const [name, result] of Object.entries(metrics)) {
-      const threshold = scenario.thresholds[name];
-      if (isBelow(result, threshold)) low.push({ turn, what: `${name} ${result.value}, below ${threshold}`, text: result.reason });
-      if (result.error) low.push({ turn, what: `${name} has no score`, text: result.error });
-    }
-  }
-  yield* conversation.labelledFailures.map((each) => labelled(each, scenario));
-  yield* low;
-}
-
-function labelled(failure, scenario) {
-  const cause = scenario.errors.find((group) => group.occurrences.includes(failure.id));
-  const root = cause ? ` Root cause: ${cause.label} (${cause.severity}).` : "";
-  return { turn: failure.turnIndex, what: `${failure.metric}: ${failure.label}`, text: failure.reason + root };
-}
-
-function* ofAll(conversation, scenario) {
-  for (const each of conversation.criteria || []) {
-    const untold = each.result === "cannot tell" && each.required;
-    if (each.result !== "violated" && !untold) continue;
-    yield { turn: each.turnIndex, what: `Criterion ${each.result}: ${each.text}`, text: each.reason };
-  }
-  const { goalCompletion: goal, conversationMetrics } = conversation.evaluation;
-  const whole = Object.entries({ ...(goal ? { goal_completion: goal } : {}), ...conversationMetrics });
-  for (const [name, result] of whole) {
-    const threshold = scenario.thresholds[name];
-    const shown = result.outcome || result.value;
-    if (isBelow(result, threshold)) yield { turn: null, what: `${name} ${shown}, below ${threshold}`, text: result.reason };
-    if (result.error) yield { turn: null, what: `${name} has no score`, text: result.error };
-  }
+  return typeof result.value === "number" && result.value < threshold;
 }
