@@ -55,7 +55,13 @@ class Source:
         conversations = scenario.pop("conversations")
         if path.endswith("/scenario"):
             command = self.more["command"]
-            return {"scenario": scenario, "conversations": self.rows[key], "command": command}
+            rows = self.rows[key]
+            return {
+                "scenario": scenario,
+                "conversations": rows,
+                "command": command,
+                "show": "agentest show r1",
+            }
         one = next(each for each in conversations if each["conversationId"] == query["id"])
         return {"conversation": one, "script": self.more["script"], "spans": self.more["spans"]}
 
@@ -287,7 +293,7 @@ def test_spans_are_a_tree_and_what_can_be_taken_along_is_there(page: Any, sample
     source.more["lost"] = ("c1",)
     page.noise.problems.clear()
     source.open(FLAKY, id="c1")
-    page.get_by_text("agentest show RUN --scenario '=answers three questions' --verbose").wait_for()
+    page.get_by_text("This prints it where the run is kept: agentest show r1").wait_for()
     page.noise.problems[:] = [each for each in page.noise.problems if "404" not in each]
 
 

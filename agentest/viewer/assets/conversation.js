@@ -75,7 +75,7 @@ function draw(view) {
     ),
     about(found, row),
     toTake(found.command, opened && opened.script, () => urlOf(params.turn)),
-    conversation ? parts(view, { turnLink, urlOf, first }) : missing(scenario, params),
+    conversation ? parts(view, { turnLink, urlOf, first }) : missing(found.show),
   );
   openForPrint(place, signal);
   const keys = { n: () => beside(view, 1), p: () => beside(view, -1), f: () => nextTrouble(view) };
@@ -117,10 +117,10 @@ function notice(...content) {
   return h("div", { class: "notice" }, content);
 }
 
-function missing({ name }, { of }) {
-  const command = `agentest show ${of || "RUN"} --scenario '=${name.replaceAll("'", "'\\''")}' --verbose`;
-  const words = "The transcript of this conversation is not here. This shows it where the run is kept: ";
-  return notice(words, foreign(command, "code"), " ", copyButton(command));
+// `command`: what prints it where the run is kept.
+function missing(command) {
+  const where = command && [" This prints it where the run is kept: ", foreign(command, "code"), " ", copyButton(command)];
+  return notice("The transcript of this conversation is not here.", where);
 }
 
 // --- places
