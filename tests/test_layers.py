@@ -106,7 +106,7 @@ FLOORS: list[dict[str, str]] = [
         "scripted shards sight store support transcript verdict",
     },
     {
-        "web": "analysis errors results run store support viewer endings mocks transcript evalset",
+        "web": "analysis errors results run store support viewer endings mocks transcript evalset processes",
     },
     {
         "cli": "web config endings analysis evalset scale run conversation evaluate llm scenarios store "

@@ -20,7 +20,7 @@ from agentest.store.bounded_log import BoundedLog
 from agentest.store.journal import Journal
 from agentest.store.kept.finding import RUNS
 from agentest.store.kept.folder import FILES, JOURNAL, RunFolder, new_run_folder, prune
-from agentest.store.kept.record import RECORD, RunKind, RunRecord, with_end, write_record
+from agentest.store.kept.record import JOB_VARIABLE, RECORD, RunKind, RunRecord, with_end, write_record
 from agentest.store.late_file import LateFile, RawFile, open_new
 from agentest.store.spans import SPANS
 from agentest.support.git import commit_of
@@ -148,6 +148,7 @@ def _record(prepared: Prepared, kind: RunKind, folder: RunFolder, environ: Mappi
         part=prepared.part,
         partial=prepared.is_partial,
         resumed=prepared.kept.id if prepared.kept else None,
+        job=environ.get(JOB_VARIABLE),
     )
 
 

@@ -141,26 +141,17 @@ def list_runs(folder: Path, form: Literal["text", "json"], most: int | None) -> 
     return ExitCode.PASSED
 
 
-def status_of(run: KeptRun, record: RunRecord | None) -> str:
-    """How a run ended, or that it has not."""
-    if record is None:
-        return "unknown"
-    if record.ended:
-        return "interrupted" if record.ended.interrupted else record.ended.status
-    return "under way" if run.under_way else "killed"
-
-
 def _as_json(run: KeptRun) -> dict[str, object]:
     record = run.record
     known = asdict(record) if record else {"id": run.id}
-    return {**known, "state": status_of(run, record), "folder": str(run.path)}
+    return {**known, "state": run.state_of(record), "folder": str(run.path)}
 
 
 def _row(run: KeptRun) -> tuple[str, ...]:
     record = run.record
     if record is None:
         return (run.id, "", "unknown", *[""] * 7)
-    status = status_of(run, record)
+    status = run.state_of(record)
     besides = ", ".join(_besides(record))
     what = f"{status} ({besides})" if besides else status
     models = dict.fromkeys(model for model in record.models.values() if model)

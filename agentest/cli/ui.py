@@ -7,9 +7,9 @@ from pathlib import Path
 import anyio
 
 from agentest.cli.kept_runs import run_at, runs_folder
-from agentest.errors import ExitCode
+from agentest.errors import ExitCode, UsageError
 from agentest.run.place import Place
-from agentest.support.terminal import say
+from agentest.support.terminal import say, tell
 from agentest.web.app import serving
 from agentest.web.project import Project
 
@@ -22,12 +22,20 @@ def ui(place: Place, config: Path | None, port: int, run: str | None) -> ExitCod
         output_dir=runs_folder(place, config),
         chosen=run_at(run, place, config) if run else None,
     )
+    if project.chosen and not project.chosen.is_file():
+        raise UsageError(f"{project.chosen} is not there: expected a results.json or a journal.jsonl")
     anyio.run(_serve, project, port)
     return ExitCode.PASSED
 
 
 async def _serve(project: Project, port: int) -> None:
-    async with serving(project, port) as served:
-        say(f"agentest ui: {served.address}")
-        say("The address is for you alone: it opens your runs. Ctrl-C ends the page.")
+    async with serving(project, port, _waits) as served:
+        say(f"agentest ui: the runs of {project.output_dir}, and a page to work in:")
+        say(f"  {served.address}")
+        say("The address is for you alone: whoever has it sees and starts runs. Ctrl-C ends it.")
         await anyio.sleep_forever()
+
+
+def _waits(running: int) -> None:
+    runs = "a run that was" if running == 1 else f"{running} runs that were"
+    tell(f"agentest ui: ends {runs} started from the page; Ctrl-C again ends at once")

@@ -30,6 +30,11 @@ _T = TypeVar("_T")
 _Answer = Callable[[web.Request], Awaitable[Json]]
 
 
+def add_cases(app: web.Application) -> None:
+    """Add the routes."""
+    app.add_routes(routes())
+
+
 def routes() -> Iterable[web.RouteDef]:
     """All of them."""
     return (

@@ -8,17 +8,18 @@ machine: the one that is set opens the empty page alone.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-_HEADERS = {
+HEADERS: Mapping[str, str] = {
     "X-Frame-Options": "DENY",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
@@ -26,14 +27,24 @@ _HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
+"""What every answer says to browsers."""
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"})
+_OURS = "this server answers to its own page alone"
+_BODY_S = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guard:
-    """Lets requests pass or refuses them. `port`: where the server listens."""
+    """Lets requests pass or refuses them.
+
+    Attributes:
+        port: where the server listens.
+        body_s: how long the body of a request may take to come.
+    """
 
     port: int
     token: str = field(default_factory=lambda: secrets.token_urlsafe(32))
+    body_s: float = _BODY_S
 
     @property
     def address(self) -> str:
@@ -51,40 +62,66 @@ class Guard:
 
         @web.middleware
         async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
-            refusal = self._refusal(request)
-            if refusal:
+            if request.method not in _METHODS:
+                return with_headers(web.json_response({"error": "no such method"}, status=405))
+            if refusal := self._refusal(request):
                 return with_headers(web.json_response({"error": refusal}, status=403))
+            if problem := await self._unread(request):
+                return with_headers(problem)
             return with_headers(await handler(request))
 
         return guarded
 
     def _refusal(self, request: web.Request) -> str:
         """Why a request is refused; "" where it is not."""
-        hosts = {f"{name}:{self.port}" for name in ("127.0.0.1", "localhost")}
-        if request.headers.get("Host", "") not in hosts:
+        hosts = {f"{name}:{self.port}" for name in ("127.0.0.1", "localhost", "[::1]")}
+        if request.headers.getall("Host", []) not in [[host] for host in hosts]:
             return "this server answers to http://127.0.0.1 and http://localhost alone"
         origin = request.headers.get("Origin")
         if origin is not None and origin not in {f"http://{host}" for host in hosts}:
-            return "this server answers to its own page alone"
-        if request.headers.get("Sec-Fetch-Site", "none") not in ("same-origin", "none"):
-            return "this server answers to its own page alone"
+            return _OURS
+        if request.headers.get("Sec-Fetch-Site", "none") not in ("same-origin", "none") and not (
+            self._opened_by_link(request)
+        ):
+            return _OURS
         if not self._known(request):
             return "open the address that `agentest ui` has printed: its token is missing here, or an old one"
         return ""
+
+    def _opened_by_link(self, request: web.Request) -> bool:
+        """Whether a user has followed the printed address, as out of a terminal that is a web page itself."""
+        navigates = request.headers.get("Sec-Fetch-Mode") == "navigate"
+        whole = request.headers.get("Sec-Fetch-Dest") == "document"
+        return request.method == "GET" and navigates and whole and self._has_token(request)
+
+    def _has_token(self, request: web.Request) -> bool:
+        return request.path == "/" and _same(request.query.get("token", ""), self.token)
 
     def _known(self, request: web.Request) -> bool:
         if request.path.startswith("/api/"):
             return _same(request.headers.get("Authorization", ""), f"Bearer {self.token}")
         name, value = self.cookie
-        return _same(request.query.get("token", ""), self.token) or _same(
-            request.cookies.get(name, ""), value
-        )
+        return self._has_token(request) or _same(request.cookies.get(name, ""), value)
+
+    async def _unread(self, request: web.Request) -> web.Response | None:
+        """What to answer where the body is none that is taken, or never comes; it is kept for the handler."""
+        if not request.can_read_body:
+            return None
+        if request.content_type != "application/json":
+            return web.json_response({"error": "the body must be application/json"}, status=415)
+        try:
+            await asyncio.wait_for(request.read(), self.body_s)
+        except TimeoutError:
+            return web.json_response({"error": "the body has not come in time"}, status=408)
+        except web.HTTPRequestEntityTooLarge as error:
+            return web.json_response({"error": error.text}, status=error.status)
+        return None
 
 
 def with_headers(response: web.StreamResponse) -> web.StreamResponse:
     """The response with what every answer says to browsers."""
     if not response.prepared:
-        response.headers.update(_HEADERS)
+        response.headers.update(HEADERS)
     return response
 
 

@@ -43,6 +43,11 @@ _ASKED_AT_ONCE = 1000
 _NOTE_CHARS = 2000
 
 
+def add_labels(app: web.Application) -> None:
+    """Add the routes."""
+    app.add_routes(routes())
+
+
 def routes() -> Iterable[web.RouteDef]:
     """All of them."""
     desks = _Desks()

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from aiohttp import web
 
+from agentest.errors import UsageError
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Project:
@@ -26,3 +28,7 @@ class Project:
 
 
 UI: web.AppKey[Project] = web.AppKey("project", Project)
+
+
+class Missing(UsageError):
+    """What was asked for is not there, or not any more: status 404."""

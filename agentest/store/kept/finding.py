@@ -43,9 +43,31 @@ class KeptRun:
         return is_locked(self.path)
 
     @property
+    def state(self) -> str:
+        """How it ended, or that it has not: a status, `interrupted`, `under way`, `killed`, `unknown`."""
+        return self.state_of(self.record)
+
+    def state_of(self, record: RunRecord | None) -> str:
+        """The same by a record that has been read."""
+        if record is not None and not record.ended:
+            if self.under_way:
+                return "under way"
+            record = self.record  # it may have come to its end meanwhile
+        if record is None:
+            return "unknown"
+        if record.ended is None:
+            return "killed"
+        return "interrupted" if record.ended.interrupted else record.ended.status
+
+    @property
     def file(self) -> Path | None:
         """What `store.reading.read_results` reads; None: nothing had been written."""
         return next((self.path / name for name in _FILES if (self.path / name).is_file()), None)
+
+
+def is_run_id(text: str) -> bool:
+    """Whether a kept run may be called so."""
+    return _ID.fullmatch(text) is not None
 
 
 def kept_runs(output_dir: Path) -> list[KeptRun]:

@@ -16,6 +16,8 @@ from agentest.support.json_text import encoded
 from agentest.verdict import run_status
 
 RECORD = "run.json"
+JOB_VARIABLE = "AGENTEST_JOB"
+"""The environment variable that tells a run what the page calls it."""
 
 
 class RunKind(StrEnum):
@@ -72,12 +74,14 @@ class RunRecord:
     """Whether filters had chosen its scenarios."""
     resumed: str | None = None
     """The run that it goes on with."""
+    job: str | None = None
+    """What the page of `agentest ui` calls it, where that has started it."""
     ended: Ended | None = None
 
 
 _CODECS = Codecs(
     {
-        RunRecord: Layout(only_if_set=("shard", "part", "partial", "resumed")),
+        RunRecord: Layout(only_if_set=("shard", "part", "partial", "resumed", "job")),
         Ended: Layout(digits={"cost": 6}),
     }
 )

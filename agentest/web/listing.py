@@ -1,0 +1,101 @@
+"""What of a project can be run, written as JSON: a program, as listing imports the project's own code.
+
+python -m agentest.web.listing OUTPUT ROOT [CONFIG]
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from agentest.errors import UsageError
+from agentest.evalset.formats.reading import read_eval_set
+from agentest.evalset.formats.targets import SUFFIXES
+from agentest.results import ScenarioResult, Status
+from agentest.run.plan import Options, Unit
+from agentest.run.prepare import Prepared, Request, prepare
+from agentest.support.json_text import Json, encoded
+
+_MOST_SETS = 500
+_MOST_FOLDERS = 20_000
+_LEFT_OUT = {"node_modules", "venv", "__pycache__", "site-packages"}
+
+
+def listing(root: Path, config: Path | None) -> Json:
+    """Scenarios, evaluation sets with their cases, agents, and what could not be loaded."""
+    found: Json = {"scenarios": [], "agents": [], "problems": [], "sets": list(_sets(root)), "error": ""}
+    try:
+        prepared = prepare(Request(root, config, Options(offline=True)), may_be_empty=True)
+    except UsageError as error:
+        return {**found, "error": str(error)}
+    return {**found, **_of(prepared), "problems": list(_problems(prepared))}
+
+
+def _of(prepared: Prepared) -> Json:
+    scenarios: dict[tuple[str, str], Json] = {}
+    for unit in prepared.plan.entries:
+        if isinstance(unit, Unit):
+            scenario = unit.scenario
+            row = scenarios.setdefault(
+                (unit.file, scenario.name),
+                {
+                    "file": unit.file,
+                    "name": scenario.name,
+                    "line": scenario.line,
+                    "tags": list(scenario.tags),
+                    "kind": "scripted" if scenario.scripted else "simulated",
+                    "conversations": unit.conversations,
+                    "agents": [],
+                },
+            )
+            row["agents"].append(unit.agent)
+    return {"scenarios": list(scenarios.values()), "agents": list(prepared.plan.agents)}
+
+
+def _problems(prepared: Prepared) -> Iterator[Json]:
+    """What does not load, and what is skipped: neither disappears from the list without a word."""
+    for entry in prepared.plan.entries:
+        if isinstance(entry, ScenarioResult) and entry.verdict.status in (Status.ERRORED, Status.SKIPPED):
+            reason = entry.verdict.reasons[0].message
+            skipped = entry.verdict.status is Status.SKIPPED
+            yield {
+                "file": entry.file,
+                "line": entry.line,
+                "name": entry.name if skipped else "",
+                "message": f"skipped: {reason}" if skipped else reason,
+            }
+
+
+def _sets(root: Path) -> Iterator[Json]:
+    """The evaluation sets below a folder, each with its cases or with what the reader says of it."""
+    for number, path in enumerate(_set_files(root)):
+        if number == _MOST_SETS:
+            yield {"file": "", "cases": [], "error": f"more than {_MOST_SETS} files; the others are left out"}
+            return
+        name = path.relative_to(root).as_posix()
+        try:
+            cases = [case.eval_id for case in read_eval_set(path).eval_set.eval_cases]
+        except (UsageError, OSError) as error:
+            yield {"file": name, "cases": [], "error": str(error)}
+        else:
+            yield {"file": name, "cases": cases, "error": ""}
+
+
+def _set_files(root: Path) -> Iterator[Path]:
+    for number, (parent, folders, names) in enumerate(os.walk(root)):
+        folders[:] = sorted(each for each in folders if each not in _LEFT_OUT and not each.startswith("."))
+        yield from (Path(parent, name) for name in sorted(names) if name.endswith(SUFFIXES))
+        if number == _MOST_FOLDERS:
+            return
+
+
+def main(arguments: list[str]) -> None:
+    """Write the listing to the file that is named first."""
+    out, root = Path(arguments[0]), Path(arguments[1])
+    out.write_bytes(encoded(listing(root, Path(arguments[2]) if arguments[2:] else None)))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
