@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from socket import socket
-from weakref import WeakSet
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
@@ -36,14 +35,16 @@ class Connections:
 
     most: int = _MOST
     head_s: float = _HEAD_S
-    _heard: WeakSet[asyncio.BaseProtocol] = field(default_factory=WeakSet)
+    _silent: dict[asyncio.BaseProtocol, asyncio.TimerHandle] = field(default_factory=dict)
+    """Who has not sent a request yet, and what will end that."""
 
     def middleware(self) -> Middleware:
         """Takes note of who has sent a request."""
 
         @web.middleware
         async def noted(request: web.Request, handler: Handler) -> web.StreamResponse:
-            self._heard.add(request.protocol)
+            if timer := self._silent.pop(request.protocol, None):
+                timer.cancel()
             return await handler(request)
 
         return noted
@@ -59,7 +60,7 @@ class Connections:
             if len(server.connections) >= self.most:
                 return _Refused()
             made = server()
-            loop.call_later(self.head_s, self._end_if_silent, made)
+            self._silent[made] = loop.call_later(self.head_s, self._end, made)
             return made
 
         listening = [await loop.create_server(protocol, sock=each) for each in sockets]
@@ -69,6 +70,6 @@ class Connections:
             for each in listening:
                 each.close()
 
-    def _end_if_silent(self, protocol: web.RequestHandler) -> None:
-        if protocol not in self._heard:
-            protocol.force_close()
+    def _end(self, protocol: web.RequestHandler) -> None:
+        self._silent.pop(protocol, None)
+        protocol.force_close()

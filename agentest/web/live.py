@@ -93,7 +93,7 @@ async def _run(request: web.Request) -> web.StreamResponse:
         changed: Json = {"type": "changed", "mark": mark}
         return Look(
             mark=mark,
-            events=(changed,) if may_change else (changed, {"type": "ended"}),
+            events=(changed,) if may_change else (changed, {"type": "over"}),
             over=not may_change,
             wait_s=min(runs.rows(name) / _ROWS_A_SECOND, _MOST_WAIT_S),
         )

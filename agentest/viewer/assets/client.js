@@ -11,12 +11,27 @@ export function keepToken() {
   history.replaceState(null, "", location.pathname + location.hash);
 }
 
+export function useToken(token) {
+  localStorage.setItem(KEY, token);
+}
+
 // What the server answered instead of what was asked for: `status`, and its JSON as `body`.
 export class Refused extends Error {
   constructor(status, body) {
     super(body && body.error ? body.error : `the server answered with status ${status}`);
     this.status = status;
     this.body = body;
+  }
+}
+
+// The token of an address that somebody has pasted; null: it is none of a page like this one.
+export function tokenIn(text) {
+  try {
+    const url = new URL(text.trim());
+    const ours = url.protocol === "http:" && ["127.0.0.1", "localhost", "[::1]"].includes(url.hostname);
+    return ours ? url.searchParams.get("token") : null;
+  } catch {
+    return null;
   }
 }
 
@@ -62,7 +77,10 @@ export function follow(path, listener) {
 
   function tell(block) {
     const data = block.split("\n").filter((line) => line.startsWith("data: ")).map((line) => line.slice(6)).join("\n");
-    if (data) listener(JSON.parse(data));
+    if (!data) return;
+    const event = JSON.parse(data);
+    if (event.type === "over") ended.abort(); // nothing more will come: the server is not asked again
+    else listener(event);
   }
 
   async function keep() {

@@ -5,14 +5,48 @@ import { ask, follow } from "./client.js";
 export function httpSource(run) {
   const base = `/api/runs/${encodeURIComponent(run)}`;
   const query = (values) => new URLSearchParams(values).toString();
+  let seen = null;
+
+  async function overview() {
+    const found = await ask(base);
+    seen = found.run.mark;
+    return found;
+  }
+
+  // A list that has `more` where not all are in it.
+  async function search(text, signal) {
+    const found = await ask(`${base}/search?${query({ text })}`, { signal });
+    return Object.assign(found.hits, { more: found.more });
+  }
+
+  // A hidden page needs no stream, and a browser has few connections for one server: it begins again, and hears
+  // what has changed meanwhile, when the page is looked at.
+  function changes(listener) {
+    let end = null;
+    const heard = (event) => {
+      if (event.type === "changed" && event.mark === seen) return;
+      listener(event);
+    };
+    const attend = () => {
+      if (document.hidden && end) end = void end();
+      else if (!document.hidden && !end) end = follow(`${base}/events`, heard);
+    };
+    document.addEventListener("visibilitychange", attend);
+    attend();
+    return () => {
+      document.removeEventListener("visibilitychange", attend);
+      if (end) end();
+    };
+  }
+
   return {
     served: true,
     run,
-    overview: () => ask(base),
+    overview,
     scenario: (name, agent) => ask(`${base}/scenario?${query({ name, agent })}`),
     conversation: (name, agent, id) => ask(`${base}/conversation?${query({ name, agent, id })}`),
-    search: (text, signal) => ask(`${base}/search?${query({ text })}`, { signal }),
+    search,
     compare: (params) => ask(`/api/compare?${query(params)}`),
-    changes: (listener) => follow(`${base}/events`, listener),
+    changes,
   };
 }

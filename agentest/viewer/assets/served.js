@@ -8,6 +8,7 @@ import { httpSource } from "./http_source.js";
 import { addLabelView } from "./label.js";
 import { addLooking } from "./looking.js";
 import { addRunsView } from "./runs.js";
+import { watchServer } from "./server_state.js";
 import { use } from "./source.js";
 import { addStartView } from "./start.js";
 import { addTalkView } from "./talk.js";
@@ -28,4 +29,5 @@ export function start() {
   addCasesView();
   addLabelView();
   startApp("runs");
+  watchServer();
 }

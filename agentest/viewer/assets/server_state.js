@@ -1,0 +1,57 @@
+// Whether the server is there: a banner where it is not, and the event `served` where runs or jobs have changed.
+
+import { ask, follow, tokenIn, useToken } from "./client.js";
+import { fill, h } from "./dom.js";
+
+const banner = h("div", { class: "server-state no-print", role: "status" });
+let end = null;
+
+export function watchServer() {
+  document.querySelector("body > header").after(banner);
+  document.addEventListener("visibilitychange", attend);
+  // Another tab was given the address of the server that was started anew.
+  addEventListener("storage", (event) => event.key === "agentest-token" && again());
+  attend();
+}
+
+function attend() {
+  if (document.hidden && end) end = void end();
+  else if (!document.hidden && !end) end = follow("/api/events", heard);
+}
+
+function again() {
+  if (end) end();
+  end = null;
+  attend();
+}
+
+function heard(event) {
+  if (event.type !== "connection") return void dispatchEvent(new CustomEvent("served", { detail: event }));
+  if (event.up) fill(banner);
+  else if (event.gone) askForAddress();
+  else fill(banner, h("p", { class: "notice" }, "The server of this page does not answer. Is `agentest ui` still running? The page goes on when it is back."));
+}
+
+function askForAddress() {
+  const field = h("input", { type: "url", id: "new-address", autocomplete: "off", placeholder: "http://127.0.0.1:8321/?token=…" });
+  const said = h("span", { role: "alert" });
+  async function take() {
+    const token = tokenIn(field.value);
+    if (!token) return void (said.textContent = "That is not an address of agentest ui.");
+    const url = new URL(field.value.trim());
+    if (url.origin !== location.origin) return void location.assign(url.href);
+    useToken(token);
+    await ask("/api/jobs").then(() => location.reload(), (error) => (said.textContent = error.message));
+  }
+  fill(
+    banner,
+    h(
+      "div",
+      { class: "notice row" },
+      h("label", { for: "new-address" }, "The server was started anew. Open the address that it has printed, or put it here:"),
+      field,
+      h("button", { type: "button", onclick: take }, "Open"),
+      said,
+    ),
+  );
+}
