@@ -196,7 +196,7 @@ class Runs:
             return overview(run=none, head=None, scenarios=[], root_causes=[], trend=trend)
         with index.lock:
             run |= {"problems": list(index.problems), **_progress(index)}
-            run["state"] = state or _state_of_file(index)
+            run["state"] = _state_of_file(index) if state in ("", "unknown") else state
             run.setdefault("startedAt", index.run.started_at if index.run else None)
             if run["state"] == "killed":
                 run["stopped"] = KILLED
