@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from project import Project as Folder
+from project import wait_until
 from ui_server import Client, with_server
 
 from agentest.errors import UsageError
+from agentest.store.kept.finding import kept_runs
 from agentest.web.looking import Runs
 from agentest.web.project import Project
 from agentest.web.starting import wanted
-
-SCENARIO = 'scenario("greets", turns=["Hello."])\n'
-AGENT = "def handler(messages):\n    return {'content': 'Hi.'}\n"
 
 
 @pytest.fixture
@@ -88,20 +88,97 @@ async def ended(client: Client, job: str) -> Any:
         await asyncio.sleep(0.05)
 
 
-def hanging(root: Path) -> Folder:
-    """A project whose agent answers `Wait.` never, and whatever else at once."""
+def project_in(root: Path) -> Folder:
+    """A project whose agent answers at once, and never where it is to wait."""
     project = Folder(root)
     project.write(
         "agent.py",
-        "import asyncio\n\n\nasync def handler(request):\n"
-        "    if 'Wait' in str(request): await asyncio.sleep(3600)\n    return 'Hi.'\n",
+        "import asyncio\n\n\nasync def answer(messages, ctx):\n"
+        "    if 'Wait' in messages[-1]['content']:\n"
+        "        open('waits', 'w').close()\n"
+        "        await asyncio.sleep(3600)\n"
+        "    return 'Hi.'\n",
     )
     project.write(
-        "agentest.config.yaml",
-        'agent:\n  type: custom\n  handler: "agent:handler"\nreporters: [json]\n',
+        "agentest.config.yaml", 'agent: {type: custom, handler: "agent:answer"}\nreporters: [json]\n'
     )
     project.scenario(
-        'scenario("fails", turns=["Hello."], expect={"says": ["Bye"]})\nscenario("greets", turns=["Hello."])\n'
-        'scenario("waits", turns=["Wait."])\n'
+        'scenario("fails", turns=["Hello."], trajectory=[call("never")])\n'
+        'scenario("greets", turns=["Hello."])\n'
     )
+    project.scenario('scenario("waits", turns=["Wait."])\n', "waits.sim.py")
     return project
+
+
+def test_a_run_is_started_and_what_failed_runs_again(tmp_path: Path) -> None:
+    """The job tells which run it became; what failed there, and nothing else, is run again."""
+    project_in(tmp_path)
+
+    async def work(client: Client) -> None:
+        _, found = await client.ask("GET", "/api/scenarios")
+        assert [(each["file"], each["name"]) for each in found["scenarios"]] == [
+            ("a.sim.py", "fails"),
+            ("a.sim.py", "greets"),
+            ("waits.sim.py", "waits"),
+        ]
+        status, job = await client.ask("POST", "/api/jobs", kind="run", paths=["a.sim.py"])
+        assert status == 201
+        first = await ended(client, job["id"])
+        assert (first["status"], first["exitStatus"]) == ("failed", 1)
+        _, overview = await client.ask("GET", f"/api/runs/{first['run']}")
+        assert overview["run"]["job"] == job["id"]
+        _, again = await client.ask("POST", "/api/jobs", kind="rerun", run=first["run"])
+        second = await ended(client, again["id"])
+        _, overview = await client.ask("GET", f"/api/runs/{second['run']}")
+        assert [(row["name"], row["status"]) for row in overview["scenarios"]] == [("fails", "failed")]
+
+    with_server(tmp_path, work)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    await asyncio.to_thread(wait_until, condition)
+
+
+def test_a_run_is_stopped_and_others_wait_in_line(tmp_path: Path) -> None:
+    """Two run at once. One that is stopped keeps what is finished, one that waits is not begun."""
+    project_in(tmp_path)
+
+    async def work(client: Client) -> None:
+        jobs = [(await client.ask("POST", "/api/jobs", kind="run"))[1]["id"] for _ in range(3)]
+        await until((tmp_path / "waits").exists)
+        assert (await client.ask("GET", f"/api/jobs/{jobs[2]}"))[1]["state"] == "waiting"
+        for job in reversed(jobs):
+            assert (await client.ask("POST", f"/api/jobs/{job}/stop"))[0] == 200
+        stopped = [await ended(client, job) for job in jobs]
+        assert [job["status"] for job in stopped] == ["interrupted"] * 3
+        assert [job["run"] is None for job in stopped][2]
+
+    with_server(tmp_path, work)
+
+
+def test_jobs_end_with_the_server(tmp_path: Path) -> None:
+    """No run goes on when the page has ended, and each has its results."""
+    project_in(tmp_path)
+
+    async def work(client: Client) -> None:
+        await client.ask("POST", "/api/jobs", kind="run")
+        await until((tmp_path / "waits").exists)
+
+    with_server(tmp_path, work)
+    (run,) = kept_runs(tmp_path / ".agentest")
+    assert run.state == "interrupted"
+
+
+def test_what_fails_before_it_is_a_run_is_shown(tmp_path: Path) -> None:
+    """A project without a configuration: list and job tell what the command says."""
+    (tmp_path / "a.sim.py").write_text("")
+
+    async def work(client: Client) -> None:
+        _, found = await client.ask("GET", "/api/scenarios")
+        assert "no configuration found" in found["error"]
+        _, job = await client.ask("POST", "/api/jobs", kind="run")
+        failed = await ended(client, job["id"])
+        assert (failed["status"], failed["run"]) == ("errored", None)
+        assert "no configuration found" in failed["output"]
+
+    with_server(tmp_path, work)
