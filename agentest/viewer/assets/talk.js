@@ -6,66 +6,76 @@ import { ask, follow } from "./client.js";
 import { append, fill, foreign, h } from "./dom.js";
 import { duration } from "./format.js";
 import { announce, badge, disclosure, facts, longText, problem } from "./parts.js";
-import { answerKind, callElement, written } from "./talk_calls.js";
+import { answerField, attempt, callElement } from "./talk_calls.js";
 import { saveTalk } from "./talk_save.js";
 
 export function addTalkView() {
-  addView("talk", { title: "Talk", nav: true, show, keys: [["Enter", "send the message"], ["Shift+Enter", "a new line in it"], ["Ctrl+Enter", "send the answer of a call"]] });
+  const keys = [["Enter", "send the message"], ["Shift+Enter", "a new line in it"], ["Ctrl+Enter", "send a call's answer"]];
+  addView("talk", { title: "Talk", nav: true, show, keys });
 }
 
 async function show(place, params, signal) {
   if (params.id) return void talk(place, params.id, signal);
   const found = await ask("/api/talks", { signal });
-  fill(place, h("h1", {}, "Talk"), h("p", { class: "quiet" }, "Talk to an agent yourself. The mocks of a scenario answer its tools; you can change every answer."), beginning(found, params), others(found.talks), found.broken.map((each) => problem(each)));
+  const what = "Talk to an agent yourself. The mocks of a scenario answer its tools; you can change every answer.";
+  fill(
+    place,
+    h("h1", {}, "Talk"),
+    h("p", { class: "quiet" }, what),
+    beginning(found, params),
+    others(found.talks),
+    found.broken.map((each) => problem(each)),
+  );
 }
+
+const to = (id) => address("talk", { of: read().params.of, id });
 
 // --- begin
 
-const CONFIGURED = "as configured";
-
-function beginning(found, params) {
-  const scenario = h("select", { id: "talk-scenario" }, h("option", { value: "" }, "none: you answer every call"), byFile(found.scenarios, params));
-  const agent = h("select", { id: "talk-agent" }, h("option", { value: "" }, CONFIGURED), found.agents.map((name) => h("option", { value: name, selected: name === params.agent }, name)));
+function beginning({ scenarios, agents }, params) {
+  const none = (text) => h("option", { value: "" }, text);
+  const scenario = h("select", { onchange: tell }, none("none: you answer every call"), byFile(scenarios, params));
+  const option = (name) => h("option", { value: name, selected: name === params.agent }, name);
+  const agent = h("select", {}, none("as configured"), agents.map(option));
   const about = h("div", { "aria-live": "polite" });
   const wrong = h("div", {});
   const button = h("button", { class: "primary" }, "Begin");
-  const chosen = () => found.scenarios[Number(scenario.value)];
+  const chosen = () => scenarios[scenario.value || -1];
   function tell() {
-    const it = scenario.value === "" ? null : chosen();
-    fill(about, it && facts([["Goal", it.goal && foreign(it.goal)], ["Mocked tools", it.tools.length ? foreign(it.tools.join(", ")) : "none"], ["Agent", it.agent && foreign(it.agent)]]));
+    const it = chosen();
+    const tools = it && (it.tools.join(", ") || "none");
+    fill(about, it && facts([["Goal", it.goal && foreign(it.goal)], ["Mocked tools", foreign(tools)], ["Agent", it.agent]]));
   }
   async function begin(event) {
     event.preventDefault();
     button.disabled = true;
-    fill(wrong);
-    try {
-      const it = scenario.value === "" ? {} : { file: chosen().file, scenario: chosen().name };
-      const { id } = await ask("/api/talks", { method: "POST", body: { ...it, agent: agent.value } });
-      go("talk", { of: params.of, id });
-    } catch (error) {
-      button.disabled = false;
-      fill(wrong, problem(error.message));
-    }
+    const it = chosen();
+    const body = { file: it?.file, scenario: it?.name, agent: agent.value };
+    await attempt(wrong, async () => go("talk", { of: params.of, id: (await ask("/api/talks", { method: "POST", body })).id }));
+    button.disabled = false;
   }
-  scenario.addEventListener("change", tell);
   tell();
-  const field = (name, control) => h("div", {}, h("label", { for: control.id }, name), h("div", {}, control));
-  return h("form", { class: "panel", onsubmit: begin }, h("div", { class: "row" }, field("Scenario", scenario), field("Agent", agent), button), about, wrong);
+  const field = (name, control) => h("label", {}, name, h("br"), control);
+  const row = h("div", { class: "row" }, field("Scenario", scenario), field("Agent", agent), button);
+  return h("form", { class: "panel", onsubmit: begin }, row, about, wrong);
 }
 
-function byFile(scenarios, params) {
+function byFile(scenarios, { scenario, file }) {
   const files = new Map();
   scenarios.forEach((each, number) => {
-    if (each.skip === null) files.set(each.file, [...(files.get(each.file) || []), [each, number]]);
+    if (each.skip !== null) return;
+    const selected = each.name === scenario && (!file || file === each.file);
+    const option = h("option", { value: String(number), selected }, each.name);
+    files.set(each.file, [...(files.get(each.file) || []), option]);
   });
-  const option = ([each, number]) => h("option", { value: String(number), selected: each.name === params.scenario && (!params.file || params.file === each.file) }, each.name);
-  return [...files].map(([file, list]) => h("optgroup", { label: file }, list.map(option)));
+  return [...files].map(([label, options]) => h("optgroup", { label }, options));
 }
 
 function others(talks) {
   if (!talks.length) return null;
-  const item = (each) => h("li", {}, h("a", { href: address("talk", { of: read().params.of, id: each.id }), data: { step: "" } }, foreign(each.scenario), " with ", foreign(each.agent)), " ", badge(each.ended ? "skipped" : "running", each.ended ? "ended" : "under way"));
-  return [h("h2", {}, "Conversations of this server"), h("ul", {}, talks.map(item))];
+  const link = (each) => h("a", { href: to(each.id), data: { step: "" } }, foreign(each.scenario), " with ", foreign(each.agent));
+  const state = (each) => (each.ended ? badge("skipped", "ended") : badge("running", "under way"));
+  return [h("h2", {}, "Conversations of this server"), h("ul", {}, talks.map((each) => h("li", {}, link(each), " ", state(each))))];
 }
 
 // --- talk
@@ -73,86 +83,80 @@ function others(talks) {
 function talk(place, id, signal) {
   const base = `/api/talks/${encodeURIComponent(id)}`;
   const post = (what, body = {}) => ask(`${base}/${what}`, { method: "POST", body });
-  const parts = {
-    head: h("div", {}),
-    link: h("div", { role: "status" }),
-    chat: h("ol", { class: "chat" }),
-    state: h("p", { class: "quiet", role: "status" }, "The agent is being opened…"),
-  };
-  const now = { seq: 0, turns: new Map(), calls: new Map(), listening: false, ended: false, about: null };
-  const box = composer(now, parts, post);
-  const save = h("button", { type: "button", onclick: () => saveTalk(now.about, (body) => post("save", body)), disabled: true }, "Save…");
-  fill(place, h("h1", {}, "Talk"), parts.head, parts.link, parts.chat, parts.state, box.form, h("div", { class: "row talk-after" }, save, h("a", { href: address("talk", { of: read().params.of }) }, "Another conversation")), box.tools);
-
-  function heard(event) {
-    if (event.type === "connection") return void connection(event);
-    if (event.seq <= now.seq) return;
-    now.seq = event.seq;
-    (hear[event.type] || (() => {}))(event);
-  }
-
-  function connection({ up, gone }) {
-    fill(parts.link, up || now.ended ? null : h("p", { class: "notice" }, gone ? "This conversation is gone: the server was started anew." : "The server does not answer; it is asked again and again."));
-    if (gone) box.end();
-  }
+  const top = h("div", {});
+  const link = h("div", { role: "status" });
+  const chat = h("ol", { class: "chat" });
+  const state = h("div", { class: "quiet", role: "status" }, "The agent is being opened…");
+  const box = composer(post);
+  const turns = new Map();
+  const calls = new Map();
+  let seen = 0;
+  let about = null;
+  let ended = false;
+  const save = h("button", { type: "button", onclick: () => saveTalk(about, (body) => post("save", body)), disabled: true }, "Save…");
+  const after = h("div", { class: "row talk-after" }, save, h("a", { href: to() }, "Another conversation"));
+  fill(place, h("h1", {}, "Talk"), top, link, chat, state, box.form, after, box.tools);
 
   const hear = {
+    connection({ up, gone }) {
+      const why = gone ? "This conversation is gone: the server was started anew." : "The server does not answer; it is asked again and again.";
+      fill(link, !up && !ended && h("p", { class: "notice" }, why));
+      if (gone) box.end();
+    },
     ready(event) {
-      now.about = event;
-      fill(parts.head, head(event));
+      about = event;
+      fill(top, head(event));
       box.know(event);
     },
     listening() {
-      now.listening = true;
-      fill(parts.state, "Your turn.");
-      box.ready();
+      fill(state, "Your turn.");
+      box.listen(true);
     },
-    user(event) {
-      now.listening = false;
-      turnOf(event.turnIndex, event.text);
-      fill(parts.state, badge("running", "the agent is at work"));
-      box.ready();
+    user({ turnIndex, text }) {
+      turnOf(turnIndex, text);
+      fill(state, badge("running", "the agent is at work"));
+      box.listen(false);
     },
     call(event) {
       const made = callElement(event, (body) => post("answer", body));
-      const old = now.calls.get(event.number);
-      const hadFocus = old && old.contains(document.activeElement);
+      const old = calls.get(event.number);
+      const hadFocus = old?.contains(document.activeElement);
       if (old) old.replaceWith(made);
       else turnOf(event.call.turnIndex).calls.append(made);
-      now.calls.set(event.number, made);
+      calls.set(event.number, made);
       if (event.waiting) waits(event, made);
       else if (hadFocus) box.focus();
     },
     turn({ turn }) {
-      const { item } = turnOf(turn.turnIndex, turn.userMessage);
-      item.append(longText(turn.agentMessage || "(no text; the agent called tools only)", "p", { class: "message agent" }), h("p", { class: "quiet talk-time" }, duration(turn.latencyMs)));
-      item.lastChild.scrollIntoView({ block: "nearest" });
+      const reply = longText(turn.agentMessage || "(no text; the agent called tools only)", "p", { class: "message agent" });
+      const time = h("p", { class: "quiet talk-time" }, duration(turn.latencyMs));
+      append(turnOf(turn.turnIndex, turn.userMessage).item, [reply, time]);
+      time.scrollIntoView({ block: "nearest" });
       announce(`The agent said: ${turn.agentMessage.slice(0, 300)}`);
       save.disabled = false;
     },
-    note: ({ text }) => parts.chat.append(h("li", { class: "notice" }, foreign(text))),
-    hold: ({ calls }) => box.holds(calls),
+    note: ({ text }) => chat.append(h("li", { class: "notice" }, foreign(text))),
+    hold: ({ calls: held }) => box.holds(held),
     next: ({ tools }) => box.nextOf(tools),
-    ended(event) {
-      now.ended = true;
+    ended({ error, endedBy }) {
+      ended = true;
       stop();
-      fill(parts.link);
-      fill(parts.state, event.error ? problem(event.error) : ["It has ended", event.endedBy && `: ${event.endedBy}`, "."]);
-      parts.chat.querySelectorAll(".call form").forEach((form) => form.replaceWith(badge("skipped", "never answered")));
+      fill(link);
+      fill(state, error ? problem(error) : `It has ended${endedBy ? `: ${endedBy}` : ""}.`);
+      chat.querySelectorAll(".call form").forEach((form) => form.replaceWith(badge("skipped", "never answered")));
       box.end();
-      announce("The conversation has ended");
     },
   };
 
   function turnOf(index, text = "") {
-    if (!now.turns.has(index)) {
-      const calls = h("div", {});
-      const item = h("li", { class: "turn" }, longText(text, "p", { class: "message user" }), calls);
-      parts.chat.append(item);
+    if (!turns.has(index)) {
+      const list = h("div", {});
+      const item = h("li", { class: "turn" }, longText(text, "p", { class: "message user" }), list);
+      chat.append(item);
       item.scrollIntoView({ block: "nearest" });
-      now.turns.set(index, { item, calls });
+      turns.set(index, { item, calls: list });
     }
-    return now.turns.get(index);
+    return turns.get(index);
   }
 
   function waits(event, made) {
@@ -161,49 +165,52 @@ function talk(place, id, signal) {
     if (box.idle()) made.querySelector("textarea").focus();
   }
 
-  const stop = follow(`${base}/events`, heard);
+  // A page that connects again is told everything from the first event on.
+  const stop = follow(`${base}/events`, (event) => {
+    if (event.seq <= seen) return;
+    seen = event.seq ?? seen;
+    hear[event.type]?.(event);
+  });
   signal.addEventListener("abort", stop);
 }
 
-const list = (tag, texts) => (texts.length ? h(tag, {}, texts.map((each) => h("li", {}, foreign(each)))) : null);
-
 function head(about) {
-  const lines = facts([
+  const list = (tag, texts) => texts.length > 0 && h(tag, {}, texts.map((each) => h("li", {}, foreign(each))));
+  const lines = [
     ["Scenario", foreign(about.scenario)],
     ["Agent", foreign(about.agent)],
     ["You are", about.profile && foreign(about.profile)],
     ["You want", about.goal && foreign(about.goal)],
     ["You know", list("ul", about.knowledge)],
     ["The script says", list("ol", about.script)],
-  ]);
-  return about.reached ? lines : [lines, h("p", { class: "notice" }, foreign(about.aboutCalls))];
+  ];
+  return [facts(lines.filter(([, value]) => value)), !about.reached && h("p", { class: "notice" }, foreign(about.aboutCalls))];
 }
 
 // What is said, and how calls are answered.
-function composer(now, parts, post) {
+function composer(post) {
   const text = h("textarea", { id: "talk-text", rows: 2, onkeydown: keys });
-  const send = h("button", { class: "primary" }, "Send");
-  const end = h("button", { type: "button", onclick: () => attempt(() => post("end")) }, "End");
+  const send = h("button", { class: "primary", disabled: true }, "Send");
+  const end = h("button", { type: "button", onclick: () => act(() => post("end")) }, "Stop");
   const wrong = h("div", {});
-  const form = h("form", { class: "talk-box", onsubmit: say }, h("label", { for: "talk-text" }, "Your message"), text, wrong, h("div", { class: "row" }, send, end));
-  const hold = h("input", { type: "checkbox", onchange: () => attempt(() => post("hold", { tools: hold.checked })) });
-  const about = h("p", { class: "quiet", id: "talk-about" });
+  const act = (what) => attempt(wrong, what);
+  const label = h("label", { for: text.id }, "Your message");
+  const form = h("form", { class: "talk-box", onsubmit: say }, label, text, wrong, h("div", { class: "row" }, send, end));
+  const hold = h("input", { type: "checkbox", onchange: () => act(() => post("hold", { tools: hold.checked })) });
+  const about = h("p", { class: "quiet" });
   const set = h("p", { role: "status" });
-  const tool = h("input", { id: "talk-tool", list: "talk-tools", required: true });
+  const tool = h("input", { list: "talk-tools", required: true });
   const names = h("datalist", { id: "talk-tools" });
-  const kind = answerKind();
-  const answer = h("textarea", { class: "code", rows: 3, spellcheck: "false", "aria-label": "Answer of the next call" });
-  const next = h("form", { onsubmit: setNext }, h("div", { class: "row" }, h("label", { for: "talk-tool" }, "The next call of"), tool, names, kind), answer, h("div", { class: "row" }, h("button", {}, "Set"), set));
-  const tools = h("section", { class: "panel", "aria-label": "Tool calls", hidden: true }, h("label", {}, hold, " Hold tool calls, to look at each answer and change it"), about, disclosure("Answer the next call of a tool otherwise", next));
+  const answer = answerField("Answer of the next call");
+  const next = h("form", { onsubmit: setNext }, h("label", {}, "The next call of ", tool), names, answer.shown, h("button", {}, "Set"), set);
+  const tools = h(
+    "section",
+    { class: "panel", "aria-label": "Tool calls", hidden: true },
+    h("label", {}, hold, " Hold tool calls, to look at each answer and change it"),
+    about,
+    disclosure("Answer the next call of a tool otherwise", next),
+  );
 
-  async function attempt(act) {
-    fill(wrong);
-    try {
-      await act();
-    } catch (error) {
-      fill(wrong, problem(error.message));
-    }
-  }
   function keys(event) {
     if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
     event.preventDefault();
@@ -213,14 +220,14 @@ function composer(now, parts, post) {
     event.preventDefault();
     const said = text.value;
     if (!said.trim() || send.disabled) return;
-    attempt(async () => {
+    act(async () => {
       await post("say", { text: said });
       if (text.value === said) text.value = "";
     });
   }
   function setNext(event) {
     event.preventDefault();
-    attempt(() => post("next", { tool: tool.value, ...written(kind, answer) }));
+    act(() => post("next", { tool: tool.value, ...answer.written() }));
   }
   return {
     form,
@@ -233,15 +240,14 @@ function composer(now, parts, post) {
       append(names, it.tools.map((name) => h("option", { value: name })));
       text.focus();
     },
-    ready() {
-      send.disabled = !now.listening;
-      end.textContent = now.listening ? "End" : "Stop";
+    listen(listening) {
+      send.disabled = !listening;
+      end.textContent = listening ? "End" : "Stop";
     },
     holds: (calls) => (hold.checked = calls),
-    nextOf: (list) => fill(set, list.length ? ["Set for the next call of ", foreign(list.join(", "))] : null),
+    nextOf: (list) => fill(set, list.length > 0 && ["Set for the next call of ", foreign(list.join(", "))]),
     end() {
-      form.hidden = true;
-      tools.hidden = true;
+      form.hidden = tools.hidden = true;
     },
   };
 }
