@@ -10,14 +10,18 @@ import { answerField, attempt, callElement } from "./talk_calls.js";
 import { saveTalk } from "./talk_save.js";
 
 export function addTalkView() {
-  const keys = [["Enter", "send the message"], ["Shift+Enter", "a new line in it"], ["Ctrl+Enter", "send a call's answer"]];
+  const keys = [
+    ["Enter", "send the message"],
+    ["Shift+Enter", "a new line in it"],
+    ["Ctrl+Enter", "send a call's answer"],
+  ];
   addView("talk", { title: "Talk", nav: true, show, keys });
 }
 
 async function show(place, params, signal) {
   if (params.id) return void talk(place, params.id, signal);
   const found = await ask("/api/talks", { signal });
-  const what = "Talk to an agent yourself. The mocks of a scenario answer its tools; you can change every answer.";
+  const what = "The mocks of a scenario answer the agent's tools; you can change every answer.";
   fill(
     place,
     h("h1", {}, "Talk"),
@@ -44,14 +48,18 @@ function beginning({ scenarios, agents }, params) {
   function tell() {
     const it = chosen();
     const tools = it && (it.tools.join(", ") || "none");
-    fill(about, it && facts([["Goal", it.goal && foreign(it.goal)], ["Mocked tools", foreign(tools)], ["Agent", it.agent]]));
+    const lines = [["Goal", it?.goal && foreign(it.goal)], ["Mocked tools", foreign(tools)], ["Agent", it?.agent]];
+    fill(about, it && facts(lines));
   }
   async function begin(event) {
     event.preventDefault();
     button.disabled = true;
     const it = chosen();
     const body = { file: it?.file, scenario: it?.name, agent: agent.value };
-    await attempt(wrong, async () => go("talk", { of: params.of, id: (await ask("/api/talks", { method: "POST", body })).id }));
+    await attempt(wrong, async () => {
+      const { id } = await ask("/api/talks", { method: "POST", body });
+      go("talk", { of: params.of, id });
+    });
     button.disabled = false;
   }
   tell();
@@ -73,9 +81,11 @@ function byFile(scenarios, { scenario, file }) {
 
 function others(talks) {
   if (!talks.length) return null;
-  const link = (each) => h("a", { href: to(each.id), data: { step: "" } }, foreign(each.scenario), " with ", foreign(each.agent));
-  const state = (each) => (each.ended ? badge("skipped", "ended") : badge("running", "under way"));
-  return [h("h2", {}, "Conversations of this server"), h("ul", {}, talks.map((each) => h("li", {}, link(each), " ", state(each))))];
+  const item = (each) => {
+    const link = h("a", { href: to(each.id), data: { step: "" } }, foreign(each.scenario), " with ", foreign(each.agent));
+    return h("li", {}, link, " ", each.ended ? badge("skipped", "ended") : badge("running", "under way"));
+  };
+  return [h("h2", {}, "Conversations of this server"), h("ul", {}, talks.map(item))];
 }
 
 // --- talk
@@ -93,13 +103,15 @@ function talk(place, id, signal) {
   let seen = 0;
   let about = null;
   let ended = false;
-  const save = h("button", { type: "button", onclick: () => saveTalk(about, (body) => post("save", body)), disabled: true }, "Save…");
+  const dialog = () => saveTalk(about, (body) => post("save", body));
+  const save = h("button", { type: "button", onclick: dialog, disabled: true }, "Save…");
   const after = h("div", { class: "row talk-after" }, save, h("a", { href: to() }, "Another conversation"));
   fill(place, h("h1", {}, "Talk"), top, link, chat, state, box.form, after, box.tools);
 
   const hear = {
     connection({ up, gone }) {
-      const why = gone ? "This conversation is gone: the server was started anew." : "The server does not answer; it is asked again and again.";
+      const away = "The server does not answer; it is asked again and again.";
+      const why = gone ? "This conversation is gone: the server was started anew." : away;
       fill(link, !up && !ended && h("p", { class: "notice" }, why));
       if (gone) box.end();
     },
@@ -128,7 +140,8 @@ function talk(place, id, signal) {
       else if (hadFocus) box.focus();
     },
     turn({ turn }) {
-      const reply = longText(turn.agentMessage || "(no text; the agent called tools only)", "p", { class: "message agent" });
+      const text = turn.agentMessage || "(no text; the agent called tools only)";
+      const reply = longText(text, "p", { class: "message agent" });
       const time = h("p", { class: "quiet talk-time" }, duration(turn.latencyMs));
       append(turnOf(turn.turnIndex, turn.userMessage).item, [reply, time]);
       time.scrollIntoView({ block: "nearest" });
@@ -184,7 +197,8 @@ function head(about) {
     ["You know", list("ul", about.knowledge)],
     ["The script says", list("ol", about.script)],
   ];
-  return [facts(lines.filter(([, value]) => value)), !about.reached && h("p", { class: "notice" }, foreign(about.aboutCalls))];
+  const past = !about.reached && h("p", { class: "notice" }, foreign(about.aboutCalls));
+  return [facts(lines.filter(([, value]) => value)), past];
 }
 
 // What is said, and how calls are answered.
@@ -195,14 +209,16 @@ function composer(post) {
   const wrong = h("div", {});
   const act = (what) => attempt(wrong, what);
   const label = h("label", { for: text.id }, "Your message");
-  const form = h("form", { class: "talk-box", onsubmit: say }, label, text, wrong, h("div", { class: "row" }, send, end));
+  const buttons = h("div", { class: "row" }, send, end);
+  const form = h("form", { class: "talk-box", onsubmit: say }, label, text, wrong, buttons);
   const hold = h("input", { type: "checkbox", onchange: () => act(() => post("hold", { tools: hold.checked })) });
   const about = h("p", { class: "quiet" });
   const set = h("p", { role: "status" });
   const tool = h("input", { list: "talk-tools", required: true });
   const names = h("datalist", { id: "talk-tools" });
   const answer = answerField("Answer of the next call");
-  const next = h("form", { onsubmit: setNext }, h("label", {}, "The next call of ", tool), names, answer.shown, h("button", {}, "Set"), set);
+  const which = h("label", {}, "The next call of ", tool);
+  const next = h("form", { onsubmit: setNext }, which, names, answer.shown, h("button", {}, "Set"), set);
   const tools = h(
     "section",
     { class: "panel", "aria-label": "Tool calls", hidden: true },
@@ -233,7 +249,7 @@ function composer(post) {
     form,
     tools,
     focus: () => text.focus(),
-    idle: () => !text.value && [document.body, text, document.getElementById("main")].includes(document.activeElement),
+    idle: () => !text.value && !document.activeElement.closest(".call, .panel, dialog"),
     know(it) {
       tools.hidden = !it.reached;
       fill(about, foreign(it.aboutCalls));

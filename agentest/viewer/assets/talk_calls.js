@@ -16,7 +16,8 @@ export async function attempt(wrong, act) {
 // The element of a call as the server tells it (`web/talks.py`). `send(body)` answers it where it waits.
 export function callElement(event, send) {
   const { call, waiting, answered } = event;
-  const answer = answered && disclosure(call.error ? "Error" : "Answer", json(call.result ?? call.error), true);
+  const came = call.result ?? call.error;
+  const answer = answered && disclosure(call.error ? "Error" : "Answer", json(came), true);
   return h(
     "div",
     { class: "call" },
@@ -31,7 +32,8 @@ function state({ call, byHand, waiting, answered }) {
   if (waiting) return badge("errored", "waits for your answer");
   if (!answered) return badge("running", "under way");
   if (byHand) return badge("passed", "answered by hand");
-  return call.mocked ? badge("passed", "answered by the mock") : badge("skipped", "not mocked: the agent's own tool");
+  if (call.mocked) return badge("passed", "answered by the mock");
+  return badge("skipped", "not mocked: the agent's own tool");
 }
 
 function answerForm({ call, number, proposed }, send) {
@@ -65,8 +67,10 @@ function answerForm({ call, number, proposed }, send) {
 // Where an answer is written: a value, or the error with which the tool fails.
 export function answerField(label, value = "", chosen = "result") {
   const option = (name, text) => h("option", { value: name, selected: name === chosen }, text);
-  const kind = h("select", { "aria-label": "The tool" }, option("result", "answers (JSON)"), option("error", "fails with"));
+  const options = [option("result", "answers (JSON)"), option("error", "fails with")];
+  const kind = h("select", { "aria-label": "The tool" }, options);
   const rows = Math.min(14, Math.max(3, value.split("\n").length + 1));
   const text = h("textarea", { class: "code", rows, spellcheck: "false", "aria-label": label, value });
-  return { shown: [kind, text], written: () => ({ [kind.value === "error" ? "error" : "resultText"]: text.value }) };
+  const key = () => (kind.value === "error" ? "error" : "resultText");
+  return { shown: [kind, text], written: () => ({ [key()]: text.value }) };
 }
