@@ -66,9 +66,7 @@ def test_a_talk_by_keyboard_alone(page: Any, project: Project) -> None:
             answer = page.get_by_label("Answer of find")
             answer.wait_for()
             assert answer.input_value() == '{\n  "n": 1\n}'
-            page.wait_for_function(
-                "document.activeElement.tagName === 'TEXTAREA' && document.activeElement.closest('.call')"
-            )
+            page.locator(".call textarea:focus").wait_for()
             page.keyboard.press("Control+A")
             page.keyboard.type("{n: 7}")
             page.keyboard.press("Control+Enter")
