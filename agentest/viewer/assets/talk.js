@@ -237,8 +237,13 @@ function composer(post) {
     const said = text.value;
     if (!said.trim() || send.disabled) return;
     act(async () => {
-      await post("say", { text: said });
-      if (text.value === said) text.value = "";
+      text.value = "";
+      try {
+        await post("say", { text: said });
+      } catch (error) {
+        text.value ||= said;
+        throw error;
+      }
     });
   }
   function setNext(event) {
