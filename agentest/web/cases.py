@@ -153,7 +153,10 @@ def _file_text(editor: Editor, name: str) -> Json:
 
 
 def _opened(editor: Editor, name: str, eval_id: str) -> Json:
-    file = editor.open(name)
+    try:
+        file = editor.open(name)
+    except UsageError as error:
+        return {"case": editor.converted(name, eval_id), "readOnly": str(error)}
     place = file.place_of(eval_id)
     try:
         notes, readable = editor.check(name, eval_id, Draft(text=file.shown(place))).notes, True

@@ -123,7 +123,7 @@ def test_everything_of_a_case_can_be_edited(page: Any, site: Site) -> None:
     page.get_by_role("button", name="Move up Call 2").click()
     page.get_by_role("button", name="Add a turn").click()
     page.keyboard.type("And now?")
-    page.get_by_label("Expect exactly these tool calls").nth(1).check()
+    page.get_by_label("Expect tool calls").nth(1).check()
     page.get_by_label("Expected reply").nth(1).fill("Now.")
     page.get_by_text("Session, rubrics, tags").click()
     page.get_by_label("A session of its own").check()

@@ -143,6 +143,18 @@ def test_texts_of_sets_and_criteria_are_edited(folder: Path) -> None:
     asking(folder, work)
 
 
+def test_a_case_of_a_legacy_set_is_shown(folder: Path) -> None:
+    """What cannot be edited case by case can be read, with the reason and what to do."""
+    (folder / "old.test.json").write_text('[{"query": "Hi.", "reference": "Hello."}]')
+
+    async def work(ask: Ask) -> None:
+        _, shown = await ask("GET", "/case", file="old.test.json", id="old")
+        assert shown["case"]["conversation"][0]["user_content"] == documents.message("user", "Hi.")
+        assert "agentest migrate" in shown["readOnly"]
+
+    asking(folder, work)
+
+
 REQUESTS = [
     ("GET", "/case", {}, "`file` is missing"),
     ("GET", "/case", {"file": "../x.evalset.json", "id": "a"}, "outside of the project"),

@@ -21,6 +21,8 @@ from agentest.evalset.editing.content import Content, check_version, read, write
 from agentest.evalset.editing.places import Project
 from agentest.evalset.editing.set_file import SetFile, open_set
 from agentest.evalset.formats.criteria import CRITERIA_FILE
+from agentest.evalset.formats.model import eval_set_json
+from agentest.evalset.formats.reading import select
 from agentest.evalset.formats.targets import set_name
 
 _Change = Callable[[SetFile], tuple[str, int]]
@@ -77,6 +79,12 @@ class Editor:
 
     def read(self, name: str) -> Content:
         return read(self.project.file(name), name)
+
+    def converted(self, name: str, eval_id: str) -> Any:
+        """A case of a set in any form, as an EvalSet would hold it: to be looked at. Raises UsageError."""
+        whole = checked_set(self.read(name))
+        chosen = select(whole, (eval_id,)).eval_set
+        return json.loads(eval_set_json(chosen))["eval_cases"][0]
 
     def check(self, name: str, eval_id: str | None, draft: Draft) -> Done:
         """What would become of an edit, without writing it. `eval_id`: None for a new case."""

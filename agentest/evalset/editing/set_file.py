@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,12 @@ from agentest.errors import UsageError
 from agentest.evalset.editing.content import Content
 from agentest.evalset.editing.rewriting import Piece, Rewriter
 from agentest.evalset.editing.style import Style, style_of
-from agentest.evalset.editing.syntax import Entry, Member, Node, Span, entries, read, root
+from agentest.evalset.editing.syntax import Member, Node, Span, entries, read, root
 from agentest.evalset.formats.json_file import parse_json
 
 _ID = ("eval_id", "evalId")
 _CASES = ("eval_cases", "evalCases")
+_LISTS = ("a list", "a list in camelCase")
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,41 +141,36 @@ class SetFile:
 
 def open_set(content: Content) -> SetFile:
     """A file in which cases can be edited. Raises UsageError for no JSON, and for other forms of sets."""
-    document = parse_json(Path(content.name), content.text.encode())
     text = content.text
+    form = _form(parse_json(Path(content.name), text.encode()))
     whole = root(text)
-    keys = {entry.key: entry for entry in entries(text, whole)} if isinstance(document, dict) else {}
-    listed = next((keys[key] for key in _CASES if isinstance(_get(document, key), list)), None)
-    if listed is not None:
-        return _set_file(content, text, listed.span, [*entries(text, listed.span)], listed.key == _CASES[1])
-    alone = next((key for key in _ID if key in keys), None)
-    if alone:
-        return _set_file(content, text, None, [Entry(whole.start, whole)], alone == _ID[1])
-    if isinstance(document, list) and any(isinstance(e, dict) and e.keys() & {*_ID} for e in document):
-        camel = any(isinstance(each, dict) and _ID[1] in each for each in document)
-        return _set_file(content, text, whole, [*entries(text, whole)], camel)
-    raise UsageError(
-        f"{content.name}: is in another form than an EvalSet, whose cases cannot be edited one by one; "
-        "`agentest migrate OLD NEW` converts it. It can be edited as a text"
-    )
+    if form is None:
+        raise UsageError(
+            f"{content.name}: is in another form than an EvalSet, whose cases cannot be edited one by one; "
+            "`agentest migrate OLD NEW` converts it. It can be edited as a text"
+        )
+    if form in _ID:
+        case = CaseText(_eval_id(json.loads(text)), whole)
+        return SetFile(content, text, style_of(text), None, (case,), form == _ID[1])
+    at = whole
+    if form in _CASES:
+        spans = {entry.key: entry.span for entry in entries(text, whole)}
+        at = spans[form]
+    cases = tuple(CaseText(_eval_id(entry.value), entry.span) for entry in entries(text, at))
+    return SetFile(content, text, style_of(text), at, cases, form in (_CASES[1], _LISTS[1]))
 
 
-def _get(document: Any, key: str) -> Any:
-    return document.get(key) if isinstance(document, Mapping) else None
+def _form(document: Any) -> str | None:
+    """Under which key the cases are; the key of the id for a case alone; of `_LISTS` for a list of cases."""
+    if isinstance(document, dict):
+        listed = (key for key in _CASES if isinstance(document.get(key), list))
+        return next(listed, None) or next((key for key in _ID if key in document), None)
+    cases = [each for each in document if isinstance(each, dict)] if isinstance(document, list) else []
+    spellings = {key for key in _ID for case in cases if key in case}
+    return _LISTS[_ID[1] in spellings] if spellings else None
 
 
-def _set_file(
-    content: Content, text: str, cases_at: Span | None, found: Sequence[Entry], camel: bool
-) -> SetFile:
-    cases = tuple(CaseText(_eval_id(text, entry.span), entry.span) for entry in found)
-    return SetFile(content, text, style_of(text), cases_at, cases, camel)
-
-
-def _eval_id(text: str, span: Span) -> str:
-    """The id of a case: the last one, where it is given twice."""
-    found = ""
-    for entry in entries(text, span) if text[span.start] == "{" else ():
-        if entry.key in _ID:
-            value = json.loads(text[entry.span.start : entry.span.end])
-            found = value if isinstance(value, str) else ""
-    return found
+def _eval_id(case: Any) -> str:
+    """The id of a case; "" where it has none that is a text."""
+    found = next((case[key] for key in _ID if key in case), "") if isinstance(case, dict) else ""
+    return found if isinstance(found, str) else ""

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 _SPACE = re.compile(r"[ \t\r\n]*")
-_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
-_ATOM = re.compile(r"[^\s,\]}]+")
-_STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
+# Values are passed over by the scanner of the standard library, which is fast: sets may have megabytes.
+# Numbers are not looked at, so that they may have any number of digits.
+_SCAN = json.JSONDecoder(parse_int=len, parse_float=len, strict=False).raw_decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +27,16 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An entry of an object or a list. `start`: where its key begins, of a list its value."""
+    """An entry of an object or a list.
+
+    Attributes:
+        start: where its key begins, of a list its value.
+        value: what it holds, but for numbers.
+    """
 
     start: int
     span: Span
+    value: Any
     key: str | None = None
 
 
@@ -58,23 +64,21 @@ class Member:
 
 def root(text: str) -> Span:
     """Where the document stands in its text, without the space around it."""
-    start = _after_space(text, 0)
-    return Span(start, _end_of_value(text, start))
+    return Span(_after_space(text, 0), len(text.rstrip(" \t\r\n")))
 
 
 def entries(text: str, span: Span) -> Iterator[Entry]:
-    """What an object or a list holds, without a look into it; nothing where the value is neither."""
+    """What an object or a list holds, one after another; nothing where the value is neither."""
     if text[span.start] not in "[{":
         return
     is_object, place = text[span.start] == "{", _after_space(text, span.start + 1)
     while text[place] not in "]}":
         start, key = place, None
         if is_object:
-            end = _end_of_string(text, start)
-            key = json.loads(text[start:end])
+            key, end = _SCAN(text, start)
             place = _after_space(text, _after_space(text, end) + 1)
-        end = _end_of_value(text, place)
-        yield Entry(start, Span(place, end), key)
+        value, end = _SCAN(text, place)
+        yield Entry(start, Span(place, end), value, key)
         place = _after_space(text, end)
         if text[place] == ",":
             place = _after_space(text, place + 1)
@@ -94,29 +98,3 @@ def _after_space(text: str, place: int) -> int:
     match = _SPACE.match(text, place)
     assert match is not None, "the pattern fits everywhere"
     return match.end()
-
-
-def _end_of_value(text: str, start: int) -> int:
-    if text[start] == '"':
-        return _end_of_string(text, start)
-    if text[start] in "[{":
-        return _end_of_brackets(text, start)
-    return _end(_ATOM.match(text, start))
-
-
-def _end_of_string(text: str, start: int) -> int:
-    return _end(_STRING.match(text, start))
-
-
-def _end(match: re.Match[str] | None) -> int:
-    assert match is not None, "the text is JSON"
-    return match.end()
-
-
-def _end_of_brackets(text: str, start: int) -> int:
-    depth = 0
-    for match in _STRING_OR_BRACKET.finditer(text, start):
-        depth += (match[0] in "[{") - (match[0] in "]}")
-        if depth == 0:
-            return match.end()
-    raise AssertionError("the text is JSON")

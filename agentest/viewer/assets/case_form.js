@@ -22,7 +22,7 @@ const DATA = [
 ];
 const TURN = [
   ["user_content", "User says", "message"],
-  ["intermediate_data", "Expect exactly these tool calls, in this order", "optional", { table: DATA, blank: { tool_uses: [] } }],
+  ["intermediate_data", "Expect tool calls, in this order (none given: no call)", "optional", { table: DATA, blank: { tool_uses: [] } }],
   ["final_response", "Expected reply", "message", "empty: any reply will do"],
   ["", "Rubrics of this turn", "folded", [RUBRICS]],
 ];
@@ -112,7 +112,7 @@ export function caseForm(draft, camel) {
     message,
     entries,
     events,
-    folded: (node, _, label, table) => !get(node.value, "invocation_events") && disclosure(label, rows(node, table), table.some(([name]) => get(node.value, name))),
+    folded: (node, _, label, table) => !get(node.value, "invocation_events") && disclosure(label, rows(node, table), table.some(([name]) => Object.keys(get(node.value, name) || {}).length)),
     inner: (node, name, label, table, value) =>
       isObject(value) && [label && h("h3", {}, label), object(inside(node, name), table)],
     optional,

@@ -6,7 +6,7 @@ import { caseEditor, fileEditor } from "./case_editor.js";
 import { newCase } from "./case_form.js";
 import { ask } from "./client.js";
 import { fill, foreign, h } from "./dom.js";
-import { announce, disclosure, problem } from "./parts.js";
+import { announce, disclosure, json, problem } from "./parts.js";
 
 const MOST_SHOWN = 300;
 
@@ -63,7 +63,7 @@ function setItem({ file, cases, error }, params) {
   return h(
     "details",
     { open },
-    h("summary", {}, foreign(file), error && h("span", { class: "badge errored" }, "! cannot be read")),
+    h("summary", {}, foreign(file), error && [" ", h("span", { class: "badge errored" }, "! cannot be read")]),
     h(
       "ul",
       { class: "plain-list" },
@@ -99,7 +99,7 @@ function scenarioFiles(signal) {
 function scenarioItem({ file, name, line, error }) {
   const at = foreign(line ? `${file}:${line}` : file, "span", { class: "quiet" });
   if (!error) return h("li", { class: "row" }, foreign(name), at, run({ kind: "run", paths: [`${file}::${name}`] }, `Run ${name}`));
-  const broken = [foreign(name || file), h("span", { class: "badge errored" }, "! broken")];
+  const broken = [foreign(name || file), " ", h("span", { class: "badge errored" }, "! broken")];
   return h("li", {}, disclosure(broken, [at, foreign(error, "pre")]));
 }
 
@@ -127,6 +127,7 @@ async function right(set, params, signal) {
   if (as === "new" || as === "simulated") return fresh(set, file, as, signal);
   if (id === undefined) return set ? setPage(set) : problem(`There is no evaluation set ${file}.`);
   const opened = await ask(`/api/cases/case?${new URLSearchParams({ file, id })}`, { signal });
+  if (opened.readOnly) return [heading(id), h("p", { class: "notice" }, foreign(opened.readOnly)), json(opened.case)];
   const asText = as === "text";
   const actions = [run({ kind: "eval", file, cases: [id] }, "Run this case"), copyOf(opened), remove(opened)].filter(Boolean);
   const other = h("a", { href: address("cases", { file, case: id, as: asText ? "" : "text" }) }, asText ? "Edit in a form" : "Edit as text");
