@@ -165,6 +165,7 @@ def test_cases_and_sets_are_made_copied_and_deleted(page: Any, site: Site) -> No
     page.get_by_role("link", name="The whole set").first.click()
     page.get_by_role("link", name="New case with a simulated user").click()
     page.get_by_label("First message").fill("Hello?")
+    assert page.get_by_role("button", name="Add a turn").count() == 0
     page.get_by_label("Plan").fill("Ask.")
     page.get_by_role("button", name="Save").click()
     page.get_by_role("heading", name="case_2").wait_for()

@@ -13,7 +13,7 @@ const RUBRIC = [
 ];
 const RUBRICS = ["rubrics", "Rubric", "entries", { table: RUBRIC, blank: { rubric_id: "", rubric_content: { text_property: "" } } }];
 const DATA = [
-  ["tool_uses", "Call", "entries", { table: CALL, blank: { name: "", args: {} } }],
+  ["tool_uses", "Call", "entries", { table: CALL, blank: { name: "", args: {} }, unless: "invocation_events" }],
   ["invocation_events", "", "events"],
   ["", "Recorded answers and earlier replies", "folded", [
     ["tool_responses", "Answers of tools", "list", 'JSON: [{"name": …, "response": {…}}]'],
@@ -30,11 +30,13 @@ const SESSION = [["app_name", "App", "line"], ["user_id", "User", "line"], ["sta
 const SIMULATED = [
   ["starting_prompt", "First message", "text"],
   ["conversation_plan", "Plan", "text", "what the user wants, and how the conversation goes"],
-  ["user_persona", "Persona", "persona", "a name, such as NOVICE, or an object in JSON; empty: none"],
+  ["user_persona", "Persona", "persona", "a name, such as NOVICE; empty: none"],
 ];
 const CASE = [
   ["eval_id", "Id", "line", "by which the case is run"],
-  ["conversation", "Turn", "entries", { table: TURN, blank: { user_content: { role: "user", parts: TEXT } }, least: 1 }],
+  ["conversation", "Turn", "entries", {
+    table: TURN, blank: { user_content: { role: "user", parts: TEXT } }, least: 1, unless: "conversation_scenario",
+  }],
   ["conversation_scenario", "Simulated user", "inner", SIMULATED],
   ["", "Session, rubrics, tags", "folded", [
     ["session_input", "A session of its own", "optional", { table: SESSION, blank: { app_name: "app", user_id: "user", state: {} } }],
@@ -118,7 +120,7 @@ export function caseForm(draft, camel) {
     optional,
     persona: (node, name, label, hint, value) =>
       isObject(value)
-        ? kinds.object(node, name, label, hint, value)
+        ? kinds.object(node, name, label, "JSON", value)
         : field(node, name, label, hint, value, { line: true, write: (text) => write(node, name, text || undefined) }),
     tags: (node, name) => {
       const own = inside(node, name);
@@ -154,9 +156,9 @@ export function caseForm(draft, camel) {
     ];
   }
 
-  // A list of objects, which can be moved, taken out and added.
-  function entries(node, name, label, { table, blank, least = 0 }, value) {
-    if (get(node.value, "invocation_events")) return null;
+  // A list of objects, which can be moved, taken out and added; `unless` another key stands in its place.
+  function entries(node, name, label, { table, blank, least = 0, unless }, value) {
+    if (value === undefined && get(node.value, unless)) return null;
     const list = Array.isArray(value) ? value : [];
     const id = at(node, name).join("-");
     const change = (act, focused) => {

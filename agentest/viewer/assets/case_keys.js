@@ -13,7 +13,7 @@ export function isObject(value) {
 }
 
 export function get(holder, name) {
-  return isObject(holder) ? holder[present(holder, name)] : undefined;
+  return isObject(holder) && name ? holder[present(holder, name)] : undefined;
 }
 
 // `undefined` takes the key out.
