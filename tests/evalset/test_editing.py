@@ -244,6 +244,9 @@ def test_permissions_stay(editor: Editor) -> None:
     editor.save(NAME, version(editor), "one", Draft(changed(ONE, "New.")))
     assert path.stat().st_mode & 0o777 == 0o640
     assert [each.name for each in editor.project.root.iterdir()] == [NAME]
+    path.chmod(0o440)
+    with pytest.raises(UsageError, match="is read-only"):
+        editor.save(NAME, version(editor), "one", Draft(ONE))
 
 
 @pytest.mark.parametrize(

@@ -107,9 +107,12 @@ def write(new: Content, version: str | None) -> Content:
 
 
 def _replace(new: Content, version: str | None) -> None:
+    mode = None if version is None else stat.S_IMODE(new.path.stat().st_mode)
+    if mode is not None and not mode & 0o222:
+        raise UsageError(f"{new.name}: is read-only, and was not written")
     with atomic_writer(new.path) as file:
-        if version is not None and hasattr(os, "fchmod"):
-            os.fchmod(file.fileno(), stat.S_IMODE(new.path.stat().st_mode))
+        if mode is not None and hasattr(os, "fchmod"):
+            os.fchmod(file.fileno(), mode)
         file.write(new.data)
         file.flush()
         # Once more, as late as can be: an editor may have saved the file in between.
