@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agentest.viewer.page import Coat, asset_names, joined, page, whole
+from agentest.viewer.page import ASSETS, Coat, asset_names, joined, page, whole
 
 MOST_BYTES = 150_000
 
@@ -27,7 +27,14 @@ def test_the_joined_script_is_one_that_can_be_parsed(coat: Coat, tmp_path: Path)
 @pytest.mark.parametrize("coat", Coat)
 def test_the_page_is_small(coat: Coat) -> None:
     """All of the page, modules and style sheet, is less than 150 kB."""
-    assert len(whole(page(coat, "agentest")).encode()) < MOST_BYTES
+    size = len(whole(page(coat, "agentest")).encode())
+    assert size < MOST_BYTES, f"{size:,} bytes; the files of the page are, with comments: {sizes()}"
+
+
+def sizes() -> str:
+    """How large each file is: what to look at where the page is too large."""
+    found = sorted(((len((ASSETS / name).read_bytes()), name) for name in asset_names()), reverse=True)
+    return ", ".join(f"{name} {size:,}" for size, name in found)
 
 
 def test_no_module_is_left_out() -> None:
