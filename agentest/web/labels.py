@@ -21,6 +21,7 @@ from agentest.analysis.calibration.desk import (
 from agentest.analysis.calibration.dialogue import asked, whole
 from agentest.analysis.calibration.gathering import Gathered, gather, scenarios_of
 from agentest.analysis.calibration.judged import Beside
+from agentest.analysis.calibration.label_file import LabelsFile
 from agentest.analysis.calibration.labels import (
     Label,
     Question,
@@ -72,6 +73,7 @@ class _Desks:
 
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     last: tuple[Path, Gathered] | None = None
+    files: dict[Path, LabelsFile] = field(default_factory=dict)
 
     def answering(self, answer: Answering) -> Handler:
         """A handler of what is computed beside the event loop."""
@@ -101,7 +103,8 @@ class _Desks:
             request = Request(project.root, project.config, Options(offline=True))
             self.last = path, gather(path, scenarios_of(request))
         file = _labels_file(project.root, _text(given, "file") or _FILE)
-        return Desk(gathered=self.last[1], file=file, by=_text(given, "by").strip())
+        kept = self.files.setdefault(file, LabelsFile(file))
+        return Desk(gathered=self.last[1], file=kept, by=_text(given, "by").strip())
 
 
 async def _given(request: web.Request) -> Mapping[str, Any]:
@@ -151,7 +154,7 @@ def _list(desk: Desk, given: Mapping[str, Any]) -> Json:
     chosen = questions[: _most(given)]
     same, of = desk.agreement(chosen, labels)
     return {
-        "file": desk.file.name,
+        "file": desk.file.path.name,
         "people": sorted({label.by for label in labels.labels if label.by}),
         "metrics": list(metrics_named(())),
         "notes": desk.gathered.notes,

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from agentest.analysis.calibration.dialogue import open_questions
 from agentest.analysis.calibration.gathering import Gathered
 from agentest.analysis.calibration.judged import Beside, beside
-from agentest.analysis.calibration.label_file import read_labels
+from agentest.analysis.calibration.label_file import LabelsFile
 from agentest.analysis.calibration.label_writer import LabelWriter
 from agentest.analysis.calibration.labels import (
     Label,
@@ -63,12 +62,12 @@ class Desk:
     """One person's labels of gathered conversations, in one file."""
 
     gathered: Gathered
-    file: Path
+    file: LabelsFile
     by: str = ""
 
     def labels(self) -> Labels:
         """What the file has now; nothing where there is none. Raises UsageError."""
-        return read_labels(self.file) if self.file.exists() else Labels()
+        return self.file.read() if self.file.path.exists() else Labels()
 
     def questions(self, metrics: Sequence[str], scenarios: tuple[str, ...] = ()) -> list[Question]:
         """Every question there is, in the order in which they are asked, answered or not."""
@@ -122,7 +121,7 @@ class Desk:
         before = self.opened(label.question, labels)
         if before.times != times:
             raise AnsweredMeanwhile("This question was answered in another place since it was shown here.")
-        LabelWriter(self.file, set(labels.conversations)).add(before.conversation, label)
+        LabelWriter(self.file.path, set(labels.conversations)).add(before.conversation, label)
         return self.opened(label.question)
 
 

@@ -45,20 +45,55 @@ def is_labels(content: bytes) -> bool:
 
 def read_labels(path: Path) -> Labels:
     """The conversations and labels of a file. Raises UsageError that names file and line."""
-    try:
-        content = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from None
-    reader = _Reader()
-    for number, line in enumerate(content.split("\n"), start=1):
-        if line.strip():
-            try:
-                reader.add(_object(line))
-            except ValueError as error:
-                raise UsageError(f"{path}:{number}: {error}") from None
-    return reader.read
+    return LabelsFile(path).read()
+
+
+class LabelsFile:
+    """A file that is read again and again while it grows: what stands as it stood is not read anew."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._forget()
+
+    def _forget(self) -> None:
+        self._known, self._lines, self._reader = b"", 0, _Reader()
+
+    def read(self) -> Labels:
+        """The conversations and labels. Raises UsageError that names file and line."""
+        try:
+            content = self.path.read_bytes()
+        except OSError as error:
+            raise UsageError(f"{self.path} cannot be read: {error.strerror}") from None
+        if not content.startswith(self._known):
+            self._forget()
+        try:
+            self._add(content[len(self._known) :])
+        except UsageError:
+            self._forget()
+            raise
+        found = self._reader.read
+        if content.endswith(b"\n"):
+            self._known = content
+        else:  # the last line may go on
+            self._forget()
+        return found
+
+    def _add(self, content: bytes) -> None:
+        for line in self._text(content).split("\n"):
+            self._lines += 1
+            if line.strip():
+                try:
+                    self._reader.add(_object(line))
+                except ValueError as error:
+                    raise UsageError(f"{self.path}:{self._lines}: {error}") from None
+        self._lines -= 1  # what follows the last line break is not a line yet
+
+    def _text(self, content: bytes) -> str:
+        try:
+            return content.decode("utf-8" if self._known else "utf-8-sig")
+        except UnicodeDecodeError as error:
+            at = len(self._known) + error.start
+            raise UsageError(f"{self.path} is not UTF-8 text: {error.reason} at byte {at}") from None
 
 
 def _object(line: str) -> dict[str, Any]:

@@ -110,7 +110,7 @@ function sit(list, given, first, signal) {
     const title = `Question ${at + 1} of ${questions.length}`;
     const heading = h("h2", { tabindex: "-1" }, title, h("span", { class: "quiet" }, " · ", foreign(found.scenario)));
     form = answerForm(found, save, { skip: () => step(1), back: () => step(-1) });
-    const answer = h("div", { class: "answer" }, form.element, verdict(found));
+    const answer = h("div", { class: "asking" }, form.element, verdict(found));
     fill(place, heading, h("div", { class: "desk" }, sheet(found), answer));
     progress();
     scrollTo(0, 0);
@@ -191,7 +191,7 @@ function inWords(value) {
 
 // What judges are shown: what is known, and the conversation up to the turn.
 function sheet(found) {
-  const row = ([who, text]) => h("div", { class: `said ${who}` }, h("span", { class: "who" }, who), longText(text));
+  const row = ([who, text]) => h("div", { class: `line ${who}` }, h("span", { class: "quiet" }, who), longText(text));
   return h(
     "div",
     { class: "sheet" },
@@ -222,7 +222,7 @@ function answerForm(found, save, { skip, back }) {
       h("legend", {}, found.several ? "Your answer, one or several" : "Your answer"),
       found.choices.map((each, index) => choice(each, boxes[index])),
     ),
-    h("label", { class: "note" }, "Note", text),
+    h("label", { class: "remark" }, "Note", text),
     said,
     h(
       "div",
