@@ -16,6 +16,7 @@ from agentest.support.redact import Redactor, environment_secrets
 from agentest.support.terminal import tell
 from agentest.viewer.page import Coat, page, whole
 from agentest.web.cases import add_cases
+from agentest.web.compare import add_comparisons
 from agentest.web.connections import Connections
 from agentest.web.guard import Guard, Handler
 from agentest.web.jobs import ON_WAIT, add_jobs
@@ -38,6 +39,7 @@ PARTS: tuple[Callable[[web.Application], None], ...] = (
     add_talks,
     add_cases,
     add_labels,
+    add_comparisons,
 )
 """What adds its routes to the application, and what ends with it."""
 

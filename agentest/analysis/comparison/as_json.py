@@ -15,20 +15,23 @@ _KEYS = {Change.NOT_COMPARED: "notCompared", Change.WITHIN_NOISE: "changedWithin
 
 def as_json(comparison: Comparison) -> str:
     """The whole comparison, camelCase; unchanged scenarios too."""
+    return json_document(as_document(comparison))
+
+
+def as_document(comparison: Comparison) -> dict[str, Any]:
+    """The same as values of JSON types."""
     verdicts = comparison.verdicts
-    return json_document(
-        {
-            "schemaVersion": SCHEMA_VERSION,
-            "regressed": comparison.regressed,
-            "base": _run(comparison.base),
-            "new": _run(comparison.new),
-            "notes": list(comparison.notes),
-            "counts": {_KEYS.get(change, str(change)): len(comparison.of(change)) for change in Change},
-            "verdicts": {**asdict(verdicts), "change": str(verdicts.change)},
-            "overall": [_row(row) for row in comparison.overall],
-            "scenarios": [_scenario(each) for each in comparison.scenarios],
-        }
-    )
+    return {
+        "schemaVersion": SCHEMA_VERSION,
+        "regressed": comparison.regressed,
+        "base": _run(comparison.base),
+        "new": _run(comparison.new),
+        "notes": list(comparison.notes),
+        "counts": {_KEYS.get(change, str(change)): len(comparison.of(change)) for change in Change},
+        "verdicts": {**asdict(verdicts), "change": str(verdicts.change)},
+        "overall": [_row(row) for row in comparison.overall],
+        "scenarios": [_scenario(each) for each in comparison.scenarios],
+    }
 
 
 def _run(run: MeasuredRun) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from agentest.endings import Ending
 from agentest.metrics import METRICS, NO_FAILURE, Kind
-from agentest.results import ConversationResult, RunResult, ScenarioResult, Score, Status
+from agentest.results import ConversationResult, ModelUsage, RunResult, ScenarioResult, Score, Status
 from agentest.support.statistics.mean_difference import Cluster
 from agentest.verdict import conversation_failed, conversation_passed
 
@@ -20,6 +20,33 @@ class MeasuredConversation:
     """None: nobody knows, as it errored."""
     sums: Mapping[str, Cluster]
     """Metric → the sum of its values, and how many they are. Of labels, the turns with a failure count."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """What something took.
+
+    Attributes:
+        cost: of the models that play the user and judge, in USD; None: a price is not known.
+        tokens: of these models.
+        agent_ms: for how long the agent was waited for, in `turns` turns.
+    """
+
+    cost: float | None = 0.0
+    tokens: int = 0
+    turns: int = 0
+    agent_ms: float = 0.0
+    total_ms: float = 0.0
+
+    def __add__(self, other: Spent) -> Spent:
+        known = self.cost is not None and other.cost is not None
+        return Spent(
+            cost=(self.cost or 0.0) + (other.cost or 0.0) if known else None,
+            tokens=self.tokens + other.tokens,
+            turns=self.turns + other.turns,
+            agent_ms=self.agent_ms + other.agent_ms,
+            total_ms=self.total_ms + other.total_ms,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +65,7 @@ class MeasuredScenario:
     repeated: bool = False
     """Whether conversations were added until its verdict was decided."""
     conversations: tuple[MeasuredConversation, ...] = ()
+    spent: Spent = Spent()
 
     @property
     def passed(self) -> int:
@@ -75,6 +103,11 @@ class MeasuredRun:
     """Whether filters had chosen its scenarios."""
     scenarios: tuple[MeasuredScenario, ...] = ()
 
+    @property
+    def spent(self) -> Spent:
+        """What all its scenarios took."""
+        return sum((each.spent for each in self.scenarios), Spent())
+
 
 def measured_run(
     result: RunResult, label: str, scenarios: Iterable[MeasuredScenario], *, partial: bool = False
@@ -105,12 +138,24 @@ def measured_scenario(result: ScenarioResult) -> MeasuredScenario:
         unfinished=result.unfinished,
         repeated=result.repeat is not None,
         conversations=tuple(_measured(each, result.information) for each in result.conversations),
+        spent=_spent(result),
     )
 
 
 def counts_failures(metric: str) -> bool:
     """Whether a metric has labels, so that what is compared is the share of turns with a failure."""
     return metric in METRICS and METRICS[metric].kind is Kind.LABEL
+
+
+def _spent(result: ScenarioResult) -> Spent:
+    models = sum(result.usage.values(), ModelUsage())
+    return Spent(
+        cost=models.cost,
+        tokens=models.tokens.total_tokens,
+        turns=result.totals.turns,
+        agent_ms=result.totals.time.agent_ms,
+        total_ms=result.totals.time.total_ms,
+    )
 
 
 def _measured(result: ConversationResult, information: Iterable[str]) -> MeasuredConversation:

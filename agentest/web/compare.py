@@ -1,0 +1,172 @@
+"""Routes of comparisons: two kept runs, or two agents of one, by the figures of `agentest compare`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from aiohttp import web
+
+from agentest.analysis.comparison.comparing import compared
+from agentest.analysis.comparison.for_page import Between, for_page
+from agentest.analysis.comparison.measured import MeasuredRun, measured_run, measured_scenario
+from agentest.analysis.comparison.pairing import of_agent
+from agentest.errors import UsageError
+from agentest.store.kept.finding import LATEST, kept_runs
+from agentest.store.kept.history import about
+from agentest.store.kept.record import RunRecord, read_record
+from agentest.store.reading import read_results
+from agentest.store.runs import run_of
+from agentest.support.json_text import Json, encoded
+from agentest.web.project import UI, Project
+
+CHOSEN = "chosen"
+"""What the run is called that the user named, where it is none of the kept ones."""
+
+
+def add_comparisons(app: web.Application) -> None:
+    """Add the routes."""
+    app.add_routes(routes())
+
+
+def routes() -> Iterable[web.RouteDef]:
+    """All of them."""
+    return (web.get("/api/compare", _compare),)
+
+
+async def _compare(request: web.Request) -> web.Response:
+    query = {key: request.query.get(key, "") for key in ("of", "base", "new")}
+    body = await asyncio.to_thread(lambda: encoded(answer(request.app[UI], **query)))
+    return web.Response(body=body, content_type="application/json")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Run:
+    """A run that can be compared; `written` differs whenever its file does."""
+
+    id: str
+    file: Path
+    record: RunRecord | None
+
+    @property
+    def written(self) -> tuple[int, int]:
+        found = self.file.stat()
+        return found.st_mtime_ns, found.st_size
+
+    @property
+    def measured(self) -> MeasuredRun:
+        return _measured(self.file, self.id, self.written)
+
+
+def answer(project: Project, *, of: str, base: str, new: str) -> Json:
+    """What there is to choose from, what is chosen, and what came of comparing it.
+
+    Args:
+        of: the run whose agents may be compared; "": the latest.
+        base, new: two of its agents, or two runs; "": its first two agents, or else this run and the one
+            before it.
+
+    What cannot be compared says why as `problem`.
+    """
+    runs = _runs(project)
+    shown: Json = {
+        "runs": [_about(run) for run in runs],
+        "of": "",
+        "agents": [],
+        "base": base,
+        "new": new,
+        "between": str(Between.RUNS),
+        "comparison": None,
+        "problem": "",
+    }
+    try:
+        return {**shown, **_compared(runs, of, base, new)}
+    except UsageError as error:
+        return {**shown, "problem": str(error)}
+
+
+def _compared(runs: Sequence[_Run], of: str, base: str, new: str) -> Json:
+    mine = _named(runs, of or _latest_of(runs, base, new))
+    agents = mine.measured.agents
+    base, new = _chosen(runs, mine, agents, base, new)
+    shown = {"of": mine.id, "agents": list(agents), "base": base, "new": new}
+    between = Between.AGENTS if base in agents and new in agents else Between.RUNS
+    try:
+        sides = [of_agent(mine.measured, name) for name in (base, new)] if between is Between.AGENTS else []
+        first, second = sides or [_named(runs, name).measured for name in (base, new)]
+        if base == new:
+            raise UsageError("both are the same: choose two that differ")
+        comparison = for_page(compared(first, second), between)
+    except UsageError as error:
+        return {**shown, "between": str(between), "problem": str(error)}
+    return {**shown, "between": str(between), "comparison": comparison}
+
+
+def _latest_of(runs: Sequence[_Run], base: str, new: str) -> str:
+    """The run that is looked at where none is named: the new one of two runs, or the latest."""
+    known = {run.id for run in runs}
+    return next((name for name in (new, base) if name in known), LATEST)
+
+
+def _chosen(runs: Sequence[_Run], mine: _Run, agents: Sequence[str], base: str, new: str) -> tuple[str, str]:
+    """Both sides, where an address leaves out one of them, or names its run where it means the agents."""
+    if base == new and new in (mine.id, "") and len(agents) > 1:
+        return agents[0], agents[1]
+    if base in agents or new in agents:
+        return base or _other(agents, new), new or _other(agents, base)
+    new = new or mine.id
+    earlier = [run.id for run in runs if run.id < new]
+    return base or (earlier[0] if earlier else _other([run.id for run in runs], new)), new
+
+
+def _other(names: Sequence[str], name: str) -> str:
+    """The first that is another one; "": there is none."""
+    return next((each for each in names if each != name), "")
+
+
+def _named(runs: Sequence[_Run], name: str) -> _Run:
+    if not runs:
+        raise UsageError("no run is kept yet: start one, here or with agentest run")
+    if name == LATEST:
+        return runs[0]
+    for run in runs:
+        if run.id == name:
+            return run
+    if not name:
+        raise UsageError("one run is kept, and two are compared: run again")
+    raise UsageError(f"{name[:80]!r} is neither a kept run nor an agent of this one: choose another")
+
+
+def _runs(project: Project) -> list[_Run]:
+    """Those that can be read, the latest first."""
+    kept = [
+        _Run(id=run.id, file=run.file, record=run.record)
+        for run in reversed(kept_runs(project.output_dir))
+        if run.file
+    ]
+    path = project.chosen
+    if path and all(run.file.parent.resolve() != path.parent.resolve() for run in kept):
+        return [*kept, _Run(id=CHOSEN, file=path, record=read_record(path.parent))]
+    return kept
+
+
+def _about(run: _Run) -> Json:
+    record = run.record
+    if record is None:
+        return {"id": run.id, "startedAt": "", "state": "unknown", "commit": None}
+    ended = record.ended
+    state = "not ended" if ended is None else "interrupted" if ended.interrupted else str(ended.status)
+    known = about(record)
+    return {"id": run.id, "startedAt": known["startedAt"], "state": state, "commit": known["commit"]}
+
+
+@lru_cache(maxsize=4)
+def _measured(file: Path, label: str, written: tuple[int, int]) -> MeasuredRun:
+    """A run in numbers; `written` keeps what a file was before it changed from being taken for it."""
+    del written
+    result, record = run_of(read_results(file)), read_record(file.parent)
+    partial = record is not None and record.partial
+    return measured_run(result, label, map(measured_scenario, result.scenarios), partial=partial)
