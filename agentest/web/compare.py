@@ -113,7 +113,7 @@ def _latest_of(runs: Sequence[_Run], base: str, new: str) -> str:
 
 def _chosen(runs: Sequence[_Run], mine: _Run, agents: Sequence[str], base: str, new: str) -> tuple[str, str]:
     """Both sides, where an address leaves out one of them, or names its run where it means the agents."""
-    if base == new and new in (mine.id, "") and len(agents) > 1:
+    if {base, new} <= {mine.id, ""} and len(agents) > 1:
         return agents[0], agents[1]
     if base in agents or new in agents:
         return base or _other(agents, new), new or _other(agents, base)

@@ -43,10 +43,7 @@ def for_page(comparison: Comparison, between: Between) -> Json:
         "between": str(between),
         "verdict": _verdict(comparison),
         "headline": headline(comparison),
-        "besides": [
-            *filter(None, [regressions_overall(comparison), verdict_line(comparison)]),
-            *footnotes(comparison),
-        ],
+        "besides": list(_besides(comparison)),
         "overall": list(map(_row, comparison.overall)),
         "totals": list(_totals(comparison.base, comparison.new)),
         "scenarios": [_scenario(each) for each in ordered],
@@ -59,10 +56,18 @@ def _verdict(comparison: Comparison) -> Json:
         return {"status": "failed", "text": "regressed"}
     if all(each.change in _NOBODY_KNOWS for each in comparison.scenarios):
         return {"status": "errored", "text": "nothing could be compared"}
-    figures = (comparison.verdicts, *comparison.overall)
-    if comparison.of(Change.IMPROVED) or any(each.change is Change.IMPROVED for each in figures):
+    overall = (comparison.verdicts.change, *(row.change for row in comparison.overall))
+    if comparison.of(Change.IMPROVED) or Change.IMPROVED in overall:
         return {"status": "passed", "text": "improved"}
     return {"status": "skipped", "text": "no difference that this many conversations can tell"}
+
+
+def _besides(comparison: Comparison) -> Iterator[str]:
+    """What a reader must know besides."""
+    if overall := regressions_overall(comparison):
+        yield overall
+    yield verdict_line(comparison)
+    yield from footnotes(comparison)
 
 
 def _row(row: Row) -> Json:
