@@ -8,6 +8,7 @@ from pathlib import Path
 
 from agentest.analysis.comparison.as_json import as_json
 from agentest.analysis.comparison.comparing import compared
+from agentest.analysis.comparison.for_page import Between, for_page
 from agentest.analysis.comparison.markdown import as_markdown
 from agentest.analysis.comparison.measured import (
     MeasuredRun,
@@ -29,6 +30,7 @@ from agentest.run.plan import Unit
 from agentest.run.prepare import Prepared
 from agentest.store.kept.finding import run_file
 from agentest.support.files import write_atomically
+from agentest.support.json_text import Json
 
 COMPARISON = "comparison.json"
 _HERE = "this run"
@@ -135,6 +137,11 @@ class Against:
     def markdown(self) -> list[str]:
         """The comparisons, for a job's summary."""
         return [as_markdown(each, "###") for each in self.comparisons]
+
+    def pages(self) -> list[Json]:
+        """The comparisons, for the page."""
+        between = Between.RUNS if self.baseline else Between.AGENTS
+        return [for_page(each, between) for each in self.comparisons]
 
     def regressions(self) -> list[Regression]:
         """What regressed against the baseline; agents that are compared with each other have none."""

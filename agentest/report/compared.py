@@ -1,10 +1,12 @@
-"""What the report for GitHub wants of a comparison with an earlier run; who compares knows more of it."""
+"""What reports want of a comparison: with an earlier run, or of agents; who compares knows more of it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
+
+from agentest.support.json_text import Json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +30,10 @@ class ComparedRun(Protocol):
 
     def markdown(self) -> Sequence[str]:
         """The comparisons, for a job's summary."""
+        ...
+
+    def pages(self) -> Sequence[Json]:
+        """The comparisons as the page shows them: `analysis.comparison.for_page`."""
         ...
 
     def regressions(self) -> Sequence[Regression]:

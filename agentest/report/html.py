@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from agentest.events import Event, RunFinished
+from agentest.report.compared import ComparedRun
 from agentest.report.html_data import Data, Spans, no_spans, run_data
 from agentest.results import RunResult
 from agentest.store.document import Conversations, completed_by, kept_conversations
@@ -43,6 +44,7 @@ class HtmlReporter:
         run_id: what a kept run is called.
         known: what else is known of it.
         spans: reads the spans of a conversation.
+        compared: what the run is compared with, or its agents with each other.
         tell: receives in a line what had no room.
         most: how many bytes of transcripts the file may have.
     """
@@ -59,6 +61,7 @@ class HtmlReporter:
         *,
         known: Known | None = None,
         spans: Spans = no_spans,
+        compared: ComparedRun | None = None,
         tell: Callable[[str], object] = lambda _: None,
         most: int = MOST_BYTES,
     ) -> None:
@@ -67,6 +70,7 @@ class HtmlReporter:
         self._run_id = run_id
         self._known = known or Known()
         self._spans = spans
+        self._compared = compared
         self._tell = tell
         self._most = most
 
@@ -74,13 +78,17 @@ class HtmlReporter:
         if isinstance(event, RunFinished):
             data = self._data(event.result)
             with report_writer(self._path) as file:
-                file.writelines(piece.encode() for piece in _document(data, self._title))
+                file.writelines(piece.encode() for piece in _document(data, self._title, self._pages))
             if data.left_out:
                 self._tell(self._left_out(data.left_out, event.result.conversations))
 
     @property
     def _title(self) -> str:
         return f"Run {self._run_id} · agentest" if self._run_id else "agentest"
+
+    @property
+    def _pages(self) -> Sequence[Json]:
+        return self._compared.pages() if self._compared else ()
 
     def _data(self, result: RunResult) -> Data:
         state = "interrupted" if result.interrupted else run_status(result)
@@ -97,11 +105,13 @@ class HtmlReporter:
         )
 
 
-def _document(data: Data, title: str) -> Iterator[str]:
+def _document(data: Data, title: str, comparisons: Sequence[Json]) -> Iterator[str]:
     """The file, piece by piece. The script comes first: it shows what has arrived, and waits for the rest."""
     shell = page(Coat.FILE, title)
     yield shell.head
     yield data_element("overview", packed(data.overview))
+    if comparisons:
+        yield data_element("comparison", packed(comparisons))
     for name, texts in (("details", data.details), ("chunk", data.transcripts)):
         for number, text in enumerate(texts):
             if text is not None:

@@ -121,6 +121,7 @@ def _html(setting: Setting, path: Path | None) -> Reporter:
         setting.run_id,
         known=_known(setting.record, setting.folder) if setting.record else None,
         spans=SpanIndex(setting.folder / _SPANS).of,
+        compared=setting.compared,
         tell=lambda text: setting.tell(f"agentest: {text}"),
     )
 

@@ -1,12 +1,132 @@
-// The Compare view.
+// The Compare view: two runs, or two agents of one: what became better or worse, and how sure that is.
 
+import { address, amend, note, read } from "./address.js";
 import { addView } from "./app.js";
-import { fill, h } from "./dom.js";
+import { fill, foreign, h, visible } from "./dom.js";
+import { bounded } from "./folding.js";
+import { count, moment } from "./format.js";
+import { badge, problem } from "./parts.js";
+import { sideBySide } from "./side_by_side.js";
+import { source } from "./source.js";
+
+const STATUS = { regressed: "failed", improved: "passed", "not compared": "errored" };
+const HEAD = ["Scenario and figure", "Base", "New", "Difference", "95 % interval", "p", "Verdict"];
 
 export function addCompareView() {
-  addView("compare", { title: "Compare", nav: true, show, keys: [] });
+  addView("compare", { title: "Compare", nav: true, show, keys: [], up });
 }
 
-async function show(place) {
-  fill(place, h("h1", {}, "Compare"));
+function up({ scenario, b, n, ...rest }) {
+  return scenario ? address("compare", rest) : address("run", { of: rest.of });
+}
+
+async function show(place, params, signal) {
+  const found = await source().compare(params);
+  if (signal.aborted) return;
+  if (found && found.comparison && params.scenario) return sideBySide(place, params, found, up(params));
+  fill(
+    place,
+    h("h1", {}, "Compare"),
+    found ? choice(found) : h("p", {}, "This file has a run of one agent without a baseline: `agentest ui` compares kept runs."),
+    found && found.problem && problem(found.problem),
+    found && found.comparison && whole(found),
+  );
+}
+
+// --- what is compared
+
+function choice({ runs, agents, base, new: next }) {
+  const ids = runs.map((run) => run.id);
+  const groups = [["Agents of this run", agents.length > 1 ? agents : [], (name) => name], ["Runs", ids, (id) => told(runs[ids.indexOf(id)])]];
+  const pick = (own, other) => (event) => {
+    const chosen = event.target.value;
+    const group = agents.includes(chosen) ? agents : ids;
+    const kept = group.includes(other) && other !== chosen ? other : group.find((each) => each !== chosen);
+    own === "base" ? amend({ base: chosen, new: kept }) : amend({ base: kept, new: chosen });
+  };
+  const side = (name, id, value, other) => {
+    const options = groups.map(([label, names, text]) => names.length > 0 && h("optgroup", { label }, names.map((each) => h("option", { value: each, selected: each === value }, visible(text(each))))));
+    return h("label", {}, name, " ", source().served ? h("select", { id, onchange: pick(id, other) }, options) : foreign(value, "strong"));
+  };
+  const others = source().served ? [] : agents.slice(1).filter((each) => each !== next);
+  return h(
+    "div",
+    { class: "row" },
+    side("Base", "base", base, next),
+    side("New", "new", next, base),
+    source().served && h("button", { type: "button", id: "swap", onclick: () => amend({ base: next, new: base }) }, "Swap"),
+    others.map((each) => h("a", { href: address("compare", { new: each }) }, "with ", foreign(each))),
+  );
+}
+
+function told(run) {
+  return [moment(run.startedAt), run.state, run.commit && run.commit.slice(0, 7), run.id].filter(Boolean).join(" · ");
+}
+
+// --- what came of it
+
+function whole(found) {
+  const { verdict, headline, besides, notes, overall, totals } = found.comparison;
+  return [
+    h("p", {}, badge(verdict.status, verdict.text), " ", headline),
+    h("ul", {}, [...besides, ...notes].map((text) => foreign(text, "li"))),
+    scenarios(found),
+    h("h2", {}, "Over all scenarios"),
+    table(["Figure", ...HEAD.slice(1)], h("tbody", {}, overall.map(figure))),
+    table(["All that was held", "Base", "New", "Difference"], h("tbody", {}, totals.map(cells))),
+  ];
+}
+
+function table(head, ...bodies) {
+  return h("div", { class: "scroll", tabindex: "0" }, h("table", {}, h("thead", {}, h("tr", {}, head.map((text, at) => h("th", { scope: "col", class: at > 0 && "number" }, text)))), bodies));
+}
+
+function cells(texts, verdict) {
+  return h("tr", {}, texts.map((text, at) => (at ? h("td", { class: "number" }, text) : h("th", { scope: "row" }, foreign(text)))), verdict instanceof Node && h("td", { class: "number" }, verdict));
+}
+
+function figure(row) {
+  return cells(row.cells, row.change === "unchanged" ? h("span", {}) : changed(row.change));
+}
+
+function changed(change) {
+  return badge(STATUS[change] || "skipped", change);
+}
+
+// The scenarios in the order of the comparison, the worst first. Filters change the list alone.
+function scenarios({ comparison, of, base, new: next, between, agents }) {
+  const all = comparison.scenarios;
+  const said = h("p", { role: "status", class: "quiet" });
+  const place = h("div", {});
+  const several = between === "runs" && new Set(all.map((row) => row.agent)).size > 1;
+
+  function body(row) {
+    const to = address("compare", { ...read().params, of: of || read().params.of, base, new: next, scenario: row.name, agent: row.agent });
+    const name = h("th", { scope: "rowgroup", colspan: 6 }, h("a", { href: to, data: { step: "" } }, foreign(row.name)), several && [" ", foreign(row.agent, "span", { class: "tag" })], h("div", { class: "quiet" }, foreign(row.story)));
+    return h("tbody", {}, h("tr", { class: "scenario" }, name, h("td", { class: "number" }, changed(row.change))), row.figures.map(figure));
+  }
+
+  function draw() {
+    const { change = "", text = "" } = read().params;
+    const kept = all.filter((row) => (!change || row.change === change) && row.name.toLowerCase().includes(text.toLowerCase()));
+    const shown = table(HEAD);
+    said.textContent = kept.length === all.length ? count(all.length, "scenario") : `${kept.length} of ${count(all.length, "scenario")}`;
+    fill(place, bounded(shown.firstChild, kept.length, (at) => body(kept[at]), { step: 200, noun: "scenario", shown }));
+  }
+
+  const filter = (name) => (event) => (note({ [name]: event.target.value }), draw());
+  const { change, text } = read().params;
+  const changes = ["", ...new Set(all.map((row) => row.change))];
+  draw();
+  return [
+    h("h2", {}, "Scenarios"),
+    h(
+      "div",
+      { class: "row no-print", role: "search" },
+      h("label", {}, "What became of it ", h("select", { onchange: filter("change") }, changes.map((each) => h("option", { value: each, selected: each === change }, each || "anything")))),
+      h("label", {}, "Name ", h("input", { type: "search", value: text || "", oninput: filter("text") })),
+      said,
+    ),
+    place,
+  ];
 }

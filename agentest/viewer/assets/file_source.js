@@ -9,6 +9,7 @@ export function fileSource() {
   const lists = new Map();
   let whole = null;
   let numbers = null;
+  let compared = null;
 
   // The latest ones that were asked for are kept.
   function list(id) {
@@ -53,7 +54,20 @@ export function fileSource() {
     return Object.assign(hits, { leftOut });
   }
 
-  return { served: false, overview, scenario, conversation, search, compare: async () => null, changes: () => () => {} };
+  async function compare(params) {
+    compared ||= unpack("comparison");
+    const all = (await compared) || [];
+    const comparison = all.find((each) => each.new.run === params.new) || all[0];
+    if (!comparison) return null;
+    const { between, base, new: next } = comparison;
+    const agents = between === "agents" ? [base.run, ...all.map((each) => each.new.run)] : [];
+    return { comparison, between, agents, runs: [], base: base.run, new: next.run };
+  }
+
+  // Of a run that this one is compared with, no transcript is here.
+  const here = { served: false, overview, scenario, conversation, search, compare, changes: () => () => {} };
+  here.ofRun = async (id) => ((await overview()).run.id === id ? here : null);
+  return here;
 }
 
 function key(name, agent) {

@@ -46,6 +46,7 @@ export function httpSource(run) {
     scenario: (name, agent) => ask(`${base}/scenario?${query({ name, agent })}`),
     conversation: (name, agent, id) => ask(`${base}/conversation?${query({ name, agent, id })}`),
     search,
+    ofRun: async (id) => httpSource(id),
     compare: (params) => ask(`/api/compare?${query(params)}`),
     changes,
   };

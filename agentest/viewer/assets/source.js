@@ -4,6 +4,7 @@
 //   conversation(name, agent, id)      {conversation, script, spans}; null: its transcript is not here
 //   search(text, signal)               [{name, agent, conversationId}] whose transcripts contain the text
 //   compare(params)                    what the Compare view shows; null: this source has nothing to compare
+//   ofRun(id)                          the same for another run; null: this source has no other
 //   changes(listener)                  tells of what is new; returns what ends that
 //   served                             whether a server is there, so that the page can work
 
