@@ -37,25 +37,23 @@ async function show(place, params, signal) {
 
 function choice({ runs, agents, base, new: next }) {
   const ids = runs.map((run) => run.id);
-  const groups = [["Agents of this run", agents.length > 1 ? agents : [], (name) => name], ["Runs", ids, (id) => told(runs[ids.indexOf(id)])]];
+  const texts = new Map([...runs.map((run) => [run.id, told(run)]), ...agents.map((name) => [name, `agent ${name}`])]);
   const pick = (own, other) => (event) => {
     const chosen = event.target.value;
     const group = agents.includes(chosen) ? agents : ids;
-    const kept = group.includes(other) && other !== chosen ? other : group.find((each) => each !== chosen);
-    own === "base" ? amend({ base: chosen, new: kept }) : amend({ base: kept, new: chosen });
+    amend({ [own]: chosen, [own === "base" ? "new" : "base"]: group.includes(other) && other !== chosen ? other : group.find((each) => each !== chosen) });
   };
-  const side = (name, id, value, other) => {
-    const options = groups.map(([label, names, text]) => names.length > 0 && h("optgroup", { label }, names.map((each) => h("option", { value: each, selected: each === value }, visible(text(each))))));
-    return h("label", {}, name, " ", source().served ? h("select", { id, onchange: pick(id, other) }, options) : foreign(value, "strong"));
+  const side = (id, value, other) => {
+    const options = [...texts].map(([name, text]) => h("option", { value: name, selected: name === value }, visible(text)));
+    return h("label", {}, `${id}: `, source().served ? h("select", { id, onchange: pick(id, other) }, options) : foreign(value, "strong"));
   };
-  const others = source().served ? [] : agents.slice(1).filter((each) => each !== next);
   return h(
     "div",
     { class: "row" },
-    side("Base", "base", base, next),
-    side("New", "new", next, base),
+    side("base", base, next),
+    side("new", next, base),
     source().served && h("button", { type: "button", id: "swap", onclick: () => amend({ base: next, new: base }) }, "Swap"),
-    others.map((each) => h("a", { href: address("compare", { new: each }) }, "with ", foreign(each))),
+    !source().served && agents.slice(1).map((each) => each !== next && h("a", { href: address("compare", { new: each }) }, "with ", foreign(each))),
   );
 }
 

@@ -41,16 +41,15 @@ export function marked(text, other, tag, props) {
   if (text === other) return longText(text, "p", props);
   if (Math.max(text.length, other.length) > MOST_CHARS) return [h("p", { class: "quiet" }, "≠ differs; too long to mark words"), longText(text, "p", props)];
   const words = (all) => all.match(/\s*\S+|\s+$/g) || [];
-  const mine = words(text);
+  const [mine, its] = [words(text), words(other)];
   const bare = (all) => all.map((word) => word.trim());
-  const runs = [];
-  for (const [x, y] of aligned(bare(mine), bare(words(other)))) {
-    if (x === undefined) continue;
-    const isMarked = y === undefined;
-    if (!runs.length || runs.at(-1).isMarked !== isMarked) runs.push({ isMarked, words: "" });
-    runs.at(-1).words += mine[x];
-  }
   const shown = foreign("", "p", props);
-  shown.append(...runs.map((run) => (run.isMarked ? h(tag, {}, visible(run.words)) : visible(run.words))));
+  let last = null;
+  for (const [x, y] of aligned(bare(mine), bare(its))) {
+    if (x === undefined) continue;
+    const kind = y === undefined ? tag : "span";
+    if (!last || last.localName !== kind) shown.append((last = h(kind)));
+    last.append(visible(mine[x]));
+  }
   return shown;
 }
