@@ -89,8 +89,10 @@ def answer(project: Project, *, of: str, base: str, new: str) -> Json:
 
 
 def _compared(runs: Sequence[_Run], of: str, base: str, new: str) -> Json:
-    mine = _named(runs, of or _latest_of(runs, base, new))
+    mine = _named(runs, of or (new if any(run.id == new for run in runs) else LATEST))
     agents = mine.measured.agents
+    if {base, new} <= {of, ""} and len(agents) > 1:
+        base, new = agents[:2]
     base, new = _chosen(runs, mine, agents, base, new)
     shown = {"of": mine.id, "agents": list(agents), "base": base, "new": new}
     between = Between.AGENTS if base in agents and new in agents else Between.RUNS
@@ -105,16 +107,8 @@ def _compared(runs: Sequence[_Run], of: str, base: str, new: str) -> Json:
     return {**shown, "between": str(between), "comparison": comparison}
 
 
-def _latest_of(runs: Sequence[_Run], base: str, new: str) -> str:
-    """The run that is looked at where none is named: the new one of two runs, or the latest."""
-    known = {run.id for run in runs}
-    return next((name for name in (new, base) if name in known), LATEST)
-
-
 def _chosen(runs: Sequence[_Run], mine: _Run, agents: Sequence[str], base: str, new: str) -> tuple[str, str]:
-    """Both sides, where an address leaves out one of them, or names its run where it means the agents."""
-    if {base, new} <= {mine.id, ""} and len(agents) > 1:
-        return agents[0], agents[1]
+    """Both sides, where an address leaves one out."""
     if base in agents or new in agents:
         return base or _other(agents, new), new or _other(agents, base)
     new = new or mine.id

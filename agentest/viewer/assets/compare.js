@@ -3,14 +3,14 @@
 import { address, amend, note, read } from "./address.js";
 import { addView } from "./app.js";
 import { fill, foreign, h, visible } from "./dom.js";
-import { bounded } from "./folding.js";
+import { table } from "./folding.js";
 import { count, moment } from "./format.js";
 import { badge, problem } from "./parts.js";
 import { sideBySide } from "./side_by_side.js";
 import { source } from "./source.js";
 
 const STATUS = { regressed: "failed", improved: "passed", "not compared": "errored" };
-const HEAD = ["Scenario and figure", "Base", "New", "Difference", "95 % interval", "p", "Verdict"];
+const HEAD = ["Base", "New", "Difference", "95 % interval", "p", "Verdict"];
 
 export function addCompareView() {
   addView("compare", { title: "Compare", nav: true, show, keys: [], up });
@@ -70,21 +70,17 @@ function whole(found) {
     h("ul", {}, [...besides, ...notes].map((text) => foreign(text, "li"))),
     scenarios(found),
     h("h2", {}, "Over all scenarios"),
-    table(["Figure", ...HEAD.slice(1)], h("tbody", {}, overall.map(figure))),
-    table(["All that was held", "Base", "New", "Difference"], h("tbody", {}, totals.map(cells))),
+    table("figures", ["Figure", ...HEAD], overall.length, (at) => figure(overall[at])),
+    table("figures", ["All that was held", "Base", "New", "Difference"], totals.length, (at) => cells(totals[at])),
   ];
 }
 
-function table(head, ...bodies) {
-  return h("div", { class: "scroll", tabindex: "0" }, h("table", {}, h("thead", {}, h("tr", {}, head.map((text, at) => h("th", { scope: "col", class: at > 0 && "number" }, text)))), bodies));
-}
-
-function cells(texts, verdict) {
-  return h("tr", {}, texts.map((text, at) => (at ? h("td", { class: "number" }, text) : h("th", { scope: "row" }, foreign(text)))), verdict instanceof Node && h("td", { class: "number" }, verdict));
+function cells([name, ...values], verdict) {
+  return h("tr", {}, h("th", { scope: "row" }, foreign(name)), values.map((text) => h("td", {}, text)), verdict && h("td", {}, verdict));
 }
 
 function figure(row) {
-  return cells(row.cells, row.change === "unchanged" ? h("span", {}) : changed(row.change));
+  return cells(row.cells, changed(row.change));
 }
 
 function changed(change) {
@@ -92,28 +88,29 @@ function changed(change) {
 }
 
 // The scenarios in the order of the comparison, the worst first. Filters change the list alone.
-function scenarios({ comparison, of, base, new: next, between, agents }) {
+function scenarios({ comparison, of, base, new: next }) {
   const all = comparison.scenarios;
   const said = h("p", { role: "status", class: "quiet" });
-  const place = h("div", {});
-  const several = between === "runs" && new Set(all.map((row) => row.agent)).size > 1;
+  const place = h("div");
 
-  function body(row) {
-    const to = address("compare", { ...read().params, of: of || read().params.of, base, new: next, scenario: row.name, agent: row.agent });
-    const name = h("th", { scope: "rowgroup", colspan: 6 }, h("a", { href: to, data: { step: "" } }, foreign(row.name)), several && [" ", foreign(row.agent, "span", { class: "tag" })], h("div", { class: "quiet" }, foreign(row.story)));
-    return h("tbody", {}, h("tr", { class: "scenario" }, name, h("td", { class: "number" }, changed(row.change))), row.figures.map(figure));
+  function line(row) {
+    const to = address("compare", { ...read().params, of, base, new: next, scenario: row.name, agent: row.agent });
+    const link = h("a", { href: to, data: { step: "" } }, foreign(row.name));
+    const head = h("th", { scope: "row", colspan: 6 }, link, " ", row.agent && foreign(row.agent, "span", { class: "tag" }), foreign(row.story, "div", { class: "quiet" }));
+    return h("tr", { class: "scenario" }, head, h("td", {}, changed(row.change)));
   }
 
   function draw() {
-    const { change = "", text = "" } = read().params;
+    const { change, text = "" } = read().params;
     const kept = all.filter((row) => (!change || row.change === change) && row.name.toLowerCase().includes(text.toLowerCase()));
-    const shown = table(HEAD);
-    said.textContent = kept.length === all.length ? count(all.length, "scenario") : `${kept.length} of ${count(all.length, "scenario")}`;
-    fill(place, bounded(shown.firstChild, kept.length, (at) => body(kept[at]), { step: 200, noun: "scenario", shown }));
+    const rows = kept.flatMap((row) => [() => line(row), ...row.figures.map((each) => () => figure(each))]);
+    said.textContent = `${kept.length} of ${count(all.length, "scenario")}`;
+    fill(place, table("figures", ["Scenario and figure", ...HEAD], rows.length, (at) => rows[at]()));
   }
 
   const filter = (name) => (event) => (note({ [name]: event.target.value }), draw());
   const { change, text } = read().params;
+  const option = (each) => h("option", { value: each, selected: each === change }, each || "anything");
   const changes = ["", ...new Set(all.map((row) => row.change))];
   draw();
   return [
@@ -121,8 +118,8 @@ function scenarios({ comparison, of, base, new: next, between, agents }) {
     h(
       "div",
       { class: "row no-print", role: "search" },
-      h("label", {}, "What became of it ", h("select", { onchange: filter("change") }, changes.map((each) => h("option", { value: each, selected: each === change }, each || "anything")))),
-      h("label", {}, "Name ", h("input", { type: "search", value: text || "", oninput: filter("text") })),
+      h("label", {}, "What became of it ", h("select", { onchange: filter("change") }, changes.map(option))),
+      h("label", {}, "Name ", h("input", { type: "search", value: text, oninput: filter("text") })),
       said,
     ),
     place,

@@ -1,0 +1,195 @@
+"""Comparisons over the wire, and in the file: the figures of `agentest compare`, and whose they are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import builders
+import httpx
+import page_at
+import pytest
+import sample_run
+from report_file import read_report
+from stored import to_json
+
+from agentest.analysis.comparison.as_json import as_json
+from agentest.analysis.comparison.comparing import compared
+from agentest.analysis.comparison.for_page import Between, for_page
+from agentest.analysis.comparison.measured import measured_run, measured_scenario
+from agentest.analysis.comparison.words import cells
+from agentest.cli.baseline import Against, Baseline
+from agentest.events import RunFinished
+from agentest.report.html import HtmlReporter
+from agentest.results import RunResult
+from agentest.web.compare import answer
+from agentest.web.project import Project
+
+
+def one(*scenarios: Any) -> RunResult:
+    return builders.run_result(*scenarios)
+
+
+def before() -> RunResult:
+    """Passes what fails later, and has a scenario that is gone later."""
+    return one(sample_run.passing("asks for opening hours"), sample_run.passing("only before"))
+
+
+def after() -> RunResult:
+    return one(sample_run.judged_low(), sample_run.errored())
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """A project with three runs, of which the second has two agents."""
+    root = tmp_path_factory.mktemp("project")
+    return root, page_at.keep_runs(root, [before(), sample_run.compared_run(), after()])
+
+
+def asked(kept: tuple[Path, list[str]], **query: str) -> Any:
+    project = Project(root=kept[0], config=None, output_dir=kept[0] / ".agentest")
+    return json.loads(json.dumps(answer(project, **{"of": "", "base": "", "new": "", **query})))
+
+
+def chosen(found: Any) -> tuple[str, str, str]:
+    return found["between"], found["base"], found["new"]
+
+
+def test_the_page_has_the_figures_of_the_command(kept: tuple[Path, list[str]]) -> None:
+    """Two runs are compared as `agentest compare` does it; a scenario that one lacks says so."""
+    first, _, last = kept[1]
+    found = asked(kept, base=first, new=last)
+    sides = [measured_run(run, "r", map(measured_scenario, run.scenarios)) for run in (before(), after())]
+    wanted = compared(sides[0], sides[1])
+    told = json.loads(as_json(wanted))
+    shown = {row["name"]: row for row in found["comparison"]["scenarios"]}
+    assert found["comparison"]["counts"] == told["counts"]
+    assert {name: row["change"] for name, row in shown.items()} == {
+        row["name"]: row["change"] for row in told["scenarios"]
+    }
+    assert [row["cells"] for row in found["comparison"]["overall"]] == [
+        list(cells(row)[:-1]) for row in wanted.overall
+    ]
+    assert shown["only before"]["sides"] == ["booking", None]
+    assert shown["pays by card"]["sides"] == [None, "booking"]
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        pytest.param({}, ("runs", 1, 2), id="nothing"),
+        pytest.param({"new": 1}, ("runs", 0, 1), id="new-alone"),
+        pytest.param({"base": 1}, ("runs", 1, 2), id="base-alone"),
+        pytest.param({"of": 1}, ("agents", "booking", "candidate"), id="agents"),
+        pytest.param({"of": 1, "base": 1}, ("agents", "booking", "candidate"), id="run-for-agents"),
+        pytest.param(
+            {"of": 1, "base": "candidate"}, ("agents", "candidate", "booking"), id="one-agent-named"
+        ),
+    ],
+)
+def test_an_address_need_not_name_both_sides(
+    kept: tuple[Path, list[str]], query: dict[str, Any], expected: tuple[Any, ...]
+) -> None:
+    """What an address leaves out is the run before, the latest, or the other agent."""
+    name = {number: id for number, id in enumerate(kept[1])}
+    found = asked(kept, **{key: name.get(value, value) for key, value in query.items()})
+    assert chosen(found) == tuple(name.get(each, each) for each in expected)
+    assert found["problem"] == "" or found["comparison"] is None
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        pytest.param({"base": "../../secret", "new": "x"}, "neither a kept run nor an agent", id="no-run"),
+        pytest.param({"base": "A", "new": "A"}, "both are the same", id="same"),
+        pytest.param({"of": "B", "base": "booking", "new": "A"}, "neither a kept run", id="mixed"),
+    ],
+)
+def test_what_cannot_be_compared_says_why(
+    kept: tuple[Path, list[str]], query: dict[str, str], words: str
+) -> None:
+    """There is no comparison then, and still all to choose from."""
+    names = {"A": kept[1][0], "B": kept[1][1]}
+    found = asked(kept, **{key: names.get(value, value) for key, value in query.items()})
+    assert words in found["problem"]
+    assert found["comparison"] is None
+    assert [run["id"] for run in found["runs"]] == [*reversed(kept[1])]
+
+
+def test_without_runs_there_is_a_next_step(tmp_path: Path) -> None:
+    """An empty folder is no error of the server; one run is not enough."""
+    assert "start one" in asked((tmp_path, []))["problem"]
+    ids = page_at.keep_runs(tmp_path, [before()])
+    assert "two are compared" in asked((tmp_path, ids))["problem"]
+
+
+def test_the_route_is_guarded_and_answers(kept: tuple[Path, list[str]]) -> None:
+    """With the token it is JSON; without it nothing is told."""
+    with page_at.served(kept[0]) as first:
+        parts = urlsplit(first)
+        url = f"{parts.scheme}://{parts.netloc}/api/compare"
+        token = parse_qs(parts.query)["token"][0]
+        assert httpx.get(url).status_code == 403
+        found = httpx.get(url, params={"of": kept[1][1]}, headers={"Authorization": f"Bearer {token}"})
+    assert found.json()["comparison"]["verdict"]["status"] == "skipped"
+
+
+@pytest.mark.parametrize(
+    ("base", "new", "status"),
+    [
+        pytest.param(True, False, "failed", id="regressed"),
+        pytest.param(False, True, "passed", id="improved"),
+        pytest.param(True, True, "skipped", id="alike"),
+        pytest.param(None, True, "errored", id="unknown"),
+    ],
+)
+def test_the_verdict(base: bool | None, new: bool | None, status: str) -> None:
+    """What nobody could compare is never good; what is alike is only not told apart."""
+    sides = [
+        measured_run(run, "r", map(measured_scenario, run.scenarios)) for run in (times(base), times(new))
+    ]
+    found = for_page(compared(sides[0], sides[1]), Between.RUNS)
+    assert found["verdict"]["status"] == status
+
+
+def times(passed: bool | None) -> RunResult:
+    """A scenario whose conversations all pass, all fail, or all err."""
+    if passed is None:
+        return one(replace(sample_run.errored(), name="books"))
+    made = sample_run.passing("books") if passed else replace(sample_run.wrong_calls(), name="books")
+    again = [
+        replace(
+            made.conversations[0],
+            conversation=replace(made.conversations[0].conversation, conversation_id=f"c{n}"),
+        )
+        for n in range(8)
+    ]
+    return one(builders.scenario_result("books", again))
+
+
+def reports(path: Path, run: RunResult, against: Against) -> Iterator[Any]:
+    against.on_event(RunFinished(run))
+    HtmlReporter(path, run_id="R", compared=against).on_event(RunFinished(run))
+    yield from read_report(path).data.get("comparison", ())
+
+
+def test_the_file_holds_its_comparison(tmp_path: Path) -> None:
+    """Agents with each other, or the run with its baseline; a run of one agent has none."""
+    path = tmp_path / "report.html"
+    run = sample_run.compared_run()
+    [agents] = reports(path, run, Against(None))
+    assert (agents["between"], agents["base"]["run"], agents["new"]["run"]) == (
+        "agents",
+        "booking",
+        "candidate",
+    )
+    base = measured_run(before(), "earlier", map(measured_scenario, before().scenarios))
+    [baseline] = reports(path, after(), Against(Baseline(run=base, fail_on_regression=False)))
+    assert (baseline["between"], baseline["base"]["run"]) == ("runs", "earlier")
+    HtmlReporter(path).on_event(RunFinished(after()))
+    assert "comparison" not in read_report(path).data
+    assert to_json(run)["mode"] == "comparison"
