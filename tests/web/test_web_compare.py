@@ -15,12 +15,11 @@ import page_at
 import pytest
 import sample_run
 from report_file import read_report
-from stored import to_json
 
 from agentest.analysis.comparison.as_json import as_json
 from agentest.analysis.comparison.comparing import compared
 from agentest.analysis.comparison.for_page import Between, for_page
-from agentest.analysis.comparison.measured import measured_run, measured_scenario
+from agentest.analysis.comparison.measured import MeasuredRun, measured_run, measured_scenario
 from agentest.analysis.comparison.words import cells
 from agentest.cli.baseline import Against, Baseline
 from agentest.events import RunFinished
@@ -31,7 +30,12 @@ from agentest.web.project import Project
 
 
 def one(*scenarios: Any) -> RunResult:
-    return builders.run_result(*scenarios)
+    made: RunResult = builders.run_result(*scenarios)
+    return made
+
+
+def measured(run: RunResult) -> MeasuredRun:
+    return measured_run(run, "r", map(measured_scenario, run.scenarios))
 
 
 def before() -> RunResult:
@@ -63,8 +67,7 @@ def test_the_page_has_the_figures_of_the_command(kept: tuple[Path, list[str]]) -
     """Two runs are compared as `agentest compare` does it; a scenario that one lacks says so."""
     first, _, last = kept[1]
     found = asked(kept, base=first, new=last)
-    sides = [measured_run(run, "r", map(measured_scenario, run.scenarios)) for run in (before(), after())]
-    wanted = compared(sides[0], sides[1])
+    wanted = compared(measured(before()), measured(after()))
     told = json.loads(as_json(wanted))
     shown = {row["name"]: row for row in found["comparison"]["scenarios"]}
     assert found["comparison"]["counts"] == told["counts"]
@@ -95,7 +98,7 @@ def test_an_address_need_not_name_both_sides(
     kept: tuple[Path, list[str]], query: dict[str, Any], expected: tuple[Any, ...]
 ) -> None:
     """What an address leaves out is the run before, the latest, or the other agent."""
-    name = {number: id for number, id in enumerate(kept[1])}
+    name = dict(enumerate(kept[1]))
     found = asked(kept, **{key: name.get(value, value) for key, value in query.items()})
     assert chosen(found) == tuple(name.get(each, each) for each in expected)
     assert found["problem"] == "" or found["comparison"] is None
@@ -147,12 +150,9 @@ def test_the_route_is_guarded_and_answers(kept: tuple[Path, list[str]]) -> None:
         pytest.param(None, True, "errored", id="unknown"),
     ],
 )
-def test_the_verdict(base: bool | None, new: bool | None, status: str) -> None:
+def test_what_nobody_knows_is_never_good(base: bool | None, new: bool | None, status: str) -> None:
     """What nobody could compare is never good; what is alike is only not told apart."""
-    sides = [
-        measured_run(run, "r", map(measured_scenario, run.scenarios)) for run in (times(base), times(new))
-    ]
-    found = for_page(compared(sides[0], sides[1]), Between.RUNS)
+    found = for_page(compared(measured(times(base)), measured(times(new))), Between.RUNS)
     assert found["verdict"]["status"] == status
 
 
@@ -161,13 +161,9 @@ def times(passed: bool | None) -> RunResult:
     if passed is None:
         return one(replace(sample_run.errored(), name="books"))
     made = sample_run.passing("books") if passed else replace(sample_run.wrong_calls(), name="books")
-    again = [
-        replace(
-            made.conversations[0],
-            conversation=replace(made.conversations[0].conversation, conversation_id=f"c{n}"),
-        )
-        for n in range(8)
-    ]
+    held = made.conversations[0]
+    named = [replace(held.conversation, conversation_id=f"c{n}") for n in range(8)]
+    again = [replace(held, conversation=each) for each in named]
     return one(builders.scenario_result("books", again))
 
 
@@ -187,9 +183,8 @@ def test_the_file_holds_its_comparison(tmp_path: Path) -> None:
         "booking",
         "candidate",
     )
-    base = measured_run(before(), "earlier", map(measured_scenario, before().scenarios))
+    base = measured(before())
     [baseline] = reports(path, after(), Against(Baseline(run=base, fail_on_regression=False)))
-    assert (baseline["between"], baseline["base"]["run"]) == ("runs", "earlier")
+    assert (baseline["between"], baseline["base"]["run"]) == ("runs", "r")
     HtmlReporter(path).on_event(RunFinished(after()))
     assert "comparison" not in read_report(path).data
-    assert to_json(run)["mode"] == "comparison"
