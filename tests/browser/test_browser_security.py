@@ -20,19 +20,24 @@ const tries = {
   read: () => fetch(`${at}/api/runs`).then((answer) => answer.text()),
   page: () => fetch(`${at}/`, { credentials: "include" }).then((answer) => answer.text()),
   start: () => fetch(`${at}/api/jobs`, { method: "POST", mode: "no-cors", credentials: "include",
-    headers: { "Content-Type": "text/plain" }, body: '{"kind": "run"}' }).then((answer) => answer.type === "opaque" ? "" : "read"),
+    headers: { "Content-Type": "text/plain" }, body: '{"kind": "run"}' })
+    .then((answer) => answer.type === "opaque" ? "" : "read"),
   preflight: () => fetch(`${at}/api/jobs`, { method: "POST", headers: { "Content-Type": "application/json",
     Authorization: "Bearer x" }, body: '{"kind": "run"}' }).then((answer) => answer.text()),
   script: () => new Promise((done, failed) => { const tag = document.createElement("script");
     tag.onload = () => done("loaded"); tag.onerror = failed; tag.src = `${at}/api/runs`; document.body.append(tag); }),
-  events: () => new Promise((done, failed) => { const source = new EventSource(`${at}/api/events`);
+  events: () => new Promise((done, failed) => {
+    const source = new EventSource(`${at}/api/events`);
     source.onmessage = done; source.onerror = () => { source.close(); failed(); }; }),
-  socket: () => new Promise((done, failed) => { const socket = new WebSocket(at.replace("http", "ws") + "/api/events");
+  socket: () => new Promise((done, failed) => {
+    const socket = new WebSocket(at.replace("http", "ws") + "/api/events");
     socket.onopen = () => done("open"); socket.onerror = failed; }),
-  frame: () => new Promise((done, failed) => { const frame = document.createElement("iframe"); frame.src = `${at}/`;
+  frame: () => new Promise((done, failed) => {
+    const frame = document.createElement("iframe"); frame.src = `${at}/`;
     frame.onload = () => { try { done(frame.contentDocument.body.innerText || ""); } catch { failed(); } };
     document.body.append(frame); }),
-  window: () => new Promise((done, failed) => { const opened = window.open(`${at}/`); setTimeout(() => {
+  window: () => new Promise((done, failed) => {
+    const opened = window.open(`${at}/`); setTimeout(() => {
     try { done(opened.document.body.innerText); } catch { failed(); } }, 300); }),
 };
 (async () => {

@@ -103,7 +103,8 @@ def project_in(root: Path) -> Folder:
         "agentest.config.yaml", 'agent: {type: custom, handler: "agent:answer"}\nreporters: [json]\n'
     )
     project.scenario(
-        'scenario("fails", turns=["Hello."], trajectory=[call("never")])\n'
+        'expected = [call("never")]\n'
+        'scenario("fails", turns=["Hello."], trajectory={"match_mode": "strict", "expected": expected})\n'
         'scenario("greets", turns=["Hello."])\n'
     )
     project.scenario('scenario("waits", turns=["Wait."])\n', "waits.sim.py")

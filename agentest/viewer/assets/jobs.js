@@ -18,7 +18,10 @@ export function jobsPanel(job = null) {
     const jobs = found.jobs.filter((each) => !job || each.id === job).slice(0, SHOWN);
     const whole = await Promise.all(jobs.map((each) => (isOpen(each) ? ask(`/api/jobs/${each.id}`) : each)));
     for (const each of whole) tell(each);
+    const focused = element.contains(document.activeElement) && document.activeElement.dataset.key;
     fill(element, whole.length ? [h("h2", {}, "Started here"), whole.map((each) => panel(each, found.mostAtOnce))] : null);
+    const again = focused && [...element.querySelectorAll("[data-key]")].find((each) => each.dataset.key === focused);
+    if (again) again.focus();
   }
   // What failed before there was a run has nothing but what it printed.
   function isOpen(each) {
@@ -42,8 +45,8 @@ export function jobsPanel(job = null) {
         foreign(each.title, "strong"),
         each.state === "waiting" && h("span", { class: "quiet" }, `waits: ${mostAtOnce} run at once`),
         each.run && h("a", { href: address("run", { of: each.run }) }, "Look at the run"),
-        h("button", { type: "button", class: "small", "aria-expanded": String("output" in each), onclick: toggle }, "What it prints"),
-        ["waiting", "running"].includes(each.state) && h("button", { type: "button", class: "small", onclick: () => ask(`/api/jobs/${each.id}/stop`, { method: "POST", body: {} }).then(load) }, "Stop"),
+        h("button", { type: "button", class: "small", data: { key: `prints ${each.id}` }, "aria-expanded": String("output" in each), onclick: toggle }, "What it prints"),
+        ["waiting", "running"].includes(each.state) && h("button", { type: "button", class: "small", data: { key: `stop ${each.id}` }, onclick: () => ask(`/api/jobs/${each.id}/stop`, { method: "POST", body: {} }).then(load) }, "Stop"),
         each.state === "stopping" && h("span", { class: "quiet" }, "ends; what is finished is kept"),
         each.run && ["failed", "errored"].includes(each.status) && h("button", { type: "button", class: "small", onclick: () => rerun(each.run).then(load) }, "Run again what failed"),
       ),
