@@ -19,13 +19,15 @@ const at = ADDRESS;
 const tries = {
   read: () => fetch(`${at}/api/runs`).then((answer) => answer.text()),
   page: () => fetch(`${at}/`, { credentials: "include" }).then((answer) => answer.text()),
-  start: () => fetch(`${at}/api/jobs`, { method: "POST", mode: "no-cors", credentials: "include",
+  start: () =>
+    fetch(`${at}/api/jobs`, { method: "POST", mode: "no-cors", credentials: "include",
     headers: { "Content-Type": "text/plain" }, body: '{"kind": "run"}' })
     .then((answer) => answer.type === "opaque" ? "" : "read"),
   preflight: () => fetch(`${at}/api/jobs`, { method: "POST", headers: { "Content-Type": "application/json",
     Authorization: "Bearer x" }, body: '{"kind": "run"}' }).then((answer) => answer.text()),
-  script: () => new Promise((done, failed) => { const tag = document.createElement("script");
-    tag.onload = () => done("loaded"); tag.onerror = failed; tag.src = `${at}/api/runs`; document.body.append(tag); }),
+  script: () => new Promise((done, failed) => {
+    const tag = document.createElement("script"); tag.onload = () => done("loaded"); tag.onerror = failed;
+    tag.src = `${at}/api/runs`; document.body.append(tag); }),
   events: () => new Promise((done, failed) => {
     const source = new EventSource(`${at}/api/events`);
     source.onmessage = done; source.onerror = () => { source.close(); failed(); }; }),

@@ -11,10 +11,6 @@ export function keepToken() {
   history.replaceState(null, "", location.pathname + location.hash);
 }
 
-export function useToken(token) {
-  localStorage.setItem(KEY, token);
-}
-
 // What the server answered instead of what was asked for: `status`, and its JSON as `body`.
 export class Refused extends Error {
   constructor(status, body) {

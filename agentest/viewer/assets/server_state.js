@@ -1,6 +1,6 @@
 // Whether the server is there: a banner where it is not, and the event `served` where runs or jobs have changed.
 
-import { ask, follow, tokenIn, useToken } from "./client.js";
+import { follow, tokenIn } from "./client.js";
 import { fill, h } from "./dom.js";
 
 const banner = h("div", { class: "server-state no-print", role: "status" });
@@ -35,13 +35,11 @@ function heard(event) {
 function askForAddress() {
   const field = h("input", { type: "url", id: "new-address", autocomplete: "off", placeholder: "http://127.0.0.1:8321/?token=…" });
   const said = h("span", { role: "alert" });
-  async function take() {
+  // The address itself is opened: with it comes the cookie that opens the page again.
+  function take() {
     const token = tokenIn(field.value);
     if (!token) return void (said.textContent = "That is not an address of agentest ui.");
-    const url = new URL(field.value.trim());
-    if (url.origin !== location.origin) return void location.assign(url.href);
-    useToken(token);
-    await ask("/api/jobs").then(() => location.reload(), (error) => (said.textContent = error.message));
+    location.assign(`${new URL(field.value.trim()).origin}/?${new URLSearchParams({ token })}${location.hash}`);
   }
   fill(
     banner,
