@@ -21,7 +21,8 @@ function editor(opened, what, { signal, actions = [], element, fresh }) {
   let checks = 0;
   const status = h("span", { role: "status", class: "quiet" });
   const general = h("div", { role: "alert" });
-  const button = h("button", { type: "button", class: "primary", onclick: () => save(), "aria-keyshortcuts": "Control+S" }, "Save");
+  const props = { type: "button", class: "primary", onclick: () => save(), "aria-keyshortcuts": "Control+S" };
+  const button = h("button", props, "Save");
   const dirty = () => what.text() !== clean;
   const body = () => ({ file: opened.file, id: opened.id, version, ...what.draft() });
 
@@ -39,7 +40,8 @@ function editor(opened, what, { signal, actions = [], element, fresh }) {
 
   async function check() {
     const mine = ++checks;
-    const said = await ask("/api/cases/check", { method: "POST", body: body(), signal }).catch((error) => error.body || {});
+    const asked = ask("/api/cases/check", { method: "POST", body: body(), signal });
+    const said = await asked.catch((error) => error.body || {});
     if (mine !== checks || signal.aborted) return;
     if (said.problems) show(said.problems, "problem");
     else show(said.notes || [], "notice");

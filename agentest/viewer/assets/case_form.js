@@ -11,7 +11,8 @@ const RUBRIC = [
   ["rubric_id", "Id of the rubric", "line"],
   ["rubric_content", "", "inner", [["text_property", "What must be true", "text"]]],
 ];
-const RUBRICS = ["rubrics", "Rubric", "entries", { table: RUBRIC, blank: { rubric_id: "", rubric_content: { text_property: "" } } }];
+const NEW_RUBRIC = { rubric_id: "", rubric_content: { text_property: "" } };
+const RUBRICS = ["rubrics", "Rubric", "entries", { table: RUBRIC, blank: NEW_RUBRIC }];
 const DATA = [
   ["tool_uses", "Call", "entries", { table: CALL, blank: { name: "", args: {} }, unless: "invocation_events" }],
   ["invocation_events", "", "events"],
@@ -22,11 +23,18 @@ const DATA = [
 ];
 const TURN = [
   ["user_content", "User says", "message"],
-  ["intermediate_data", "Expect tool calls, in this order (none given: no call)", "optional", { table: DATA, blank: { tool_uses: [] } }],
+  ["intermediate_data", "Expect tool calls, in this order (none given: no call)", "optional", {
+    table: DATA, blank: { tool_uses: [] },
+  }],
   ["final_response", "Expected reply", "message", "empty: any reply will do"],
   ["", "Rubrics of this turn", "folded", [RUBRICS]],
 ];
-const SESSION = [["app_name", "App", "line"], ["user_id", "User", "line"], ["state", "State at the start", "object", "JSON"]];
+const SESSION = [
+  ["app_name", "App", "line"],
+  ["user_id", "User", "line"],
+  ["state", "State at the start", "object", "JSON"],
+];
+const NEW_SESSION = { app_name: "app", user_id: "user", state: {} };
 const SIMULATED = [
   ["starting_prompt", "First message", "text"],
   ["conversation_plan", "Plan", "text", "what the user wants, and how the conversation goes"],
@@ -39,7 +47,7 @@ const CASE = [
   }],
   ["conversation_scenario", "Simulated user", "inner", SIMULATED],
   ["", "Session, rubrics, tags", "folded", [
-    ["session_input", "A session of its own", "optional", { table: SESSION, blank: { app_name: "app", user_id: "user", state: {} } }],
+    ["session_input", "A session of its own", "optional", { table: SESSION, blank: NEW_SESSION }],
     ["final_session_state", "Expected state at the end", "object", "JSON; empty: any"],
     RUBRICS,
     ["agentest", "", "tags"],
@@ -97,13 +105,16 @@ export function caseForm(draft, camel) {
   }
 
   function field(node, name, label, hint, value, more) {
-    const text = value === undefined || value === null ? "" : typeof value === "string" ? value : JSON.stringify(value);
-    return fields.add({ label, hint, path: at(node, name), value: text, write: (typed) => write(node, name, typed), ...more });
+    const text = typeof value === "string" ? value : JSON.stringify(value ?? "");
+    const writing = (typed) => write(node, name, typed);
+    return fields.add({ label, hint, path: at(node, name), value: value ? text : "", write: writing, ...more });
   }
 
   function inJson(wanted) {
-    return (node, name, label, hint, value) =>
-      fields.json({ holder: node.value, name, label, hint, wanted, value, path: at(node, name), write: (found) => write(node, name, found) });
+    return (node, name, label, hint, value) => {
+      const writing = (found) => write(node, name, found);
+      return fields.json({ holder: node.value, name, label, hint, wanted, value, path: at(node, name), write: writing });
+    };
   }
 
   const kinds = {
@@ -114,7 +125,10 @@ export function caseForm(draft, camel) {
     message,
     entries,
     events,
-    folded: (node, _, label, table) => !get(node.value, "invocation_events") && disclosure(label, rows(node, table), table.some(([name]) => Object.keys(get(node.value, name) || {}).length)),
+    folded: (node, _, label, table) => {
+      const given = table.some(([name]) => Object.keys(get(node.value, name) || {}).length);
+      return !get(node.value, "invocation_events") && disclosure(label, rows(node, table), given);
+    },
     inner: (node, name, label, table, value) =>
       isObject(value) && [label && h("h3", {}, label), object(inside(node, name), table)],
     optional,
@@ -150,7 +164,8 @@ export function caseForm(draft, camel) {
     return [
       (texts.length ? texts : [{ text: "" }]).map((part, nth) => {
         const path = parts.includes(part) ? [...at(node, name), "parts", parts.indexOf(part), "text"] : at(node, name);
-        return fields.add({ label: nth ? `${label} (${nth + 1})` : label, hint, path, value: part.text, write: writing(part) });
+        const called = nth ? `${label} (${nth + 1})` : label;
+        return fields.add({ label: called, hint, path, value: part.text, write: writing(part) });
       }),
       others.length > 0 && disclosure("Files and other parts, kept as they are", json(others)),
     ];
@@ -210,7 +225,8 @@ export function caseForm(draft, camel) {
       redraw(`[data-id="${id}"]`);
     };
     const box = h("input", { type: "checkbox", checked: Boolean(value), onchange: toggle, data: { id } });
-    return h("fieldset", {}, h("legend", {}, h("label", {}, box, ` ${label}`)), value && object(inside(node, name), table));
+    const legend = h("legend", {}, h("label", {}, box, ` ${label}`));
+    return h("fieldset", {}, legend, value && object(inside(node, name), table));
   }
 
   draw();

@@ -21,12 +21,14 @@ export function addCasesView() {
 async function show(place, params, signal) {
   const found = await ask("/api/cases", { signal });
   const set = found.sets.find((each) => each.file === params.file);
+  const open = !params.file || innerWidth > 700; // on a phone, the case that was chosen comes first
+  const chosen = await right(set, params, signal).catch((error) => problem(error.message));
   fill(
     place,
     h("h1", {}, "Cases"),
     h("div", { class: "cases" },
-      h("div", { class: "cases-list" }, disclosure("Evaluation sets", list(found, params, signal), !params.file || innerWidth > 700)),
-      h("section", { "aria-label": "Editor" }, undo(), await right(set, params, signal))),
+      h("div", { class: "cases-list" }, disclosure("Evaluation sets", list(found, params, signal), open)),
+      h("section", { "aria-label": "Editor" }, undo(), chosen)),
   );
 }
 
@@ -34,7 +36,8 @@ async function show(place, params, signal) {
 
 function list(found, params, signal) {
   const sets = h("div", {});
-  const search = h("input", { type: "search", value: filter, "aria-label": "Filter cases", placeholder: "Filter (/)", oninput: drawn });
+  const props = { type: "search", value: filter, "aria-label": "Filter cases", placeholder: "Filter (/)" };
+  const search = h("input", { ...props, oninput: drawn });
   function drawn() {
     filter = search.value;
     const shown = found.sets.map((set) => setItem(set, params)).filter(Boolean);
@@ -98,7 +101,8 @@ function scenarioFiles(signal) {
 
 function scenarioItem({ file, name, line, error }) {
   const at = foreign(line ? `${file}:${line}` : file, "span", { class: "quiet" });
-  if (!error) return h("li", { class: "row" }, foreign(name), at, run({ kind: "run", paths: [`${file}::${name}`] }, `Run ${name}`));
+  const job = { kind: "run", paths: [`${file}::${name}`] };
+  if (!error) return h("li", { class: "row" }, foreign(name), at, run(job, `Run ${name}`));
   const broken = [foreign(name || file), " ", h("span", { class: "badge errored" }, "! broken")];
   return h("li", {}, disclosure(broken, [at, foreign(error, "pre")]));
 }
@@ -129,8 +133,10 @@ async function right(set, params, signal) {
   const opened = await ask(`/api/cases/case?${new URLSearchParams({ file, id })}`, { signal });
   if (opened.readOnly) return [heading(id), h("p", { class: "notice" }, foreign(opened.readOnly)), json(opened.case)];
   const asText = as === "text";
-  const actions = [run({ kind: "eval", file, cases: [id] }, "Run this case"), copyOf(opened), remove(opened)].filter(Boolean);
-  const other = h("a", { href: address("cases", { file, case: id, as: asText ? "" : "text" }) }, asText ? "Edit in a form" : "Edit as text");
+  const start = run({ kind: "eval", file, cases: [id] }, "Run this case");
+  const actions = [start, copyOf(opened), remove(opened)].filter(Boolean);
+  const href = address("cases", { file, case: id, as: asText ? "" : "text" });
+  const other = h("a", { href }, asText ? "Edit in a form" : "Edit as text");
   return [heading(id), h("p", {}, foreign(file), " · ", other), caseEditor(opened, { asText, signal, actions })];
 }
 
@@ -144,7 +150,8 @@ function fresh(set, file, as, signal) {
   while (taken.includes(`case_${number}`)) number++;
   const { camel, version } = set || { camel: false, version: null };
   const opened = { file, camel, id: null, version, text: "", case: newCase(`case_${number}`, as === "simulated", camel) };
-  return [heading("New case"), h("p", {}, set ? "" : "New set ", foreign(file)), caseEditor(opened, { signal, fresh: true })];
+  const where = h("p", {}, set ? "" : "New set ", foreign(file));
+  return [heading("New case"), where, caseEditor(opened, { signal, fresh: true })];
 }
 
 async function whole(file, signal) {
