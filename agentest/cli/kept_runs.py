@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from agentest.config.file import find, load
 from agentest.config.reporters import wanted_reports
@@ -28,6 +28,9 @@ from agentest.support.paths import contains_any
 from agentest.support.spelling import did_you_mean
 from agentest.support.terminal import say, tell
 from agentest.support.text import duration
+
+if TYPE_CHECKING:  # imported where agents are compared
+    from agentest.cli.baseline import Against
 
 _DEFAULT = ".agentest"
 _COMMIT_CHARS = 7
@@ -80,6 +83,7 @@ def show(path: Path, wish: Wish, place: Place, environ: Mapping[str, str] = os.e
     record = read_record(path.parent)
     result = replace(run_of(read_results(path)), addresses=record.agents if record else {})
     result = _only(result, wish.scenarios, path)
+    against = _between_agents(result)
     setting = Setting(
         root=place.root,
         folder=path.parent,
@@ -87,12 +91,24 @@ def show(path: Path, wish: Wish, place: Place, environ: Mapping[str, str] = os.e
         environ={**environ, "CI": "true"},
         verbose=wish.verbose,
         record=record,
+        compared=against,
     )
     reporters = make_reporters(_reports(wish.reporters, place.here), setting)
+    if against:
+        reporters = [against, *reporters]
     for event in events_of(result):
         for reporter in reporters:
             reporter.on_event(event)
     return ExitCode.PASSED
+
+
+def _between_agents(result: RunResult) -> Against | None:
+    """What compares the agents of a run while it is told again; None: it was no comparison."""
+    if not result.comparison or len(result.agents) < 2:
+        return None
+    from agentest.cli.baseline import Against
+
+    return Against(None)
 
 
 def _reports(given: tuple[str, ...], here: Path) -> tuple[WantedReport, ...]:

@@ -1,6 +1,6 @@
 // One scenario on both sides of a comparison: two conversations turn by turn, with what differs marked.
 
-import { address, amend } from "./address.js";
+import { address, amend, note } from "./address.js";
 import { callItem, short } from "./calls.js";
 import { allTurns } from "./chat.js";
 import { aligned, marked } from "./differences.js";
@@ -21,6 +21,7 @@ export async function sideBySide(place, params, found, back) {
   if (!row) return void fill(place, head, problem("This comparison has no such scenario."));
   const sides = await Promise.all(NAMES.map((name, at) => opened(name, row.sides[at], found, params)));
   choose(sides, params);
+  note(Object.fromEntries(sides.map(({ name, row }) => [name[0], row && row.conversationId])));
   await Promise.all(sides.map(read));
   const turns = sides.map(({ conversation }) => (conversation ? allTurns(conversation) : []));
   fill(

@@ -1,0 +1,148 @@
+"""The Compare view in a real browser: served over kept runs, and in a report's file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import builders
+import page_at
+import pytest
+import sample_run
+from axe import no_finding
+
+from agentest.analysis.comparison.measured import measured_run, measured_scenario
+from agentest.cli.baseline import Against, Baseline
+from agentest.events import RunFinished
+from agentest.report.html import HtmlReporter
+from agentest.results import RunResult
+
+HOURS, MORNING, CALLS = "asks for opening hours", "user books a morning slot", "books what was asked for"
+
+
+def calls_otherwise() -> Any:
+    """The scenario of wrong calls, where they are right: other arguments, and one call less."""
+    right, wrong = sample_run.passing(CALLS), sample_run.wrong_calls()
+    return replace(right, name=wrong.name)
+
+
+def run(*scenarios: Any) -> RunResult:
+    made: RunResult = builders.run_result(*scenarios)
+    return made
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, list[str]]]:
+    """The page over an earlier run, one of two agents, and a later one."""
+    root = tmp_path_factory.mktemp("project")
+    gone = sample_run.passing(MORNING)
+    runs = [
+        run(sample_run.passing(HOURS), calls_otherwise(), gone, sample_run.hostile()),
+        sample_run.compared_run(),
+        run(sample_run.judged_low(), sample_run.wrong_calls(), sample_run.hostile()),
+    ]
+    ids = page_at.keep_runs(root, runs)
+    with page_at.served(root) as address:
+        yield address, ids
+
+
+def opened(page: Any, kept: tuple[str, list[str]], **params: str) -> None:
+    page.goto(f"{kept[0]}#/compare?{urlencode(params)}")
+    page.locator("main h1").wait_for()
+
+
+def test_from_a_run_to_the_words_that_changed(page: Any, kept: tuple[str, list[str]]) -> None:
+    """By the keyboard from the table to both transcripts, and back with the same filters."""
+    from playwright.sync_api import expect
+
+    first, _, last = kept[1]
+    opened(page, kept, base=first, new=last)
+    expect(page.locator("#base")).to_have_value(first)
+    expect(page.locator("tr.scenario")).to_have_count(4)
+    page.get_by_label("Name").fill("hours")
+    expect(page.get_by_role("status")).to_have_text("1 of 4 scenarios")
+    expect(page.locator("tr.scenario")).to_contain_text("passed → failed")
+    assert "text=hours" in page.url
+    no_finding(page)
+
+    page.locator("h1").click()
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    expect(page.locator("h1")).to_have_text(HOURS)
+    turn = page.locator(".pairs > li").nth(1)
+    expect(turn.locator("del").first).to_have_text("Book 9:00 for Ada.")
+    expect(turn.locator("ins").last).to_have_text("Of course, always!")
+    expect(turn.locator(".call")).to_contain_text("only in base")
+    expect(turn.get_by_label("Scores that differ")).to_contain_text("helpfulness: 5 → 2 (-3)")
+    no_finding(page)
+    page.keyboard.press("u")
+    expect(page.get_by_label("Name")).to_have_value("hours")
+
+    page.get_by_role("button", name="Swap").click()
+    expect(page.locator("#base")).to_have_value(last)
+    expect(page.locator("tr.scenario")).to_contain_text("failed → passed")
+
+
+def test_agents_of_one_run(page: Any, kept: tuple[str, list[str]]) -> None:
+    """They are chosen in the same places; a run in place of an agent changes both sides."""
+    from playwright.sync_api import expect
+
+    first, both, _ = kept[1]
+    opened(page, kept, of=both)
+    expect(page.locator("#base")).to_have_value("booking")
+    page.locator("#base").select_option(first)
+    expect(page.locator("#base")).to_have_value(first)
+    expect(page.locator("#new")).not_to_have_value("candidate")
+    opened(page, kept, of=both, base="booking", new="candidate", scenario="answers three questions")
+    # The first that failed, beside its counterpart.
+    expect(page.locator("#of-base")).to_have_value("c2")
+    page.locator("#of-base").select_option("c1")
+    expect(page.locator(".pair").first.locator(".badge.passed")).to_be_visible()
+    assert "b=c1" in page.url
+    expect(page.locator("#of-new")).to_have_value("c2")
+
+
+def test_calls_and_hostile_texts(page: Any, kept: tuple[str, list[str]]) -> None:
+    """Calls of one name stand side by side and say what differs; hostile texts stay texts, on a phone too."""
+    from playwright.sync_api import expect
+
+    first, _, last = kept[1]
+    opened(page, kept, base=first, new=last, scenario=CALLS)
+    expect(page.get_by_text("arguments date").first).to_be_visible()
+    expect(page.get_by_text("+ only in new").first).to_be_visible()
+    expect(page.get_by_role("heading", name="Turn 2, only in new")).to_be_visible()
+    page.set_viewport_size({"width": 375, "height": 800})
+    opened(page, kept, base=first, new=last, scenario=sample_run.HOSTILE_NAME)
+    expect(page.locator("h1")).to_contain_text("<script>")
+    assert page.evaluate("window.stolen") is None
+    assert page.evaluate("document.documentElement.scrollWidth") <= 375
+    opened(page, kept, base=first, new=last, scenario=MORNING)
+    expect(page.get_by_role("alert")).to_have_text("This side does not have the scenario.")
+
+
+def test_the_file_compares_its_agents_and_its_baseline(page: Any, tmp_path: Path) -> None:
+    """Agents have both transcripts in the file; of a baseline it holds the figures, and says so."""
+    from playwright.sync_api import expect
+
+    path = tmp_path / "report.html"
+    before = run(sample_run.passing(HOURS))
+    base = measured_run(before, "earlier", map(measured_scenario, before.scenarios))
+    later = run(sample_run.judged_low())
+    baseline = Against(Baseline(run=base, fail_on_regression=False))
+    baseline.label = "R"
+    for result, against in ((sample_run.compared_run(), Against(None)), (later, baseline)):
+        against.on_event(RunFinished(result))
+        HtmlReporter(path, run_id="R", compared=against).on_event(RunFinished(result))
+        page.goto("about:blank")
+        page.goto(f"{path.as_uri()}#/compare")
+        page.get_by_role("link", name=HOURS).click()
+        expect(page.locator("h1")).to_have_text(HOURS)
+        expect(page.locator(".pairs .message").first).to_be_visible()
+        if against is not baseline:
+            expect(page.locator(".pairs ins").first).to_be_visible()
+    expect(page.get_by_role("alert")).to_contain_text("not in this file")
+    expect(page.get_by_text("Of course, always!").first).to_be_visible()
+    assert all(url.startswith(("file:", "about:", "data:")) for url in page.noise.asked)
