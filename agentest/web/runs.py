@@ -8,7 +8,13 @@ from typing import Any
 
 from aiohttp import web
 
+from agentest.scripted.script import told
+from agentest.store.layouts import CODECS
+from agentest.store.reading import usable
+from agentest.store.shapes import StoredConversation
+from agentest.store.spans import spans_of
 from agentest.support.json_text import Json, encoded
+from agentest.viewer.commands import rerun
 from agentest.web.looking import Found, Runs
 from agentest.web.project import UI
 
@@ -64,7 +70,7 @@ async def _scenario(request: web.Request) -> web.Response:
     with index.lock:
         rows = [kept.rows[number] for number in sorted(kept.rows)]
         several = len({agent for _, agent in index.scenarios}) > 1
-    return answered({"scenario": whole, "conversations": rows, "command": command(whole, several=several)})
+    return answered({"scenario": whole, "conversations": rows, "command": rerun(whole, several)})
 
 
 async def _conversation(request: web.Request) -> web.Response:
@@ -84,13 +90,8 @@ async def _search(request: web.Request) -> web.Response:
     return answered(await asyncio.to_thread(request.app[RUNS].search, run, text, gone))
 
 
-def command(scenario: Json, *, several: bool) -> str:
-    """The command that runs a scenario again."""
-    del scenario, several
-    return ""
-
-
 def beside(found: Found, scenario: str, agent: str, conversation: Json) -> dict[str, Any]:
     """What is shown beside a conversation: the scripted scenario made of it, and its spans."""
-    del found, scenario, agent, conversation
-    return {"script": "", "spans": []}
+    stored = usable(CODECS.read(StoredConversation, conversation))
+    spans = spans_of(found.folder, scenario, agent, stored.conversation_id) if found.folder else []
+    return {"script": told(scenario, stored).source, "spans": spans}
