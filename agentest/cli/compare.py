@@ -16,7 +16,7 @@ from agentest.analysis.comparison.measured import MeasuredRun, measured_run, mea
 from agentest.analysis.comparison.pairing import of_agent
 from agentest.analysis.comparison.show import print_text
 from agentest.analysis.comparison.values import Comparison
-from agentest.cli.kept_runs import run_at, runs_folder
+from agentest.cli.named_runs import run_at, runs_folder
 from agentest.config.file import find, load
 from agentest.errors import ConfigError, ExitCode, UsageError
 from agentest.report.console.reporter import open_console

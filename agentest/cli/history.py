@@ -22,7 +22,8 @@ def runs(cwd: Path | None, config: Path | None, every: bool, form: Any) -> int:
     """List the kept runs, the latest first: when, how they ended, cost, model, commit."""
 
     def go() -> int:
-        from agentest.cli.kept_runs import list_runs, runs_folder
+        from agentest.cli.kept_runs import list_runs
+        from agentest.cli.named_runs import runs_folder
 
         place = place_in(cwd, config)
         return list_runs(runs_folder(place, config), form, None if every else _FEW)
@@ -45,8 +46,9 @@ def show(run: str, cwd: Path | None, config: Path | None, **wish: Any) -> int:
     """
 
     def go() -> int:
-        from agentest.cli.kept_runs import Wish, run_at
+        from agentest.cli.kept_runs import Wish
         from agentest.cli.kept_runs import show as shown
+        from agentest.cli.named_runs import run_at
 
         place = place_in(cwd, config)
         return shown(run_at(run, place, config), Wish(**wish), place)

@@ -10,15 +10,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from agentest.config.file import find, load
 from agentest.config.reporters import wanted_reports
-from agentest.errors import ConfigError, ExitCode, UsageError
+from agentest.errors import ExitCode, UsageError
 from agentest.events import WantedReport
 from agentest.report.registry import Setting, make_reporters
 from agentest.results import RunResult
 from agentest.run.outputs import check_can_be_written
-from agentest.run.place import Place, place_of
-from agentest.store.kept.finding import RUNS, KeptRun, check_readable, kept_runs, run_file
+from agentest.run.place import Place
+from agentest.store.kept.finding import RUNS, KeptRun, check_readable, kept_runs
 from agentest.store.kept.folder import FILES
 from agentest.store.kept.record import Ended, RunRecord, read_record
 from agentest.store.reading import read_results
@@ -26,47 +25,16 @@ from agentest.store.replay import events_of
 from agentest.store.runs import run_of
 from agentest.support.paths import contains_any
 from agentest.support.spelling import did_you_mean
-from agentest.support.terminal import say, tell
+from agentest.support.terminal import say
 from agentest.support.text import duration
 
 if TYPE_CHECKING:  # imported where agents are compared
     from agentest.cli.baseline import Against
 
-_DEFAULT = ".agentest"
 _COMMIT_CHARS = 7
 _HEADINGS = ("RUN", "STARTED", "STATUS", "PASSED", "FAILED", "ERRORED", "COST", "TIME", "MODEL", "COMMIT")
 _NUMBERS = range(3, 8)
 """Columns whose cells end at the right."""
-
-
-def runs_folder(place: Place, config: Path | None) -> Path:
-    """`output_dir` of the configuration; the usual one where there is none, or none that can be read.
-
-    Whoever looks at past runs need not have what a run needs: variables, files.
-    """
-    try:
-        path = place.path(config) if config else find(place.root)
-        return place.root / load(path, dict(os.environ)).config.output_dir
-    except ConfigError as error:
-        if config:
-            raise
-        if place.config:
-            tell(f"agentest: {error}; runs are looked for in {_DEFAULT}")
-        return place.root / _DEFAULT
-
-
-def run_at(reference: str, place: Place, config: Path | None) -> Path:
-    """The file that a RUN of the command line means: an id, its beginning, `latest`, a folder or a file.
-
-    Raises UsageError that says which there are.
-    """
-    path = place.here / reference
-    return path if path.is_file() else run_file(reference, runs_folder(place, config), place.here)
-
-
-def run_here(reference: str) -> Path:
-    """The same for a command that needs no configuration. Raises UsageError."""
-    return run_at(reference, place_of(Path.cwd()), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

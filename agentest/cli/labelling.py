@@ -40,9 +40,9 @@ def label(results: str, cwd: Path | None, config: Path | None, to: Path, **wish:
 
     def go() -> int:
         hear_interrupts()
-        from agentest.cli.kept_runs import run_at
         from agentest.cli.label import Wish
         from agentest.cli.label import label as run
+        from agentest.cli.named_runs import run_at
 
         place = place_in(cwd, config)
         request = request_at(place, config, offline=True)

@@ -110,7 +110,7 @@ def judge(run: str, cwd: Path | None, **options: Any) -> int:
     def go() -> int:
         _hear_interrupts()
         from agentest.cli.judge import judge_again
-        from agentest.cli.kept_runs import run_at
+        from agentest.cli.named_runs import run_at
         from agentest.run.prepare import prepare
 
         place = _place(cwd, options["config"])
@@ -184,7 +184,7 @@ def export(run: str, output: Path | None, force: bool, **options: Any) -> int:
 
     def go() -> int:
         from agentest.analysis.export.export import export, write
-        from agentest.cli.kept_runs import run_here
+        from agentest.cli.named_runs import run_here
 
         exported = export(run_here(run), output=output, **options)
         for note in exported.notes:

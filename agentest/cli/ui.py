@@ -6,7 +6,7 @@ from pathlib import Path
 
 import anyio
 
-from agentest.cli.kept_runs import run_at, runs_folder
+from agentest.cli.named_runs import run_at, runs_folder
 from agentest.errors import ExitCode, UsageError
 from agentest.run.place import Place
 from agentest.support.terminal import say, tell
