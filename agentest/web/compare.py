@@ -16,13 +16,13 @@ from agentest.analysis.comparison.measured import MeasuredRun, measured_run, mea
 from agentest.analysis.comparison.pairing import of_agent
 from agentest.errors import UsageError
 from agentest.store.kept.finding import LATEST, kept_runs
-from agentest.store.kept.history import about
 from agentest.store.kept.record import RunRecord, read_record
 from agentest.store.reading import read_results
 from agentest.store.runs import run_of
 from agentest.support.json_text import Json, encoded
 from agentest.web.project import UI, Project
 
+_COMMIT_CHARS = 7
 CHOSEN = "chosen"
 """What the run is called that the user named, where it is none of the kept ones."""
 
@@ -73,7 +73,7 @@ def answer(project: Project, *, of: str, base: str, new: str) -> Json:
     """
     runs = _runs(project)
     shown: Json = {
-        "runs": [_about(run) for run in runs],
+        "choices": _choices(runs, ()),
         "of": "",
         "agents": [],
         "base": base,
@@ -91,10 +91,11 @@ def answer(project: Project, *, of: str, base: str, new: str) -> Json:
 def _compared(runs: Sequence[_Run], of: str, base: str, new: str) -> Json:
     mine = _named(runs, of or (new if any(run.id == new for run in runs) else LATEST))
     agents = mine.measured.agents
-    if {base, new} <= {of, ""} and len(agents) > 1:
+    if not (base or new) and len(agents) > 1:
         base, new = agents[:2]
     base, new = _chosen(runs, mine, agents, base, new)
-    shown = {"of": mine.id, "agents": list(agents), "base": base, "new": new}
+    shown: Json = {"of": mine.id, "agents": list(agents), "base": base, "new": new}
+    shown["choices"] = _choices(runs, agents if len(agents) > 1 else ())
     between = Between.AGENTS if base in agents and new in agents else Between.RUNS
     try:
         sides = [of_agent(mine.measured, name) for name in (base, new)] if between is Between.AGENTS else []
@@ -147,14 +148,22 @@ def _runs(project: Project) -> list[_Run]:
     return kept
 
 
-def _about(run: _Run) -> Json:
+def _choices(runs: Sequence[_Run], agents: Sequence[str]) -> Json:
+    """What each side may be, and how it is called."""
+    every = [*((name, f"agent {name}") for name in agents), *((run.id, _told(run)) for run in runs)]
+    return {"base": every, "new": every}
+
+
+def _told(run: _Run) -> str:
+    """A run in words: when it began, how it ended, of which commit it was."""
     record = run.record
     if record is None:
-        return {"id": run.id, "startedAt": "", "state": "unknown", "commit": None}
+        return run.id
     ended = record.ended
     state = "not ended" if ended is None else "interrupted" if ended.interrupted else str(ended.status)
-    known = about(record)
-    return {"id": run.id, "startedAt": known["startedAt"], "state": state, "commit": known["commit"]}
+    begun = f"{record.started_at[:16].replace('T', ' ')} UTC"
+    commit = record.commit[:_COMMIT_CHARS] if record.commit else ""
+    return " · ".join(filter(None, [begun, state, commit, run.id]))
 
 
 @lru_cache(maxsize=4)

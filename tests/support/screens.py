@@ -29,7 +29,7 @@ VIEWS = {
     "conversation-criteria": "#/conversation?of={run}&scenario={criteria}&agent=booking",
     "conversation-hostile": "#/conversation?of={run}&scenario={hostile}&agent=booking",
     "compare": "#/compare?base={earlier}&new={run}",
-    "compare-agents": "#/compare?of={compared}&base={compared}",
+    "compare-agents": "#/compare?of={compared}",
     "start": "#/start",
     "talk": "#/talk",
     "cases": "#/cases",

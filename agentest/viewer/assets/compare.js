@@ -4,7 +4,7 @@ import { address, amend, note, read } from "./address.js";
 import { addView } from "./app.js";
 import { fill, foreign, h, visible } from "./dom.js";
 import { table } from "./folding.js";
-import { count, moment } from "./format.js";
+import { count } from "./format.js";
 import { badge, problem } from "./parts.js";
 import { sideBySide } from "./side_by_side.js";
 import { source } from "./source.js";
@@ -23,11 +23,11 @@ function up({ scenario, b, n, ...rest }) {
 async function show(place, params, signal) {
   const found = await source().compare(params);
   if (signal.aborted) return;
-  if (found && found.comparison && params.scenario) return sideBySide(place, params, found, up(params));
+  if (found && found.comparison && params.scenario) return sideBySide(place, params, found, signal);
   fill(
     place,
     h("h1", {}, "Compare"),
-    found ? choice(found) : h("p", {}, "This file has a run of one agent without a baseline: `agentest ui` compares kept runs."),
+    found ? choice(found) : h("p", {}, "One agent and no baseline: `agentest ui` compares kept runs."),
     found && found.problem && problem(found.problem),
     found && found.comparison && whole(found),
   );
@@ -35,30 +35,17 @@ async function show(place, params, signal) {
 
 // --- what is compared
 
-function choice({ runs, agents, base, new: next }) {
-  const ids = runs.map((run) => run.id);
-  const texts = new Map([...runs.map((run) => [run.id, told(run)]), ...agents.map((name) => [name, `agent ${name}`])]);
-  const pick = (own, other) => (event) => {
-    const chosen = event.target.value;
-    const group = agents.includes(chosen) ? agents : ids;
-    amend({ [own]: chosen, [own === "base" ? "new" : "base"]: group.includes(other) && other !== chosen ? other : group.find((each) => each !== chosen) });
+// A run beside an agent is no pair: what does not fit is left to the source.
+function choice({ choices, agents, ...found }) {
+  const select = (own, other) => {
+    const isPair = (chosen) => chosen !== found[other] && agents.includes(chosen) === agents.includes(found[other]);
+    const choose = ({ target: { value } }) => amend({ [own]: value, [other]: isPair(value) ? found[other] : "" });
+    const option = ([value, text]) => h("option", { value, selected: value === found[own] }, visible(text));
+    return h("label", {}, `${own}: `, h("select", { id: own, onchange: choose }, choices[own].map(option)));
   };
-  const side = (id, value, other) => {
-    const options = [...texts].map(([name, text]) => h("option", { value: name, selected: name === value }, visible(text)));
-    return h("label", {}, `${id}: `, source().served ? h("select", { id, onchange: pick(id, other) }, options) : foreign(value, "strong"));
-  };
-  return h(
-    "div",
-    { class: "row" },
-    side("base", base, next),
-    side("new", next, base),
-    source().served && h("button", { type: "button", id: "swap", onclick: () => amend({ base: next, new: base }) }, "Swap"),
-    !source().served && agents.slice(1).map((each) => each !== next && h("a", { href: address("compare", { new: each }) }, "with ", foreign(each))),
-  );
-}
-
-function told(run) {
-  return [moment(run.startedAt), run.state, run.commit && run.commit.slice(0, 7), run.id].filter(Boolean).join(" · ");
+  const swap = () => amend({ base: found.new, new: found.base });
+  const button = source().served && h("button", { type: "button", id: "swap", onclick: swap }, "Swap");
+  return h("div", { class: "row" }, select("base", "new"), select("new", "base"), button);
 }
 
 // --- what came of it
@@ -76,7 +63,8 @@ function whole(found) {
 }
 
 function cells([name, ...values], verdict) {
-  return h("tr", {}, h("th", { scope: "row" }, foreign(name)), values.map((text) => h("td", {}, text)), verdict && h("td", {}, verdict));
+  const rest = [...values, verdict].map((each) => each !== undefined && h("td", {}, each));
+  return h("tr", {}, h("th", { scope: "row" }, foreign(name)), rest);
 }
 
 function figure(row) {
@@ -96,13 +84,15 @@ function scenarios({ comparison, of, base, new: next }) {
   function line(row) {
     const to = address("compare", { ...read().params, of, base, new: next, scenario: row.name, agent: row.agent });
     const link = h("a", { href: to, data: { step: "" } }, foreign(row.name));
-    const head = h("th", { scope: "row", colspan: 6 }, link, " ", row.agent && foreign(row.agent, "span", { class: "tag" }), foreign(row.story, "div", { class: "quiet" }));
+    const about = [row.agent && foreign(row.agent, "span", { class: "tag" }), foreign(row.story, "div", { class: "quiet" })];
+    const head = h("th", { scope: "row", colspan: 6 }, link, " ", about);
     return h("tr", { class: "scenario" }, head, h("td", {}, changed(row.change)));
   }
 
   function draw() {
     const { change, text = "" } = read().params;
-    const kept = all.filter((row) => (!change || row.change === change) && row.name.toLowerCase().includes(text.toLowerCase()));
+    const fits = (row) => (!change || row.change === change) && row.name.toLowerCase().includes(text.toLowerCase());
+    const kept = all.filter(fits);
     const rows = kept.flatMap((row) => [() => line(row), ...row.figures.map((each) => () => figure(each))]);
     said.textContent = `${kept.length} of ${count(all.length, "scenario")}`;
     fill(place, table("figures", ["Scenario and figure", ...HEAD], rows.length, (at) => rows[at]()));

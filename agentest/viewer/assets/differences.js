@@ -3,34 +3,25 @@
 import { foreign, h, visible } from "./dom.js";
 import { longText } from "./parts.js";
 
-const MOST_CELLS = 1000000;
+const MOST_CELLS = 4000000;
 const MOST_CHARS = 4000;
 
-// Pairs of places [in a, in b] of what is alike, in order; undefined beside what only one of them has.
+// Pairs of places [in a, in b] of what is alike, in order; undefined beside what only one of them has. By the
+// longest common subsequence; where that would take long, nothing is alike.
 export function aligned(a, b) {
-  const least = Math.min(a.length, b.length);
-  let start = 0;
-  let end = 0;
-  while (start < least && a[start] === b[start]) start++;
-  while (end < least - start && a[a.length - 1 - end] === b[b.length - 1 - end]) end++;
-  const pairs = middle(a.slice(start, a.length - end), b.slice(start, b.length - end));
-  const shifted = pairs.map(([x, y]) => [x === undefined ? x : x + start, y === undefined ? y : y + start]);
-  const alike = (length, x, y) => Array.from({ length }, (_, at) => [x + at, y + at]);
-  return [...alike(start, 0, 0), ...shifted, ...alike(end, a.length - end, b.length - end)];
-}
-
-// By the longest common subsequence; where that would take long, nothing is alike.
-function middle(a, b) {
   const fits = a.length * b.length <= MOST_CELLS;
   const longest = fits && Array.from({ length: a.length + 1 }, () => new Uint16Array(b.length + 1));
   for (let x = a.length - 1; fits && x >= 0; x--) {
-    for (let y = b.length - 1; y >= 0; y--) longest[x][y] = a[x] === b[y] ? longest[x + 1][y + 1] + 1 : Math.max(longest[x + 1][y], longest[x][y + 1]);
+    for (let y = b.length - 1; y >= 0; y--) {
+      longest[x][y] = a[x] === b[y] ? longest[x + 1][y + 1] + 1 : Math.max(longest[x + 1][y], longest[x][y + 1]);
+    }
   }
   const pairs = [];
   let [x, y] = [0, 0];
   while (x < a.length || y < b.length) {
+    const skips = y === b.length || (x < a.length && (!fits || longest[x + 1][y] >= longest[x][y + 1]));
     if (fits && x < a.length && y < b.length && a[x] === b[y]) pairs.push([x++, y++]);
-    else if (y === b.length || (x < a.length && (!fits || longest[x + 1][y] >= longest[x][y + 1]))) pairs.push([x++, undefined]);
+    else if (skips) pairs.push([x++, undefined]);
     else pairs.push([undefined, y++]);
   }
   return pairs;
@@ -39,7 +30,9 @@ function middle(a, b) {
 // A text with the words in `tag` that the other one lacks.
 export function marked(text, other, tag, props) {
   if (text === other) return longText(text, "p", props);
-  if (Math.max(text.length, other.length) > MOST_CHARS) return [h("p", { class: "quiet" }, "≠ differs; too long to mark words"), longText(text, "p", props)];
+  if (Math.max(text.length, other.length) > MOST_CHARS) {
+    return [h("p", { class: "quiet" }, "≠ differs; too long to mark words"), longText(text, "p", props)];
+  }
   const words = (all) => all.match(/\s*\S+|\s+$/g) || [];
   const [mine, its] = [words(text), words(other)];
   const bare = (all) => all.map((word) => word.trim());

@@ -61,7 +61,8 @@ export function fileSource() {
     if (!comparison) return null;
     const { between, base, new: next } = comparison;
     const agents = between === "agents" ? [base.run, ...all.map((each) => each.new.run)] : [];
-    return { comparison, between, agents, runs: [], base: base.run, new: next.run };
+    const choices = { base: [[base.run, base.run]], new: all.map((each) => [each.new.run, each.new.run]) };
+    return { comparison, between, agents, choices, base: base.run, new: next.run };
   }
 
   // Of a run that this one is compared with, no transcript is here.

@@ -14,13 +14,16 @@ import { statusOf, troubles } from "./troubles.js";
 
 const NAMES = ["base", "new"];
 
-// `found`: the answer of source().compare; `back`: the address of its table.
-export async function sideBySide(place, params, found, back) {
-  const row = found.comparison.scenarios.find((each) => each.name === params.scenario && (!params.agent || each.agent === params.agent));
-  const head = [h("p", { class: "crumbs" }, h("a", { href: back }, "← Comparison")), h("h1", {}, foreign(params.scenario))];
+// `found`: the answer of source().compare.
+export async function sideBySide(place, params, found, signal) {
+  const { scenario, agent, b, n, ...rest } = params;
+  const row = found.comparison.scenarios.find((each) => each.name === scenario && (!agent || each.agent === agent));
+  const back = address("compare", rest);
+  const head = [h("p", { class: "crumbs" }, h("a", { href: back }, "← Comparison")), h("h1", {}, foreign(scenario))];
   if (!row) return void fill(place, head, problem("This comparison has no such scenario."));
   const sides = await Promise.all(NAMES.map((name, at) => opened(name, row.sides[at], found, params)));
   choose(sides, params);
+  if (signal.aborted) return;
   note(Object.fromEntries(sides.map(({ name, row }) => [name[0], row && row.conversationId])));
   await Promise.all(sides.map(read));
   const turns = sides.map(({ conversation }) => (conversation ? allTurns(conversation) : []));
