@@ -38,8 +38,9 @@ async function show(place, params, signal) {
 // A run beside an agent is no pair: what does not fit is left to the source.
 function choice({ choices, agents, ...found }) {
   const select = (own, other) => {
-    const isPair = (chosen) => chosen !== found[other] && agents.includes(chosen) === agents.includes(found[other]);
-    const choose = ({ target: { value } }) => amend({ [own]: value, [other]: isPair(value) ? found[other] : "" });
+    const kept = found[other];
+    const isPair = (chosen) => chosen !== kept && agents.includes(chosen) === agents.includes(kept);
+    const choose = ({ target: { value } }) => amend({ [own]: value, [other]: isPair(value) ? kept : "" });
     const option = ([value, text]) => h("option", { value, selected: value === found[own] }, visible(text));
     return h("label", {}, `${own}: `, h("select", { id: own, onchange: choose }, choices[own].map(option)));
   };
@@ -58,7 +59,7 @@ function whole(found) {
     scenarios(found),
     h("h2", {}, "Over all scenarios"),
     table("figures", ["Figure", ...HEAD], overall.length, (at) => figure(overall[at])),
-    table("figures", ["All that was held", "Base", "New", "Difference"], totals.length, (at) => cells(totals[at])),
+    table("figures", ["All that was held", ...HEAD.slice(0, 3)], totals.length, (at) => cells(totals[at])),
   ];
 }
 
@@ -82,16 +83,19 @@ function scenarios({ comparison, of, base, new: next }) {
   const place = h("div");
 
   function line(row) {
-    const to = address("compare", { ...read().params, of, base, new: next, scenario: row.name, agent: row.agent });
-    const link = h("a", { href: to, data: { step: "" } }, foreign(row.name));
-    const about = [row.agent && foreign(row.agent, "span", { class: "tag" }), foreign(row.story, "div", { class: "quiet" })];
-    const head = h("th", { scope: "row", colspan: 6 }, link, " ", about);
+    const { name: scenario, agent } = row;
+    const to = address("compare", { ...read().params, of, base, new: next, scenario, agent });
+    const link = h("a", { href: to, data: { step: "" } }, foreign(scenario));
+    const tag = agent && foreign(agent, "span", { class: "tag" });
+    const story = foreign(row.story, "div", { class: "quiet" });
+    const head = h("th", { scope: "row", colspan: 6 }, link, " ", tag, story);
     return h("tr", { class: "scenario" }, head, h("td", {}, changed(row.change)));
   }
 
   function draw() {
     const { change, text = "" } = read().params;
-    const fits = (row) => (!change || row.change === change) && row.name.toLowerCase().includes(text.toLowerCase());
+    const named = (row) => row.name.toLowerCase().includes(text.toLowerCase());
+    const fits = (row) => (!change || row.change === change) && named(row);
     const kept = all.filter(fits);
     const rows = kept.flatMap((row) => [() => line(row), ...row.figures.map((each) => () => figure(each))]);
     said.textContent = `${kept.length} of ${count(all.length, "scenario")}`;

@@ -13,7 +13,8 @@ export function aligned(a, b) {
   const longest = fits && Array.from({ length: a.length + 1 }, () => new Uint16Array(b.length + 1));
   for (let x = a.length - 1; fits && x >= 0; x--) {
     for (let y = b.length - 1; y >= 0; y--) {
-      longest[x][y] = a[x] === b[y] ? longest[x + 1][y + 1] + 1 : Math.max(longest[x + 1][y], longest[x][y + 1]);
+      const best = Math.max(longest[x + 1][y], longest[x][y + 1]);
+      longest[x][y] = a[x] === b[y] ? longest[x + 1][y + 1] + 1 : best;
     }
   }
   const pairs = [];

@@ -17,9 +17,10 @@ const NAMES = ["base", "new"];
 // `found`: the answer of source().compare.
 export async function sideBySide(place, params, found, signal) {
   const { scenario, agent, b, n, ...rest } = params;
-  const row = found.comparison.scenarios.find((each) => each.name === scenario && (!agent || each.agent === agent));
+  const isIt = (row) => row.name === scenario && (!agent || row.agent === agent);
+  const row = found.comparison.scenarios.find(isIt);
   const back = address("compare", rest);
-  const head = [h("p", { class: "crumbs" }, h("a", { href: back }, "← Comparison")), h("h1", {}, foreign(scenario))];
+  const head = [h("a", { href: back }, "← Comparison"), h("h1", {}, foreign(scenario))];
   if (!row) return void fill(place, head, problem("This comparison has no such scenario."));
   const sides = await Promise.all(NAMES.map((name, at) => opened(name, row.sides[at], found, params)));
   choose(sides, params);
@@ -27,16 +28,26 @@ export async function sideBySide(place, params, found, signal) {
   note(Object.fromEntries(sides.map(({ name, row }) => [name[0], row && row.conversationId])));
   await Promise.all(sides.map(read));
   const turns = sides.map(({ conversation }) => (conversation ? allTurns(conversation) : []));
+  const most = Math.max(...turns.map((all) => all.length));
+  const make = (at) => turn(sides, turns.map((all) => all[at]));
   fill(
     place,
     head,
     foreign(row.story, "p"),
     h("div", { class: "pair" }, sides.map(heading)),
-    bounded(h("ul", { class: "plain pairs" }), Math.max(...turns.map((all) => all.length)), (at) => turn(sides, turns.map((all) => all[at])), { noun: "turn" }),
+    bounded(h("ul", { class: "plain pairs" }), most, make, { noun: "turn" }),
     h("h2", {}, "The conversation as a whole"),
-    h("div", { class: "pair" }, sides.map((side) => cell("Scores", side, side.conversation && wholeScores(side.conversation, side.scenario)))),
-    differing(sides.map(({ conversation }) => conversation && { goal_completion: conversation.evaluation.goalCompletion, ...conversation.evaluation.conversationMetrics })),
+    h("div", { class: "pair" }, sides.map(scoresOfAll)),
+    differing(sides.map(({ conversation }) => conversation && metricsOfAll(conversation.evaluation))),
   );
+}
+
+function scoresOfAll(side) {
+  return cell("Scores", side, side.conversation && wholeScores(side.conversation, side.scenario));
+}
+
+function metricsOfAll({ goalCompletion, conversationMetrics }) {
+  return { goal_completion: goalCompletion, ...conversationMetrics };
 }
 
 async function opened(name, agent, found, { scenario }) {
@@ -55,22 +66,34 @@ async function there(answer) {
 
 // Those of the address; else the first that failed, of the new side before the base, and its counterpart.
 function choose(sides, params) {
-  const wanted = sides.map((side) => side.conversations.findIndex((row) => row.conversationId === params[side.name[0]]));
-  const failed = sides.map((side) => side.conversations.findIndex((row) => !row.passed));
+  const find = (fits) => sides.map((side) => side.conversations.findIndex((row) => fits(row, side.name[0])));
+  const wanted = find((row, key) => row.conversationId === params[key]);
+  const failed = find((row) => !row.passed);
   const first = [wanted[1], wanted[0], failed[1], failed[0], 0].find((at) => at >= 0);
-  sides.forEach((side, at) => (side.row = side.conversations[wanted[at] >= 0 ? wanted[at] : Math.min(first, side.conversations.length - 1)]));
+  sides.forEach((side, at) => {
+    const { conversations: rows } = side;
+    side.row = rows[wanted[at] >= 0 ? wanted[at] : Math.min(first, rows.length - 1)];
+  });
 }
 
 async function read(side) {
-  const found = side.row && (await there(side.from.conversation(side.scenario.name, side.agent, side.row.conversationId)));
+  const { row, from, scenario, agent } = side;
+  const found = row && (await there(from.conversation(scenario.name, agent, row.conversationId)));
   side.conversation = found && found.conversation;
 }
 
 function heading({ name, label, agent, from, run, conversations, row, conversation, scenario }) {
   const title = h("h2", {}, `${name}: `, foreign(label));
-  const lacking = agent === null ? "does not have the scenario" : !from ? "has its transcripts not in this file; `agentest ui` shows both" : !row ? "held no conversation" : "";
-  if (lacking) return h("div", {}, title, problem(`This side ${lacking}.`));
-  const option = ({ conversationId: id, passed }) => h("option", { value: id, selected: id === row.conversationId }, `${visible(id)} ${passed ? "✓" : "✗"}`);
+  const lacks = (words) => h("div", {}, title, problem(`This side ${words}.`));
+  if (agent === null) return lacks("does not have the scenario");
+  if (!from) return lacks("has its transcripts not in this file; `agentest ui` shows both");
+  if (!row) return lacks("held no conversation");
+  const { conversationId: now } = row;
+  const option = ({ conversationId: id, passed }) =>
+    h("option", { value: id, selected: id === now }, `${visible(id)} ${passed ? "✓" : "✗"}`);
+  const choice = { id: `of-${name}`, "aria-label": `Conversation, ${name}` };
+  const onchange = (event) => amend({ [name[0]]: event.target.value });
+  const to = address("conversation", { of: run, scenario: scenario.name, agent, id: now });
   const why = conversation ? [...troubles(conversation, scenario)].slice(0, 5) : [];
   return h(
     "div",
@@ -79,9 +102,9 @@ function heading({ name, label, agent, from, run, conversations, row, conversati
     h(
       "p",
       { class: "row" },
-      h("select", { id: `of-${name}`, "aria-label": `Conversation, ${name}`, onchange: (event) => amend({ [name[0]]: event.target.value }) }, conversations.map(option)),
+      h("select", { ...choice, onchange }, conversations.map(option)),
       conversation && badge(statusOf(conversation, scenario)),
-      h("a", { href: address("conversation", { of: run, scenario: scenario.name, agent, id: row.conversationId }) }, "Whole conversation"),
+      h("a", { href: to }, "Whole conversation"),
     ),
     !conversation && problem("Its transcript is not here."),
     h("ul", {}, why.map(({ what, text }) => foreign(short(`${what}: ${text}`), "li"))),
@@ -90,9 +113,14 @@ function heading({ name, label, agent, from, run, conversations, row, conversati
 
 // One turn of both; undefined: that side has none.
 function turn(sides, turns) {
-  const scores = sides.map(({ conversation }, i) => turns[i] && conversation.evaluation.turnEvaluations.find((each) => each.turnIndex === turns[i].turnIndex));
-  const both = (make) => sides.map((side, i) => (turns[i] && make(side, turns[i], turns[1 - i], i)) || h("div", { class: "none" }));
-  const said = (who, name, key) => both((side, mine, other) => cell(name, side, message(side, who, mine[key] || "", other ? other[key] || "" : mine[key])));
+  const scores = sides.map((side, i) => turns[i] && judged(side, turns[i]));
+  const made = (make) => (side, i) => (turns[i] && make(side, turns[i], turns[1 - i], i)) || nothing();
+  const both = (make) => sides.map(made(make));
+  const text = (each, key) => each[key] || "";
+  const said = (who, name, key) =>
+    both((side, mine, other) =>
+      cell(name, side, message(side, who, text(mine, key), text(other || mine, key))),
+    );
   const only = turns.findIndex((each) => !each);
   return h(
     "li",
@@ -104,10 +132,23 @@ function turn(sides, turns) {
       said("user", "User", "userMessage"),
       calls(sides, turns.map((each) => (each ? each.toolCalls : []))),
       said("agent", "Agent", "agentMessage"),
-      both((side, mine, other, i) => scores[i] && cell("Scores", side, turnScores(scores[i], side.scenario, side.conversation.labelledFailures.filter((each) => each.turnIndex === mine.turnIndex)))),
+      both((side, mine, other, i) => scores[i] && scoresOf(side, mine, scores[i])),
     ),
     differing(scores.map((each) => each && each.metrics)),
   );
+}
+
+function judged({ conversation }, { turnIndex }) {
+  return conversation.evaluation.turnEvaluations.find((each) => each.turnIndex === turnIndex);
+}
+
+function scoresOf(side, { turnIndex }, scores) {
+  const failures = side.conversation.labelledFailures.filter((each) => each.turnIndex === turnIndex);
+  return cell("Scores", side, turnScores(scores, side.scenario, failures));
+}
+
+function nothing() {
+  return h("div", { class: "none" });
 }
 
 function cell(name, side, content) {
@@ -121,13 +162,15 @@ function message(side, who, text, other) {
 // Calls of the same name stand side by side, in their order.
 function calls(sides, both) {
   const names = both.map((all) => all.map((call) => call.name));
-  return aligned(...names).map((places) => sides.map((side, i) => call(side, both[i][places[i]], both[1 - i][places[1 - i]])));
+  const at = (places, i) => both[i][places[i]];
+  return aligned(...names).map((places) => sides.map((side, i) => call(side, at(places, i), at(places, 1 - i))));
 }
 
 function call(side, mine, other) {
-  if (!mine) return h("div", { class: "none" });
+  if (!mine) return nothing();
   const item = callItem(mine, { row: other && otherwise(mine, other) });
-  if (!other) append(item, [h("strong", { class: "mark extra" }, `${side.name === "base" ? "−" : "+"} only in ${side.name}`)]);
+  const only = `${side.name === "base" ? "−" : "+"} only in ${side.name}`;
+  if (!other) append(item, [h("strong", { class: "mark extra" }, only)]);
   return cell("Call", side, h("ul", { class: "plain calls" }, item));
 }
 
@@ -135,8 +178,12 @@ function otherwise(mine, other) {
   const differ = (a, b) => JSON.stringify(a) !== JSON.stringify(b);
   const args = [mine.args, other.args].map((each) => (each && typeof each === "object" ? each : {}));
   const keys = Object.keys({ ...args[0], ...args[1] }).filter((key) => differ(args[0][key], args[1][key]));
-  const found = [differ(mine.args, other.args) && `arguments ${keys.join(", ")}`, differ([mine.result, mine.error], [other.result, other.error]) && "answer"].filter(Boolean);
-  return found.length ? { status: "different", difference: short(found.join("; ")) } : undefined;
+  const found = [
+    differ(mine.args, other.args) && `arguments ${keys.join(", ")}`,
+    differ([mine.result, mine.error], [other.result, other.error]) && "answer",
+  ];
+  const difference = short(found.filter(Boolean).join("; "));
+  return difference ? { status: "different", difference } : undefined;
 }
 
 function differing([base, next]) {
@@ -144,6 +191,9 @@ function differing([base, next]) {
   const value = (score) => (score && score.value !== undefined ? decimal(score.value) : "no score");
   const names = Object.keys({ ...base, ...next }).filter((name) => value(base[name]) !== value(next[name]));
   const by = (name) => decimal(Number(value(next[name])) - Number(value(base[name])));
-  const text = (name) => `≠ ${name}: ${value(base[name])} → ${value(next[name])}${by(name) === "NaN" ? "" : ` (${by(name)})`}`;
-  return names.length > 0 && h("ul", { class: "plain", "aria-label": "Scores that differ" }, names.map((name) => foreign(short(text(name)), "li")));
+  const step = (name) => (by(name) === "NaN" ? "" : ` (${by(name)})`);
+  const text = (name) => `≠ ${name}: ${value(base[name])} → ${value(next[name])}${step(name)}`;
+  const items = names.map((name) => foreign(short(text(name)), "li"));
+  const props = { class: "plain", "aria-label": "Scores that differ" };
+  return names.length > 0 && h("ul", props, items);
 }
