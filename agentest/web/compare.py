@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 from aiohttp import web
 
@@ -45,20 +46,35 @@ async def _compare(request: web.Request) -> web.Response:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Run:
-    """A run that can be compared; `written` differs whenever its file does."""
+    """A run that can be compared."""
 
     id: str
     file: Path
     record: RunRecord | None
 
     @property
-    def written(self) -> tuple[int, int]:
+    def stamp(self) -> tuple[Path, str, tuple[int, int]]:
+        """Its file, its name, and what differs whenever the file does."""
         found = self.file.stat()
-        return found.st_mtime_ns, found.st_size
+        return self.file, self.id, (found.st_mtime_ns, found.st_size)
 
     @property
     def measured(self) -> MeasuredRun:
-        return _measured(self.file, self.id, self.written)
+        return _measured(*self.stamp)
+
+
+class _Side(NamedTuple):
+    """What stands on one side; `agent`: whose part of the run, None: all of it."""
+
+    file: Path
+    label: str
+    written: tuple[int, int]
+    agent: str | None = None
+
+    @property
+    def measured(self) -> MeasuredRun:
+        run = _measured(self.file, self.label, self.written)
+        return of_agent(run, self.agent) if self.agent is not None else run
 
 
 def answer(project: Project, *, of: str, base: str, new: str) -> Json:
@@ -98,11 +114,13 @@ def _compared(runs: Sequence[_Run], of: str, base: str, new: str) -> Json:
     shown["choices"] = _choices(runs, agents if len(agents) > 1 else ())
     between = Between.AGENTS if base in agents and new in agents else Between.RUNS
     try:
-        sides = [of_agent(mine.measured, name) for name in (base, new)] if between is Between.AGENTS else []
-        first, second = sides or [_named(runs, name).measured for name in (base, new)]
         if base == new:
             raise UsageError("both are the same: choose two that differ")
-        comparison = for_page(compared(first, second), between)
+        if between is Between.AGENTS:
+            sides = [_Side(*mine.stamp, name) for name in (base, new)]
+        else:
+            sides = [_Side(*_named(runs, name).stamp) for name in (base, new)]
+        comparison = _comparison(sides[0], sides[1], between)
     except UsageError as error:
         return {**shown, "between": str(between), "problem": str(error)}
     return {**shown, "between": str(between), "comparison": comparison}
@@ -164,6 +182,12 @@ def _told(run: _Run) -> str:
     begun = f"{record.started_at[:16].replace('T', ' ')} UTC"
     commit = record.commit[:_COMMIT_CHARS] if record.commit else ""
     return " · ".join(filter(None, [begun, state, commit, run.id]))
+
+
+@lru_cache(maxsize=4)
+def _comparison(base: _Side, new: _Side, between: Between) -> Json:
+    """It is asked for again with every transcript that is opened."""
+    return for_page(compared(base.measured, new.measured), between)
 
 
 @lru_cache(maxsize=4)

@@ -163,7 +163,8 @@ function message(side, who, text, other) {
 function calls(sides, both) {
   const names = both.map((all) => all.map((call) => call.name));
   const at = (places, i) => both[i][places[i]];
-  return aligned(...names).map((places) => sides.map((side, i) => call(side, at(places, i), at(places, 1 - i))));
+  const row = (places) => sides.map((side, i) => call(side, at(places, i), at(places, 1 - i)));
+  return aligned(...names).map(row);
 }
 
 function call(side, mine, other) {
