@@ -36,7 +36,7 @@ export function startApp(first) {
     h("main", { id: "main", tabindex: "-1" }),
     h("div", { id: "announcements", class: "off-screen", "aria-live": "polite" }),
   ]);
-  applyTheme(stored("theme"));
+  applyTheme(storage((kept) => kept.getItem("agentest-theme")));
   addEventListener("hashchange", changed);
   addEventListener("keydown", pressed);
   addEventListener("beforeunload", (event) => {
@@ -51,12 +51,9 @@ function skip(event) {
 }
 
 function tools() {
-  return h(
-    "div",
-    { class: "tools" },
-    h("button", { type: "button", class: "plain", onclick: nextTheme, id: "theme" }, "Theme"),
-    h("button", { type: "button", class: "plain", onclick: showHelp, "aria-keyshortcuts": "?" }, "Keys"),
-  );
+  const button = (props, text) => h("button", { type: "button", class: "plain", ...props }, text);
+  const theme = button({ onclick: nextTheme, id: "theme", "aria-description": "changes between that of the system, light and dark" });
+  return h("div", { class: "tools" }, theme, button({ onclick: showHelp, "aria-keyshortcuts": "?" }, "Keys"));
 }
 
 function changed(event) {
@@ -157,19 +154,15 @@ const GLOBAL_KEYS = [
   ["?", "these keys"],
 ];
 
+const PRESSED = { "?": showHelp, "/": focusSearch, j: (event) => step(1, event), k: (event) => step(-1, event), u: up };
+
 function pressed(event) {
+  const { key, target } = event;
   if (event.ctrlKey || event.metaKey || event.altKey) return;
-  if (event.target.closest(TYPING)) {
-    if (event.key === "Escape") event.target.blur();
-    return;
-  }
+  if (target.closest(TYPING)) return void (key === "Escape" && target.blur());
   if (document.querySelector("dialog[open]")) return;
-  if (event.key === "?") showHelp();
-  else if (event.key === "/") focusSearch(event);
-  else if (event.key === "j") step(1, event);
-  else if (event.key === "k") step(-1, event);
-  else if (event.key === "u") up();
-  else dispatchEvent(new CustomEvent("viewkey", { detail: event.key }));
+  if (Object.hasOwn(PRESSED, key)) PRESSED[key](event);
+  else dispatchEvent(new CustomEvent("viewkey", { detail: key }));
 }
 
 // To what the view is a part of; else back to where one came from, and from a link from elsewhere to its run.
@@ -178,7 +171,7 @@ function up() {
   const view = views.get(name || home);
   if (view && view.up) location.hash = view.up(params);
   else if (trail.length > 1) history.back();
-  else go(views.has("run") ? "run" : home, { of: params.of });
+  else go("run", { of: params.of });
 }
 
 function focusSearch(event) {
@@ -221,33 +214,24 @@ export function showDialog(title, ...content) {
 
 const THEMES = ["system", "light", "dark"];
 
-function stored(name) {
+// A file that was opened from the disk may have no storage.
+function storage(use) {
   try {
-    return localStorage.getItem(`agentest-${name}`);
+    return use(localStorage);
   } catch {
-    return null; // a file that was opened from the disk may have no storage
+    return null;
   }
 }
 
 function nextTheme() {
-  const next = THEMES[(THEMES.indexOf(document.documentElement.dataset.theme || "system") + 1) % THEMES.length];
+  const next = THEMES[(THEMES.indexOf(document.documentElement.dataset.theme) + 1) % THEMES.length];
   applyTheme(next);
-  try {
-    localStorage.setItem("agentest-theme", next);
-  } catch {
-    // as above
-  }
+  storage((kept) => kept.setItem("agentest-theme", next));
   announce(`Theme: ${next}`);
 }
 
 function applyTheme(theme) {
   const known = THEMES.includes(theme) ? theme : "system";
   document.documentElement.dataset.theme = known;
-  const button = document.getElementById("theme");
-  button.textContent = `Theme: ${known}`;
-  button.setAttribute("aria-description", "changes between that of the system, light and dark");
-}
-
-export function leaveTo(view, params) {
-  go(view, params);
+  document.getElementById("theme").textContent = `Theme: ${known}`;
 }

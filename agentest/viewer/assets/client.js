@@ -97,3 +97,19 @@ export function follow(path, listener) {
   keep();
   return () => ended.abort();
 }
+
+// The same while the page is looked at: a hidden one needs no stream, and a browser has few connections for one
+// server. It begins again, and hears what has changed meanwhile, when the page is looked at again.
+export function attend(path, listener) {
+  let end = null;
+  const turn = () => {
+    if (document.hidden && end) end = void end();
+    else if (!document.hidden && !end) end = follow(path, listener);
+  };
+  document.addEventListener("visibilitychange", turn);
+  turn();
+  return () => {
+    document.removeEventListener("visibilitychange", turn);
+    if (end) end();
+  };
+}

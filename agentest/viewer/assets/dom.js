@@ -1,16 +1,15 @@
 // Elements. Whatever agents, tools and users wrote gets in here as text and stays text.
 
 export function h(tag, props, ...children) {
-  const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(props || {})) set(element, name, value);
-  return append(element, children);
+  return build(document.createElement(tag), props, children);
 }
 
 export function svg(tag, props, ...children) {
-  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
-  for (const [name, value] of Object.entries(props || {})) {
-    if (value !== null && value !== undefined) element.setAttribute(name, value);
-  }
+  return build(document.createElementNS("http://www.w3.org/2000/svg", tag), props, children);
+}
+
+function build(element, props, children) {
+  for (const [name, value] of Object.entries(props || {})) set(element, name, value);
   return append(element, children);
 }
 

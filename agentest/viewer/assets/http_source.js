@@ -1,6 +1,6 @@
 // The source of `agentest ui`: its server is asked, with the token that the first address had.
 
-import { ask, follow } from "./client.js";
+import { ask, attend } from "./client.js";
 
 export function httpSource(run) {
   const base = `/api/runs/${encodeURIComponent(run)}`;
@@ -19,25 +19,8 @@ export function httpSource(run) {
     return Object.assign(found.hits, { more: found.more });
   }
 
-  // A hidden page needs no stream, and a browser has few connections for one server: it begins again, and hears
-  // what has changed meanwhile, when the page is looked at.
-  function changes(listener) {
-    let end = null;
-    const heard = (event) => {
-      if (event.type === "changed" && event.mark === seen) return;
-      listener(event);
-    };
-    const attend = () => {
-      if (document.hidden && end) end = void end();
-      else if (!document.hidden && !end) end = follow(`${base}/events`, heard);
-    };
-    document.addEventListener("visibilitychange", attend);
-    attend();
-    return () => {
-      document.removeEventListener("visibilitychange", attend);
-      if (end) end();
-    };
-  }
+  const changes = (listener) =>
+    attend(`${base}/events`, (event) => (event.type === "changed" && event.mark === seen) || listener(event));
 
   return {
     served: true,

@@ -1,28 +1,16 @@
 // Whether the server is there: a banner where it is not, and the event `served` where runs or jobs have changed.
 
-import { follow, tokenIn } from "./client.js";
+import { attend, tokenIn } from "./client.js";
 import { fill, h } from "./dom.js";
 
 const banner = h("div", { class: "server-state no-print", role: "status" });
-let end = null;
 
 export function watchServer() {
   document.querySelector("body > header").after(banner);
-  document.addEventListener("visibilitychange", attend);
+  const begin = () => attend("/api/events", heard);
+  let end = begin();
   // Another tab was given the address of the server that was started anew.
-  addEventListener("storage", (event) => event.key === "agentest-token" && again());
-  attend();
-}
-
-function attend() {
-  if (document.hidden && end) end = void end();
-  else if (!document.hidden && !end) end = follow("/api/events", heard);
-}
-
-function again() {
-  if (end) end();
-  end = null;
-  attend();
+  addEventListener("storage", (event) => event.key === "agentest-token" && (end(), (end = begin())));
 }
 
 function heard(event) {
@@ -41,15 +29,6 @@ function askForAddress() {
     if (!token) return void (said.textContent = "That is not an address of agentest ui.");
     location.assign(`${new URL(field.value.trim()).origin}/?${new URLSearchParams({ token })}${location.hash}`);
   }
-  fill(
-    banner,
-    h(
-      "div",
-      { class: "notice row" },
-      h("label", { for: "new-address" }, "The server was started anew. Open the address that it has printed, or put it here:"),
-      field,
-      h("button", { type: "button", onclick: take }, "Open"),
-      said,
-    ),
-  );
+  const label = h("label", { for: "new-address" }, "The server was started anew. Open the address that it has printed, or put it here:");
+  fill(banner, h("div", { class: "notice row" }, label, field, h("button", { type: "button", onclick: take }, "Open"), said));
 }
