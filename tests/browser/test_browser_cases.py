@@ -149,7 +149,7 @@ def test_everything_of_a_case_can_be_edited(page: Any, site: Site) -> None:
 def test_cases_and_sets_are_made_copied_and_deleted(page: Any, site: Site) -> None:
     """A new set comes with its first case; a copy, a deleted case and its undoing are in the file at once."""
     site.open(page, "cases")
-    page.get_by_role("button", name="New set").click()
+    page.get_by_text("New set", exact=True).click()
     page.get_by_label("File, from the project's folder").fill("sets/new.test.json")
     page.keyboard.press("Enter")
     page.get_by_label("User says").fill("Hi.")

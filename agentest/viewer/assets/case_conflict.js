@@ -1,57 +1,43 @@
 // What is asked where a file has changed on the disk while it was edited here.
 
 import { showDialog } from "./app.js";
+import { aligned } from "./differences.js";
 import { foreign, h } from "./dom.js";
 import { copyButton } from "./parts.js";
 
 // `base` is the text that the edit began from, `theirs` what stands there now (null: it is not there any more), `mine`
 // what would be written. Resolves to "mine", "theirs" or "".
 export function askAboutConflict({ message, gone, base, theirs, mine }) {
+  const [about, label] = gone
+    ? ["Copy your text, or go on and save it under another name.", ""]
+    : theirs === null
+      ? ["What you edit is not in the file any more.", "Add mine again"]
+      : theirs === base
+        ? ["What you edit is as you opened it; something else in the file has changed.", "Save mine, keep the rest"]
+        : ["Since you opened it, this has changed:", "Save mine over theirs"];
   return new Promise((answer) => {
-    let chosen = "";
-    const choose = (which, label, props) => h("button", { type: "button", ...props, onclick: () => close(which) }, label);
-    const close = (which) => {
-      chosen = which;
-      dialog.close();
+    const choose = (which, text) => {
+      const onclick = () => (dialog.close(), answer(which));
+      return h("button", { type: "button", autofocus: !which, onclick }, text);
     };
-    const [about, label] = gone
-      ? ["Copy your text, or go on and save it under another name.", ""]
-      : theirs === null
-        ? ["What you edit is not in the file any more.", "Add mine again"]
-        : theirs === base
-          ? ["What you edit is as you opened it; something else in the file has changed.", "Save mine, keep the rest"]
-          : ["Since you opened it, this has changed:", "Save mine over theirs"];
     const dialog = showDialog(
       "The file has changed on the disk",
       h("p", {}, foreign(message)),
       h("p", {}, about),
       theirs !== null && theirs !== base && changes(base.split("\n"), theirs.split("\n")),
-      h(
-        "div",
-        { class: "row" },
-        label && choose("mine", label),
-        !gone && choose("theirs", "Take theirs, drop mine"),
-        copyButton(mine, "Copy mine"),
-        choose("", "Go on editing", { autofocus: true }),
-      ),
+      h("div", { class: "row" },
+        label && choose("mine", label), !gone && choose("theirs", "Take theirs, drop mine"),
+        copyButton(mine, "Copy mine"), choose("", "Go on editing")),
     );
-    dialog.addEventListener("close", () => answer(chosen));
+    dialog.addEventListener("close", () => answer(""));
   });
 }
 
-// What lies between the lines that are alike at both ends.
+// The lines that differ, with two around them.
 function changes(before, after) {
-  let start = 0;
-  while (start < before.length && before[start] === after[start]) start++;
-  let end = 0;
-  while (end < Math.min(before.length, after.length) - start && before.at(-1 - end) === after.at(-1 - end)) end++;
-  const part = (lines, mark) => lines.slice(start, lines.length - end).map((line) => `${mark} ${line}\n`);
-  return h(
-    "pre",
-    { class: "difference", tabindex: "0" },
-    before.slice(Math.max(0, start - 2), start).map((line) => `  ${line}\n`),
-    h("del", {}, part(before, "-")),
-    h("ins", {}, part(after, "+")),
-    before.slice(before.length - end, before.length - end + 2).map((line) => `  ${line}\n`),
-  );
+  const pairs = aligned(before, after).map(([x, y]) =>
+    x === undefined ? ["ins", `+ ${after[y]}\n`] : y === undefined ? ["del", `- ${before[x]}\n`] : ["span", `  ${before[x]}\n`]);
+  const near = (_, n) => pairs.slice(Math.max(0, n - 2), n + 3).some(([tag]) => tag !== "span");
+  const lines = pairs.filter(near).map(([tag, line]) => foreign(line, tag));
+  return h("pre", { class: "difference", tabindex: "0" }, lines);
 }

@@ -9,56 +9,56 @@ import { fill, foreign, h } from "./dom.js";
 import { announce } from "./parts.js";
 
 const CHECK_AFTER_MS = 600;
+const NO_FORM = { broken: false, show: (problems) => problems, focusWrong() {} };
 
-// `what` is edited: `text()` gives it as text, `draft()` as it is sent; `fields` are those of a form; `save(body)`
+// `what` is edited: `text()` gives it as text, `draft()` as it is sent; `fields` are those of its form; `save(body)`
 // writes it, `add(body)` writes it where it is not there, `saved(answer)` comes after; `theirs(found)` is the same in a
 // file that has changed; `check` says whether it is checked while it is typed.
 function editor(opened, what, { signal, actions = [], element, fresh }) {
-  let { version } = opened;
-  let base = opened.text;
-  let clean = fresh ? "" : what.text();
+  const { text, fields = NO_FORM } = what;
+  let { version, text: base } = opened;
+  let clean = fresh ? "" : text();
   let timer = 0;
   let checks = 0;
   const status = h("span", { role: "status", class: "quiet" });
   const general = h("div", { role: "alert" });
-  const props = { type: "button", class: "primary", onclick: () => save(), "aria-keyshortcuts": "Control+S" };
+  const props = { type: "button", class: "primary", onclick: save, "aria-keyshortcuts": "Control+S" };
   const button = h("button", props, "Save");
-  const dirty = () => what.text() !== clean;
+  const dirty = () => text() !== clean;
   const body = () => ({ file: opened.file, id: opened.id, version, ...what.draft() });
+  const tell = (message) => (status.textContent = message);
 
   function changed() {
-    status.textContent = dirty() ? "Not saved yet" : "";
+    tell(dirty() ? "Not saved yet" : "");
     for (const action of actions) action.button.disabled = dirty();
     clearTimeout(timer);
-    if (what.check && dirty()) timer = setTimeout(check, CHECK_AFTER_MS);
+    if (what.check) timer = setTimeout(check, CHECK_AFTER_MS);
   }
 
   function show(problems, kind) {
-    const left = what.fields ? what.fields.show(problems, kind) : problems;
-    fill(general, left.map(({ message }) => h("p", { class: kind }, foreign(message))));
+    fill(general, fields.show(problems, kind).map(({ message }) => h("p", { class: kind }, foreign(message))));
   }
 
   async function check() {
+    if (fields.broken) return;
     const mine = ++checks;
     const asked = ask("/api/cases/check", { method: "POST", body: body(), signal });
-    const said = await asked.catch((error) => error.body || {});
-    if (mine !== checks || signal.aborted) return;
-    if (said.problems) show(said.problems, "problem");
-    else show(said.notes || [], "notice");
+    const { problems, notes = [] } = await asked.catch((error) => error.body || {});
+    if (mine === checks && !signal.aborted) show(problems || notes, problems ? "problem" : "notice");
   }
 
   async function save() {
     clearTimeout(timer);
     checks++;
-    if (what.fields && what.fields.broken) return refuse("Not saved: a field holds no JSON.");
+    if (fields.broken) return refuse("Not saved: a field holds no JSON.");
     button.disabled = true;
     try {
-      const sent = what.text();
+      const sent = text();
       const answer = await what.save(body());
       [clean, version, base] = [sent, answer.version, answer.text];
       show(answer.notes || [], "notice");
       changed();
-      status.textContent = "Saved";
+      if (!dirty()) tell("Saved");
       announce("Saved");
       what.saved(answer);
     } catch (error) {
@@ -68,24 +68,24 @@ function editor(opened, what, { signal, actions = [], element, fresh }) {
     }
   }
 
-  async function failed(error) {
-    if (error.status === 409) return conflict(error.body);
-    const problems = error.body && error.body.problems;
-    show(problems || [{ message: error.message }], "problem");
-    refuse(problems ? "Not saved: `agentest eval` would not read it." : "Not saved");
+  function failed({ status: code, body: said, message }) {
+    if (code === 409) return conflict(said);
+    const problems = said && said.problems;
+    show(problems || [{ message }], "problem");
+    return refuse(problems ? "Not saved: `agentest eval` would not read it." : "Not saved");
   }
 
   function refuse(message) {
-    status.textContent = message;
-    if (what.fields) what.fields.focusWrong();
+    tell(message);
+    fields.focusWrong();
   }
 
   async function conflict(found) {
     const theirs = what.theirs(found);
     const gone = found.version === null;
-    const choice = await askAboutConflict({ message: found.error, gone, base, theirs, mine: what.text() });
+    const choice = await askAboutConflict({ message: found.error, gone, base, theirs, mine: text() });
     if (choice === "theirs") return draw();
-    if (choice !== "mine") return void (status.textContent = "Not saved: the file has changed on the disk");
+    if (choice !== "mine") return tell("Not saved: the file has changed on the disk");
     if (theirs === null) what.save = what.add;
     version = found.version;
     return save();
@@ -105,25 +105,26 @@ function editor(opened, what, { signal, actions = [], element, fresh }) {
 }
 
 // A case; `asText` shows its JSON. Of a new one, the `version` of its file is null where that is to be made.
-export function caseEditor(opened, { asText, fresh, ...more }) {
-  const add = (body) => ask(body.version ? "/api/cases/case" : "/api/cases/set", { method: "POST", body });
+export function caseEditor(opened, { asText, ...more }) {
+  const send = (method, where = "case") => (body) => ask(`/api/cases/${where}`, { method, body });
+  const add = send("POST", opened.version ? "case" : "set");
   const about = {
-    check: !fresh || opened.version,
+    check: !more.fresh || opened.version,
     add,
-    save: fresh ? add : (body) => ask("/api/cases/case", { method: "PUT", body }),
-    theirs: (found) => (found.cases.find(({ id }) => id === opened.id) || { text: null }).text,
-    saved: ({ file, id }) => (fresh || id !== opened.id) && go("cases", { file, case: id }),
+    save: more.fresh ? add : send("PUT"),
+    theirs: (found) => found.cases.find(({ id }) => id === opened.id)?.text ?? null,
+    saved: ({ file, id }) => id !== opened.id && go("cases", { file, case: id }),
   };
   if (asText) return textEditor(opened, "The case as JSON", about, more);
   const draft = structuredClone(opened.case);
   const { element, fields } = caseForm(draft, opened.camel);
   const what = { ...about, fields, text: () => JSON.stringify(draft, null, 2), draft: () => ({ case: draft }) };
-  return editor(opened, what, { ...more, element, fresh });
+  return editor(opened, what, { ...more, element });
 }
 
 export function fileEditor(opened, label, more) {
   const save = (body) => ask("/api/cases/text", { method: "PUT", body });
-  return textEditor(opened, label, { save, add: save, theirs: (found) => found.text, saved: () => {} }, more);
+  return textEditor(opened, label, { save, add: save, theirs: ({ text }) => text, saved() {} }, more);
 }
 
 function textEditor(opened, label, about, more) {

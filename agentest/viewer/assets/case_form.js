@@ -1,73 +1,75 @@
-// The form of one case, drawn from tables: key, label, kind of field, and what that kind needs.
+// The form of one case, drawn from tables: name, label, kind of field, and what that kind needs.
 
+import { isObject } from "./calls.js";
+import { get, parsed, put, rest, spelt, Unparsed } from "./case_draft.js";
 import { Fields, focusOn } from "./case_fields.js";
-import { camelCase, get, isObject, put, rest, spelt } from "./case_keys.js";
 import { fill, h } from "./dom.js";
 import { disclosure, json } from "./parts.js";
 
-const TEXT = [{ text: "" }];
 const CALL = [["name", "Tool", "line"], ["args", "Arguments", "object", "JSON"]];
 const RUBRIC = [
-  ["rubric_id", "Id of the rubric", "line"],
-  ["rubric_content", "", "inner", [["text_property", "What must be true", "text"]]],
+  ["rubricId", "Id of the rubric", "line"],
+  ["rubricContent", "", "inner", [["textProperty", "What must be true", "text"]]],
 ];
-const NEW_RUBRIC = { rubric_id: "", rubric_content: { text_property: "" } };
-const RUBRICS = ["rubrics", "Rubric", "entries", { table: RUBRIC, blank: NEW_RUBRIC }];
+const RUBRICS = ["rubrics", "Rubric", "entries", {
+  table: RUBRIC, blank: () => ({ rubricId: "", rubricContent: { textProperty: "" } }), keep: false,
+}];
 const DATA = [
-  ["tool_uses", "Call", "entries", { table: CALL, blank: { name: "", args: {} }, unless: "invocation_events" }],
-  ["invocation_events", "", "events"],
+  ["toolUses", "Call", "entries", { table: CALL, blank: () => ({ name: "", args: {} }), unless: "invocationEvents" }],
+  ["invocationEvents", "", "events"],
   ["", "Recorded answers and earlier replies", "folded", [
-    ["tool_responses", "Answers of tools", "list", 'JSON: [{"name": …, "response": {…}}]'],
-    ["intermediate_responses", "Replies before the last", "list", 'JSON: [["author", [{"text": …}]]]'],
+    ["toolResponses", "Answers of tools", "list", 'JSON: [{"name": …, "response": {…}}]'],
+    ["intermediateResponses", "Replies before the last", "list", 'JSON: [["author", [{"text": …}]]]'],
   ]],
 ];
 const TURN = [
-  ["user_content", "User says", "message"],
-  ["intermediate_data", "Expect tool calls, in this order (none given: no call)", "optional", {
-    table: DATA, blank: { tool_uses: [] },
+  ["userContent", "User says", "message"],
+  ["intermediateData", "Expect tool calls, in this order (none given: no call)", "optional", {
+    table: DATA, blank: () => ({ toolUses: [] }),
   }],
-  ["final_response", "Expected reply", "message", "empty: any reply will do"],
+  ["finalResponse", "Expected reply", "message", "empty: any reply will do"],
   ["", "Rubrics of this turn", "folded", [RUBRICS]],
 ];
 const SESSION = [
-  ["app_name", "App", "line"],
-  ["user_id", "User", "line"],
+  ["appName", "App", "line"],
+  ["userId", "User", "line"],
   ["state", "State at the start", "object", "JSON"],
 ];
-const NEW_SESSION = { app_name: "app", user_id: "user", state: {} };
 const SIMULATED = [
-  ["starting_prompt", "First message", "text"],
-  ["conversation_plan", "Plan", "text", "what the user wants, and how the conversation goes"],
-  ["user_persona", "Persona", "persona", "a name, such as NOVICE; empty: none"],
+  ["startingPrompt", "First message", "text"],
+  ["conversationPlan", "Plan", "text", "what the user wants, and how the conversation goes"],
+  ["userPersona", "Persona", "persona", "a name, such as NOVICE; empty: none"],
 ];
+const newTurn = () => ({ userContent: { role: "user", parts: [{ text: "" }] } });
 const CASE = [
-  ["eval_id", "Id", "line", "by which the case is run"],
-  ["conversation", "Turn", "entries", {
-    table: TURN, blank: { user_content: { role: "user", parts: TEXT } }, least: 1, unless: "conversation_scenario",
-  }],
-  ["conversation_scenario", "Simulated user", "inner", SIMULATED],
+  ["evalId", "Id", "line", "by which the case is run"],
+  ["conversation", "Turn", "entries", { table: TURN, blank: newTurn, least: 1, unless: "conversationScenario" }],
+  ["conversationScenario", "Simulated user", "inner", SIMULATED],
   ["", "Session, rubrics, tags", "folded", [
-    ["session_input", "A session of its own", "optional", { table: SESSION, blank: NEW_SESSION }],
-    ["final_session_state", "Expected state at the end", "object", "JSON; empty: any"],
+    ["sessionInput", "A session of its own", "optional", {
+      table: SESSION, blank: () => ({ appName: "app", userId: "user", state: {} }),
+    }],
+    ["finalSessionState", "Expected state at the end", "object", "JSON; empty: any"],
     RUBRICS,
-    ["agentest", "", "tags"],
+    ["agentest", "Tags", "tags", "words with commas between"],
   ]],
 ];
 
-export function newCase(id, simulated, camel) {
-  const conversation = { conversation: [CASE[1][3].blank] };
-  const scenario = { conversation_scenario: { starting_prompt: "", conversation_plan: "" } };
-  return spelt({ eval_id: id, ...(simulated ? scenario : conversation) }, camel);
+export function newCase(evalId, simulated, camel) {
+  const scenario = { conversationScenario: { startingPrompt: "", conversationPlan: "" } };
+  return spelt({ evalId, ...(simulated ? scenario : { conversation: [newTurn()] }) }, camel);
 }
 
-// `draft` is changed in place, and the form tells it by the event "input". An object that is not there yet comes to be when something is written into it.
+// `draft` is changed in place, and the form tells it by the event "input".
 export function caseForm(draft, camel) {
   const fields = new Fields();
   const element = h("div", { class: "case-form" });
+  const at = (path) => get(draft, path);
+  const set = (path, value) => put(draft, path, value, camel);
 
   function draw() {
     fields.all = [];
-    fill(element, object({ value: draft, path: [], attach: () => {} }, CASE));
+    fill(element, object([], CASE));
   }
 
   // After a change of the form itself; the selectors say what gets the focus.
@@ -80,159 +82,143 @@ export function caseForm(draft, camel) {
     element.dispatchEvent(new Event("input"));
   }
 
-  function write(node, name, value) {
-    put(node.value, name, value, camel);
-    node.attach();
+  function object(path, table) {
+    const value = at(path);
+    if (!isObject(value)) return json(value ?? null);
+    const others = rest(value, table.flatMap(names));
+    return [rows(path, table), others && disclosure("Other keys, kept as they are", json(others))];
   }
 
-  function object(node, table) {
-    const others = rest(node.value, table.flatMap(keys));
-    return [rows(node, table), others && disclosure("Other keys, kept as they are", json(others))];
+  function rows(path, table) {
+    return table.map(([name, label, kind, more]) => kinds[kind](name ? [...path, name] : path, label, more));
   }
 
-  function rows(node, table) {
-    return table.map(([name, label, kind, more]) => kinds[kind](node, name, label, more, get(node.value, name)));
+  function field(path, label, hint, more) {
+    const value = at(path) ?? "";
+    const text = typeof value === "string" ? value : JSON.stringify(value);
+    return fields.add({ label, hint, path, value: text, write: (typed) => set(path, typed), ...more });
   }
 
-  function at(node, name) {
-    return [...node.path, camelCase(name)];
-  }
-
-  function inside(node, name) {
-    const found = get(node.value, name);
-    const value = isObject(found) ? found : {};
-    return { value, path: at(node, name), attach: () => write(node, name, value) };
-  }
-
-  function field(node, name, label, hint, value, more) {
-    const text = typeof value === "string" ? value : JSON.stringify(value ?? "");
-    const writing = (typed) => write(node, name, typed);
-    return fields.add({ label, hint, path: at(node, name), value: value ? text : "", write: writing, ...more });
-  }
-
-  function inJson(wanted) {
-    return (node, name, label, hint, value) => {
-      const writing = (found) => write(node, name, found);
-      return fields.json({ holder: node.value, name, label, hint, wanted, value, path: at(node, name), write: writing });
+  function inJson(path, label, hint, wanted) {
+    const value = at(path);
+    const { text, wrong } = value instanceof Unparsed ? value : { text: JSON.stringify(value, null, 2) };
+    const write = (typed) => {
+      const found = parsed(typed, wanted);
+      set(path, found);
+      return found instanceof Unparsed && found.wrong;
     };
+    return fields.add({ label, hint, path, value: text ?? "", wrong, write, code: true });
   }
 
-  const kinds = {
-    text: field,
-    line: (node, name, label, hint, value) => field(node, name, label, hint, value, { line: true }),
-    object: inJson("object"),
-    list: inJson("list"),
-    message,
-    entries,
-    events,
-    folded: (node, _, label, table) => {
-      const given = table.some(([name]) => Object.keys(get(node.value, name) || {}).length);
-      return !get(node.value, "invocation_events") && disclosure(label, rows(node, table), given);
-    },
-    inner: (node, name, label, table, value) =>
-      isObject(value) && [label && h("h3", {}, label), object(inside(node, name), table)],
-    optional,
-    persona: (node, name, label, hint, value) =>
-      isObject(value)
-        ? kinds.object(node, name, label, "JSON", value)
-        : field(node, name, label, hint, value, { line: true, write: (text) => write(node, name, text || undefined) }),
-    tags: (node, name) => {
-      const own = inside(node, name);
-      const split = (text) => text.split(",").map((tag) => tag.trim()).filter(Boolean);
-      return field(own, "tags", "Tags", "words with commas between", (own.value.tags || []).join(", "), {
-        line: true,
-        write: (text) => {
-          write(own, "tags", split(text).length ? split(text) : undefined);
-          if (!Object.keys(own.value).length) write(node, name, undefined);
-        },
-      });
-    },
-  };
+  function persona(path, label, hint) {
+    if (isObject(at(path))) return inJson(path, label, "JSON", "object");
+    return field(path, label, hint, { line: true, write: (text) => set(path, text || undefined) });
+  }
+
+  function tags(path, label, hint) {
+    const write = (text) => {
+      const words = text.split(",").map((tag) => tag.trim()).filter(Boolean);
+      set([...path, "tags"], words.length ? words : undefined);
+      if (!Object.keys(at(path)).length) set(path, undefined);
+    };
+    return field([...path, "tags"], label, hint, { line: true, value: (at([...path, "tags"]) || []).join(", "), write });
+  }
 
   // A field for each part that is a text. A reply that is emptied is expected no more.
-  function message(node, name, label, hint, value) {
-    const whole = isObject(value) ? value : { role: hint ? "model" : "user" };
-    const parts = whole.parts || [];
-    const texts = parts.filter((part) => isObject(part) && typeof part.text === "string");
-    const others = parts.filter((part) => !texts.includes(part));
-    const writing = (part) => (text) => {
-      part.text = text;
-      whole.parts ||= [];
-      if (!whole.parts.includes(part)) whole.parts.push(part);
-      write(node, name, hint && !text && whole.parts.length === 1 ? undefined : whole);
+  function message(path, label, hint) {
+    const found = at(path);
+    const whole = isObject(found) ? found : { role: hint ? "model" : "user" };
+    const parts = Array.isArray(whole.parts) ? whole.parts : [];
+    const texts = parts.flatMap((part, place) => (isObject(part) && typeof part.text === "string" ? [place] : []));
+    const others = parts.filter((_, place) => !texts.includes(place));
+    const write = (place) => (text) => {
+      parts[place] = { ...parts[place], text };
+      whole.parts = parts;
+      set(path, hint && !text && parts.length === 1 ? undefined : whole);
     };
     return [
-      (texts.length ? texts : [{ text: "" }]).map((part, nth) => {
-        const path = parts.includes(part) ? [...at(node, name), "parts", parts.indexOf(part), "text"] : at(node, name);
-        const called = nth ? `${label} (${nth + 1})` : label;
-        return fields.add({ label: called, hint, path, value: part.text, write: writing(part) });
+      (texts.length ? texts : [parts.length]).map((place, nth) => {
+        const own = texts.length ? [...path, "parts", place, "text"] : path;
+        const value = texts.length ? parts[place].text : "";
+        return fields.add({ label: nth ? `${label} (${nth + 1})` : label, hint, path: own, value, write: write(place) });
       }),
       others.length > 0 && disclosure("Files and other parts, kept as they are", json(others)),
     ];
   }
 
   // A list of objects, which can be moved, taken out and added; `unless` another key stands in its place.
-  function entries(node, name, label, { table, blank, least = 0, unless }, value) {
-    if (value === undefined && get(node.value, unless)) return null;
+  function entries(path, label, { table, blank, least = 0, unless, keep = true }) {
+    const value = at(path) ?? null;
+    if (value === null && unless && at([...path.slice(0, -1), unless])) return null;
     const list = Array.isArray(value) ? value : [];
-    const id = at(node, name).join("-");
-    const change = (act, focused) => {
+    const id = path.join("-");
+    const change = (act, place, what) => {
       act();
-      write(node, name, list.length || name !== "rubrics" ? list : undefined);
-      redraw(focused, `[data-id="${id}"]`);
+      set(path, list.length || keep ? list : undefined);
+      redraw(`[data-id="${id}-${place}"] ${what}`, `[data-id="${id}"]`);
     };
-    const buttons = (place) => [["up", place - 1], ["down", place + 1], ["Remove", null]].map(([text, to]) => {
-      const act = to === null ? () => list.splice(place, 1) : () => ([list[place], list[to]] = [list[to], list[place]]);
-      const focused = `[data-id="${id}-${to ?? Math.max(0, place - 1)}"] button:not(:disabled)`;
-      return h("button", {
-        type: "button",
-        class: "small",
-        disabled: to === null ? list.length <= least : !list[to],
-        "aria-label": `${to === null ? text : `Move ${text}`} ${label} ${place + 1}`,
-        onclick: () => change(act, focused),
-      }, text);
-    });
-    const item = (each, place) => h("li", { class: "panel", data: { id: `${id}-${place}` } },
-      h("div", { class: "row" }, h("strong", {}, `${label} ${place + 1}`), buttons(place)),
-      isObject(each) ? object({ value: each, path: [...at(node, name), place], attach: () => {} }, table) : json(each));
-    const add = () => {
-      const focused = `[data-id="${id}-${list.length}"] :is(input, textarea)`;
-      change(() => list.push(spelt(blank, camel)), focused);
+    const button = (text, name, usable, place, act, what = "button:not(:disabled)") => {
+      const onclick = () => change(act, place, what);
+      return h("button", { type: "button", class: "small", disabled: !usable, "aria-label": name, onclick }, text);
     };
-    return [
-      list.length > 0 && h("ol", { class: "entries" }, list.map(item)),
-      h("button", { type: "button", class: "small", data: { id }, onclick: add }, `Add a ${label.toLowerCase()}`),
-    ];
+    const move = (from, to) => () => list.splice(to, 0, ...list.splice(from, 1));
+    const item = (_, n) => {
+      const called = `${label} ${n + 1}`;
+      const buttons = [
+        button("up", `Move up ${called}`, n > 0, n - 1, move(n, n - 1)),
+        button("down", `Move down ${called}`, n + 1 < list.length, n + 1, move(n, n + 1)),
+        button("Remove", `Remove ${called}`, list.length > least, Math.max(0, n - 1), () => list.splice(n, 1)),
+      ];
+      const head = h("div", { class: "row" }, h("strong", {}, called), buttons);
+      return h("li", { class: "panel", data: { id: `${id}-${n}` } }, head, object([...path, n], table));
+    };
+    const push = () => list.push(spelt(blank(), camel));
+    const add = button(`Add a ${label.toLowerCase()}`, null, true, list.length, push, ":is(input, textarea)");
+    add.dataset.id = id;
+    return [list.length > 0 && h("ol", { class: "entries" }, list.map(item)), add];
   }
 
   // The newer form of what happens in a turn: calls are parts of the agent's events.
-  function events(node, name, _, __, value) {
-    if (!Array.isArray(value)) return null;
-    const calls = value.flatMap((event, n) => ((event.content || {}).parts || []).map((part, m) => {
-      const path = [...at(node, name), n, "content", "parts", m, "functionCall"];
-      return { value: get(part, "function_call"), path, attach: () => {} };
-    }));
+  function events(path) {
+    const found = at(path);
+    if (!Array.isArray(found)) return null;
+    const calls = found.flatMap((event, n) => (get(event, ["content", "parts"]) || []).map((_, m) =>
+      [...path, n, "content", "parts", m, "functionCall"]));
     return [
-      calls.filter((call) => isObject(call.value)).map((call) => h("div", { class: "panel" }, object(call, CALL))),
-      disclosure("All events of the turn: to add or remove a call, edit the case as text", json(value)),
+      calls.filter((call) => isObject(at(call))).map((call) => h("div", { class: "panel" }, object(call, CALL))),
+      disclosure("All events of the turn: to add or remove a call, edit the case as text", json(found)),
     ];
   }
 
-  function optional(node, name, label, { table, blank }, value) {
-    const id = at(node, name).join("-");
+  function optional(path, label, { table, blank }) {
+    const id = path.join("-");
     const toggle = () => {
-      write(node, name, value ? undefined : spelt(blank, camel));
+      set(path, at(path) ? undefined : spelt(blank(), camel));
       redraw(`[data-id="${id}"]`);
     };
-    const box = h("input", { type: "checkbox", checked: Boolean(value), onchange: toggle, data: { id } });
+    const box = h("input", { type: "checkbox", checked: Boolean(at(path)), onchange: toggle, data: { id } });
     const legend = h("legend", {}, h("label", {}, box, ` ${label}`));
-    return h("fieldset", {}, legend, value && object(inside(node, name), table));
+    return h("fieldset", {}, legend, at(path) && object(path, table));
   }
 
+  function folded(path, label, table) {
+    const given = table.some(([name]) => Object.keys(at([...path, name]) || {}).length);
+    return !at([...path, "invocationEvents"]) && disclosure(label, rows(path, table), given);
+  }
+
+  const kinds = {
+    message, entries, events, optional, folded, persona, tags,
+    text: field,
+    line: (path, label, hint) => field(path, label, hint, { line: true }),
+    object: (path, label, hint) => inJson(path, label, hint, "object"),
+    list: (path, label, hint) => inJson(path, label, hint, "list"),
+    inner: (path, label, table) =>
+      isObject(at(path)) && [label && h("h3", {}, label), object(path, table)],
+  };
   draw();
   return { element, fields };
 }
 
-function keys([name, , kind, more]) {
-  return kind === "folded" ? more.flatMap(keys) : [name];
+function names([name, , kind, more]) {
+  return kind === "folded" ? more.flatMap(names) : [name];
 }

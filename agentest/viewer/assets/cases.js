@@ -1,14 +1,16 @@
 // The Cases view: evaluation sets and scenario files at the left, at the right the case or the file that is edited.
 
-import { draw, showDialog, addView } from "./app.js";
+import { addView } from "./app.js";
 import { address, go } from "./address.js";
 import { caseEditor, fileEditor } from "./case_editor.js";
 import { newCase } from "./case_form.js";
 import { ask } from "./client.js";
 import { fill, foreign, h } from "./dom.js";
-import { announce, disclosure, json, problem } from "./parts.js";
+import { action, attempt } from "./doing.js";
+import { announce, badge, disclosure, json, problem } from "./parts.js";
 
 const MOST_SHOWN = 300;
+const PERFECT = 'What the sets of this folder are held to, such as {"criteria": {"tool_trajectory_avg_score": 1.0}}.';
 
 let filter = "";
 let scenarios = null; // as they were found last
@@ -35,7 +37,7 @@ async function show(place, params, signal) {
 // --- at the left
 
 function list(found, params, signal) {
-  const sets = h("div", {});
+  const sets = h("div");
   const props = { type: "search", value: filter, "aria-label": "Filter cases", placeholder: "Filter (/)" };
   const search = h("input", { ...props, oninput: drawn });
   function drawn() {
@@ -45,12 +47,8 @@ function list(found, params, signal) {
     fill(sets, shown.length ? shown : h("p", { class: "quiet" }, none));
   }
   drawn();
-  return [
-    h("div", { class: "row" }, search, h("button", { type: "button", class: "small", onclick: askForSet }, "New set")),
-    found.notes.map((note) => h("p", { class: "notice" }, note)),
-    sets,
-    scenarioFiles(signal),
-  ];
+  const notes = found.notes.map((note) => h("p", { class: "notice" }, note));
+  return [search, notes, sets, disclosure("New set", newSet()), scenarioFiles(signal)];
 }
 
 function setItem({ file, cases, error }, params) {
@@ -63,39 +61,42 @@ function setItem({ file, cases, error }, params) {
     const href = address("cases", { file, case: id });
     return h("li", {}, h("a", { href, "aria-current": current, data: { step: "" } }, text));
   };
-  return h(
-    "details",
-    { open },
-    h("summary", {}, foreign(file), error && [" ", h("span", { class: "badge errored" }, "! cannot be read")]),
-    h(
-      "ul",
-      { class: "plain-list" },
-      link(undefined, "The whole set"),
-      shown.slice(0, MOST_SHOWN).map(({ id }) => link(id, foreign(id || "(no id)"))),
-      shown.length > MOST_SHOWN && h("li", { class: "quiet" }, `and ${shown.length - MOST_SHOWN} more: filter for them`),
-    ),
-  );
+  const more = shown.length - MOST_SHOWN;
+  const items = [
+    link(undefined, "The whole set"),
+    shown.slice(0, MOST_SHOWN).map(({ id }) => link(id, foreign(id || "(no id)"))),
+    more > 0 && h("li", { class: "quiet" }, `and ${more} more: filter for them`),
+  ];
+  const broken = error && [" ", badge("errored", "cannot be read")];
+  return disclosure([foreign(file), broken], h("ul", { class: "plain" }, items), open);
+}
+
+function newSet() {
+  const name = h("input", { id: "set-name", value: "tests/new.evalset.json" });
+  const label = h("label", { for: name.id }, "File, from the project's folder");
+  const hint = "It is written with its first case. A name that ends in .test.json is run with its folder.";
+  const onsubmit = (event) => {
+    event.preventDefault();
+    go("cases", { file: name.value.trim(), as: "new" });
+  };
+  return h("form", { class: "field", onsubmit }, label, name, h("p", { class: "quiet" }, hint), h("button", {}, "Go on"));
 }
 
 // They are programs, which the server imports only when somebody wants to see them.
 function scenarioFiles(signal) {
-  const place = h("div", {});
-  const folded = h("details", { ontoggle: opened, open: Boolean(scenarios) }, h("summary", {}, "Scenario files"), place);
-  async function opened() {
-    if (!folded.open) return;
-    if (!scenarios) fill(place, h("p", { class: "quiet" }, "Looking for scenarios…"));
-    try {
-      scenarios ||= await ask("/api/cases/scenarios", { signal });
-      const items = h("ul", { class: "plain-list" }, scenarios.scenarios.map(scenarioItem));
-      fill(place, scenarios.error && problem(scenarios.error), items, action("Look again", again));
-    } catch (error) {
-      if (!signal.aborted) fill(place, problem(error.message));
-    }
-  }
-  function again() {
-    scenarios = null;
-    return opened();
-  }
+  const place = h("div");
+  const look = async () => {
+    scenarios ||= await ask("/api/cases/scenarios", { signal });
+    const items = h("ul", { class: "plain" }, scenarios.scenarios.map(scenarioItem));
+    fill(place, scenarios.error && problem(scenarios.error), items, action("Look again", again));
+  };
+  const again = () => ((scenarios = null), look());
+  const folded = disclosure("Scenario files", place, Boolean(scenarios));
+  folded.addEventListener("toggle", () => {
+    if (!folded.open || scenarios) return scenarios && look();
+    fill(place, h("p", { class: "quiet" }, "Looking for scenarios…"));
+    return attempt(place, look);
+  });
   return folded;
 }
 
@@ -103,23 +104,7 @@ function scenarioItem({ file, name, line, error }) {
   const at = foreign(line ? `${file}:${line}` : file, "span", { class: "quiet" });
   const job = { kind: "run", paths: [`${file}::${name}`] };
   if (!error) return h("li", { class: "row" }, foreign(name), at, run(job, `Run ${name}`));
-  const broken = [foreign(name || file), " ", h("span", { class: "badge errored" }, "! broken")];
-  return h("li", {}, disclosure(broken, [at, foreign(error, "pre")]));
-}
-
-function askForSet() {
-  const name = h("input", { id: "set-name", value: "tests/new.evalset.json", autofocus: true, size: 40 });
-  const label = h("label", { for: "set-name" }, "File, from the project's folder");
-  const dialog = showDialog(
-    "New evaluation set",
-    h("form", { class: "row", onsubmit: made }, label, name, h("button", { class: "primary" }, "Go on")),
-    h("p", { class: "quiet" }, "It is written with its first case. A name that ends in .test.json is run with its folder."),
-  );
-  function made(event) {
-    event.preventDefault();
-    dialog.close();
-    go("cases", { file: name.value.trim(), as: "new" });
-  }
+  return h("li", {}, disclosure([foreign(name || file), " ", badge("errored", "broken")], [at, foreign(error, "pre")]));
 }
 
 // --- at the right
@@ -133,8 +118,8 @@ async function right(set, params, signal) {
   const opened = await ask(`/api/cases/case?${new URLSearchParams({ file, id })}`, { signal });
   if (opened.readOnly) return [heading(id), h("p", { class: "notice" }, foreign(opened.readOnly)), json(opened.case)];
   const asText = as === "text";
-  const start = run({ kind: "eval", file, cases: [id] }, "Run this case");
-  const actions = [start, copyOf(opened), remove(opened)].filter(Boolean);
+  const actions = [run({ kind: "eval", file, cases: [id] }, "Run this case")];
+  if (!opened.alone) actions.push(action("Copy", () => copy(opened)), action("Delete", () => remove(opened)));
   const href = address("cases", { file, case: id, as: asText ? "" : "text" });
   const other = h("a", { href }, asText ? "Edit in a form" : "Edit as text");
   return [heading(id), h("p", {}, foreign(file), " · ", other), caseEditor(opened, { asText, signal, actions })];
@@ -145,10 +130,9 @@ function heading(text) {
 }
 
 function fresh(set, file, as, signal) {
-  const taken = set ? set.cases.map(({ id }) => id) : [];
+  const { camel, version, cases } = set || { camel: false, version: null, cases: [] };
   let number = 1;
-  while (taken.includes(`case_${number}`)) number++;
-  const { camel, version } = set || { camel: false, version: null };
+  while (cases.some(({ id }) => id === `case_${number}`)) number++;
   const opened = { file, camel, id: null, version, text: "", case: newCase(`case_${number}`, as === "simulated", camel) };
   const where = h("p", {}, set ? "" : "New set ", foreign(file));
   return [heading("New case"), where, caseEditor(opened, { signal, fresh: true })];
@@ -156,12 +140,9 @@ function fresh(set, file, as, signal) {
 
 async function whole(file, signal) {
   const opened = await ask(`/api/cases/text?${new URLSearchParams({ file })}`, { signal });
-  const hint = 'What the sets of this folder are held to, such as {"criteria": {"tool_trajectory_avg_score": 1.0}}.';
-  return [
-    heading(file),
-    file.endsWith("test_config.json") && h("p", { class: "quiet" }, hint),
-    fileEditor(opened, opened.version ? "The file as text" : "The file as text; it is not there yet", { signal }),
-  ];
+  const hint = file.endsWith("test_config.json") && h("p", { class: "quiet" }, PERFECT);
+  const label = `The file as text${opened.version ? "" : "; it is not there yet"}`;
+  return [heading(file), hint, fileEditor(opened, label, { signal })];
 }
 
 function setPage({ file, cases, criteria, error, whyNot }) {
@@ -172,32 +153,25 @@ function setPage({ file, cases, criteria, error, whyNot }) {
     error && foreign(error, "pre", { class: "problem" }),
     whyNot && !error && h("p", { class: "notice" }, foreign(whyNot)),
     h("p", {}, `${cases.length} case${cases.length === 1 ? "" : "s"}`),
-    h(
-      "div",
-      { class: "row" },
+    h("div", { class: "row" },
       !whyNot && [link("New case", "new"), link("New case with a simulated user", "simulated")],
       link("Edit as text", "file"),
       link(criteria ? "Criteria" : "Write criteria", "file", beside),
-      !error && run({ kind: "eval", file, cases: [] }, "Run this set"),
-    ),
+      !error && run({ kind: "eval", file, cases: [] }, "Run this set")),
   ];
 }
 
 // --- what is done with a case
 
-function copyOf({ file, id, version, alone }) {
-  return !alone && action("Copy", async () => {
-    const copied = await ask("/api/cases/copy", { method: "POST", body: { file, id, version } });
-    go("cases", { file, case: copied.id });
-  });
+async function copy({ file, id, version }) {
+  const copied = await ask("/api/cases/copy", { method: "POST", body: { file, id, version } });
+  go("cases", { file, case: copied.id });
 }
 
-function remove({ file, id, version, alone }) {
-  return !alone && action("Delete", async () => {
-    removed = { file, id, ...(await ask("/api/cases/case", { method: "DELETE", body: { file, id, version } })) };
-    announce(`Deleted ${id}`);
-    go("cases", { file });
-  });
+async function remove({ file, id, version }) {
+  removed = { file, id, ...(await ask("/api/cases/case", { method: "DELETE", body: { file, id, version } })) };
+  announce(`Deleted ${id}`);
+  go("cases", { file });
 }
 
 function undo() {
@@ -213,25 +187,7 @@ function undo() {
 
 function run(body, label) {
   return action(label, async () => {
-    const job = await ask("/api/jobs", { method: "POST", body });
-    go("start", { job: job.id });
+    const { id } = await ask("/api/jobs", { method: "POST", body });
+    go("start", { job: id });
   });
-}
-
-// A button whose failure is said beside it; a file that has changed can be read again.
-function action(label, act) {
-  const said = h("span", { role: "alert" });
-  const button = h("button", { type: "button", class: "small", onclick: pressed }, label);
-  async function pressed() {
-    button.disabled = true;
-    fill(said);
-    try {
-      await act();
-    } catch (error) {
-      const again = h("button", { type: "button", class: "small", onclick: () => draw() }, "Read it again");
-      fill(said, problem(error.message), error.status === 409 && again);
-    }
-    button.disabled = false;
-  }
-  return Object.assign(h("span", { class: "action" }, button, said), { button });
 }
