@@ -8,26 +8,23 @@ import { copyButton } from "./parts.js";
 // `base` is the text that the edit began from, `theirs` what stands there now (null: it is not there any more), `mine`
 // what would be written. Resolves to "mine", "theirs" or "".
 export function askAboutConflict({ message, gone, base, theirs, mine }) {
-  const [about, label] = gone
-    ? ["Copy your text, or go on and save it under another name.", ""]
-    : theirs === null
-      ? ["What you edit is not in the file any more.", "Add mine again"]
-      : theirs === base
-        ? ["What you edit is as you opened it; something else in the file has changed.", "Save mine, keep the rest"]
-        : ["Since you opened it, this has changed:", "Save mine over theirs"];
+  const about = theirs === null
+    ? "What you edit is not in the file any more."
+    : theirs === base
+      ? "What you edit is as you opened it; something else in the file has changed."
+      : "Since you opened it, this has changed:";
   return new Promise((answer) => {
     const choose = (which, text) => {
       const onclick = () => (dialog.close(), answer(which));
       return h("button", { type: "button", autofocus: !which, onclick }, text);
     };
+    const both = [choose("mine", theirs === base ? "Save mine, keep the rest" : "Save mine over theirs"),
+      choose("theirs", "Take theirs, drop mine")];
     const dialog = showDialog(
       "The file has changed on the disk",
-      h("p", {}, foreign(message)),
-      h("p", {}, about),
+      h("p", {}, foreign(message), " ", about),
       theirs !== null && theirs !== base && changes(base.split("\n"), theirs.split("\n")),
-      h("div", { class: "row" },
-        label && choose("mine", label), !gone && choose("theirs", "Take theirs, drop mine"),
-        copyButton(mine, "Copy mine"), choose("", "Go on editing")),
+      h("div", { class: "row" }, !gone && both, copyButton(mine, "Copy mine"), choose("", "Go on editing")),
     );
     dialog.addEventListener("close", () => answer(""));
   });

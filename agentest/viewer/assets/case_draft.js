@@ -48,8 +48,8 @@ export function spelt(value, camel) {
 
 // What was typed in place of JSON. It stands in the draft, so that it moves with what is around it.
 export class Unparsed {
-  constructor(text, wrong) {
-    Object.assign(this, { text, wrong });
+  constructor(typed, wrong) {
+    Object.assign(this, { typed, wrong });
   }
 }
 
@@ -58,15 +58,13 @@ const LONG_NUMBER = /(^|[^\w.])-?\d{16,}/;
 // The value of a text, an "object" or a "list"; undefined where there is none.
 export function parsed(text, wanted) {
   if (!text.trim()) return undefined;
-  let found;
   try {
-    found = JSON.parse(text);
-  } catch (error) {
-    return new Unparsed(text, `is not JSON: ${error.message}`);
+    const found = JSON.parse(text);
+    const isWanted = wanted === "list" ? Array.isArray(found) : isObject(found);
+    if (!isWanted) throw new Error(`expected ${wanted === "list" ? "a list: […]" : "an object: {…}"}`);
+    if (!LONG_NUMBER.test(text.replace(/"(?:[^"\\]|\\.)*"/g, '""'))) return found;
+    throw new Error("a browser cannot keep a number of so many digits; edit the case as text");
+  } catch ({ name, message }) {
+    return new Unparsed(text, `${name === "SyntaxError" ? "is not JSON: " : ""}${message}`);
   }
-  if (!(wanted === "list" ? Array.isArray(found) : isObject(found))) {
-    return new Unparsed(text, `expected ${wanted === "list" ? "a list: […]" : "an object: {…}"}`);
-  }
-  if (!LONG_NUMBER.test(text.replace(/"(?:[^"\\]|\\.)*"/g, '""'))) return found;
-  return new Unparsed(text, "a browser cannot keep a number of so many digits; edit the case as text");
 }

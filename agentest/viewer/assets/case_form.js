@@ -9,7 +9,7 @@ import { disclosure, json } from "./parts.js";
 const CALL = [["name", "Tool", "line"], ["args", "Arguments", "object", "JSON"]];
 const RUBRIC = [
   ["rubricId", "Id of the rubric", "line"],
-  ["rubricContent", "", "inner", [["textProperty", "What must be true", "text"]]],
+  ["rubricContent", "", "inner", { table: [["textProperty", "What must be true", "text"]] }],
 ];
 const RUBRICS = ["rubrics", "Rubric", "entries", {
   table: RUBRIC, blank: () => ({ rubricId: "", rubricContent: { textProperty: "" } }), keep: false,
@@ -38,20 +38,20 @@ const SESSION = [
 const SIMULATED = [
   ["startingPrompt", "First message", "text"],
   ["conversationPlan", "Plan", "text", "what the user wants, and how the conversation goes"],
-  ["userPersona", "Persona", "persona", "a name, such as NOVICE; empty: none"],
+  ["userPersona", "Persona", "line", "a name, such as NOVICE; empty: none"],
 ];
 const newTurn = () => ({ userContent: { role: "user", parts: [{ text: "" }] } });
 const CASE = [
   ["evalId", "Id", "line", "by which the case is run"],
   ["conversation", "Turn", "entries", { table: TURN, blank: newTurn, least: 1, unless: "conversationScenario" }],
-  ["conversationScenario", "Simulated user", "inner", SIMULATED],
+  ["conversationScenario", "Simulated user", "inner", { table: SIMULATED, unless: "conversation" }],
   ["", "Session, rubrics, tags", "folded", [
     ["sessionInput", "A session of its own", "optional", {
       table: SESSION, blank: () => ({ appName: "app", userId: "user", state: {} }),
     }],
     ["finalSessionState", "Expected state at the end", "object", "JSON; empty: any"],
     RUBRICS,
-    ["agentest", "Tags", "tags", "words with commas between"],
+    ["agentest", "", "inner", { table: [["tags", "Tags", "list", 'JSON: ["smoke"]']] }],
   ]],
 ];
 
@@ -66,25 +66,26 @@ export function caseForm(draft, camel) {
   const element = h("div", { class: "case-form" });
   const at = (path) => get(draft, path);
   const set = (path, value) => put(draft, path, value, camel);
+  const isInstead = (path, name) => name && (at([...path.slice(0, -1), name]) ?? null) !== null;
 
   function draw() {
     fields.all = [];
     fill(element, object([], CASE));
   }
 
-  // After a change of the form itself; the selectors say what gets the focus.
-  function redraw(...focused) {
+  // After a change of the form itself; the first of the selectors that is there gets the focus.
+  function redraw(...selectors) {
     const open = [...element.querySelectorAll("details")].map((each) => each.open);
     draw();
     const now = element.querySelectorAll("details");
     if (now.length === open.length) now.forEach((each, place) => (each.open = open[place]));
-    focusOn(focused.map((each) => element.querySelector(each)).find(Boolean));
+    focusOn(selectors.map((each) => element.querySelector(each)).find(Boolean));
     element.dispatchEvent(new Event("input"));
   }
 
   function object(path, table) {
-    const value = at(path);
-    if (!isObject(value)) return json(value ?? null);
+    const value = at(path) ?? {};
+    if (!isObject(value)) return json(value);
     const others = rest(value, table.flatMap(names));
     return [rows(path, table), others && disclosure("Other keys, kept as they are", json(others))];
   }
@@ -93,99 +94,85 @@ export function caseForm(draft, camel) {
     return table.map(([name, label, kind, more]) => kinds[kind](name ? [...path, name] : path, label, more));
   }
 
-  function field(path, label, hint, more) {
+  // A text. One that has a hint can do without: emptied, it is taken out.
+  function text(path, label, hint, line) {
     const value = at(path) ?? "";
-    const text = typeof value === "string" ? value : JSON.stringify(value);
-    return fields.add({ label, hint, path, value: text, write: (typed) => set(path, typed), ...more });
+    if (isObject(value)) return inJson("object")(path, label, hint);
+    const write = (typed) => set(path, typed || !hint ? typed : undefined);
+    return fields.add({ label, hint, path, value: String(value), line, write });
   }
 
-  function inJson(path, label, hint, wanted) {
-    const value = at(path);
-    const { text, wrong } = value instanceof Unparsed ? value : { text: JSON.stringify(value, null, 2) };
-    const write = (typed) => {
-      const found = parsed(typed, wanted);
-      set(path, found);
-      return found instanceof Unparsed && found.wrong;
+  function inJson(wanted) {
+    return (path, label, hint) => {
+      const value = at(path);
+      const { typed, wrong } = value instanceof Unparsed ? value : { typed: JSON.stringify(value, null, 2) };
+      const write = (text) => {
+        const found = parsed(text, wanted);
+        set(path, found);
+        return found instanceof Unparsed && found.wrong;
+      };
+      return fields.add({ label, hint, path, value: typed ?? "", wrong, write, code: true });
     };
-    return fields.add({ label, hint, path, value: text ?? "", wrong, write, code: true });
   }
 
-  function persona(path, label, hint) {
-    if (isObject(at(path))) return inJson(path, label, "JSON", "object");
-    return field(path, label, hint, { line: true, write: (text) => set(path, text || undefined) });
-  }
-
-  function tags(path, label, hint) {
-    const write = (text) => {
-      const words = text.split(",").map((tag) => tag.trim()).filter(Boolean);
-      set([...path, "tags"], words.length ? words : undefined);
-      if (!Object.keys(at(path)).length) set(path, undefined);
-    };
-    return field([...path, "tags"], label, hint, { line: true, value: (at([...path, "tags"]) || []).join(", "), write });
-  }
-
-  // A field for each part that is a text. A reply that is emptied is expected no more.
+  // A field for each part that is a text.
   function message(path, label, hint) {
     const found = at(path);
     const whole = isObject(found) ? found : { role: hint ? "model" : "user" };
     const parts = Array.isArray(whole.parts) ? whole.parts : [];
-    const texts = parts.flatMap((part, place) => (isObject(part) && typeof part.text === "string" ? [place] : []));
-    const others = parts.filter((_, place) => !texts.includes(place));
-    const write = (place) => (text) => {
-      parts[place] = { ...parts[place], text };
-      whole.parts = parts;
-      set(path, hint && !text && parts.length === 1 ? undefined : whole);
+    const texts = [...parts.keys()].filter((n) => typeof get(parts, [n, "text"]) === "string");
+    const others = parts.filter((_, n) => !texts.includes(n));
+    const part = (n, nth) => {
+      const write = (typed) => {
+        parts[n] = { ...parts[n], text: typed };
+        whole.parts = parts;
+        set(path, hint && !typed && parts.length === 1 ? undefined : whole);
+      };
+      const place = texts.length ? [...path, "parts", n, "text"] : path;
+      return fields.add({ label: label + (nth ? ` (${nth + 1})` : ""), hint, path: place, value: at(place) ?? "", write });
     };
-    return [
-      (texts.length ? texts : [parts.length]).map((place, nth) => {
-        const own = texts.length ? [...path, "parts", place, "text"] : path;
-        const value = texts.length ? parts[place].text : "";
-        return fields.add({ label: nth ? `${label} (${nth + 1})` : label, hint, path: own, value, write: write(place) });
-      }),
-      others.length > 0 && disclosure("Files and other parts, kept as they are", json(others)),
-    ];
+    const files = others.length > 0 && disclosure("Files and other parts, kept as they are", json(others));
+    return [(texts.length ? texts : [parts.length]).map(part), files];
   }
 
   // A list of objects, which can be moved, taken out and added; `unless` another key stands in its place.
   function entries(path, label, { table, blank, least = 0, unless, keep = true }) {
-    const value = at(path) ?? null;
-    if (value === null && unless && at([...path.slice(0, -1), unless])) return null;
-    const list = Array.isArray(value) ? value : [];
+    const list = at(path) ?? [];
+    if (isInstead(path, unless) && !list.length) return null;
+    if (!Array.isArray(list)) return json(list);
     const id = path.join("-");
-    const change = (act, place, what) => {
-      act();
-      set(path, list.length || keep ? list : undefined);
-      redraw(`[data-id="${id}-${place}"] ${what}`, `[data-id="${id}"]`);
+    const button = (text, name, disabled, n, act) => {
+      const onclick = () => {
+        act();
+        set(path, list.length || keep ? list : undefined);
+        redraw(`[data-id="${id}-${n}"] :is(input, textarea)`, `[data-id="${id}"]`);
+      };
+      const props = { type: "button", class: "small", disabled, "aria-label": name, onclick };
+      return h("button", { ...props, data: { id: name ? "" : id } }, text);
     };
-    const button = (text, name, usable, place, act, what = "button:not(:disabled)") => {
-      const onclick = () => change(act, place, what);
-      return h("button", { type: "button", class: "small", disabled: !usable, "aria-label": name, onclick }, text);
-    };
-    const move = (from, to) => () => list.splice(to, 0, ...list.splice(from, 1));
     const item = (_, n) => {
       const called = `${label} ${n + 1}`;
+      const up = () => list.splice(n - 1, 0, ...list.splice(n, 1));
       const buttons = [
-        button("up", `Move up ${called}`, n > 0, n - 1, move(n, n - 1)),
-        button("down", `Move down ${called}`, n + 1 < list.length, n + 1, move(n, n + 1)),
-        button("Remove", `Remove ${called}`, list.length > least, Math.max(0, n - 1), () => list.splice(n, 1)),
+        button("up", `Move up ${called}`, !n, n - 1, up),
+        button("Remove", `Remove ${called}`, list.length <= least, Math.max(0, n - 1), () => list.splice(n, 1)),
       ];
       const head = h("div", { class: "row" }, h("strong", {}, called), buttons);
       return h("li", { class: "panel", data: { id: `${id}-${n}` } }, head, object([...path, n], table));
     };
-    const push = () => list.push(spelt(blank(), camel));
-    const add = button(`Add a ${label.toLowerCase()}`, null, true, list.length, push, ":is(input, textarea)");
-    add.dataset.id = id;
-    return [list.length > 0 && h("ol", { class: "entries" }, list.map(item)), add];
+    const add = () => list.push(spelt(blank(), camel));
+    const items = list.length > 0 && h("ol", { class: "plain" }, list.map(item));
+    return [items, button(`Add a ${label.toLowerCase()}`, null, false, list.length, add)];
   }
 
   // The newer form of what happens in a turn: calls are parts of the agent's events.
   function events(path) {
     const found = at(path);
     if (!Array.isArray(found)) return null;
-    const calls = found.flatMap((event, n) => (get(event, ["content", "parts"]) || []).map((_, m) =>
-      [...path, n, "content", "parts", m, "functionCall"]));
+    const calls = found.flatMap((event, n) =>
+      [...(get(event, ["content", "parts"]) || []).keys()].map((m) => [...path, n, "content", "parts", m, "functionCall"]));
     return [
-      calls.filter((call) => isObject(at(call))).map((call) => h("div", { class: "panel" }, object(call, CALL))),
+      calls.filter(at).map((call) => h("div", { class: "panel" }, object(call, CALL))),
       disclosure("All events of the turn: to add or remove a call, edit the case as text", json(found)),
     ];
   }
@@ -197,8 +184,7 @@ export function caseForm(draft, camel) {
       redraw(`[data-id="${id}"]`);
     };
     const box = h("input", { type: "checkbox", checked: Boolean(at(path)), onchange: toggle, data: { id } });
-    const legend = h("legend", {}, h("label", {}, box, ` ${label}`));
-    return h("fieldset", {}, legend, at(path) && object(path, table));
+    return h("fieldset", {}, h("legend", {}, h("label", {}, box, label)), at(path) && object(path, table));
   }
 
   function folded(path, label, table) {
@@ -206,14 +192,15 @@ export function caseForm(draft, camel) {
     return !at([...path, "invocationEvents"]) && disclosure(label, rows(path, table), given);
   }
 
+  function inner(path, label, { table, unless }) {
+    return isInstead(path, unless) && !at(path) ? null : [label && h("h3", {}, label), object(path, table)];
+  }
+
   const kinds = {
-    message, entries, events, optional, folded, persona, tags,
-    text: field,
-    line: (path, label, hint) => field(path, label, hint, { line: true }),
-    object: (path, label, hint) => inJson(path, label, hint, "object"),
-    list: (path, label, hint) => inJson(path, label, hint, "list"),
-    inner: (path, label, table) =>
-      isObject(at(path)) && [label && h("h3", {}, label), object(path, table)],
+    ...{ text, message, entries, events, optional, folded, inner },
+    line: (path, label, hint) => text(path, label, hint, true),
+    object: inJson("object"),
+    list: inJson("list"),
   };
   draw();
   return { element, fields };

@@ -5,16 +5,15 @@ import { address, go } from "./address.js";
 import { caseEditor, fileEditor } from "./case_editor.js";
 import { newCase } from "./case_form.js";
 import { ask } from "./client.js";
-import { fill, foreign, h } from "./dom.js";
+import { fill, foreign, h, visible } from "./dom.js";
 import { action, attempt } from "./doing.js";
-import { announce, badge, disclosure, json, problem } from "./parts.js";
+import { folded } from "./folding.js";
+import { badge, disclosure, json, problem } from "./parts.js";
 
 const MOST_SHOWN = 300;
 const PERFECT = 'What the sets of this folder are held to, such as {"criteria": {"tool_trajectory_avg_score": 1.0}}.';
 
 let filter = "";
-let scenarios = null; // as they were found last
-let removed = null; // what was taken out last, to be put back
 
 export function addCasesView() {
   addView("cases", { title: "Cases", nav: true, show, keys: [["Ctrl+S", "save"]] });
@@ -30,7 +29,7 @@ async function show(place, params, signal) {
     h("h1", {}, "Cases"),
     h("div", { class: "cases" },
       h("div", { class: "cases-list" }, disclosure("Evaluation sets", list(found, params, signal), open)),
-      h("section", { "aria-label": "Editor" }, undo(), chosen)),
+      h("section", { "aria-label": "Editor" }, chosen)),
   );
 }
 
@@ -43,12 +42,12 @@ function list(found, params, signal) {
   function drawn() {
     filter = search.value;
     const shown = found.sets.map((set) => setItem(set, params)).filter(Boolean);
-    const none = found.sets.length ? "No case has this in its name." : "There is no evaluation set yet.";
-    fill(sets, shown.length ? shown : h("p", { class: "quiet" }, none));
+    fill(sets, shown.length ? shown : h("p", { class: "quiet" }, "There is no such evaluation set."));
   }
   drawn();
   const notes = found.notes.map((note) => h("p", { class: "notice" }, note));
-  return [search, notes, sets, disclosure("New set", newSet()), scenarioFiles(signal)];
+  const scenarios = folded("Scenario files", () => scenarioFiles(signal));
+  return [search, notes, sets, disclosure("New set", newSet()), scenarios];
 }
 
 function setItem({ file, cases, error }, params) {
@@ -84,27 +83,16 @@ function newSet() {
 
 // They are programs, which the server imports only when somebody wants to see them.
 function scenarioFiles(signal) {
-  const place = h("div");
-  const look = async () => {
-    scenarios ||= await ask("/api/cases/scenarios", { signal });
-    const items = h("ul", { class: "plain" }, scenarios.scenarios.map(scenarioItem));
-    fill(place, scenarios.error && problem(scenarios.error), items, action("Look again", again));
-  };
-  const again = () => ((scenarios = null), look());
-  const folded = disclosure("Scenario files", place, Boolean(scenarios));
-  folded.addEventListener("toggle", () => {
-    if (!folded.open || scenarios) return scenarios && look();
-    fill(place, h("p", { class: "quiet" }, "Looking for scenarios…"));
-    return attempt(place, look);
+  const place = h("div", { role: "status" }, "Looking for scenarios…");
+  attempt(place, async () => {
+    const { scenarios, problems, error } = await ask("/api/scenarios", { signal });
+    const name = (each) => [foreign(each.name), " ", foreign(`${each.file}:${each.line}`, "span", { class: "quiet" })];
+    const item = (each) =>
+      h("li", { class: "row" }, name(each), run({ kind: "run", paths: [`${each.file}::${each.name}`] }, `Run ${each.name}`));
+    const broken = (each) => h("li", {}, disclosure(name(each), foreign(each.message, "pre", { class: "problem" })));
+    fill(place, error && problem(error), h("ul", { class: "plain" }, problems.map(broken), scenarios.map(item)));
   });
-  return folded;
-}
-
-function scenarioItem({ file, name, line, error }) {
-  const at = foreign(line ? `${file}:${line}` : file, "span", { class: "quiet" });
-  const job = { kind: "run", paths: [`${file}::${name}`] };
-  if (!error) return h("li", { class: "row" }, foreign(name), at, run(job, `Run ${name}`));
-  return h("li", {}, disclosure([foreign(name || file), " ", badge("errored", "broken")], [at, foreign(error, "pre")]));
+  return place;
 }
 
 // --- at the right
@@ -119,7 +107,7 @@ async function right(set, params, signal) {
   if (opened.readOnly) return [heading(id), h("p", { class: "notice" }, foreign(opened.readOnly)), json(opened.case)];
   const asText = as === "text";
   const actions = [run({ kind: "eval", file, cases: [id] }, "Run this case")];
-  if (!opened.alone) actions.push(action("Copy", () => copy(opened)), action("Delete", () => remove(opened)));
+  if (!opened.alone) actions.push(action("Copy", () => copy(opened)), action("Delete…", () => remove(opened)));
   const href = address("cases", { file, case: id, as: asText ? "" : "text" });
   const other = h("a", { href }, asText ? "Edit in a form" : "Edit as text");
   return [heading(id), h("p", {}, foreign(file), " · ", other), caseEditor(opened, { asText, signal, actions })];
@@ -169,20 +157,9 @@ async function copy({ file, id, version }) {
 }
 
 async function remove({ file, id, version }) {
-  removed = { file, id, ...(await ask("/api/cases/case", { method: "DELETE", body: { file, id, version } })) };
-  announce(`Deleted ${id}`);
+  if (!confirm(`Delete ${visible(id)}?`)) return;
+  await ask("/api/cases/case", { method: "DELETE", body: { file, id, version } });
   go("cases", { file });
-}
-
-function undo() {
-  if (!removed) return null;
-  const { id, ...body } = removed;
-  removed = null;
-  const put = async () => {
-    await ask("/api/cases/case", { method: "POST", body });
-    go("cases", { file: body.file, case: id });
-  };
-  return h("p", { class: "notice row" }, h("span", {}, foreign(id), " was deleted."), action("Undo", put));
 }
 
 function run(body, label) {

@@ -1,6 +1,5 @@
 // What is asked of the server by a form or a button: where it is refused, it is said beside it.
 
-import { draw } from "./app.js";
 import { fill, h } from "./dom.js";
 import { problem } from "./parts.js";
 
@@ -11,8 +10,7 @@ export async function attempt(said, act, button = {}) {
   try {
     await act();
   } catch (error) {
-    const again = h("button", { type: "button", class: "small", onclick: () => draw() }, "Read it again");
-    fill(said, problem(error.message), error.status === 409 && error.body.version !== undefined && again);
+    if (error.name !== "AbortError") fill(said, problem(error.message));
   }
   button.disabled = false;
 }
