@@ -22,9 +22,9 @@ export function askAboutConflict({ message, gone, base, theirs, mine }) {
       choose("theirs", "Take theirs, drop mine")];
     const dialog = showDialog(
       "The file has changed on the disk",
-      h("p", {}, foreign(message), " ", about),
+      h("p", foreign(message), " ", about),
       theirs !== null && theirs !== base && changes(base.split("\n"), theirs.split("\n")),
-      h("div", { class: "row" }, !gone && both, copyButton(mine, "Copy mine"), choose("", "Go on editing")),
+      h("div.row", !gone && both, copyButton(mine, "Copy mine"), choose("", "Go on editing")),
     );
     dialog.addEventListener("close", () => answer(""));
   });
@@ -36,5 +36,5 @@ function changes(before, after) {
     x === undefined ? ["ins", `+ ${after[y]}\n`] : y === undefined ? ["del", `- ${before[x]}\n`] : ["span", `  ${before[x]}\n`]);
   const near = (_, n) => pairs.slice(Math.max(0, n - 2), n + 3).some(([tag]) => tag !== "span");
   const lines = pairs.filter(near).map(([tag, line]) => foreign(line, tag));
-  return h("pre", { class: "difference", tabindex: "0" }, lines);
+  return h("pre.difference", { tabindex: "0" }, lines);
 }

@@ -101,7 +101,7 @@ function editor(opened, what, { signal, actions = [], element, fresh }) {
   element.addEventListener("input", changed);
   guardLeaving((closing) => !dirty() || (!closing && confirm("What you changed is not saved. Leave it?")));
   show(opened.notes || [], opened.readable === false ? "problem" : "notice");
-  return [h("div", { class: "row save-row" }, button, actions, status), general, element];
+  return [h("div.row.save-row", button, actions, status), general, element];
 }
 
 // A case; `asText` shows its JSON. Of a new one, the `version` of its file is null where that is to be made.
@@ -129,6 +129,6 @@ export function fileEditor(opened, label, more) {
 
 function textEditor(opened, label, about, more) {
   const area = h("textarea", { id: "text", class: "code whole", value: opened.text, spellcheck: "false", dir: "ltr" });
-  const element = h("div", { class: "field" }, h("label", { for: "text" }, label), area);
+  const element = h("div.field", h("label", { for: "text" }, label), area);
   return editor(opened, { ...about, text: () => area.value, draft: () => ({ text: area.value }) }, { ...more, element });
 }

@@ -22,7 +22,7 @@ export class Fields {
     say(field, wrong);
     this.all.push(field);
     const about = hint && h("span", { id: field.hint, class: "quiet" }, ` ${hint}`);
-    return h("div", { class: "field" }, h("label", { for: id }, label), about, control, slot);
+    return h("div.field", h("label", { for: id }, label), about, control, slot);
   }
 
   // Say each beside the field that it is about; returns those that are about none.

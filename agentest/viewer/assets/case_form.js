@@ -63,7 +63,7 @@ export function newCase(evalId, simulated, camel) {
 // `draft` is changed in place, and the form tells it by the event "input".
 export function caseForm(draft, camel) {
   const fields = new Fields();
-  const element = h("div", { class: "case-form" });
+  const element = h("div.case-form");
   const at = (path) => get(draft, path);
   const set = (path, value) => put(draft, path, value, camel);
   const isInstead = (path, name) => name && (at([...path.slice(0, -1), name]) ?? null) !== null;
@@ -157,11 +157,11 @@ export function caseForm(draft, camel) {
         button("up", `Move up ${called}`, !n, n - 1, up),
         button("Remove", `Remove ${called}`, list.length <= least, Math.max(0, n - 1), () => list.splice(n, 1)),
       ];
-      const head = h("div", { class: "row" }, h("strong", {}, called), buttons);
-      return h("li", { class: "panel", data: { id: `${id}-${n}` } }, head, object([...path, n], table));
+      const head = h("div.row", h("strong", called), buttons);
+      return h("li.panel", { data: { id: `${id}-${n}` } }, head, object([...path, n], table));
     };
     const add = () => list.push(spelt(blank(), camel));
-    const items = list.length > 0 && h("ol", { class: "plain" }, list.map(item));
+    const items = list.length > 0 && h("ol.plain", list.map(item));
     return [items, button(`Add a ${label.toLowerCase()}`, null, false, list.length, add)];
   }
 
@@ -172,7 +172,7 @@ export function caseForm(draft, camel) {
     const calls = found.flatMap((event, n) =>
       [...(get(event, ["content", "parts"]) || []).keys()].map((m) => [...path, n, "content", "parts", m, "functionCall"]));
     return [
-      calls.filter(at).map((call) => h("div", { class: "panel" }, object(call, CALL))),
+      calls.filter(at).map((call) => h("div.panel", object(call, CALL))),
       disclosure("All events of the turn: to add or remove a call, edit the case as text", json(found)),
     ];
   }
@@ -184,7 +184,7 @@ export function caseForm(draft, camel) {
       redraw(`[data-id="${id}"]`);
     };
     const box = h("input", { type: "checkbox", checked: Boolean(at(path)), onchange: toggle, data: { id } });
-    return h("fieldset", {}, h("legend", {}, h("label", {}, box, label)), at(path) && object(path, table));
+    return h("fieldset", h("legend", h("label", box, label)), at(path) && object(path, table));
   }
 
   function folded(path, label, table) {
@@ -193,7 +193,7 @@ export function caseForm(draft, camel) {
   }
 
   function inner(path, label, { table, unless }) {
-    return isInstead(path, unless) && !at(path) ? null : [label && h("h3", {}, label), object(path, table)];
+    return isInstead(path, unless) && !at(path) ? null : [label && h("h3", label), object(path, table)];
   }
 
   const kinds = {

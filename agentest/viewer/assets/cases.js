@@ -26,9 +26,9 @@ async function show(place, params, signal) {
   const chosen = await right(set, params, signal).catch((error) => problem(error.message));
   fill(
     place,
-    h("h1", {}, "Cases"),
+    h("h1", "Cases"),
     h("div", { class: "cases" },
-      h("div", { class: "cases-list" }, disclosure("Evaluation sets", list(found, params, signal), open)),
+      h("div.cases-list", disclosure("Evaluation sets", list(found, params, signal), open)),
       h("section", { "aria-label": "Editor" }, chosen)),
   );
 }
@@ -42,10 +42,10 @@ function list(found, params, signal) {
   function drawn() {
     filter = search.value;
     const shown = found.sets.map((set) => setItem(set, params)).filter(Boolean);
-    fill(sets, shown.length ? shown : h("p", { class: "quiet" }, "There is no such evaluation set."));
+    fill(sets, shown.length ? shown : h("p.quiet", "There is no such evaluation set."));
   }
   drawn();
-  const notes = found.notes.map((note) => h("p", { class: "notice" }, note));
+  const notes = found.notes.map((note) => h("p.notice", note));
   const scenarios = folded("Scenario files", () => scenarioFiles(signal));
   return [search, notes, sets, disclosure("New set", newSet()), scenarios];
 }
@@ -58,16 +58,16 @@ function setItem({ file, cases, error }, params) {
   const link = (id, text) => {
     const current = file === params.file && params.case === id && "true";
     const href = address("cases", { file, case: id });
-    return h("li", {}, h("a", { href, "aria-current": current, data: { step: "" } }, text));
+    return h("li", h("a", { href, "aria-current": current, data: { step: "" } }, text));
   };
   const more = shown.length - MOST_SHOWN;
   const items = [
     link(undefined, "The whole set"),
     shown.slice(0, MOST_SHOWN).map(({ id }) => link(id, foreign(id || "(no id)"))),
-    more > 0 && h("li", { class: "quiet" }, `and ${more} more: filter for them`),
+    more > 0 && h("li.quiet", `and ${more} more: filter for them`),
   ];
   const broken = error && [" ", badge("errored", "cannot be read")];
-  return disclosure([foreign(file), broken], h("ul", { class: "plain" }, items), open);
+  return disclosure([foreign(file), broken], h("ul.plain", items), open);
 }
 
 function newSet() {
@@ -78,7 +78,7 @@ function newSet() {
     event.preventDefault();
     go("cases", { file: name.value.trim(), as: "new" });
   };
-  return h("form", { class: "field", onsubmit }, label, name, h("p", { class: "quiet" }, hint), h("button", {}, "Go on"));
+  return h("form.field", { onsubmit }, label, name, h("p.quiet", hint), h("button", "Go on"));
 }
 
 // They are programs, which the server imports only when somebody wants to see them.
@@ -88,9 +88,9 @@ function scenarioFiles(signal) {
     const { scenarios, problems, error } = await ask("/api/scenarios", { signal });
     const name = (each) => [foreign(each.name), " ", foreign(`${each.file}:${each.line}`, "span", { class: "quiet" })];
     const item = (each) =>
-      h("li", { class: "row" }, name(each), run({ kind: "run", paths: [`${each.file}::${each.name}`] }, `Run ${each.name}`));
-    const broken = (each) => h("li", {}, disclosure(name(each), foreign(each.message, "pre", { class: "problem" })));
-    fill(place, error && problem(error), h("ul", { class: "plain" }, problems.map(broken), scenarios.map(item)));
+      h("li.row", name(each), run({ kind: "run", paths: [`${each.file}::${each.name}`] }, `Run ${each.name}`));
+    const broken = (each) => h("li", disclosure(name(each), foreign(each.message, "pre", { class: "problem" })));
+    fill(place, error && problem(error), h("ul.plain", problems.map(broken), scenarios.map(item)));
   });
   return place;
 }
@@ -99,22 +99,22 @@ function scenarioFiles(signal) {
 
 async function right(set, params, signal) {
   const { file, as, case: id } = params;
-  if (!file) return h("p", { class: "quiet" }, "Choose a case, or make one.");
+  if (!file) return h("p.quiet", "Choose a case, or make one.");
   if (as === "file") return whole(file, signal);
   if (as === "new" || as === "simulated") return fresh(set, file, as, signal);
   if (id === undefined) return set ? setPage(set) : problem(`There is no evaluation set ${file}.`);
   const opened = await ask(`/api/cases/case?${new URLSearchParams({ file, id })}`, { signal });
-  if (opened.readOnly) return [heading(id), h("p", { class: "notice" }, foreign(opened.readOnly)), json(opened.case)];
+  if (opened.readOnly) return [heading(id), h("p.notice", foreign(opened.readOnly)), json(opened.case)];
   const asText = as === "text";
   const actions = [run({ kind: "eval", file, cases: [id] }, "Run this case")];
   if (!opened.alone) actions.push(action("Copy", () => copy(opened)), action("Delete…", () => remove(opened)));
   const href = address("cases", { file, case: id, as: asText ? "" : "text" });
   const other = h("a", { href }, asText ? "Edit in a form" : "Edit as text");
-  return [heading(id), h("p", {}, foreign(file), " · ", other), caseEditor(opened, { asText, signal, actions })];
+  return [heading(id), h("p", foreign(file), " · ", other), caseEditor(opened, { asText, signal, actions })];
 }
 
 function heading(text) {
-  return h("h2", {}, foreign(text));
+  return h("h2", foreign(text));
 }
 
 function fresh(set, file, as, signal) {
@@ -122,25 +122,25 @@ function fresh(set, file, as, signal) {
   let number = 1;
   while (cases.some(({ id }) => id === `case_${number}`)) number++;
   const opened = { file, camel, id: null, version, text: "", case: newCase(`case_${number}`, as === "simulated", camel) };
-  const where = h("p", {}, set ? "" : "New set ", foreign(file));
+  const where = h("p", set ? "" : "New set ", foreign(file));
   return [heading("New case"), where, caseEditor(opened, { signal, fresh: true })];
 }
 
 async function whole(file, signal) {
   const opened = await ask(`/api/cases/text?${new URLSearchParams({ file })}`, { signal });
-  const hint = file.endsWith("test_config.json") && h("p", { class: "quiet" }, PERFECT);
+  const hint = file.endsWith("test_config.json") && h("p.quiet", PERFECT);
   const label = `The file as text${opened.version ? "" : "; it is not there yet"}`;
   return [heading(file), hint, fileEditor(opened, label, { signal })];
 }
 
 function setPage({ file, cases, criteria, error, whyNot }) {
-  const link = (text, as, of = file) => h("a", { class: "button", href: address("cases", { file: of, as }) }, text);
+  const link = (text, as, of = file) => h("a.button", { href: address("cases", { file: of, as }) }, text);
   const beside = `${file.slice(0, file.lastIndexOf("/") + 1)}test_config.json`;
   return [
     heading(file),
     error && foreign(error, "pre", { class: "problem" }),
-    whyNot && !error && h("p", { class: "notice" }, foreign(whyNot)),
-    h("p", {}, `${cases.length} case${cases.length === 1 ? "" : "s"}`),
+    whyNot && !error && h("p.notice", foreign(whyNot)),
+    h("p", `${cases.length} case${cases.length === 1 ? "" : "s"}`),
     h("div", { class: "row" },
       !whyNot && [link("New case", "new"), link("New case with a simulated user", "simulated")],
       link("Edit as text", "file"),

@@ -19,5 +19,5 @@ export function action(label, act) {
   const said = h("span", { role: "alert" });
   const onclick = () => attempt(said, act, button);
   const button = h("button", { type: "button", class: "small", onclick }, label);
-  return Object.assign(h("span", { class: "action" }, button, said), { button });
+  return Object.assign(h("span.action", button, said), { button });
 }

@@ -1,7 +1,12 @@
 // Elements. Whatever agents, tools and users wrote gets in here as text and stays text.
 
-export function h(tag, props, ...children) {
-  return build(document.createElement(tag), props, children);
+// `h("p.notice", text)`, `h("a", { href }, text)`: a tag with its classes, properties if it has some, children.
+export function h(tag, ...rest) {
+  const [name, ...classes] = tag.split(".");
+  const props = rest[0] && rest[0].constructor === Object ? rest.shift() : {};
+  const element = build(document.createElement(name), props, rest);
+  element.classList.add(...classes);
+  return element;
 }
 
 export function svg(tag, props, ...children) {
@@ -54,5 +59,5 @@ function escaped(letter) {
 
 // Text of others: shown from its own side, so that it cannot turn what stands beside it.
 export function foreign(text, tag = "span", props = {}) {
-  return h(tag, { dir: "auto", ...props, class: `foreign ${props.class || ""}`.trim() }, visible(text));
+  return h(`${tag}.foreign`, { dir: "auto", ...props }, visible(text));
 }

@@ -24,8 +24,8 @@ async function show(place, params, signal) {
   const what = "The mocks of a scenario answer the agent's tools; you can change every answer.";
   fill(
     place,
-    h("h1", {}, "Talk"),
-    h("p", { class: "quiet" }, what),
+    h("h1", "Talk"),
+    h("p.quiet", what),
     beginning(found, params),
     others(found.talks),
     found.broken.map((each) => problem(each)),
@@ -40,10 +40,10 @@ function beginning({ scenarios, agents }, params) {
   const none = (text) => h("option", { value: "" }, text);
   const scenario = h("select", { onchange: tell }, none("none: you answer every call"), byFile(scenarios, params));
   const option = (name) => h("option", { value: name, selected: name === params.agent }, name);
-  const agent = h("select", {}, none("as configured"), agents.map(option));
+  const agent = h("select", none("as configured"), agents.map(option));
   const about = h("div", { "aria-live": "polite" });
-  const wrong = h("div", {});
-  const button = h("button", { class: "primary" }, "Begin");
+  const wrong = h("div");
+  const button = h("button.primary", "Begin");
   const chosen = () => scenarios[scenario.value || -1];
   function tell() {
     const it = chosen();
@@ -63,9 +63,9 @@ function beginning({ scenarios, agents }, params) {
     button.disabled = false;
   }
   tell();
-  const field = (name, control) => h("label", {}, name, h("br"), control);
-  const row = h("div", { class: "row" }, field("Scenario", scenario), field("Agent", agent), button);
-  return h("form", { class: "panel", onsubmit: begin }, row, about, wrong);
+  const field = (name, control) => h("label", name, h("br"), control);
+  const row = h("div.row", field("Scenario", scenario), field("Agent", agent), button);
+  return h("form.panel", { onsubmit: begin }, row, about, wrong);
 }
 
 function byFile(scenarios, { scenario, file }) {
@@ -83,9 +83,9 @@ function others(talks) {
   if (!talks.length) return null;
   const item = (each) => {
     const link = h("a", { href: to(each.id), data: { step: "" } }, foreign(each.scenario), " with ", foreign(each.agent));
-    return h("li", {}, link, " ", each.ended ? badge("skipped", "ended") : badge("running", "under way"));
+    return h("li", link, " ", each.ended ? badge("skipped", "ended") : badge("running", "under way"));
   };
-  return [h("h2", {}, "Conversations of this server"), h("ul", {}, talks.map(item))];
+  return [h("h2", "Conversations of this server"), h("ul", talks.map(item))];
 }
 
 // --- talk
@@ -93,10 +93,10 @@ function others(talks) {
 function talk(place, id, signal) {
   const base = `/api/talks/${encodeURIComponent(id)}`;
   const post = (what, body = {}) => ask(`${base}/${what}`, { method: "POST", body });
-  const top = h("div", {});
+  const top = h("div");
   const link = h("div", { role: "status" });
-  const chat = h("ol", { class: "chat" });
-  const state = h("div", { class: "quiet", role: "status" }, "The agent is being opened…");
+  const chat = h("ol.chat");
+  const state = h("div.quiet", { role: "status" }, "The agent is being opened…");
   const box = composer(post);
   const turns = new Map();
   const calls = new Map();
@@ -105,14 +105,14 @@ function talk(place, id, signal) {
   let ended = false;
   const dialog = () => saveTalk(about, (body) => post("save", body));
   const save = h("button", { type: "button", onclick: dialog, disabled: true }, "Save…");
-  const after = h("div", { class: "row talk-after" }, save, h("a", { href: to() }, "Another conversation"));
-  fill(place, h("h1", {}, "Talk"), top, link, chat, state, box.form, after, box.tools);
+  const after = h("div.row.talk-after", save, h("a", { href: to() }, "Another conversation"));
+  fill(place, h("h1", "Talk"), top, link, chat, state, box.form, after, box.tools);
 
   const hear = {
     connection({ up, gone }) {
       const away = "The server does not answer; it is asked again and again.";
       const why = gone ? "This conversation is gone: the server was started anew." : away;
-      fill(link, !up && !ended && h("p", { class: "notice" }, why));
+      fill(link, !up && !ended && h("p.notice", why));
       if (gone) box.end();
     },
     ready(event) {
@@ -142,13 +142,13 @@ function talk(place, id, signal) {
     turn({ turn }) {
       const text = turn.agentMessage || "(no text; the agent called tools only)";
       const reply = longText(text, "p", { class: "message agent" });
-      const time = h("p", { class: "quiet talk-time" }, duration(turn.latencyMs));
+      const time = h("p.quiet.talk-time", duration(turn.latencyMs));
       append(turnOf(turn.turnIndex, turn.userMessage).item, [reply, time]);
       time.scrollIntoView({ block: "nearest" });
       announce(`The agent said: ${turn.agentMessage.slice(0, 300)}`);
       save.disabled = false;
     },
-    note: ({ text }) => chat.append(h("li", { class: "notice" }, foreign(text))),
+    note: ({ text }) => chat.append(h("li.notice", foreign(text))),
     hold: ({ calls: held }) => box.holds(held),
     next: ({ tools }) => box.nextOf(tools),
     ended({ error, endedBy }) {
@@ -163,8 +163,8 @@ function talk(place, id, signal) {
 
   function turnOf(index, text = "") {
     if (!turns.has(index)) {
-      const list = h("div", {});
-      const item = h("li", { class: "turn" }, longText(text, "p", { class: "message user" }), list);
+      const list = h("div");
+      const item = h("li.turn", longText(text, "p", { class: "message user" }), list);
       chat.append(item);
       item.scrollIntoView({ block: "nearest" });
       turns.set(index, { item, calls: list });
@@ -188,7 +188,7 @@ function talk(place, id, signal) {
 }
 
 function head(about) {
-  const list = (tag, texts) => texts.length > 0 && h(tag, {}, texts.map((each) => h("li", {}, foreign(each))));
+  const list = (tag, texts) => texts.length > 0 && h(tag, {}, texts.map((each) => h("li", foreign(each))));
   const lines = [
     ["Scenario", foreign(about.scenario)],
     ["Agent", foreign(about.agent)],
@@ -197,32 +197,32 @@ function head(about) {
     ["You know", list("ul", about.knowledge)],
     ["The script says", list("ol", about.script)],
   ];
-  const past = !about.reached && h("p", { class: "notice" }, foreign(about.aboutCalls));
+  const past = !about.reached && h("p.notice", foreign(about.aboutCalls));
   return [facts(lines.filter(([, value]) => value)), past];
 }
 
 // What is said, and how calls are answered.
 function composer(post) {
   const text = h("textarea", { id: "talk-text", rows: 2, onkeydown: keys });
-  const send = h("button", { class: "primary", disabled: true }, "Send");
+  const send = h("button.primary", { disabled: true }, "Send");
   const end = h("button", { type: "button", onclick: () => act(() => post("end")) }, "Stop");
-  const wrong = h("div", {});
+  const wrong = h("div");
   const act = (what) => attempt(wrong, what);
   const label = h("label", { for: text.id }, "Your message");
-  const buttons = h("div", { class: "row" }, send, end);
-  const form = h("form", { class: "talk-box", onsubmit: say }, label, text, wrong, buttons);
+  const buttons = h("div.row", send, end);
+  const form = h("form.talk-box", { onsubmit: say }, label, text, wrong, buttons);
   const hold = h("input", { type: "checkbox", onchange: () => act(() => post("hold", { tools: hold.checked })) });
-  const about = h("p", { class: "quiet" });
+  const about = h("p.quiet");
   const set = h("p", { role: "status" });
   const tool = h("input", { list: "talk-tools", required: true });
   const names = h("datalist", { id: "talk-tools" });
   const answer = answerField("Answer of the next call");
-  const which = h("label", {}, "The next call of ", tool);
-  const next = h("form", { onsubmit: setNext }, which, names, answer.shown, h("button", {}, "Set"), set);
+  const which = h("label", "The next call of ", tool);
+  const next = h("form", { onsubmit: setNext }, which, names, answer.shown, h("button", "Set"), set);
   const tools = h(
     "section",
     { class: "panel", "aria-label": "Tool calls", hidden: true },
-    h("label", {}, hold, " Hold tool calls, to look at each answer and change it"),
+    h("label", hold, " Hold tool calls, to look at each answer and change it"),
     about,
     disclosure("Answer the next call of a tool otherwise", next),
   );

@@ -21,8 +21,8 @@ export function callElement(event, send) {
   return h(
     "div",
     { class: "call" },
-    h("div", { class: "row" }, h("span", {}, "tool ", foreign(call.name, "code")), state(event)),
-    call.invalidArguments && h("p", { class: "notice" }, foreign(call.invalidArguments)),
+    h("div.row", h("span", "tool ", foreign(call.name, "code")), state(event)),
+    call.invalidArguments && h("p.notice", foreign(call.invalidArguments)),
     disclosure("Arguments", json(call.args), true),
     waiting ? answerForm(event, send) : answer,
   );
@@ -37,20 +37,20 @@ function state({ call, byHand, waiting, answered }) {
 }
 
 function answerForm({ call, number, proposed }, send) {
-  const wrong = h("div", {});
+  const wrong = h("div");
   const value = proposed ? (proposed.error ?? proposed.resultText) : "";
   const field = answerField(`Answer of ${call.name}`, value, proposed?.error ? "error" : "result");
   const deliver = (answer) => attempt(wrong, () => send({ call: number, ...answer }));
   const form = h(
     "form",
     {},
-    proposed ? null : h("p", {}, "Nothing mocks this tool: write what it answers."),
+    proposed ? null : h("p", "Nothing mocks this tool: write what it answers."),
     field.shown,
     wrong,
     h(
       "div",
       { class: "row" },
-      h("button", { class: "primary", "aria-keyshortcuts": "Control+Enter" }, "Send this answer"),
+      h("button.primary", { "aria-keyshortcuts": "Control+Enter" }, "Send this answer"),
       proposed && h("button", { type: "button", onclick: () => deliver({}) }, "As the mock answers"),
     ),
   );
@@ -70,7 +70,7 @@ export function answerField(label, value = "", chosen = "result") {
   const options = [option("result", "answers (JSON)"), option("error", "fails with")];
   const kind = h("select", { "aria-label": "The tool" }, options);
   const rows = Math.min(14, Math.max(3, value.split("\n").length + 1));
-  const text = h("textarea", { class: "code", rows, spellcheck: "false", "aria-label": label, value });
+  const text = h("textarea.code", { rows, spellcheck: "false", "aria-label": label, value });
   const key = () => (kind.value === "error" ? "error" : "resultText");
   return { shown: [kind, text], written: () => ({ [key()]: text.value }) };
 }

@@ -16,11 +16,11 @@ export function saveTalk(about, ask) {
   const name = h("input", { id: "save-name", value: `${about.scenario} by hand`, size: 40, oninput: renamed });
   const path = h("input", { id: "save-path", size: 40, oninput: placed });
   const preview = h("div", { "aria-live": "polite" });
-  const save = h("button", { class: "primary", disabled: true }, "Save");
+  const save = h("button.primary", { disabled: true }, "Save");
   const cancel = h("button", { type: "button", onclick: () => dialog.close() }, "Cancel");
-  const kinds = h("fieldset", {}, h("legend", {}, "Save as"), KINDS.map(radio));
+  const kinds = h("fieldset", h("legend", "Save as"), KINDS.map(radio));
   const fields = [field("Name", name), field("File", path)];
-  const form = h("form", { onsubmit: write }, kinds, fields, preview, h("div", { class: "row" }, save, cancel));
+  const form = h("form", { onsubmit: write }, kinds, fields, preview, h("div.row", save, cancel));
   const dialog = showDialog("Save this conversation", form);
   let ownPlace = false;
   let timer = 0;
@@ -31,7 +31,7 @@ export function saveTalk(about, ask) {
 
   function radio([value, label, what], number) {
     const input = h("input", { type: "radio", name: "as", value, checked: number === 0, onchange: renamed });
-    return h("div", {}, h("label", {}, input, ` ${label} `, h("span", { class: "quiet" }, `– ${what}`)));
+    return h("div", h("label", input, ` ${label} `, h("span.quiet", `– ${what}`)));
   }
   function wish() {
     return { as: form.querySelector(":checked").value, path: path.value, name: name.value };
@@ -60,9 +60,9 @@ export function saveTalk(about, ask) {
     version = shown.version;
     save.disabled = false;
     const what = version ? "Behind the cases of " : "A new file, ";
-    const notes = shown.notes.map((note) => h("p", { class: "notice" }, foreign(note)));
+    const notes = shown.notes.map((note) => h("p.notice", foreign(note)));
     const text = foreign(shown.text, "pre", { tabindex: "0" });
-    fill(preview, h("p", {}, what, foreign(shown.path, "code"), ":"), notes, text);
+    fill(preview, h("p", what, foreign(shown.path, "code"), ":"), notes, text);
   }
   async function write(event) {
     event.preventDefault();
@@ -80,11 +80,11 @@ export function saveTalk(about, ask) {
   function done(command, place) {
     const where = h("p", { role: "status" }, "Saved in ", foreign(place, "code"), ".");
     cancel.textContent = "Close";
-    fill(form, where, h("p", { class: "row" }, foreign(command, "code"), copyButton(command)), cancel);
+    fill(form, where, h("p.row", foreign(command, "code"), copyButton(command)), cancel);
     cancel.focus();
   }
 }
 
 function field(label, control) {
-  return h("div", {}, h("label", { for: control.id }, label), h("br"), control);
+  return h("div", h("label", { for: control.id }, label), h("br"), control);
 }
