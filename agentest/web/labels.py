@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -13,6 +13,7 @@ from aiohttp import web
 
 from agentest.analysis.calibration.desk import (
     AnsweredMeanwhile,
+    Choice,
     Desk,
     Opened,
     answers_to,
@@ -32,7 +33,8 @@ from agentest.analysis.calibration.labels import (
 )
 from agentest.analysis.calibration.sheet import known, shown_turns
 from agentest.errors import UsageError
-from agentest.results import Unscored
+from agentest.metrics import NO_FAILURE
+from agentest.results import CriterionOutcome, GoalOutcome, Unscored
 from agentest.run.plan import Options
 from agentest.run.prepare import Request
 from agentest.store.kept.finding import LATEST, kept_runs, run_file
@@ -42,6 +44,7 @@ from agentest.web.project import UI, Project
 _FILE = "labels.jsonl"
 _ASKED_AT_ONCE = 1000
 _NOTE_CHARS = 2000
+_WORST = (GoalOutcome.NOT_REACHED, CriterionOutcome.VIOLATED)
 
 
 def add_labels(app: web.Application) -> None:
@@ -90,8 +93,9 @@ class _Desks:
         try:
             return web.json_response(answer(desk, given))
         except AnsweredMeanwhile as error:
-            now = _opened(desk.opened(_asked_for(given)))
-            return web.json_response({"error": str(error), "now": now}, status=409)
+            now = desk.opened(_asked_for(given))
+            said = f"{error} You said there: {_in_words(now.mine)}. Save again to replace it."
+            return web.json_response({"error": said, "times": now.times}, status=409)
         except LookupError:
             raise web.HTTPNotFound(
                 reason="the run has no such question any more; load the page anew"
@@ -162,13 +166,28 @@ def _list(desk: Desk, given: Mapping[str, Any]) -> Json:
         "agreement": {"same": same, "of": of},
         "questions": [
             {
-                **asdict(each),
-                "scenario": desk.gathered.conversations[each.conversation].scenario,
-                "answer": shown_value(mine[each].value) if each in mine else None,
+                "key": _key(each),
+                "name": (each.criterion or each.metric)
+                + ("" if each.turn is None else f", turn {each.turn}"),
+                "answer": _in_words(mine.get(each)),
             }
             for each in chosen
         ],
     }
+
+
+def _key(question: Question) -> Json:
+    """What names a question in a request."""
+    return asdict(question) | {"turn": "" if question.turn is None else question.turn}
+
+
+def _name(question: Question) -> str:
+    what = question.criterion or question.metric
+    return what if question.turn is None else f"{what}, turn {question.turn}"
+
+
+def _in_words(label: Label | None) -> str | None:
+    return None if label is None else shown_value(label.value)
 
 
 def _metrics(given: Mapping[str, Any]) -> tuple[str, ...]:
@@ -230,12 +249,14 @@ def _save(desk: Desk, given: Mapping[str, Any]) -> Json:
 
 def _opened(opened: Opened) -> Json:
     question, conversation = opened.question, opened.conversation
+    choices = answers_to(question.metric)
     return {
-        **asdict(question),
+        "key": _key(question),
         "scenario": conversation.scenario,
         "asked": asked(question),
         "whole": whole(question),
-        "choices": [asdict(each) for each in answers_to(question.metric)],
+        "choices": [asdict(each) for each in choices],
+        **_special(choices),
         "several": takes_several(question.metric),
         "known": [list(row) for row in known(conversation.background)],
         "turns": [asdict(each) for each in shown_turns(conversation, question.turn)],
@@ -245,10 +266,19 @@ def _opened(opened: Opened) -> Json:
     }
 
 
+def _special(choices: Sequence[Choice]) -> Json:
+    """The keys of the best answer, of the worst, and of what excludes all others; None: there is none."""
+    keys = {each.value: each.key for each in choices}
+    if isinstance(choices[0].value, int):
+        return {"best": choices[-1].key, "worst": choices[0].key, "alone": None}
+    worst = next((keys[value] for value in _WORST if value in keys), None)
+    return {"best": choices[0].key, "worst": worst, "alone": keys.get(NO_FAILURE)}
+
+
 def _mine(label: Label | None) -> Json | None:
     if label is None:
         return None
-    return {"value": label.value, "note": label.note, "at": label.at}
+    return {"value": label.value, "said": shown_value(label.value), "note": label.note, "at": label.at}
 
 
 def _judge(judge: Beside | None) -> Json | None:

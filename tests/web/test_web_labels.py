@@ -81,11 +81,12 @@ def client(served: Client) -> Iterator[Client]:
 
 
 def identity(question: dict[str, Any]) -> dict[str, Any]:
-    return {key: question[key] for key in ("conversation", "turn", "metric", "criterion")}
+    found: dict[str, Any] = question["key"]
+    return found
 
 
 def query(question: dict[str, Any]) -> dict[str, Any]:
-    return {key: "" if value is None else value for key, value in identity(question).items()}
+    return identity(question)
 
 
 def test_nothing_of_the_judge_is_sent_before_ones_own_answer_is_saved(client: Client) -> None:
@@ -162,8 +163,8 @@ def test_two_tabs_do_not_answer_over_each_other(client: Client) -> None:
     assert first.json()["judge"]["said"] == "You differ: you see a fault, the judge sees none."
     second = client.post(by="ann", times=0, value=5, **identity(question))
     assert second.status_code == 409
-    assert second.json()["now"]["mine"]["value"] == 2
-    again = client.post(by="ann", times=second.json()["now"]["times"], value=5, **identity(question))
+    assert "You said there: 2. Save again" in second.json()["error"]
+    again = client.post(by="ann", times=second.json()["times"], value=5, **identity(question))
     assert again.json()["judge"]["said"] == "You agree."
     labels = read_labels(client.root / "labels.jsonl")
     assert [each.value for each in labels.labels] == [2, 5]
@@ -187,7 +188,7 @@ def test_the_page_and_the_terminal_write_one_file(client: Client) -> None:
     assert client.get("/api/labels").json()["people"] == ["ann", "bob"]
     lines = [json.loads(line)["type"] for line in path.read_text().splitlines()]
     assert lines == ["conversation", "label", "label"]
-    assert second["turn"] == 1
+    assert second["key"]["turn"] == 1
 
 
 def test_a_question_is_shown_with_what_judges_are_shown(client: Client) -> None:

@@ -1,6 +1,7 @@
 // Requests to the server of `agentest ui`, and what it tells by itself.
 
 const KEY = "agentest-token";
+const SILENCE_MS = 30000;
 
 // The token comes with the first address and leaves it at once, so that it is in no copied link.
 export function keepToken() {
@@ -56,6 +57,7 @@ export function follow(path, listener) {
   const ended = new AbortController();
   let pauseMs = 500;
 
+  // The server says something at least every ten seconds: where it does not, it was stopped, or the machine slept.
   async function once() {
     const response = await request(path, { signal: ended.signal });
     listener({ type: "connection", up: true });
@@ -63,7 +65,9 @@ export function follow(path, listener) {
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
     let rest = "";
     for (;;) {
+      const silence = setTimeout(() => reader.cancel(), SILENCE_MS);
       const { done, value } = await reader.read();
+      clearTimeout(silence);
       if (done) return;
       const blocks = (rest + value).split("\n\n");
       rest = blocks.pop();
@@ -112,4 +116,23 @@ export function attend(path, listener) {
     document.removeEventListener("visibilitychange", turn);
     if (end) end();
   };
+}
+
+// Loads now, and whenever runs or jobs have changed: one after the other, and once for all that came meanwhile.
+export async function whenServed(load, signal, failed) {
+  let [busy, again] = [true, false];
+  async function changed() {
+    again = true;
+    if (busy) return;
+    busy = true;
+    while (again && !signal.aborted) {
+      again = false;
+      await load().catch((error) => signal.aborted || failed(error));
+    }
+    busy = false;
+  }
+  addEventListener("served", changed, { signal });
+  await load();
+  busy = false;
+  if (again) await changed();
 }

@@ -42,6 +42,14 @@ export function fill(element, ...children) {
   return append(element, children);
 }
 
+// The same where something may have the focus: it goes to the element that has the id of the one before.
+export function refill(element, ...children) {
+  const { id } = element.contains(document.activeElement) ? document.activeElement : element;
+  fill(element, ...children);
+  const again = id && document.getElementById(id);
+  if (again) again.focus({ preventScroll: true });
+}
+
 // Controls, and invisible characters that reorder, hide or forge text: what support/terminal.py calls steering.
 const STEERING =
   /[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\p{Cs}\u{e0000}-\u{e0fff}]/gu;

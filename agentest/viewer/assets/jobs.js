@@ -2,60 +2,61 @@
 
 import { address } from "./address.js";
 import { ask } from "./client.js";
-import { fill, foreign, h } from "./dom.js";
+import { foreign, h, refill } from "./dom.js";
 import { announce, badge } from "./parts.js";
 
 const SHOWN = 5;
 
-// `job`: only this one, with what it prints.
-export function jobsPanel(job = null) {
+export function jobsPanel() {
   const element = h("section", { "aria-label": "Started here" });
-  const open = new Set(job ? [job] : []);
+  const open = new Set();
   const states = new Map();
 
   async function load() {
-    const found = await ask("/api/jobs");
-    const jobs = found.jobs.filter((each) => !job || each.id === job).slice(0, SHOWN);
-    const whole = await Promise.all(jobs.map((each) => (isOpen(each) ? ask(`/api/jobs/${each.id}`) : each)));
-    for (const each of whole) tell(each);
-    const focused = element.contains(document.activeElement) && document.activeElement.dataset.key;
-    fill(element, whole.length ? [h("h2", {}, "Started here"), whole.map((each) => panel(each, found.mostAtOnce))] : null);
-    const again = focused && [...element.querySelectorAll("[data-key]")].find((each) => each.dataset.key === focused);
-    if (again) again.focus();
+    const { jobs, mostAtOnce } = await ask("/api/jobs");
+    // What failed before there was a run has nothing but what it printed.
+    const printed = (job) => open.has(job.id) || (job.state === "ended" && !job.run);
+    const whole = await Promise.all(jobs.slice(0, SHOWN).map((job) => (printed(job) ? ask(`/api/jobs/${job.id}`) : job)));
+    refill(element, whole.length > 0 && h("h2", {}, "Started here"), whole.map((job) => panel(job, mostAtOnce)));
   }
-  // What failed before there was a run has nothing but what it printed.
-  function isOpen(each) {
-    return open.has(each.id) || (each.state === "ended" && !each.run);
-  }
-  function tell(each) {
-    const state = each.status || each.state;
-    if (states.has(each.id) && states.get(each.id) !== state) announce(`${each.title}: ${state}`);
-    states.set(each.id, state);
-  }
-  function panel(each, mostAtOnce) {
-    const output = "output" in each && h("pre", { tabindex: "0", "aria-label": "What it printed" }, each.cut && "…\n", foreign(each.output || "Nothing was printed yet."));
-    const toggle = () => void (open.has(each.id) ? open.delete(each.id) : open.add(each.id), load());
+
+  function panel(job, mostAtOnce) {
+    const state = job.status || job.state;
+    if (states.has(job.id) && states.get(job.id) !== state) announce(`${job.title}: ${state}`);
+    states.set(job.id, state);
+    const printed = "output" in job;
+    const toggle = () => load(open[open.has(job.id) ? "delete" : "add"](job.id));
+    const notes = { waiting: `waits: ${mostAtOnce} run at once`, stopping: "ends; what is finished is kept" };
+    const going = job.state === "waiting" || job.state === "running";
     return h(
       "div",
       { class: "panel job" },
       h(
         "div",
         { class: "row" },
-        badge(each.status || each.state),
-        foreign(each.title, "strong"),
-        each.state === "waiting" && h("span", { class: "quiet" }, `waits: ${mostAtOnce} run at once`),
-        each.run && h("a", { href: address("run", { of: each.run }) }, "Look at the run"),
-        h("button", { type: "button", class: "small", data: { key: `prints ${each.id}` }, "aria-expanded": String("output" in each), onclick: toggle }, "What it prints"),
-        ["waiting", "running"].includes(each.state) && h("button", { type: "button", class: "small", data: { key: `stop ${each.id}` }, onclick: () => ask(`/api/jobs/${each.id}/stop`, { method: "POST", body: {} }).then(load) }, "Stop"),
-        each.state === "stopping" && h("span", { class: "quiet" }, "ends; what is finished is kept"),
-        each.run && ["failed", "errored"].includes(each.status) && h("button", { type: "button", class: "small", onclick: () => rerun(each.run).then(load) }, "Run again what failed"),
+        badge(state),
+        foreign(job.title, "strong"),
+        h("span", { class: "quiet" }, notes[job.state]),
+        job.run && h("a", { href: address("run", { of: job.run }) }, "Look at the run"),
+        button("What it prints", `prints-${job.id}`, toggle, printed),
+        going && button("Stop", `stop-${job.id}`, () => post(`/api/jobs/${job.id}/stop`, {})),
+        job.run && runAgain(job.run, state, "job"),
       ),
-      output,
+      printed && h("pre", { tabindex: "0", "aria-label": "What it printed" }, job.cut && "…\n", foreign(job.output || "Nothing was printed yet.")),
     );
   }
   return { element, load };
 }
 
-export function rerun(run) {
-  return ask("/api/jobs", { method: "POST", body: { kind: "rerun", run } });
+// The button that runs what failed in a run once more; nothing where nothing did.
+export function runAgain(run, state, where) {
+  const start = () => post("/api/jobs", { kind: "rerun", run });
+  return ["failed", "errored"].includes(state) && button("Run again what failed", `again-${where}-${run}`, start);
 }
+
+// The id is that of the button which takes its place when the view is drawn anew.
+function button(text, id, onclick, expanded) {
+  return h("button", { type: "button", class: "small", id, onclick, "aria-expanded": expanded === undefined ? null : String(expanded) }, text);
+}
+
+const post = (path, body) => ask(path, { method: "POST", body }).catch((error) => announce(error.message));

@@ -78,3 +78,10 @@ export function facts(pairs) {
 export function problem(message) {
   return h("p", { class: "problem", role: "alert" }, foreign(message));
 }
+
+// A field to search with: `text()` is what stands there, and `fits(text)` whether all its words are in a text.
+export function wordSearch(label, value, oninput) {
+  const field = h("input", { type: "search", value: value || "", oninput });
+  const fits = (text) => field.value.toLowerCase().split(/\s+/).every((word) => text.toLowerCase().includes(word));
+  return { element: h("label", {}, `${label} `, field), text: () => field.value, fits };
+}

@@ -24,11 +24,12 @@ function askForAddress() {
   const field = h("input", { type: "url", id: "new-address", autocomplete: "off", placeholder: "http://127.0.0.1:8321/?token=…" });
   const said = h("span", { role: "alert" });
   // The address itself is opened: with it comes the cookie that opens the page again.
-  function take() {
+  function take(event) {
+    event.preventDefault();
     const token = tokenIn(field.value);
     if (!token) return void (said.textContent = "That is not an address of agentest ui.");
     location.assign(`${new URL(field.value.trim()).origin}/?${new URLSearchParams({ token })}${location.hash}`);
   }
   const label = h("label", { for: "new-address" }, "The server was started anew. Open the address that it has printed, or put it here:");
-  fill(banner, h("div", { class: "notice row" }, label, field, h("button", { type: "button", onclick: take }, "Open"), said));
+  fill(banner, h("form", { class: "notice row", novalidate: true, onsubmit: take }, label, field, h("button", {}, "Open"), said));
 }
