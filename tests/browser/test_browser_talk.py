@@ -27,8 +27,8 @@ def served(project: Project) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     process = project.start("--port", "0", command="ui")
     try:
         assert process.stdout
-        first = process.stdout.readline()
-        yield re.search(r"http://\S+", first)[0], process  # type: ignore[index]
+        found = (re.search(r"http://\S+", line) for line in process.stdout)
+        yield next(each[0] for each in found if each), process
     finally:
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=DEADLINE_S)
@@ -55,7 +55,7 @@ def test_a_talk_by_keyboard_alone(page: Any, project: Project) -> None:
             page.get_by_role("button", name="Begin").focus()
             page.keyboard.press("Enter")
             page.get_by_text("Your turn.").wait_for()
-            assert page.evaluate("document.activeElement.id") == "talk-text"
+            assert page.evaluate("document.activeElement.ariaLabel") == "Your message"
             page.get_by_label("Hold tool calls").focus()
             page.keyboard.press("Space")
             page.get_by_label("Your message").focus()
@@ -88,6 +88,7 @@ def test_a_talk_by_keyboard_alone(page: Any, project: Project) -> None:
             assert page.get_by_label("Hold tool calls").is_checked()
             page.get_by_role("button", name="Save…").focus()
             page.keyboard.press("Enter")
+            page.get_by_label("A scripted scenario").check()
             page.get_by_text("A new file").wait_for()
             page.get_by_label("Name").focus()
             page.keyboard.press("Control+A")
@@ -155,10 +156,9 @@ def test_saving_shows_what_is_written(page: Any, project: Project) -> None:
             page.get_by_role("button", name="Send this answer").click()
             page.get_by_text("Hi.", exact=True).wait_for()
             page.get_by_role("button", name="Save…").click()
-            page.get_by_label("File").fill("../out.sim.py")
+            page.get_by_label("File").fill("../out.evalset.json")
             page.get_by_text("is outside of the project").wait_for()
             assert page.get_by_role("button", name="Save", exact=True).is_disabled()
-            page.get_by_label("A case of an evaluation set").check()
             page.get_by_label("File").fill("set.evalset.json")
             page.locator("dialog pre", has_text="eval_id").wait_for()
             page.get_by_role("button", name="Save", exact=True).click()

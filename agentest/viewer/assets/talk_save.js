@@ -1,38 +1,37 @@
-// What a talk is saved as: a dialog that shows the file before it is written.
+// What a conversation is saved as: a dialog that shows the file before it is written.
 
 import { showDialog } from "./app.js";
 import { fill, foreign, h } from "./dom.js";
 import { copyButton, problem } from "./parts.js";
 
 const KINDS = [
-  ["script", "A scripted scenario", "the same messages, calls and answers"],
   ["case", "A case of an evaluation set", "in a new set, or behind the cases of one that is there"],
+  ["script", "A scripted scenario", "the same messages, calls and answers"],
   ["scenario", "A beginning of a simulated scenario", "what is left to write is marked TODO"],
 ];
 
-// `about` is the talk's first event, `ask(body)` the server's route.
-export function saveTalk(about, ask) {
-  const folder = about.file.endsWith(".sim.py") ? about.file.replace(/[^/]*$/, "") : "";
-  const name = h("input", { id: "save-name", value: `${about.scenario} by hand`, size: 40, oninput: renamed });
-  const path = h("input", { id: "save-path", size: 40, oninput: placed });
+// `ask(body)` is the server's route; `file` the one of the scenario that the conversation is of.
+export function saveConversation({ scenario, file, kinds = KINDS }, ask) {
+  const folder = file.endsWith(".sim.py") ? file.replace(/[^/]*$/, "") : "";
+  const name = h("input", { value: `${scenario} by hand`, oninput: renamed });
+  const path = h("input", { oninput: placed });
   const preview = h("div", { "aria-live": "polite" });
   const save = h("button.primary", { disabled: true }, "Save");
-  const cancel = h("button", { type: "button", onclick: () => dialog.close() }, "Cancel");
-  const kinds = h("fieldset", h("legend", "Save as"), KINDS.map(radio));
-  const fields = [field("Name", name), field("File", path)];
-  const form = h("form", { onsubmit: write }, kinds, fields, preview, h("div.row", save, cancel));
-  const dialog = showDialog("Save this conversation", form);
+  const radio = ([value, label, what], number) => {
+    const input = h("input", { type: "radio", name: "as", value, checked: !number, onchange: renamed });
+    return h("div", h("label", input, label, h("span.quiet", ` – ${what}`)));
+  };
+  const field = (label, control) => h("label.field", label, control);
+  const fields = [h("fieldset", h("legend", "Save as"), kinds.map(radio)), field("Name", name), field("File", path)];
+  const form = h("form", { onsubmit: write }, fields, preview, save);
+  const dialog = showDialog("Save this conversation", form, h("button", { onclick: () => dialog.close() }, "Close"));
   let ownPlace = false;
   let timer = 0;
   let looks = 0;
-  let version = null;
+  let shown = {};
   renamed();
   name.focus();
 
-  function radio([value, label, what], number) {
-    const input = h("input", { type: "radio", name: "as", value, checked: number === 0, onchange: renamed });
-    return h("div", h("label", input, ` ${label} `, h("span.quiet", `– ${what}`)));
-  }
   function wish() {
     return { as: form.querySelector(":checked").value, path: path.value, name: name.value };
   }
@@ -54,15 +53,14 @@ export function saveTalk(about, ask) {
   }
   async function look() {
     const mine = looks;
-    const shown = await ask(wish()).catch((error) => ({ error: error.message }));
+    const found = await ask(wish()).catch(({ message }) => ({ error: message }));
     if (mine !== looks) return;
-    if (shown.error) return void fill(preview, problem(shown.error));
-    version = shown.version;
+    if (found.error) return void fill(preview, problem(found.error));
+    shown = found;
     save.disabled = false;
-    const what = version ? "Behind the cases of " : "A new file, ";
+    const what = shown.version ? "Behind the cases of " : "A new file, ";
     const notes = shown.notes.map((note) => h("p.notice", foreign(note)));
-    const text = foreign(shown.text, "pre", { tabindex: "0" });
-    fill(preview, h("p", what, foreign(shown.path, "code"), ":"), notes, text);
+    fill(preview, h("p", what, foreign(shown.path, "code"), ":"), notes, foreign(shown.text, "pre", { tabindex: "0" }));
   }
   async function write(event) {
     event.preventDefault();
@@ -70,21 +68,14 @@ export function saveTalk(about, ask) {
     save.disabled = true;
     const asked = wish();
     try {
-      const saved = await ask({ ...asked, version, write: true });
-      done(`agentest ${asked.as === "case" ? "eval" : "run"} ${saved.path}`, saved.path);
+      const saved = await ask({ ...asked, version: shown.version, write: true });
+      const command = `agentest ${asked.as === "case" ? "eval" : "run"} ${saved.path}`;
+      const where = h("p", { role: "status" }, "Saved in ", foreign(saved.path, "code"), ".");
+      fill(form, where, h("p.row", foreign(command, "code"), copyButton(command)));
+      dialog.querySelector("button:last-child").focus();
     } catch (error) {
       fill(preview, problem(error.message));
       timer = setTimeout(look, 2000);
     }
   }
-  function done(command, place) {
-    const where = h("p", { role: "status" }, "Saved in ", foreign(place, "code"), ".");
-    cancel.textContent = "Close";
-    fill(form, where, h("p.row", foreign(command, "code"), copyButton(command)), cancel);
-    cancel.focus();
-  }
-}
-
-function field(label, control) {
-  return h("div", h("label", { for: control.id }, label), h("br"), control);
 }
