@@ -10,14 +10,12 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from agentest.report.copying import to_copy
 from agentest.results import RunResult, ScenarioResult, Status
-from agentest.scripted.script import Told, told
 from agentest.store.document import Conversations
 from agentest.store.layouts import CODECS
-from agentest.store.reading import usable
 from agentest.store.runs import stored_head
 from agentest.store.scenarios import stored_scenario
-from agentest.store.shapes import StoredConversation
 from agentest.support.json_text import Json, encoded
 from agentest.viewer.commands import rerun, shown
 from agentest.viewer.overview import brief, causes, overview, scenario_row
@@ -26,8 +24,6 @@ from agentest.viewer.packing import Chunks, Place
 Spans = Callable[[str, str, str], Sequence[Json]]
 """Names of a scenario and its agent, id of a conversation → its spans."""
 _WORST_FIRST = (Status.FAILED, Status.ERRORED, Status.PASSED, Status.SKIPPED)
-_MOST_TOLD = 1_000_000
-"""Bytes of a conversation; the source of a longer one takes longer to lay out than the run took."""
 
 
 def no_spans(scenario: str, agent: str, conversation: str) -> Sequence[Json]:
@@ -174,31 +170,13 @@ class _Packer:
     def _opened(self, scenario: ScenarioResult, piece: bytes) -> Iterator[bytes]:
         """The conversation as the page opens it. Its own JSON stays as it is."""
         stored = json.loads(piece)
-        made = _told(scenario.name, stored) if len(piece) <= _MOST_TOLD else _TOO_LONG
         more = {
             "name": scenario.name,
             "agent": scenario.agent,
-            "script": made.source,
-            "noScript": made.missing,
+            **to_copy(scenario.name, stored, len(piece)),
             "spans": self.spans(scenario.name, scenario.agent, stored["conversationId"]),
         }
         yield encoded(more).removesuffix(b"}")
         yield b', "conversation": '
         yield piece
         yield b"}"
-
-
-_NOTHING_FOUND: Json = {
-    "evaluation": {"turnEvaluations": [], "goalCompletion": None, "conversationMetrics": {}},
-    "trajectory": None,
-    "perTurnTrajectory": [],
-    "labelledFailures": [],
-    "criteria": [],
-}
-_TOO_LONG = Told(missing=f"which has more than {_MOST_TOLD // 1_000_000} MB; `agentest export` writes it")
-
-
-def _told(scenario: str, stored: Json) -> Told:
-    # What was found out about it is most of it, and nobody needs it here.
-    said = {**stored, **_NOTHING_FOUND}
-    return told(scenario, usable(CODECS.read(StoredConversation, said)))

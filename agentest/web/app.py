@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from aiohttp import web
 
 from agentest.errors import UsageError
+from agentest.evalset.editing.content import ChangedOnDisk
+from agentest.run.by_hand import NotNow
 from agentest.support.redact import Redactor, environment_secrets
 from agentest.support.terminal import tell
 from agentest.viewer.page import Coat, page, whole
 from agentest.web.cases import add_cases
 from agentest.web.compare import add_comparisons
 from agentest.web.connections import Connections
+from agentest.web.exchange import answered
 from agentest.web.guard import Guard, Handler
+from agentest.web.importing import IMPORTS
 from agentest.web.jobs import ON_WAIT, add_jobs
 from agentest.web.labels import add_labels
 from agentest.web.live import add_live
@@ -44,6 +49,10 @@ PARTS: tuple[Callable[[web.Application], None], ...] = (
 """What adds its routes to the application, and what ends with it."""
 
 
+_STATUS: Mapping[type[Exception], int] = {Missing: 404, NotNow: 409, ChangedOnDisk: 409, UsageError: 400}
+"""What is wrong with a request → what is answered; the first that fits."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
     """A server that answers."""
@@ -59,6 +68,7 @@ def make_app(project: Project, guard: Guard, connections: Connections | None = N
         middlewares=[noted, guard.middleware(), errors_as_json], client_max_size=_MAX_BODY_BYTES
     )
     app[UI] = project
+    app[IMPORTS] = asyncio.Lock()
     app.router.add_get("/", _page_of(guard))
     for add in PARTS:
         add(app)
@@ -70,17 +80,17 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
     """What is wrong with a request, as the page shows it."""
     try:
         return await handler(request)
-    except UsageError as error:
-        status = 404 if isinstance(error, Missing) else 400
-        return web.json_response({"error": str(error)}, status=status)
+    except tuple(_STATUS) as error:
+        status = next(status for kind, status in _STATUS.items() if isinstance(error, kind))
+        return answered({"error": str(error)}, status)
     except web.HTTPException as error:
-        return web.json_response({"error": error.reason}, status=error.status)
+        return answered({"error": error.reason}, error.status)
     except ConnectionError:
         raise  # the page has gone
     except Exception as error:  # noqa: BLE001 - one request may fail; the page says so, and others go on
         what = Redactor(environment_secrets(os.environ)).error(f"{type(error).__name__}: {error}")
         tell(f"agentest ui: {request.method} {request.path}: an unexpected error: {what}")
-        return web.json_response({"error": f"an unexpected error: {what}"}, status=500)
+        return answered({"error": f"an unexpected error: {what}"}, 500)
 
 
 def _page_of(guard: Guard) -> Handler:

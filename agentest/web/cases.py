@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 
 from aiohttp import web
 from pydantic.alias_generators import to_camel
-from pydantic_core import from_json
 
 from agentest.errors import UsageError
 from agentest.evalset.editing.checking import NotAccepted, Trouble
@@ -24,6 +23,7 @@ from agentest.evalset.editing.scenario_files import scenario_files
 from agentest.evalset.editing.set_file import SetFile, open_set
 from agentest.support.json_text import Json
 from agentest.support.spelling import snake_case
+from agentest.web.exchange import answered, body_of, text_if_any, text_of
 from agentest.web.project import UI
 
 _T = TypeVar("_T")
@@ -55,12 +55,12 @@ def routes() -> Iterable[web.RouteDef]:
 def _route(answer: _Answer) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def handled(request: web.Request) -> web.Response:
         try:
-            return web.json_response(await answer(request))
+            return answered(await answer(request))
         except ChangedOnDisk as error:
-            return web.json_response(await _in_thread(_conflict, error), status=409)
+            return answered(await _in_thread(_conflict, error), status=409)
         except NotAccepted as error:
             refusal = {"error": str(error), "problems": _problems(error.troubles)}
-            return web.json_response(refusal, status=422)
+            return answered(refusal, status=422)
 
     return handled
 
@@ -81,24 +81,24 @@ async def _case(request: web.Request) -> Json:
 
 
 async def _save(request: web.Request) -> Json:
-    body = await _body(request)
-    save = partial(_editor(request).save, _text_of(body, "file"), _text_of(body, "version"))
-    return _done(await _in_thread(save, _text_of(body, "id"), _draft(body)))
+    body = await body_of(request)
+    save = partial(_editor(request).save, text_of(body, "file"), text_of(body, "version"))
+    return _done(await _in_thread(save, text_of(body, "id"), _draft(body)))
 
 
 async def _add(request: web.Request) -> Json:
-    body = await _body(request)
+    body = await body_of(request)
     place = body.get("place")
     if place is not None and type(place) is not int:
         raise UsageError("`place` must be a whole number")
-    add = partial(_editor(request).add, _text_of(body, "file"), _text_of(body, "version"))
+    add = partial(_editor(request).add, text_of(body, "file"), text_of(body, "version"))
     return _done(await _in_thread(add, _draft(body), place))
 
 
 async def _copy(request: web.Request) -> Json:
-    body = await _body(request)
-    editor, name, eval_id = _editor(request), _text_of(body, "file"), _text_of(body, "id")
-    version = _text_of(body, "version")
+    body = await body_of(request)
+    editor, name, eval_id = _editor(request), text_of(body, "file"), text_of(body, "id")
+    version = text_of(body, "version")
 
     def copied() -> Done:
         return editor.copy(name, version, eval_id, free_id(editor.open(name), eval_id))
@@ -107,23 +107,23 @@ async def _copy(request: web.Request) -> Json:
 
 
 async def _remove(request: web.Request) -> Json:
-    body = await _body(request)
-    remove = partial(_editor(request).remove, _text_of(body, "file"), _text_of(body, "version"))
-    removed = await _in_thread(remove, _text_of(body, "id"))
+    body = await body_of(request)
+    remove = partial(_editor(request).remove, text_of(body, "file"), text_of(body, "version"))
+    removed = await _in_thread(remove, text_of(body, "id"))
     return {"version": removed.file.content.version, "text": removed.text, "place": removed.place}
 
 
 async def _check(request: web.Request) -> Json:
     """What the reader says of a case that is not written yet. `id` null: of a new one."""
-    body = await _body(request)
-    eval_id = None if body.get("id") is None else _text_of(body, "id")
-    check = partial(_editor(request).check, _text_of(body, "file"))
+    body = await body_of(request)
+    eval_id = text_if_any(body, "id")
+    check = partial(_editor(request).check, text_of(body, "file"))
     return {"notes": _problems((await _in_thread(check, eval_id, _draft(body))).notes)}
 
 
 async def _create(request: web.Request) -> Json:
-    body = await _body(request)
-    create = partial(_editor(request).create, _text_of(body, "file"), _draft(body))
+    body = await body_of(request)
+    create = partial(_editor(request).create, text_of(body, "file"), _draft(body))
     return _done(await _in_thread(create, time.time()))
 
 
@@ -133,10 +133,10 @@ async def _text(request: web.Request) -> Json:
 
 
 async def _save_text(request: web.Request) -> Json:
-    body = await _body(request)
-    version = None if body.get("version") is None else _text_of(body, "version")
-    save = partial(_editor(request).save_text, _text_of(body, "file"), version)
-    return _shown_text(await _in_thread(save, _text_of(body, "text")))
+    body = await body_of(request)
+    version = text_if_any(body, "version")
+    save = partial(_editor(request).save_text, text_of(body, "file"), version)
+    return _shown_text(await _in_thread(save, text_of(body, "text")))
 
 
 def _editor(request: web.Request) -> Editor:
@@ -230,16 +230,6 @@ def _page_keys(trouble: Trouble) -> list[str | int] | None:
     return [to_camel(snake_case(key)) if isinstance(key, str) else key for key in trouble.keys]
 
 
-async def _body(request: web.Request) -> Json:
-    try:
-        body = from_json(await request.read(), allow_inf_nan=False)
-    except ValueError as error:
-        raise UsageError(f"the request is not JSON: {error}") from None
-    if not isinstance(body, dict):
-        raise UsageError("the request must be a JSON object")
-    return body
-
-
 def _draft(body: Json) -> Draft:
     """The case of a request: a value under `case`, or a text of JSON under `text`."""
     if isinstance(body.get("text"), str):
@@ -247,12 +237,6 @@ def _draft(body: Json) -> Draft:
     if "case" not in body:
         raise UsageError("the request has neither `case` nor `text`")
     return Draft(value=body["case"])
-
-
-def _text_of(body: Json, key: str) -> str:
-    if not isinstance(body.get(key), str):
-        raise UsageError(f"`{key}` must be a text")
-    return str(body[key])
 
 
 def _asked(request: web.Request, key: str) -> str:

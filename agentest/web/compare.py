@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,12 +19,12 @@ from agentest.store.kept.finding import LATEST, kept_runs
 from agentest.store.kept.record import RunRecord, read_record
 from agentest.store.reading import read_results
 from agentest.store.runs import run_of
-from agentest.support.json_text import Json, encoded
+from agentest.support.json_text import Json
+from agentest.web.exchange import answer_of
+from agentest.web.looking import CHOSEN
 from agentest.web.project import UI, Project
 
 _COMMIT_CHARS = 7
-CHOSEN = "chosen"
-"""What the run is called that the user named, where it is none of the kept ones."""
 
 
 def add_comparisons(app: web.Application) -> None:
@@ -40,8 +39,7 @@ def routes() -> Iterable[web.RouteDef]:
 
 async def _compare(request: web.Request) -> web.Response:
     query = {key: request.query.get(key, "") for key in ("of", "base", "new")}
-    body = await asyncio.to_thread(lambda: encoded(answer(request.app[UI], **query)))
-    return web.Response(body=body, content_type="application/json")
+    return await answer_of(lambda: answer(request.app[UI], **query))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,11 +10,11 @@ from tempfile import TemporaryDirectory
 
 from aiohttp import web
 
-from agentest.errors import UsageError
 from agentest.support.json_text import Json
+from agentest.web.exchange import answered, body_of
 from agentest.web.project import UI, Missing
 from agentest.web.running import LISTING, MOST_AT_ONCE, Job, Jobs
-from agentest.web.runs import RUNS, answered
+from agentest.web.runs import RUNS
 from agentest.web.starting import Wanted, wanted
 
 JOBS: web.AppKey[Jobs] = web.AppKey("jobs", Jobs)
@@ -70,20 +70,12 @@ async def _stop(request: web.Request) -> web.Response:
 
 
 async def _wanted(request: web.Request) -> Wanted:
-    if request.content_type != "application/json":
-        raise web.HTTPUnsupportedMediaType(reason="the body must be application/json")
-    try:
-        given = await request.json()
-    except (ValueError, RecursionError):
-        raise UsageError("the body is not JSON") from None
-    return await asyncio.to_thread(wanted, given, request.app[UI], request.app[RUNS])
+    return await asyncio.to_thread(wanted, await body_of(request), request.app[UI], request.app[RUNS])
 
 
 async def _start(request: web.Request) -> web.Response:
     job = request.app[JOBS].start(await _wanted(request))
-    response = answered(job.shown())
-    response.set_status(201)
-    return response
+    return answered(job.shown(), status=201)
 
 
 async def _estimate(request: web.Request) -> web.Response:

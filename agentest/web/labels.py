@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -39,7 +39,10 @@ from agentest.run.plan import Options
 from agentest.run.prepare import Request
 from agentest.store.kept.finding import LATEST, kept_runs, run_file
 from agentest.support.json_text import Json
-from agentest.web.project import UI, Project
+from agentest.web.exchange import answered, body_of, text_if_any
+from agentest.web.guard import Handler
+from agentest.web.importing import imported
+from agentest.web.project import UI, Missing, Project
 
 _FILE = "labels.jsonl"
 _ASKED_AT_ONCE = 1000
@@ -62,7 +65,6 @@ def routes() -> Iterable[web.RouteDef]:
     )
 
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Answering = Callable[[Desk, Mapping[str, Any]], Json]
 
 
@@ -82,54 +84,42 @@ class _Desks:
         """A handler of what is computed beside the event loop."""
 
         async def handle(request: web.Request) -> web.StreamResponse:
-            given = await _given(request)
+            given = request.query if request.method == "GET" else await body_of(request)
             async with self.turn:
-                return await asyncio.to_thread(self._answered, request.app[UI], answer, given)
+                gathered = await self._gathered(request.app, given, anew=answer is _list)
+                return await asyncio.to_thread(self._answered, request.app[UI], answer, given, gathered)
 
         return handle
 
-    def _answered(self, project: Project, answer: Answering, given: Mapping[str, Any]) -> web.Response:
-        desk = self._desk(project, given, anew=answer is _list)
+    async def _gathered(self, app: web.Application, given: Mapping[str, Any], *, anew: bool) -> Gathered:
+        path = await asyncio.to_thread(_run, app[UI], _text(given, "run") or LATEST)
+        if anew or self.last is None or self.last[0] != path:
+            self.last = path, await imported(app, _gathered, app[UI], path)
+        return self.last[1]
+
+    def _answered(
+        self, project: Project, answer: Answering, given: Mapping[str, Any], gathered: Gathered
+    ) -> web.Response:
+        file = _labels_file(project.root, _text(given, "file") or _FILE)
+        kept = self.files.setdefault(file, LabelsFile(file))
+        desk = Desk(gathered=gathered, file=kept, by=_text(given, "by").strip())
         try:
-            return web.json_response(answer(desk, given))
+            return answered(answer(desk, given))
         except AnsweredMeanwhile as error:
             now = desk.opened(_asked_for(given))
             said = f"{error} You said there: {_in_words(now.mine)}. Save again to replace it."
-            return web.json_response({"error": said, "times": now.times}, status=409)
+            return answered({"error": said, "times": now.times}, status=409)
         except LookupError:
-            raise web.HTTPNotFound(
-                reason="the run has no such question any more; load the page anew"
-            ) from None
-
-    def _desk(self, project: Project, given: Mapping[str, Any], *, anew: bool) -> Desk:
-        path = _run(project, _text(given, "run") or LATEST)
-        if anew or self.last is None or self.last[0] != path:
-            request = Request(project.root, project.config, Options(offline=True))
-            self.last = path, gather(path, scenarios_of(request))
-        file = _labels_file(project.root, _text(given, "file") or _FILE)
-        kept = self.files.setdefault(file, LabelsFile(file))
-        return Desk(gathered=self.last[1], file=kept, by=_text(given, "by").strip())
+            raise Missing("the run has no such question any more; load the page anew") from None
 
 
-async def _given(request: web.Request) -> Mapping[str, Any]:
-    if request.method == "GET":
-        return request.query
-    if request.content_type != "application/json":
-        raise web.HTTPUnsupportedMediaType(reason="the body must be application/json")
-    try:
-        given = await request.json()
-    except (ValueError, RecursionError):
-        raise UsageError("the body is not JSON") from None
-    if not isinstance(given, dict):
-        raise UsageError("the body must be a JSON object")
-    return given
+def _gathered(project: Project, path: Path) -> Gathered:
+    request = Request(project.root, project.config, Options(offline=True))
+    return gather(path, scenarios_of(request))
 
 
 def _text(given: Mapping[str, Any], key: str) -> str:
-    value = given.get(key) or ""
-    if not isinstance(value, str):
-        raise UsageError(f"`{key}` must be a text, found {value!r:.80}")
-    return value
+    return text_if_any(given, key) or ""
 
 
 def _run(project: Project, name: str) -> Path:

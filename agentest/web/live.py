@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 from aiohttp import web
 
-from agentest.support.json_text import Json, encoded
-from agentest.web.guard import HEADERS
+from agentest.support.json_text import Json
+from agentest.web.exchange import event_stream, tell_event
 from agentest.web.jobs import JOBS
 from agentest.web.project import Missing
 from agentest.web.runs import RUNS
@@ -105,9 +105,7 @@ async def _streamed(request: web.Request, look: Callable[[], Look]) -> web.Strea
     """Tell what `look` sees whenever it differs, until it is over, the page goes or the server ends."""
     streams = request.app[STREAMS]
     seen = await asyncio.to_thread(look)  # raises before anything is sent
-    response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
-    response.headers.update(HEADERS)
-    await response.prepare(request)
+    response = await event_stream(request)
     with suppress(ConnectionError, Missing):
         await _tell(response, seen)
         silent_s = 0.0
@@ -118,7 +116,7 @@ async def _streamed(request: web.Request, look: Callable[[], Look]) -> web.Strea
                 await _tell(response, now)
                 silent_s = 0.0
             elif silent_s >= streams.heartbeat_s:
-                await response.write(b": still here\n\n")
+                await tell_event(response, None)
                 silent_s = 0.0
             seen = now
     return response
@@ -130,4 +128,4 @@ def _gone(request: web.Request) -> bool:
 
 async def _tell(response: web.StreamResponse, seen: Look) -> None:
     for event in seen.events:
-        await response.write(b"data: " + encoded(event) + b"\n\n")
+        await tell_event(response, event)

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
-from typing import Any
 
 from aiohttp import web
 
-from agentest.scripted.script import told
-from agentest.store.layouts import CODECS
-from agentest.store.reading import usable
-from agentest.store.shapes import StoredConversation
+from agentest.report.copying import to_copy
 from agentest.store.spans import spans_of
 from agentest.support.json_text import Json, encoded
 from agentest.viewer.commands import rerun
+from agentest.web.exchange import answer_of
 from agentest.web.looking import Found, Runs
 from agentest.web.project import UI
 
@@ -43,20 +39,12 @@ async def _close(app: web.Application) -> None:
     app[RUNS].close()
 
 
-def answered(value: object) -> web.Response:
-    """A value as JSON, whatever characters are in it."""
-    return web.Response(body=encoded(value), content_type="application/json")
-
-
 async def _list(request: web.Request) -> web.Response:
-    return answered(await asyncio.to_thread(request.app[RUNS].listed))
+    return await answer_of(request.app[RUNS].listed)
 
 
 async def _overview(request: web.Request) -> web.Response:
-    runs, name = request.app[RUNS], request.match_info["run"]
-    return web.Response(
-        body=await asyncio.to_thread(lambda: encoded(runs.overview(name))), content_type="application/json"
-    )
+    return await answer_of(request.app[RUNS].overview, request.match_info["run"])
 
 
 def _named(request: web.Request) -> tuple[str, str, str]:
@@ -65,21 +53,23 @@ def _named(request: web.Request) -> tuple[str, str, str]:
 
 
 async def _scenario(request: web.Request) -> web.Response:
-    runs = request.app[RUNS]
-    _, index, kept, whole = await asyncio.to_thread(runs.scenario, *_named(request))
-    with index.lock:
-        rows = [kept.rows[number] for number in sorted(kept.rows)]
-        several = len({agent for _, agent in index.scenarios}) > 1
-    return answered({"scenario": whole, "conversations": rows, "command": rerun(whole, several)})
+    def read() -> Json:
+        _, index, kept, whole = request.app[RUNS].scenario(*_named(request))
+        with index.lock:
+            rows = [kept.rows[number] for number in sorted(kept.rows)]
+            several = len({agent for _, agent in index.scenarios}) > 1
+        return {"scenario": whole, "conversations": rows, "command": rerun(whole, several)}
+
+    return await answer_of(read)
 
 
 async def _conversation(request: web.Request) -> web.Response:
     def read() -> Json:
         run, scenario, agent = _named(request)
         found, stored = request.app[RUNS].conversation(run, scenario, agent, request.query.get("id", ""))
-        return {"conversation": stored, **beside(found, scenario, agent, stored)}
+        return {"conversation": stored, **_beside(found, scenario, agent, stored)}
 
-    return answered(await asyncio.to_thread(read))
+    return await answer_of(read)
 
 
 async def _search(request: web.Request) -> web.Response:
@@ -87,11 +77,11 @@ async def _search(request: web.Request) -> web.Response:
         return request.transport is None or request.transport.is_closing()
 
     run, text = request.match_info["run"], request.query.get("text", "")
-    return answered(await asyncio.to_thread(request.app[RUNS].search, run, text, gone))
+    return await answer_of(request.app[RUNS].search, run, text, gone)
 
 
-def beside(found: Found, scenario: str, agent: str, conversation: Json) -> dict[str, Any]:
+def _beside(found: Found, scenario: str, agent: str, conversation: Json) -> Json:
     """What is shown beside a conversation: the scripted scenario made of it, and its spans."""
-    stored = usable(CODECS.read(StoredConversation, conversation))
-    spans = spans_of(found.folder, scenario, agent, stored.conversation_id) if found.folder else []
-    return {"script": told(scenario, stored).source, "spans": spans}
+    id = conversation["conversationId"]
+    spans = spans_of(found.folder, scenario, agent, id) if found.folder else []
+    return {**to_copy(scenario, conversation, len(encoded(conversation))), "spans": spans}

@@ -38,10 +38,8 @@ class Wanted:
         return [self.command, *more, *self.options, "--", *self.about]
 
 
-def wanted(given: object, project: Project, runs: Runs) -> Wanted:
+def wanted(given: Json, project: Project, runs: Runs) -> Wanted:
     """What a request asks for. Raises UsageError that names the key."""
-    if not isinstance(given, dict):
-        raise UsageError("the body must be a JSON object")
     kind = given.get("kind")
     if not isinstance(kind, str) or kind not in _KEYS:
         raise UsageError(f"`kind` must be one of {', '.join(_KEYS)}, found {kind!r:.80}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import contextmanager
 from time import time
 from typing import Any
@@ -67,7 +67,7 @@ class PageTalk:
         turns = held.turns if held else self._talking.turns
         return Conversation(self._conversation_id, turns, Ending.SATISFIED)
 
-    async def follow(self, pause_s: float) -> AsyncIterator[Event | None]:
+    async def follow(self, pause_s: float) -> AsyncGenerator[Event | None]:
         """All events from the first on, to the end of the talk; None where none comes for a while."""
         number = 0
         while True:

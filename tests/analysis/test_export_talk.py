@@ -10,9 +10,10 @@ import pytest
 
 from agentest import scenario
 from agentest.analysis.export.starting_point import GOAL
-from agentest.analysis.export.talk import Changed, Talk, ToWrite, Wish, to_write, write
+from agentest.analysis.export.talk import Talk, ToWrite, Wish, to_write, write
 from agentest.config.config import Config
 from agentest.errors import UsageError
+from agentest.evalset.editing.content import ChangedOnDisk
 from agentest.evalset.formats.reading import read_eval_set
 from agentest.sight import SeenBy
 from agentest.transcript import ToolCall
@@ -44,7 +45,7 @@ def test_a_set_keeps_its_form(tmp_path: Path) -> None:
     assert [case.eval_id for case in read_eval_set(path).eval_set.eval_cases] == ["one", "new"]
     with pytest.raises(UsageError, match="has a case 'new' already"):
         planned(tmp_path, "case", "s.evalset.json")
-    with pytest.raises(Changed):
+    with pytest.raises(ChangedOnDisk):
         write(first, first.version)
 
 
@@ -65,7 +66,7 @@ def test_a_beginning_says_what_is_to_do(tmp_path: Path) -> None:
     write(made, None)
     with pytest.raises(UsageError, match="not overwritten"):
         planned(tmp_path, "script", "new.sim.py")
-    with pytest.raises(Changed):
+    with pytest.raises(ChangedOnDisk):
         write(made, None)
     known = {"turns": None, "goal": "Go.", "profile": "P", "knowledge": ["k"]}
     assert planned(tmp_path, "scenario", "b.sim.py", **known).shown.count("# TODO") == 0

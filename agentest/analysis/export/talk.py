@@ -69,10 +69,6 @@ class ToWrite:
     """Of what is there now; None: nothing is."""
 
 
-class Changed(UsageError):
-    """The file is not what the person was shown."""
-
-
 def to_write(
     talk: Talk, wish: Wish, root: Path, config: Config, taken: Mapping[str, str] = NOTHING
 ) -> ToWrite:
@@ -93,7 +89,7 @@ def to_write(
 
 
 def write(planned: ToWrite, version: str | None) -> None:
-    """Write the file, unless something else is there than was shown. Raises UsageError (Changed).
+    """Write the file, unless something else is there than was shown. Raises UsageError and ChangedOnDisk.
 
     Args:
         version: the one that the person was shown.
@@ -101,7 +97,7 @@ def write(planned: ToWrite, version: str | None) -> None:
     try:
         content.write(Content(planned.path, planned.path.name, planned.content), version)
     except ChangedOnDisk as error:
-        raise Changed(f"{error}: look at it again, and save then") from None
+        raise ChangedOnDisk(f"{error}: look at it again, and save then", error.found) from None
 
 
 def _scenario(talk: Talk, wish: Wish, root: Path, config: Config) -> ToWrite:

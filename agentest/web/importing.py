@@ -1,0 +1,36 @@
+"""Importing the project's own files in this process: one at a time, and never for ever."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import anyio
+from aiohttp import web
+
+from agentest.errors import UsageError
+from agentest.support.calling import in_thread
+
+IMPORTS: web.AppKey[asyncio.Lock] = web.AppKey("imports", asyncio.Lock)
+_IMPORT_S = 120.0
+_T = TypeVar("_T")
+
+
+async def imported(
+    app: web.Application, function: Callable[..., _T], *args: Any, limit_s: float = _IMPORT_S
+) -> _T:
+    """What a function returns that imports the project's files. Raises UsageError where that hangs.
+
+    A function that hangs keeps a thread of its own, which does not hold up the server's end.
+    """
+    async with app[IMPORTS]:
+        try:
+            with anyio.fail_after(limit_s):
+                found: _T = await in_thread(function, *args)
+        except TimeoutError:
+            raise UsageError(
+                f"reading the configuration and the scenarios took longer than {limit_s:g} s: some file "
+                "that is imported hangs"
+            ) from None
+    return found

@@ -1,0 +1,110 @@
+"""What requests and answers have in common: bodies, texts, and imports of the project's files."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+from ui_server import Client, with_server
+
+from agentest.errors import UsageError
+from agentest.web.exchange import event_stream, tell_event, text_if_any, text_of
+from agentest.web.importing import IMPORTS, imported
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "refused"),
+    [
+        ("POST", "/api/jobs", 400),
+        ("POST", "/api/estimate", 400),
+        ("POST", "/api/talks", 400),
+        ("PUT", "/api/cases/case", 400),
+        ("POST", "/api/labels", 400),
+        ("POST", "/api/talks/none/say", 404),
+        ("GET", "/api/talks/none/events", 404),
+        ("GET", "/api/jobs/none", 404),
+    ],
+)
+@pytest.mark.parametrize("body", [b"[]", b'{"a": NaN}', b"[" * 10_000, b"\xff"], ids=range(4))
+def test_a_body_that_is_no_object_is_refused(
+    tmp_path: Path, method: str, path: str, refused: int, body: bytes
+) -> None:
+    """Whatever JSON is not an object is answered with a message, wherever it is sent."""
+
+    async def work(client: Client) -> None:
+        headers = {"Authorization": f"Bearer {client.token}", "Content-Type": "application/json"}
+        more: dict[str, Any] = {} if method == "GET" else {"data": body}
+        status, text = await client.raw(method, path, headers=headers, **more)
+        assert status == refused
+        assert '"error"' in text
+
+    with_server(tmp_path, work)
+
+
+def test_texts_are_texts() -> None:
+    """A text that is missing is told from one that is empty, and from what is no text."""
+    assert text_of({"a": ""}, "a") == ""
+    assert text_if_any({}, "a") is None
+    with pytest.raises(UsageError, match="`a` is missing"):
+        text_of({"a": None}, "a")
+    with pytest.raises(UsageError, match="`a` must be a text, found 1"):
+        text_if_any({"a": 1}, "a")
+
+
+def served(handler: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> bytes:
+    """What an application with this one handler answers."""
+
+    async def asked() -> bytes:
+        app = web.Application()
+        app.router.add_get("/", handler)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        try:
+            site = web.TCPSite(runner, "127.0.0.1", 0)
+            await site.start()
+            async with aiohttp.ClientSession() as session, session.get(site_address(runner)) as got:
+                return await got.read()
+        finally:
+            await runner.cleanup()
+
+    return asyncio.run(asked())
+
+
+def site_address(runner: web.AppRunner) -> str:
+    return f"http://127.0.0.1:{runner.addresses[0][1]}/"
+
+
+def test_events_hold_any_characters() -> None:
+    """Halves of characters, which UTF-8 has no form for, do not end a stream."""
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        response = await event_stream(request)
+        await tell_event(response, {"text": "half \ud800\nline"})
+        await tell_event(response, None)
+        return response
+
+    assert served(handler).decode() == 'data: {"text": "half \ufffd\\nline"}\n\n: still here\n\n'
+
+
+def test_an_import_that_hangs_holds_up_nobody() -> None:
+    """It is given up with a message; the next import begins, and the server can end."""
+    hangs = threading.Event()
+
+    async def go() -> str:
+        app = web.Application()
+        app[IMPORTS] = asyncio.Lock()
+        with pytest.raises(UsageError, match="some file that is imported hangs"):
+            await imported(app, hangs.wait, limit_s=0.01)
+        found: str = await imported(app, str.upper, "next")
+        return found
+
+    try:
+        assert asyncio.run(go()) == "NEXT"
+    finally:
+        hangs.set()
