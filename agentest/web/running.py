@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import os
 import secrets
 import signal
@@ -31,6 +32,7 @@ _PIPE_S = 1.0
 """How long a pipe is read whose writer has ended: what it has started may hold it open for ever."""
 _LOOK_S = 0.2
 _SHORT_S = 120.0
+_UTF8 = codecs.getincrementaldecoder("utf-8")
 COMMAND = (sys.executable, "-P", "-m", "agentest")
 LISTING = (sys.executable, "-P", "-m", "agentest.web.listing")
 
@@ -60,8 +62,31 @@ class Grace:
 
 
 @dataclass(slots=True, kw_only=True)
+class Output:
+    """The end of what a command printed. `cut`: whether its begin is not kept."""
+
+    cut: bool = False
+    _pieces: deque[str] = field(default_factory=deque)
+    _size: int = 0
+    _decoder: codecs.IncrementalDecoder = field(default_factory=lambda: _UTF8(errors="replace"))
+
+    def add(self, printed: bytes) -> None:
+        """Keep what it printed, and not more than there is room for. A character may come in two pieces."""
+        text = self._decoder.decode(printed)
+        self._pieces.append(text)
+        self._size += len(text)
+        while self._size > _MOST_OUTPUT and len(self._pieces) > 1:
+            self._size -= len(self._pieces.popleft())
+            self.cut = True
+
+    @property
+    def text(self) -> str:
+        return "".join(self._pieces)
+
+
+@dataclass(slots=True, kw_only=True)
 class Job:
-    """A command. `run`: the run that it became; `output`: the end of what it printed."""
+    """A command. `run`: the run that it became."""
 
     id: str
     wanted: Wanted
@@ -69,18 +94,11 @@ class Job:
     state: JobState = JobState.WAITING
     run: str | None = None
     status: int | None = None
-    output: deque[str] = field(default_factory=deque)
-    cut: bool = False
-    """Whether the begin of the output is not kept."""
+    output: Output = field(default_factory=Output)
     process: asyncio.subprocess.Process | None = None
     task: asyncio.Task[None] | None = None
-
-    def add(self, text: str) -> None:
-        """Keep what it printed, and not more than there is room for."""
-        self.output.append(text)
-        while sum(map(len, self.output)) > _MOST_OUTPUT and len(self.output) > 1:
-            self.output.popleft()
-            self.cut = True
+    stopping: asyncio.Task[None] | None = None
+    """Held here, as an event loop holds its tasks but weakly."""
 
     def shown(self) -> Json:
         """As the page lists it."""
@@ -98,7 +116,7 @@ class Job:
 
     def whole(self) -> Json:
         """With what it printed."""
-        return {**self.shown(), "output": "".join(self.output), "cut": self.cut}
+        return {**self.shown(), "output": self.output.text, "cut": self.output.cut}
 
 
 class Jobs:
@@ -132,7 +150,9 @@ class Jobs:
     def start(self, wanted: Wanted) -> Job:
         """A new job. It waits while too many are running. Raises UsageError where too many wait."""
         waiting = sum(job.state is JobState.WAITING for job in self._jobs.values())
-        if waiting >= MOST_WAITING or self._closed:
+        if self._closed:
+            raise UsageError("the server ends: nothing is started any more")
+        if waiting >= MOST_WAITING:
             raise UsageError(f"{waiting} runs wait already: stop some, or wait for their end")
         job = Job(
             id=secrets.token_hex(8), wanted=wanted, started_at=datetime.now(UTC).isoformat(timespec="seconds")
@@ -150,7 +170,7 @@ class Jobs:
                 if job.state is JobState.WAITING:
                     await self._held(job)
         except OSError as error:
-            job.add(f"agentest ui: the command cannot be started: {error}\n")
+            job.output.add(f"agentest ui: the command cannot be started: {error}\n".encode())
             job.status = ExitCode.ERRORED
         finally:
             job.state = JobState.ENDED
@@ -158,12 +178,16 @@ class Jobs:
 
     async def _held(self, job: Job) -> None:
         process = await self._process(job.wanted.words(*self._configured), {JOB_VARIABLE: job.id})
+        stopped = job.state is not JobState.WAITING  # while its process was being made
         job.process, job.state = process, JobState.RUNNING
         self.changes += 1
+        if stopped:
+            self.stop(job)
         finding = asyncio.create_task(self._found(job))
         try:
-            await self._output_of(job, process)
-            job.status = process.returncode
+            await self._read(process, job.output)
+            ended_it = job.stopping and (process.returncode or 0) < 0  # before it could see to that itself
+            job.status = ExitCode.INTERRUPTED if ended_it else process.returncode
         finally:
             finding.cancel()
             self._end_of(process)
@@ -197,13 +221,13 @@ class Jobs:
         if self._reaper and process.returncode is not None:
             self._reaper.forget(process.pid)
 
-    async def _output_of(self, job: Job, process: asyncio.subprocess.Process) -> None:
+    async def _read(self, process: asyncio.subprocess.Process, output: Output) -> None:
         """Keep what it prints until it has ended."""
 
         async def read() -> None:
             assert process.stdout is not None
             while piece := await process.stdout.read(_PIECE):
-                job.add(piece.decode(errors="replace"))
+                output.add(piece)
                 self.changes += 1
 
         reading = asyncio.create_task(read())
@@ -234,7 +258,7 @@ class Jobs:
             job.state, job.status = JobState.ENDED, ExitCode.INTERRUPTED
         elif job.state is JobState.RUNNING and job.process:
             job.state = JobState.STOPPING
-            asyncio.get_running_loop().create_task(self._stopped(job.process))
+            job.stopping = asyncio.create_task(self._stopped(job.process))
         self.changes += 1
 
     async def _stopped(self, process: asyncio.subprocess.Process) -> None:
@@ -251,9 +275,9 @@ class Jobs:
     async def said(self, words: list[str], program: tuple[str, ...] = COMMAND) -> tuple[int, str]:
         """Exit status and output of a command that runs nothing. Raises UsageError where it hangs."""
         process = await self._process(words, {}, program)
-        job = Job(id="", wanted=Wanted(command="", options=(), about=(), title=""), started_at="")
+        output = Output()
         try:
-            await asyncio.wait_for(self._output_of(job, process), _SHORT_S)
+            await asyncio.wait_for(self._read(process, output), _SHORT_S)
         except TimeoutError:
             raise UsageError(
                 f"that took longer than {_SHORT_S:g} s and was ended: scenario files do something when they "
@@ -262,7 +286,7 @@ class Jobs:
         finally:
             self._end_of(process)
             await process.wait()
-        return process.returncode or 0, "".join(job.output)
+        return process.returncode or 0, output.text
 
     @property
     def running(self) -> list[Job]:
@@ -273,7 +297,7 @@ class Jobs:
         self._closed = True
         for job in self._jobs.values():
             self.stop(job)
-        tasks = [job.task for job in self._jobs.values() if job.task]
+        tasks = [task for job in self._jobs.values() for task in (job.task, job.stopping) if task]
         try:
             await asyncio.gather(*tasks, return_exceptions=True)
         finally:

@@ -16,7 +16,8 @@ from agentest.errors import UsageError
 from agentest.store.kept.finding import kept_runs
 from agentest.web.looking import Runs
 from agentest.web.project import Project
-from agentest.web.starting import wanted
+from agentest.web.running import Job, Jobs, JobState, Output
+from agentest.web.starting import Wanted, wanted
 
 
 @pytest.fixture
@@ -155,6 +156,38 @@ def test_a_run_is_stopped_and_others_wait_in_line(tmp_path: Path) -> None:
         assert [job["run"] is None for job in stopped][2]
 
     with_server(tmp_path, work)
+
+
+def test_a_job_is_stopped_while_its_process_is_being_made(tmp_path: Path) -> None:
+    """Whoever stops it between waiting and running has stopped it."""
+    project_in(tmp_path)
+
+    async def go() -> Job:
+        jobs = Jobs(tmp_path, None, tmp_path / ".agentest")
+        job = jobs.start(Wanted(command="run", options=(), about=("waits.sim.py",), title=""))
+        try:
+            await asyncio.sleep(0)  # its task has begun, and waits for the process
+            assert (job.state, job.process) == (JobState.WAITING, None)
+            jobs.stop(job)
+            assert job.task
+            await job.task
+        finally:
+            await jobs.close()
+        return job
+
+    job = asyncio.run(go())
+    assert (job.state, job.shown()["status"]) == (JobState.ENDED, "interrupted")
+
+
+def test_the_end_of_what_is_printed_is_kept() -> None:
+    """A character that comes in two pieces is one; of very much that is printed, the end is there."""
+    output = Output()
+    for byte in "naïve ✓".encode():
+        output.add(bytes([byte]))
+    assert (output.text, output.cut) == ("naïve ✓", False)
+    for _ in range(300):
+        output.add(b"x" * 1_000)
+    assert (len(output.text), output.cut) == (100_000, True)
 
 
 def test_jobs_end_with_the_server(tmp_path: Path) -> None:
