@@ -106,8 +106,8 @@ FLOORS: list[dict[str, str]] = [
         "scripted shards sight store support transcript verdict",
     },
     {
-        "web": "analysis endings errors evalset mocks processes report results run store support transcript "
-        "viewer",
+        "web": "metrics analysis endings errors evalset mocks processes report results run store support "
+        "transcript viewer",
     },
     {
         "cli": "web config endings analysis evalset scale run conversation evaluate llm scenarios store "

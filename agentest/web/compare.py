@@ -15,7 +15,7 @@ from agentest.analysis.comparison.for_page import Between, for_page
 from agentest.analysis.comparison.measured import MeasuredRun, measured_run, measured_scenario
 from agentest.analysis.comparison.pairing import of_agent
 from agentest.errors import UsageError
-from agentest.store.kept.finding import LATEST, kept_runs
+from agentest.store.kept.finding import LATEST, KeptRun, kept_runs
 from agentest.store.kept.record import RunRecord, read_record
 from agentest.store.reading import read_results
 from agentest.store.runs import run_of
@@ -53,7 +53,10 @@ class _Run:
     @property
     def stamp(self) -> tuple[Path, str, tuple[int, int]]:
         """Its file, its name, and what differs whenever the file does."""
-        found = self.file.stat()
+        try:
+            found = self.file.stat()
+        except OSError:
+            raise UsageError(f"the run {self.id} is not kept any more: choose another") from None
         return self.file, self.id, (found.st_mtime_ns, found.st_size)
 
     @property
@@ -175,8 +178,7 @@ def _told(run: _Run) -> str:
     record = run.record
     if record is None:
         return run.id
-    ended = record.ended
-    state = "not ended" if ended is None else "interrupted" if ended.interrupted else str(ended.status)
+    state = KeptRun(run.file.parent).state_of(record)
     begun = f"{record.started_at[:16].replace('T', ' ')} UTC"
     commit = record.commit[:_COMMIT_CHARS] if record.commit else ""
     return " · ".join(filter(None, [begun, state, commit, run.id]))

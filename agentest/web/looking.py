@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from threading import Lock
@@ -12,6 +12,7 @@ from agentest.errors import UsageError
 from agentest.store.journal_reading import KILLED
 from agentest.store.kept.finding import LATEST, RUNS, KeptRun, check_readable, is_run_id, kept_runs
 from agentest.store.kept.folder import JOURNAL
+from agentest.store.kept.history import about, trend
 from agentest.store.kept.reading import Ended, KeptScenario, RunIndex
 from agentest.store.kept.record import RECORD, RunRecord
 from agentest.support.json_text import Json
@@ -22,7 +23,6 @@ CHOSEN = "chosen"
 """What the page calls the run that `agentest ui RUN` named, where it is none of the kept ones."""
 _MOST_INDEXES = 4
 _MOST_HITS = 200
-_TREND = 20
 UNDER_WAY = "under way"
 RUNNING = "running"
 
@@ -189,11 +189,12 @@ class Runs:
         mark, _ = self.mark(name)  # before it is read: what comes meanwhile is new
         index = self.index(found)
         state = self.state(found)
-        run = _shown(found.id, state, self._record(found.kept) if found.kept else None) | {"mark": mark}
-        trend = list(self._trend(found)) if found.kept else []
+        record = self._record(found.kept) if found.kept else None
+        run = _shown(found.id, state, record) | {"mark": mark}
+        earlier = trend(self._project.output_dir, record, record_of=self._record) if record else []
         if index is None:
             none = run | {"problems": [] if state == UNDER_WAY else [_nothing(found)]}
-            return overview(run=none, head=None, scenarios=[], root_causes=[], trend=trend)
+            return overview(run=none, head=None, scenarios=[], root_causes=[], trend=earlier)
         with index.lock:
             run |= {"problems": list(index.problems), **_progress(index)}
             run["state"] = _state_of_file(index) if state in ("", "unknown") else state
@@ -205,24 +206,9 @@ class Runs:
                 scenario_row(each, list(kept.rows.values()))
                 for each, kept in zip(whole, index.scenarios.values(), strict=True)
             ]
-            return overview(run=run, head=index.head, scenarios=rows, root_causes=causes(whole), trend=trend)
-
-    def _trend(self, found: Found) -> Iterator[Json]:
-        """The runs of the same kind up to this one, the latest last."""
-        runs = [run for run in kept_runs(self._project.output_dir) if run.id <= found.id]
-        known = [(run, self._record(run)) for run in runs]
-        kind = known[-1][1].kind if known and known[-1][1] else None
-        same = [(run, record) for run, record in known if record and record.kind == kind]
-        for run, record in same[-_TREND:]:
-            ended = asdict(record.ended) if record.ended else {}
-            yield {
-                "id": run.id,
-                "startedAt": record.started_at,
-                "state": run.state_of(record),
-                "partial": record.partial,
-                **{key: ended.get(key) for key in ("passed", "failed", "errored", "cost")},
-                "durationMs": ended.get("duration_ms"),
-            }
+            return overview(
+                run=run, head=index.head, scenarios=rows, root_causes=causes(whole), trend=earlier
+            )
 
     def scenario(self, name: str, scenario: str, agent: str) -> tuple[Found, RunIndex, KeptScenario, Json]:
         """One scenario with an agent, and its form in results.json. Raises UsageError."""
@@ -282,19 +268,11 @@ def _shown(id: str, state: str, record: RunRecord | None) -> Json:
         return {"id": id, "state": state}
     ended = asdict(record.ended) if record.ended else None
     return {
+        **about(record),
         "id": id,
         "state": state,
-        "kind": record.kind,
-        "startedAt": record.started_at,
-        "version": record.version,
-        "models": dict(record.models),
-        "agents": dict(record.agents),
         "scenarios": record.scenarios,
         "conversations": record.conversations,
-        "commit": record.commit,
-        "shard": record.shard,
-        "partial": record.partial,
-        "resumed": record.resumed,
         "job": record.job,
         "ended": ended and {"durationMs": ended.pop("duration_ms"), **ended},
     }

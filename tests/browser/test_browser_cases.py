@@ -147,7 +147,7 @@ def test_everything_of_a_case_can_be_edited(page: Any, site: Site) -> None:
 
 
 def test_cases_and_sets_are_made_copied_and_deleted(page: Any, site: Site) -> None:
-    """A new set comes with its first case; a copy is in the file at once, and a case is deleted when that is meant."""
+    """A new set comes with its first case; a copy is there at once, and a case goes when that is meant."""
     site.open(page, "cases")
     page.get_by_text("New set", exact=True).click()
     page.get_by_label("File, from the project's folder").fill("sets/new.test.json")

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from agentest.store.kept.finding import kept_runs
+from agentest.store.kept.finding import KeptRun, kept_runs
 from agentest.store.kept.record import RunRecord
 from agentest.support.json_text import Json
 
+RecordOf = Callable[[KeptRun], RunRecord | None]
 MOST_RUNS = 20
+
+
+def read_anew(run: KeptRun) -> RunRecord | None:
+    """What its run.json says now."""
+    return run.record
 
 
 def about(record: RunRecord) -> Json:
@@ -28,21 +34,23 @@ def about(record: RunRecord) -> Json:
     }
 
 
-def trend(output_dir: Path, last: RunRecord, most: int = MOST_RUNS) -> list[Json]:
+def trend(
+    output_dir: Path, last: RunRecord, most: int = MOST_RUNS, record_of: RecordOf = read_anew
+) -> list[Json]:
     """The runs of a kind that ended before a run, and that run, in numbers; the latest last.
 
     Args:
         last: the run; it is left out where it has not ended.
         most: how many there are at most.
     """
-    found = [point for record in _before(output_dir, last, most) for point in _points(record)]
+    found = [point for record in _before(output_dir, last, most, record_of) for point in _points(record)]
     return [*reversed(found), *_points(last)][-most:]
 
 
-def _before(output_dir: Path, last: RunRecord, most: int) -> Iterator[RunRecord]:
+def _before(output_dir: Path, last: RunRecord, most: int, record_of: RecordOf) -> Iterator[RunRecord]:
     """The latest first; no more records are read than that takes."""
     for run in reversed(kept_runs(output_dir)):
-        record = run.record if run.id < last.id else None
+        record = record_of(run) if run.id < last.id else None
         if record and record.kind == last.kind and record.ended:
             yield record
             most -= 1
