@@ -58,8 +58,9 @@ class Runs:
 
     def close(self) -> None:
         """Have all that reads end soon."""
-        for index in self._indexes.values():
-            index.close()
+        with self._lock:
+            for index in self._indexes.values():
+                index.close()
 
     @property
     def chosen(self) -> str | None:
@@ -122,7 +123,9 @@ class Runs:
         except Ended:
             raise UsageError("the run is not read any more: ask again") from None
         except UsageError:
-            self._indexes.pop(found.file, None)
+            index.close()
+            with self._lock:
+                self._indexes.pop(found.file, None)
             raise
         return index
 

@@ -29,7 +29,10 @@ from agentest.version import __version__
 
 _UNREADABLE = (JournalError, LookupError, TypeError, ValueError, AttributeError, RecursionError)
 _MOST_PROBLEMS = 20
-_FIRST_BYTES = 65_536
+_FIRST_BYTES = 64 * 1024 * 1024
+
+_BEGIN = b'{"type"'
+"""What a line of a journal begins with."""
 
 Brief = Callable[[Json], Json]
 """What is kept of a conversation, as results.json has it."""
@@ -86,6 +89,10 @@ class RunIndex:
         self._begin()
 
     def _begin(self) -> None:
+        """Know nothing, as before anything was read."""
+        if self._spool is not None:
+            self._spool.close()
+            self._spool = None
         self.run: RunLine | None = None
         self.head: Json | None = None
         self.scenarios: dict[tuple[str, str], KeptScenario] = {}
@@ -130,10 +137,11 @@ class RunIndex:
         if self._offset == stat.st_size:
             return
         with self.path.open("rb") as content:
-            if not self._offset and not is_journal(content.readline(_FIRST_BYTES * 1024)):
-                self._take_document(stat.st_size)
-            else:
+            first = b"" if self._offset else content.readline(_FIRST_BYTES)
+            if self._offset or is_journal(first):
                 self._follow(content)
+            elif not _is_begun(first):
+                self._take_document(stat.st_size)
         self._file = file
 
     def _follow(self, content: IO[bytes]) -> None:
@@ -248,8 +256,8 @@ class RunIndex:
 
     def conversation(self, name: str, agent: str, number: int) -> Json:
         """One conversation, as results.json has it. Raises UsageError where it cannot be read any more."""
-        position = self.scenarios[name, agent].places[number]
         try:
+            position = self.scenarios[name, agent].places[number]
             with self.path.open("rb") as journal:
                 found = self._read(journal, position)
         except (OSError, *_UNREADABLE) as error:
@@ -293,6 +301,11 @@ class RunIndex:
         self.ended = True
         if self._spool is not None:
             self._spool.close()
+
+
+def _is_begun(first: bytes) -> bool:
+    """Whether this is the first line of a journal, and not whole yet: it names all scenarios of a run."""
+    return not first.endswith(b"\n") and first[: len(_BEGIN)] == _BEGIN[: len(first)]
 
 
 def _dict(data: object) -> Json:

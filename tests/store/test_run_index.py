@@ -1,0 +1,127 @@
+"""A run read in parts: the same whether its journal comes at once, byte by byte, or as a results.json."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import builders
+import pytest
+import stored
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agentest.errors import UsageError
+from agentest.events import RunStarted
+from agentest.results import RunResult
+from agentest.store.journal import Journal
+from agentest.store.kept.reading import RunIndex
+from agentest.version import __version__
+
+
+def a_run(*names: str) -> RunResult:
+    made: RunResult = builders.run_result(*(builders.scenario_result(name=name) for name in names))
+    return made
+
+
+TWO = a_run("books", "cancels")
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The journal of a run of two scenarios."""
+    path = tmp_path_factory.mktemp("journal") / "journal.jsonl"
+    journal = Journal(path)
+    planned = tuple((each.name, each.agent, len(each.conversations)) for each in TWO.scenarios)
+    for event in builders.events(replace(TWO, version=__version__)):
+        journal.on_event(replace(event, planned=planned) if isinstance(event, RunStarted) else event)
+    journal.close()
+    return path.read_bytes()
+
+
+def index_of(path: Path) -> RunIndex:
+    return RunIndex(path, lambda conversation: {"conversationId": conversation["conversationId"]})
+
+
+def opened(index: RunIndex) -> list[Any]:
+    """All conversations, each read again."""
+    return [
+        index.conversation(name, agent, number)
+        for (name, agent), kept in index.scenarios.items()
+        for number in kept.rows
+    ]
+
+
+def conversations(run: RunResult) -> list[Any]:
+    document = stored.to_json(run)
+    return [each for scenario in document["scenarios"] for each in scenario["conversations"]]
+
+
+def pieces(written: bytes, cuts: list[int]) -> Iterator[bytes]:
+    ends = sorted({cut % len(written) for cut in cuts} | {len(written)})
+    for start, end in zip([0, *ends], ends, strict=False):
+        yield written[start:end]
+
+
+@settings(max_examples=40, deadline=None)
+@given(cuts=st.lists(st.integers(min_value=1, max_value=1_000_000), max_size=8))
+def test_a_journal_is_followed_however_it_is_cut(
+    tmp_path_factory: pytest.TempPathFactory, written: bytes, cuts: list[int]
+) -> None:
+    """Whatever part of a line is there when it is looked at: in the end everything is, and once."""
+    path = tmp_path_factory.mktemp("cut") / "journal.jsonl"
+    path.touch()
+    index = index_of(path)
+    for piece in pieces(written, cuts):
+        with path.open("ab") as journal:
+            journal.write(piece)
+        index.refresh()
+        assert len(opened(index)) == sum(len(each.rows) for each in index.scenarios.values())
+    assert not index.refresh()
+    assert (index.complete, index.finished, index.problems) == (True, 2, [])
+    assert opened(index) == conversations(TWO)
+
+
+def test_another_file_of_the_same_name_is_another_run(tmp_path: Path) -> None:
+    """A results.json that the next run replaces: nothing of the old one is shown, and its spool is closed."""
+    path, later = tmp_path / "results.json", tmp_path / "later.json"
+    path.write_text(json.dumps(stored.to_json(TWO)))
+    index = index_of(path)
+    index.refresh()
+    assert opened(index) == conversations(TWO)
+    other = a_run("refunds")
+    later.write_text(json.dumps(stored.to_json(other)))
+    later.replace(path)
+    assert index.refresh()
+    assert [name for name, _ in index.scenarios] == ["refunds"]
+    assert opened(index) == conversations(other)
+    index.close()
+
+
+def test_a_journal_in_place_of_a_document_is_read_as_one(tmp_path: Path, written: bytes) -> None:
+    """Conversations come from the file that is there now."""
+    path, later = tmp_path / "results.json", tmp_path / "later.jsonl"
+    path.write_text(json.dumps(stored.to_json(a_run("refunds"))))
+    index = index_of(path)
+    index.refresh()
+    later.write_bytes(written)
+    later.replace(path)
+    index.refresh()
+    assert opened(index) == conversations(TWO)
+
+
+def test_a_conversation_that_is_gone_is_told(tmp_path: Path) -> None:
+    """Between the list and the opening the file may be another one, or none."""
+    path = tmp_path / "results.json"
+    path.write_text(json.dumps(stored.to_json(TWO)))
+    index = index_of(path)
+    index.refresh()
+    with pytest.raises(UsageError, match="cannot be read any more"):
+        index.conversation("never", "agent", 1)
+    path.unlink()
+    with pytest.raises(UsageError, match="was removed"):
+        index.refresh()
+    index.close()
