@@ -27,8 +27,6 @@ if TYPE_CHECKING:  # each is imported by those who want it
     from agentest.store.journal import Journal
     from agentest.store.kept.record import RunRecord
 
-_SPANS = "spans.jsonl"
-"""What a run keeps of its agents' spans, in its folder."""
 _PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.EAGAIN)
 _PAUSES_S = (0.5, 1.0, 2.0)
 
@@ -113,14 +111,14 @@ def _junit(setting: Setting, path: Path | None) -> Reporter:
 def _html(setting: Setting, path: Path | None) -> Reporter:
     from agentest.report.html import HtmlReporter
     from agentest.store.document import kept_conversations
-    from agentest.store.span_index import SpanIndex
+    from agentest.store.spans import SpanIndex
 
     return HtmlReporter(
         path or setting.folder / FILES["html"],
         setting.journal.conversations if setting.journal else kept_conversations,
         setting.run_id,
         known=_known(setting.record, setting.folder) if setting.record else None,
-        spans=SpanIndex(setting.folder / _SPANS).of,
+        spans=SpanIndex(setting.folder).of,
         compared=setting.compared,
         tell=lambda text: setting.tell(f"agentest: {text}"),
     )

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agentest.store.spans import MOST_BYTES, SPANS, spans_of
+from agentest.store.spans import MOST_BYTES, MOST_SPANS, SPANS, SpanIndex, spans_of
+
+Reader = Callable[..., list[Any]]
+
+
+def by_index(folder: Path, *place: str) -> list[Any]:
+    return SpanIndex(folder).of(*place)
+
+
+both = pytest.mark.parametrize("read", [spans_of, by_index], ids=["one", "many"])
 
 
 def line(conversation: str = "asks-1", **more: Any) -> dict[str, Any]:
@@ -22,7 +32,8 @@ def write(folder: Path, *lines: Any) -> None:
     (folder / SPANS).write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
 
 
-def test_the_spans_of_one_conversation_are_found(tmp_path: Path) -> None:
+@both
+def test_the_spans_of_one_conversation_are_found(tmp_path: Path, read: Reader) -> None:
     """Those of other conversations, agents and scenarios are not among them, whatever is in their texts."""
     mine = [line(name="a"), line(name="b — ü", turnIndex=1)]
     others = [
@@ -32,16 +43,17 @@ def test_the_spans_of_one_conversation_are_found(tmp_path: Path) -> None:
         line(scenario="tells", attributes={"conversationId": "asks-1"}),
     ]
     write(tmp_path, mine[0], *others, mine[1])
-    assert spans_of(tmp_path, "asks", "bot", "asks-1") == mine
-    assert spans_of(tmp_path, "asks", "bot", "asks-3") == []
+    assert read(tmp_path, "asks", "bot", "asks-1") == mine
+    assert read(tmp_path, "asks", "bot", "asks-3") == []
 
 
-def test_a_run_without_spans_has_none(tmp_path: Path) -> None:
+@both
+def test_a_run_without_spans_has_none(tmp_path: Path, read: Reader) -> None:
     """A folder without the file has no spans; one that cannot be read is an error."""
-    assert spans_of(tmp_path, "asks", "bot", "asks-1") == []
+    assert read(tmp_path, "asks", "bot", "asks-1") == []
     (tmp_path / SPANS).mkdir()
     with pytest.raises(OSError):
-        spans_of(tmp_path, "asks", "bot", "asks-1")
+        read(tmp_path, "asks", "bot", "asks-1")
 
 
 @pytest.mark.parametrize(
@@ -49,18 +61,20 @@ def test_a_run_without_spans_has_none(tmp_path: Path) -> None:
     ['{"conversationId": "asks-1", half', '["asks-1"]', "[" * 100_000 + '"asks-1"', "", '"asks-1"' * 2],
     ids=["half", "list", "deep", "empty", "text"],
 )
-def test_what_is_no_span_is_passed_over(tmp_path: Path, odd: str) -> None:
+@both
+def test_what_is_no_span_is_passed_over(tmp_path: Path, read: Reader, odd: str) -> None:
     """Lines that are no object of ours do not hide the others."""
     write(tmp_path, line(name="a"), odd, line(name="b"))
-    assert [each["name"] for each in spans_of(tmp_path, "asks", "bot", "asks-1")] == ["a", "b"]
+    assert [each["name"] for each in read(tmp_path, "asks", "bot", "asks-1")] == ["a", "b"]
 
 
-def test_a_line_that_is_still_written_waits(tmp_path: Path) -> None:
+@both
+def test_a_line_that_is_still_written_waits(tmp_path: Path, read: Reader) -> None:
     """The last line is read once it has its end."""
     write(tmp_path, line(name="a"))
     with (tmp_path / SPANS).open("a") as file:
         file.write(json.dumps(line(name="b")))
-    assert [each["name"] for each in spans_of(tmp_path, "asks", "bot", "asks-1")] == ["a"]
+    assert [each["name"] for each in read(tmp_path, "asks", "bot", "asks-1")] == ["a"]
 
 
 def test_not_all_spans_are_told(tmp_path: Path) -> None:
@@ -76,7 +90,16 @@ def test_not_all_spans_are_told(tmp_path: Path) -> None:
     assert spans_of(tmp_path, "asks", "bot", "asks-1")[1:] == [{**who, "leftOut": 2}]
 
 
-def test_a_line_longer_than_any_of_ours_is_passed_over(tmp_path: Path) -> None:
+@both
+def test_a_line_longer_than_any_of_ours_is_passed_over(tmp_path: Path, read: Reader) -> None:
     """It is never held in memory as a whole, and the next line is read."""
     write(tmp_path, json.dumps(line(name="x" * 11_000_000)), line(name="b"))
-    assert [each["name"] for each in spans_of(tmp_path, "asks", "bot", "asks-1")] == ["b"]
+    assert [each["name"] for each in read(tmp_path, "asks", "bot", "asks-1")] == ["b"]
+
+
+def test_one_index_finds_all_conversations(tmp_path: Path) -> None:
+    """The file is read through once, and more spans of a conversation than are read are counted."""
+    write(tmp_path, *[line(), line("asks-2")] * 2, *[line("asks-3")] * (MOST_SPANS + 3))
+    index = SpanIndex(tmp_path)
+    assert [len(index.of("asks", "bot", f"asks-{number}")) for number in (1, 2)] == [2, 2]
+    assert index.of("asks", "bot", "asks-3")[-1]["leftOut"] == 3
