@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,11 +18,11 @@ from agentest.evalset.editing.content import ChangedOnDisk, Content
 from agentest.evalset.editing.edits import Done, Draft, Editor, free_id
 from agentest.evalset.editing.listing import ListedSet, listing
 from agentest.evalset.editing.places import Project
-from agentest.evalset.editing.scenario_files import scenario_files
 from agentest.evalset.editing.set_file import SetFile, open_set
 from agentest.support.json_text import Json
 from agentest.support.spelling import snake_case
 from agentest.web.exchange import answered, body_of, text_if_any, text_of
+from agentest.web.jobs import what_there_is
 from agentest.web.project import UI
 
 _T = TypeVar("_T")
@@ -71,8 +70,13 @@ async def _list(request: web.Request) -> Json:
 
 
 async def _scenarios(request: web.Request) -> Json:
-    project = request.app[UI]
-    return asdict(await _in_thread(scenario_files, project.root, project.config))
+    """The scenarios, and what cannot be run, in the order of their files."""
+    found = await what_there_is(request.app)
+    broken = [each | {"error": each["message"]} for each in found["problems"]]
+    whole = [each | {"error": ""} for each in found["scenarios"]]
+    listed = sorted([*whole, *broken], key=lambda each: (each["file"], each["line"]))
+    scenarios = [{key: each[key] for key in ("file", "name", "line", "error")} for each in listed]
+    return {"scenarios": scenarios, "error": "\n".join(filter(None, [found["error"], *found["notes"]]))}
 
 
 async def _case(request: web.Request) -> Json:

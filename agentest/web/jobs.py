@@ -87,15 +87,20 @@ async def _estimate(request: web.Request) -> web.Response:
 
 
 async def _scenarios(request: web.Request) -> web.Response:
+    return answered(await what_there_is(request.app))
+
+
+async def what_there_is(app: web.Application) -> Json:
     """What there is to run. A process of its own imports the project's files: they may have changed."""
-    project = request.app[UI]
+    project = app[UI]
     with TemporaryDirectory() as folder:
         out = Path(folder) / "found.json"
         config = [str(project.config)] if project.config else []
-        status, said = await request.app[JOBS].said([str(out), str(project.root), *config], LISTING)
+        status, said = await app[JOBS].said([str(out), str(project.root), *config], LISTING)
         try:
             found: Json = json.loads(await asyncio.to_thread(out.read_bytes))
         except (OSError, ValueError):
             why = f"importing the scenario files ended the process (exit status {status})\n{said[-4000:]}"
-            found = {"scenarios": [], "sets": [], "agents": [], "problems": [], "error": why.strip()}
-    return answered(found)
+            found = {"scenarios": [], "sets": [], "agents": [], "problems": [], "notes": []}
+            found["error"] = why.strip()
+    return found

@@ -5,32 +5,28 @@ python -m agentest.web.listing OUTPUT ROOT [CONFIG]
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from agentest.errors import UsageError
+from agentest.evalset.editing.places import Project
 from agentest.evalset.formats.reading import read_eval_set
-from agentest.evalset.formats.targets import SUFFIXES
 from agentest.results import ScenarioResult, Status
 from agentest.run.plan import Options, Unit
 from agentest.run.prepare import Prepared, Request, prepare
 from agentest.support.json_text import Json, encoded
 
-_MOST_SETS = 500
-_MOST_FOLDERS = 20_000
-_LEFT_OUT = {"node_modules", "venv", "__pycache__", "site-packages"}
-
 
 def listing(root: Path, config: Path | None) -> Json:
     """Scenarios, evaluation sets with their cases, agents, and what could not be loaded."""
-    found: Json = {"scenarios": [], "agents": [], "problems": [], "sets": list(_sets(root)), "error": ""}
+    found: Json = {"scenarios": [], "agents": [], "problems": [], "notes": [], "error": ""}
+    found["sets"] = list(_sets(root))
     try:
         prepared = prepare(Request(root, config, Options(offline=True)), may_be_empty=True)
     except UsageError as error:
         return {**found, "error": str(error)}
-    return {**found, **_of(prepared), "problems": list(_problems(prepared))}
+    return {**found, **_of(prepared), "problems": list(_problems(prepared)), "notes": prepared.notes}
 
 
 def _of(prepared: Prepared) -> Json:
@@ -70,10 +66,9 @@ def _problems(prepared: Prepared) -> Iterator[Json]:
 
 def _sets(root: Path) -> Iterator[Json]:
     """The evaluation sets below a folder, each with its cases or with what the reader says of it."""
-    for number, path in enumerate(_set_files(root)):
-        if number == _MOST_SETS:
-            yield {"file": "", "cases": [], "error": f"more than {_MOST_SETS} files; the others are left out"}
-            return
+    found = Project(root).find()
+    yield from ({"file": "", "cases": [], "error": note} for note in found.notes)
+    for path in found.files:
         name = path.relative_to(root).as_posix()
         try:
             cases = [case.eval_id for case in read_eval_set(path).eval_set.eval_cases]
@@ -81,14 +76,6 @@ def _sets(root: Path) -> Iterator[Json]:
             yield {"file": name, "cases": [], "error": str(error)}
         else:
             yield {"file": name, "cases": cases, "error": ""}
-
-
-def _set_files(root: Path) -> Iterator[Path]:
-    for number, (parent, folders, names) in enumerate(os.walk(root)):
-        folders[:] = sorted(each for each in folders if each not in _LEFT_OUT and not each.startswith("."))
-        yield from (Path(parent, name) for name in sorted(names) if name.endswith(SUFFIXES))
-        if number == _MOST_FOLDERS:
-            return
 
 
 def main(arguments: list[str]) -> None:

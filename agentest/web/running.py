@@ -186,12 +186,13 @@ class Jobs:
         finding = asyncio.create_task(self._found(job))
         try:
             await self._read(process, job.output)
-            ended_it = job.stopping and (process.returncode or 0) < 0  # before it could see to that itself
-            job.status = ExitCode.INTERRUPTED if ended_it else process.returncode
+            job.status = process.returncode
         finally:
             finding.cancel()
             self._end_of(process)
         job.run = job.run or await asyncio.to_thread(self._run_of, job.id)
+        if job.stopping and (job.run is None or (process.returncode or 0) < 0):
+            job.status = ExitCode.INTERRUPTED  # before it could see to that itself
 
     @property
     def _configured(self) -> tuple[str, ...]:

@@ -17,7 +17,6 @@ from agentest.evalset.editing.content import ChangedOnDisk, Content
 from agentest.evalset.editing.edits import Draft, Editor, free_id
 from agentest.evalset.editing.listing import listing
 from agentest.evalset.editing.places import Project
-from agentest.evalset.editing.scenario_files import scenario_files
 from agentest.evalset.editing.set_file import open_set
 from agentest.evalset.formats.model import EvalSet, eval_set_json
 from agentest.evalset.formats.reading import read_eval_set
@@ -332,22 +331,3 @@ def test_all_sets_of_a_project_are_listed(editor: Editor) -> None:
     assert [case.eval_id for case in found["sub/legacy.test.json"].cases] == ["legacy"]
     assert found["sub/half.test.json"].criteria
     assert not found[NAME].criteria
-
-
-def test_scenarios_are_imported_in_a_process_of_their_own(tmp_path: Path) -> None:
-    """What a module prints, or that it ends its process, changes nothing for who lists it."""
-    (tmp_path / "agentest.config.yaml").write_text("agent: {endpoint: 'http://localhost:1'}\n")
-    (tmp_path / "a.sim.py").write_text(
-        "from agentest import scenario\nprint('}{')\nscenario('first', turns=['Hi.'])\n"
-    )
-    (tmp_path / "b.sim.py").write_text("raise ValueError('broken')\n")
-    found = scenario_files(tmp_path, None)
-    assert [(each.file, each.name, each.line) for each in found.scenarios] == [
-        ("a.sim.py", "first", 3),
-        ("b.sim.py", "", 1),
-    ]
-    assert "ValueError: broken" in found.scenarios[1].error
-    (tmp_path / "b.sim.py").write_text(
-        "import os, sys\nprint('gone', file=sys.stderr, flush=True)\nos._exit(3)\n"
-    )
-    assert scenario_files(tmp_path, None).error == "importing the scenario files ended the process\n}{\ngone"
