@@ -19,6 +19,7 @@ _MOST_EXAMPLES = 5
 _MOST_PLACES = 40
 _COUNTED_IN = ("intervals", "skippedMetrics")
 """What rows bring for the figures of the run; the list does not show it."""
+_NOTHING_WRONG = ("matched", "free")
 _SEVERITIES = ("critical", "high", "medium", "low")
 
 
@@ -65,7 +66,17 @@ def broken_turn(conversation: Json) -> int | None:
     ]
     if unfinished := conversation["unfinishedTurn"]:
         found.append(unfinished["turnIndex"])
+    if (trajectory := conversation["trajectory"]) and not trajectory["matched"]:
+        found += _wrong_calls(conversation, trajectory.get("alignment", ()))
     return min((index for index in found if index is not None), default=None)
+
+
+def _wrong_calls(conversation: Json, alignment: Iterable[Json]) -> list[int]:
+    """The turns of the calls that the whole conversation's trajectory objects to."""
+    turns = [*conversation["turns"], *filter(None, [conversation["unfinishedTurn"]])]
+    calls = [turn["turnIndex"] for turn in turns for _ in turn["toolCalls"]]
+    wrong = (row.get("call") for row in alignment if row["status"] not in _NOTHING_WRONG)
+    return [calls[call] for call in wrong if call is not None]
 
 
 def _why(conversation: Json) -> str:

@@ -63,7 +63,7 @@ def test_from_a_run_to_the_words_that_changed(page: Any, kept: tuple[str, list[s
     expect(page.locator("#base")).to_have_value(first)
     expect(page.locator("tr.scenario")).to_have_count(4)
     page.get_by_label("Name").fill("hours")
-    expect(page.get_by_role("status")).to_have_text("1 of 4 scenarios")
+    expect(page.locator("main").get_by_role("status")).to_have_text("1 of 4 scenarios")
     expect(page.locator("tr.scenario")).to_contain_text("passed → failed")
     assert "text=hours" in page.url
     no_finding(page)

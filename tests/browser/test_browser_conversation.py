@@ -99,7 +99,12 @@ SHOWN = {
         (JUDGED, "1"),
         ("✗ helpfulness 2", "below 4", "The hours are made up.", "Answers of the judge: 2, 3, 1."),
         ("Known facts: contradicted", "All labels: false information, empty promise", "✗ tone no score"),
-        ("✗ contains does not hold", "✓ max_words holds", "2 requests · 1 retry", "✗ 5 problems"),
+        (
+            "✗ contains does not hold",
+            "✓ max_words holds",
+            "2 requests · 1 retry",
+            "✗ Check contains · agent_behavior_failure: false information · helpfulness 2, below 4 and 2 more",
+        ),
     ),
     "not scored": ((JUDGED, "0"), ("Not evaluated: faithfulness (no model configured)",)),
     "criterion and state": (
@@ -175,6 +180,9 @@ def test_a_failed_conversation_opens_at_the_turn_that_broke(page: Any, sample: R
     assert "Root cause: wrong hours (critical)" in text_of(page, ".why-box")
     page.get_by_text("Of the scenario as a whole").click()
     page.get_by_text("helpfulness: average 3.00 is below the threshold 4").wait_for()
+    source.open(WRONG)  # the first call that its trajectory forbids, not the later turn with one of its own
+    focused(page, "turn-0")
+    assert "Turn 0 ✗ Tool calls" in text_of(page, "#turn-0")
     source.open(FINE)
     assert page.locator(".why-box").count() == 0
     source.open("scenarios/broken.sim.py", agent="")
@@ -201,7 +209,7 @@ def test_expected_and_actual_calls_stand_side_by_side(page: Any, sample: RunResu
     del held["trajectory"]["alignment"]
     source.open(WRONG, turn=2)
     focused(page, "turn-2")
-    assert "Expected (exactly these) check_availability" in text_of(page, "#main .comparison")
+    assert "Expected (exactly these) check_availability" in text_of(page, "#main .view > .box")
 
 
 def test_keys_lead_through_turns_conversations_and_scenarios(page: Any, sample: RunResult) -> None:
@@ -306,10 +314,12 @@ def test_time_is_drawn_where_it_is_known(page: Any, sample: RunResult) -> None:
     source.open(CRASHED)
     rows = page.locator(".timeline tbody tr")
     assert re.sub(r"\s+", " ", rows.nth(0).inner_text()).strip() == "Turn 0 300 ms 600 ms ? ? 900 ms"
-    widths = rows.nth(0).locator(".piece").evaluate_all("all => all.map(e => [e.className, e.style.width])")
+    widths = (
+        rows.nth(0).locator(".bar > span").evaluate_all("all => all.map(e => [e.className, e.style.width])")
+    )
     assert [(name, round(float(width.rstrip("%")))) for name, width in widths] == [
-        ("piece user", 33),
-        ("piece agent", 67),
+        ("user", 33),
+        ("agent", 67),
     ]
     assert text_of(page, ".timeline tfoot").endswith("78 ms 1.0 s")
 

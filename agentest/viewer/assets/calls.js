@@ -26,13 +26,17 @@ const UNTOLD = "the agent does not tell its arguments";
 const WORDS = { true: "True", false: "False", null: "None" };
 
 export function mark(status) {
-  return h("span", { class: `mark ${status}` }, MARKS[status] || status);
+  return h("span.mark", { class: status }, MARKS[status] || status);
 }
 
-export function callText(call) {
-  if (call.args === null && call.invalidArguments === UNTOLD) return `${call.name}(arguments not told)`;
-  if (!isObject(call.args)) return `${call.name}(invalid arguments: ${glance(call.args)})`;
-  return `${call.name}(${Object.entries(call.args).map(argument).join(", ")})`;
+export function isWrong({ status }) {
+  return status !== "matched" && status !== "free";
+}
+
+export function callText({ name, args, invalidArguments }) {
+  if (args === null && invalidArguments === UNTOLD) return `${name}(arguments not told)`;
+  if (!isObject(args)) return `${name}(invalid arguments: ${glance(args)})`;
+  return `${name}(${Object.entries(args).map(argument).join(", ")})`;
 }
 
 // As scenarios and reports write values.
@@ -43,38 +47,36 @@ function argument([key, value]) {
 
 // `row`: of the alignment, if a trajectory looked at the call; `id`: by which it is found on the page.
 export function callItem(call, { id, row }) {
-  const { status, difference } = row || {};
-  const isWrong = status && status !== "matched" && status !== "free";
-  const mocked = call.mocked ? "mocked" : call.seenBy === "caller" ? "no mock" : "not mocked";
+  const { error, result, seenBy, mocked, durationMs, invalidArguments } = call;
+  const tags = [
+    mocked ? "mocked" : seenBy === "caller" ? "no mock" : "not mocked",
+    seenBy !== "caller" && SEEN[seenBy],
+  ];
   const head = [
     "→ ",
     foreign(short(callText(call)), "code"),
-    [mocked, call.seenBy !== "caller" && SEEN[call.seenBy]].map(
-      (text) => text && [" ", h("span", { class: "tag" }, text)],
-    ),
-    known(call.durationMs) && h("span", { class: "quiet" }, ` ${duration(call.durationMs)}`),
-    isWrong && [" ", mark(status)],
+    tags.map((text) => text && [" ", h("span.tag", text)]),
+    h("span.quiet", " ", duration(durationMs)),
+    row && isWrong(row) && [" ", mark(row.status)],
   ];
-  const wrong = (words, text) => text && h("div", { class: "low" }, words, foreign(short(text)));
+  const wrong = (words, text) => text && h("div.low", words, foreign(short(text)));
   return h(
-    "li",
-    { class: "call", id, tabindex: "-1" },
-    folded(head, () => details(call)),
-    (call.result !== null || !call.error) &&
-      h("div", { class: "answer" }, "← ", foreign(glance(call.result), "code")),
-    wrong("✗ its answer was an error: ", call.error),
-    wrong("✗ invalid arguments: ", call.invalidArguments),
-    wrong("", difference),
+    "li.call",
+    { id, tabindex: "-1" },
+    folded("details", head, () => details(call)),
+    (result !== null || !error) && h("div.answer", "← ", foreign(glance(result), "code")),
+    wrong("✗ its answer was an error: ", error),
+    wrong("✗ invalid arguments: ", invalidArguments),
+    wrong("", row && row.difference),
   );
 }
 
-function details(call) {
-  const seen = [call.seenBy, ...(call.alsoSeenBy || [])].map((each) => SEEN[each]).join("; also ");
+function details({ seenBy, alsoSeenBy = [], args, mocked, result, id }) {
   return facts([
-    ["Arguments", json(call.args)],
-    [call.mocked ? "Result, from a mock" : "Result", json(call.result)],
-    ["Known", seen],
-    ["Id", call.id && foreign(call.id)],
+    ["Arguments", json(args)],
+    [mocked ? "Result, from a mock" : "Result", json(result)],
+    ["Known", [seenBy, ...alsoSeenBy].map((each) => SEEN[each]).join("; also ")],
+    ["Id", id && foreign(id)],
   ]);
 }
 

@@ -2,94 +2,74 @@
 
 import { callItem, known } from "./calls.js";
 import { foreign, h } from "./dom.js";
-import { bounded } from "./folding.js";
+import { bounded, list, notice } from "./folding.js";
 import { count, duration } from "./format.js";
-import { invocation } from "./invocations.js";
 import { copyButton, longText } from "./parts.js";
-import { criterion, turnScores } from "./scores.js";
+import { turnScores } from "./scores.js";
 import { spansOfTurn } from "./spans.js";
 import { stateChange } from "./state.js";
-import { comparison, rowsByCall } from "./trajectory.js";
+import { comparison, invocation, rowsByCall } from "./trajectory.js";
+import { allTurns } from "./troubles.js";
 
 const NO_TEXT = "(no text; the agent called tools only)";
 const TURNS_AT_ONCE = 300;
 const MANY_TURNS = 40;
+const MOST_NAMED = 3;
 
-export function allTurns({ turns, unfinishedTurn }) {
-  return [...turns, ...(unfinishedTurn ? [unfinishedTurn] : [])];
-}
-
-// `context`: {opened, scenario, troubles, first, turnLink(index, content), urlOf(index),
-// callLink(position, content, call)}.
-export function chat(context) {
-  const { conversation } = context.opened;
+// `view`: of conversation.js. Turns far from the first wanted one come on demand.
+export function chat(view) {
+  const { conversation, first } = view;
   const rows = rowsByCall(conversation.trajectory);
-  let [position, state] = [0, conversation.initialState];
+  let [position, before] = [0, conversation.initialState];
   const turns = allTurns(conversation).map((turn) => {
-    const mine = { ...context, turn, rows, position, before: state };
+    const mine = { ...view, turn, rows, position, before };
     position += turn.toolCalls.length;
-    state = turn.stateAfter;
+    before = turn.stateAfter;
     return mine;
   });
-  const wanted = Math.max(
-    0,
-    turns.findIndex(({ turn }) => turn.turnIndex === context.first),
-  );
+  const wanted = Math.max(0, turns.findIndex(({ turn }) => turn.turnIndex === first));
   const many = { first: wanted - (wanted % TURNS_AT_ONCE), step: TURNS_AT_ONCE, noun: "turn" };
-  const list = h("ol", { class: `chat ${turns.length > MANY_TURNS ? "many" : ""}` });
-  return bounded(list, turns.length, (at) => turnItem(turns[at], at), many);
+  const items = h("ol.chat", { class: turns.length > MANY_TURNS && "many" });
+  return bounded(items, turns.length, (at) => turnItem(turns[at], at), many);
 }
 
 function turnItem(mine, at) {
-  const { turn, opened, position, rows } = mine;
-  const { conversation, spans = [] } = opened;
+  const { turn, conversation, opened, position, rows, before, callLink, scenario } = mine;
+  const { evalMetricResultPerInvocation: invocations = [], perTurnTrajectory, unfinishedTurn } = conversation;
   const index = turn.turnIndex;
   const isHere = (each) => each.turnIndex === index;
-  const trajectory = conversation.perTurnTrajectory.find(isHere);
+  const trajectory = perTurnTrajectory.find(isHere);
   const own = rowsByCall(trajectory);
-  const link = (place, ...more) => mine.callLink(position + place, ...more);
-  const isOpen = turn === conversation.unfinishedTurn;
-  const invocations = conversation.evalMetricResultPerInvocation || [];
+  const link = (place, ...more) => callLink(position + place, ...more);
+  const agent = ["Agent ", turn.author && foreign(turn.author)];
   return h(
-    "li",
-    {
-      class: "turn",
-      id: `turn-${index}`,
-      tabindex: "-1",
-      data: { step: "" },
-      "aria-labelledby": `turn-${index}-name`,
-    },
-    head(mine, isOpen),
+    "li.turn",
+    { id: `turn-${index}`, tabindex: "-1", data: { step: "" }, "aria-labelledby": `turn-${index}-name` },
+    head(mine, turn === unfinishedTurn),
     said("user", "User", turn.userMessage),
     between(turn, position, (place) => own.get(place) || rows.get(position + place)),
-    isOpen
+    turn === unfinishedTurn
       ? unfinished(turn)
-      : said("agent", ["Agent ", turn.author && foreign(turn.author)], turn.agentMessage || NO_TEXT),
-    isOpen || stateChange(mine.before, turn) || null,
+      : [said("agent", agent, turn.agentMessage || NO_TEXT), stateChange(before, turn)],
     trajectory && comparison(trajectory, turn.toolCalls, link, "Expected and actual calls of this turn"),
-    judged(mine, isHere),
+    turnScores(conversation, scenario, index),
     invocations[at] && invocation(invocations[at]),
-    spansOfTurn(spans.filter(isHere)),
+    spansOfTurn((opened.spans || []).filter(isHere)),
   );
 }
 
 function head({ turn, troubles, turnLink, urlOf }, isOpen) {
   const index = turn.turnIndex;
-  const wrong = troubles.filter((each) => each.turn === index);
+  const wrong = troubles.filter((each) => each.turn === index).map(({ what }) => what);
+  const named = wrong.slice(0, MOST_NAMED).join(" · ");
+  const more = wrong.length > MOST_NAMED ? ` and ${wrong.length - MOST_NAMED} more` : "";
   const copy = copyButton(() => urlOf(index), "Copy link");
   copy.setAttribute("aria-label", `Copy the link to turn ${index}`);
   return h(
-    "div",
-    { class: "turn-head" },
+    "div.turn-head",
     h("h3", { id: `turn-${index}-name` }, turnLink(index), isOpen && " (unfinished)"),
-    wrong.length > 0 &&
-      h(
-        "strong",
-        { class: "low" },
-        "✗ ",
-        wrong.length === 1 ? foreign(wrong[0].what) : `${wrong.length} problems`,
-      ),
-    h("span", { class: "quiet" }, figures(turn)),
+    wrong.length > 0 && h("strong.low", "✗ ", foreign(named), more),
+    h("span.quiet", figures(turn)),
     copy,
   );
 }
@@ -108,64 +88,40 @@ function figures({ latencyMs, firstTokenMs, modelCalls, requests, retries, usage
 }
 
 function said(who, name, text) {
-  return [h("div", { class: `who ${who}` }, name), longText(text, "p", { class: `message ${who}` })];
+  return [h(`div.who.${who}`, name), longText(text, `p.message.${who}`)];
 }
 
 // Files, calls and what was said between them, in their order as far as the agent's protocol tells it.
-function between(turn, position, row) {
-  const remarks = [...(turn.remarks || [])];
+function between({ toolCalls, remarks = [], attachments = [], callRefused, callsHidden }, position, row) {
+  const left = [...remarks];
   const until = (place) => {
-    const later = remarks.findIndex(({ callsBefore }) => !known(callsBefore) || callsBefore > place);
-    return remarks.splice(0, later < 0 ? remarks.length : later).map(remark);
+    const later = left.findIndex(({ callsBefore }) => !known(callsBefore) || callsBefore > place);
+    return left.splice(0, later < 0 ? left.length : later).map(remark);
   };
-  const calls = turn.toolCalls.map((call, at) => [
-    until(at),
-    callItem(call, { id: `call-${position + at}`, row: row(at) }),
-  ]);
-  const why = turn.callRefused || turn.callsHidden;
-  return [
-    h("ul", { class: "plain" }, (turn.attachments || []).map(attachment), calls, remarks.map(remark)),
-    why && h("p", { class: "notice" }, foreign(why)),
-  ];
+  const calls = toolCalls.map((call, at) => [until(at), callItem(call, { id: `call-${position + at}`, row: row(at) })]);
+  const why = callRefused || callsHidden;
+  return [list(attachments.map(attachment), calls, left.map(remark)), why && notice(foreign(why))];
 }
 
 function attachment({ name, mimeType, bytes, uri }) {
   const size = known(bytes) ? `${bytes.toLocaleString("en")} bytes` : uri;
-  return h("li", {}, "Attached: ", foreign([name, mimeType, size].filter(Boolean).join(", ")));
+  return h("li", "Attached: ", foreign([name, mimeType, size].filter(Boolean).join(", ")));
 }
 
 function remark({ author, text }) {
-  return h(
-    "li",
-    { class: "remark" },
-    h("span", { class: "who" }, foreign(author), " on the way: "),
-    longText(text, "span"),
-  );
+  return h("li.remark", h("span.who", foreign(author), " on the way: "), longText(text, "span"));
 }
 
 function unfinished({ requests, retries, serverOutput = [] }) {
   const words = `No reply came (${count(requests, "request")}, ${count(retries, "retry", "retries")}).`;
-  return [h("p", { class: "notice" }, words), serverOutput.map(printed)];
+  return [notice(words), serverOutput.map(printed)];
 }
 
 function printed({ server, lines, linesBefore, exitStatus }) {
   const status = known(exitStatus) && ` and had ended with status ${exitStatus}`;
   const before = linesBefore > 0 ? [`… ${count(linesBefore, "line")} before`] : [];
   return [
-    h("div", { class: "who" }, "Server ", foreign(server), " printed meanwhile", status),
+    h("div.who", "Server ", foreign(server), " printed meanwhile", status),
     longText([...before, ...lines].join("\n") || "(nothing)", "pre"),
-  ];
-}
-
-function judged({ opened, scenario }, isHere) {
-  const { evaluation, labelledFailures, criteria = [] } = opened.conversation;
-  const scores = evaluation.turnEvaluations.find(isHere);
-  return [
-    scores && turnScores(scores, scenario, labelledFailures.filter(isHere)),
-    h(
-      "ul",
-      { class: "plain" },
-      criteria.filter(isHere).map((each) => criterion(each)),
-    ),
   ];
 }

@@ -1,71 +1,66 @@
 // What judges, checks and criteria say: of one turn, and of the whole conversation.
 
-import { short } from "./calls.js";
+import { known, short } from "./calls.js";
 import { foreign, h } from "./dom.js";
-import { folded, table } from "./folding.js";
+import { folded, list, table, tableRow } from "./folding.js";
 import { decimal } from "./format.js";
 import { longText } from "./parts.js";
-import { isBelow } from "./troubles.js";
+import { isBelow, wholeMetrics } from "./troubles.js";
 
 const CRITERIA = { met: "✓ met", violated: "✗ violated", "cannot tell": "? cannot tell" };
+const GLANCED = 12;
 
-// The scores and checks of a turn; open where one of them is low or did not hold.
-export function turnScores({ metrics, checks }, scenario, failures) {
-  const { shown, skipped } = sorted(metrics, scenario, failures);
+// The scores, checks and criteria of a turn; open where a score is low.
+export function turnScores({ evaluation, labelledFailures, criteria = [] }, scenario, index) {
+  const isHere = (each) => each.turnIndex === index;
+  const { metrics, checks } = evaluation.turnEvaluations.find(isHere) || { metrics: {}, checks: [] };
+  const { shown, skipped } = sorted(metrics, scenario, labelledFailures.filter(isHere));
   const glance = ({ name, result, low }, at) => [
     at > 0 && " · ",
-    h("span", { class: low && "low" }, low && "✗ ", foreign(short(name, 60)), " ", foreign(value(result))),
+    h("span", { class: low }, low && "✗ ", foreign(short(name, 60)), " ", foreign(value(result))),
   ];
-  const props = { class: "scores", open: shown.some((row) => row.low) };
+  const more = shown.length > GLANCED && ` · and ${shown.length - GLANCED} more`;
+  const words = ["Scores: ", shown.slice(0, GLANCED).map(glance), more];
   return [
-    shown.length > 0 && folded(["Scores: ", shown.slice(0, 12).map(glance)], () => scoreTable(shown), props),
+    shown.length > 0 && folded("details.box", words, () => scoreTable(shown), shown[0].low),
     skipped,
-    checks.length > 0 && h("ul", { class: "plain" }, checks.map(check)),
+    list(checks.map(check), criteria.filter(isHere).map((each) => criterion(each))),
   ];
 }
 
-export function wholeScores({ evaluation, criteria = [] }, scenario) {
-  const { goalCompletion: goal, conversationMetrics } = evaluation;
-  const metrics = { ...(goal ? { goal_completion: goal } : {}), ...conversationMetrics };
-  const { shown, skipped } = sorted(metrics, scenario, []);
-  const isEmpty = !shown.length && !criteria.length;
-  return [
-    shown.length > 0 && scoreTable(shown),
-    skipped,
-    h(
-      "ul",
-      { class: "plain" },
-      criteria.map((each) => criterion(each, true)),
-    ),
-    isEmpty && h("p", { class: "quiet" }, "Nothing was judged of the conversation as a whole."),
-  ];
+export function wholeScores(conversation, scenario) {
+  const { criteria = [] } = conversation;
+  const { shown, skipped } = sorted(wholeMetrics(conversation), scenario, []);
+  if (!shown.length && !skipped && !criteria.length) return "Nothing was judged of the conversation as a whole.";
+  return [shown.length > 0 && scoreTable(shown), skipped, list(criteria.map((each) => criterion(each, true)))];
 }
 
-export function criterion({ result, turnIndex, samples, text, required, reason }, withTurn) {
-  const where = withTurn && turnIndex !== null ? ` (turn ${turnIndex})` : "";
-  const words = h("strong", { class: result.replace(" ", "-") }, CRITERIA[result]);
-  const rest = [
+function criterion({ result, turnIndex, samples, text, required, reason }, withTurn) {
+  return h(
+    "li",
+    h("strong", { class: result.replace(" ", "-") }, CRITERIA[result]),
+    withTurn && known(turnIndex) && ` (turn ${turnIndex})`,
+    ": ",
+    foreign(text),
     !required && " (not required)",
     ". ",
     foreign(reason),
     samples && ` Answers: ${samples.join(", ")}.`,
-  ];
-  return h("li", {}, words, where, ": ", foreign(text), rest);
+  );
 }
 
-// The metrics that were evaluated, as rows, and those that were skipped, in words.
-function sorted(metrics, scenario, failures) {
+// The metrics that were evaluated, as rows, the low ones first, and those that were skipped, in words.
+function sorted(metrics, { thresholds }, failures) {
   const rows = Object.entries(metrics).map(([name, result]) => {
-    const limit = scenario.thresholds[name];
-    const isBad =
-      result.error || result.outcome === "not reached" || failures.some((each) => each.metric === name);
-    return { name, result, limit, low: Boolean(isBad) || isBelow(result, limit) };
+    const limit = thresholds[name];
+    const isBad = result.error || result.outcome === "not reached" || failures.some(({ metric }) => metric === name);
+    return { name, result, limit, low: (isBad || isBelow(result, limit)) && "low" };
   });
-  const skipped = rows.filter(({ result }) => result.skipped !== undefined);
+  const skipped = rows.filter(({ result }) => known(result.skipped));
   const text = skipped.map(({ name, result }) => `${name} (${result.skipped})`).join(", ");
   return {
-    shown: rows.filter(({ result }) => result.skipped === undefined),
-    skipped: text && h("p", { class: "quiet" }, "Not evaluated: ", foreign(text)),
+    shown: rows.filter((row) => !skipped.includes(row)).sort((left, right) => Boolean(right.low) - Boolean(left.low)),
+    skipped: text && h("p.quiet", "Not evaluated: ", foreign(text)),
   };
 }
 
@@ -78,36 +73,23 @@ function scoreTable(rows) {
 }
 
 function line({ name, result, limit, low }) {
-  const { labels = [], samples = [], evidence } = result;
+  const { labels = [], samples = [], evidence, error, reason } = result;
   const more = [
     labels.length > 1 && `All labels: ${labels.join(", ")}.`,
     samples.length > 1 && `Answers of the judge: ${samples.map(decimal).join(", ")}.`,
     evidence && `Known facts: ${evidence}.`,
   ];
-  const wanted = limit !== undefined && ` ${isBelow(result, limit) ? "below" : "of at least"} ${limit}`;
-  const score = [h("strong", {}, low && "✗ ", foreign(value(result))), wanted];
-  const reason = [
-    longText(result.error || result.reason || "", "span"),
-    " ",
-    foreign(more.filter(Boolean).join(" "), "span", { class: "quiet" }),
-  ];
-  const cell = (head, content) => h("td", { data: { head } }, content);
-  return h(
-    "tr",
-    { class: low && "low" },
-    h("th", { scope: "row" }, foreign(name)),
-    cell("Score", score),
-    cell("Reason", reason),
+  const wanted = known(limit) && ` ${isBelow(result, limit) ? "below" : "of at least"} ${limit}`;
+  return tableRow(
+    low,
+    foreign(name),
+    [h("strong", low && "✗ ", foreign(value(result))), wanted],
+    [longText(error || reason || "", "span"), " ", foreign(more.filter(Boolean).join(" "), "span.quiet")],
   );
 }
 
 function check({ passed, error, check: name, reason }) {
-  const words = passed ? ["✓", "holds"] : error ? ["?", `cannot be told: ${error}`] : ["✗", "does not hold"];
-  return h(
-    "li",
-    { class: !passed && "low" },
-    h("strong", {}, `${words[0]} `, foreign(`${name} ${words[1]}`)),
-    ": ",
-    longText(reason, "span"),
-  );
+  const [sign, said] = passed ? ["✓", "holds"] : error ? ["?", `cannot be told: ${error}`] : ["✗", "does not hold"];
+  const words = h("strong", `${sign} `, foreign(`${name} ${said}`));
+  return h("li", { class: !passed && "low" }, words, ": ", longText(reason, "span"));
 }

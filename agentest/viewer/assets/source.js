@@ -17,3 +17,13 @@ export function use(source) {
 export function source() {
   return current;
 }
+
+// An answer, or null where the source has no such thing.
+export async function there(answer) {
+  try {
+    return await answer;
+  } catch (error) {
+    if (error.status === 404) return null;
+    throw error;
+  }
+}

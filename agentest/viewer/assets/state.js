@@ -2,7 +2,7 @@
 
 import { glance, isObject } from "./calls.js";
 import { foreign, h } from "./dom.js";
-import { bounded, folded } from "./folding.js";
+import { bounded, folded, list, notice } from "./folding.js";
 import { json } from "./parts.js";
 
 const CUT_OFF = "…"; // the key that stands for those that were too long to keep
@@ -11,34 +11,26 @@ const MOST_OPEN = 6;
 const SIGNS = { added: "+", changed: "~", removed: "−" };
 
 export function stateChange(before, { stateAfter: after, stateError }) {
-  if (stateError)
-    return h("p", { class: "notice" }, "The session's state could not be read: ", foreign(stateError));
+  if (stateError) return notice("The session's state could not be read: ", foreign(stateError));
   if (!after) return null;
   const found = before ? changes(before, after) : [];
   const number = (kind) => found.filter((each) => each.kind === kind).length;
-  const counts = Object.keys(SIGNS)
-    .filter(number)
-    .map((kind) => `${number(kind)} ${kind}`);
-  const words = !before
-    ? ""
-    : `: ${found.length >= MOST_CHANGES ? "at least " : ""}${counts.join(", ") || "no change"}`;
+  const counts = Object.keys(SIGNS).filter(number).map((kind) => `${number(kind)} ${kind}`).join(", ");
+  const least = found.length >= MOST_CHANGES ? "at least " : "";
   const make = () => [
-    bounded(h("ul", { class: "plain" }), found.length, (at) => row(found[at]), { noun: "change" }),
-    folded("The whole state after this turn", () => json(after)),
+    bounded(list(), found.length, (at) => row(found[at]), { noun: "change" }),
+    folded("details", "The whole state after this turn", () => json(after)),
   ];
-  return folded(`Session state${words}`, make, {
-    class: "state",
-    open: found.length > 0 && found.length <= MOST_OPEN,
-  });
+  const words = `Session state${before ? `: ${least}${counts || "no change"}` : ""}`;
+  return folded("details.box", words, make, found.length > 0 && found.length <= MOST_OPEN);
 }
 
 function row({ kind, path, before, after }) {
   return h(
     "li",
-    {},
     h("strong", { class: kind }, `${SIGNS[kind]} ${kind} `, foreign(path)),
     kind !== "removed" && [" = ", foreign(glance(after), "code")],
-    kind !== "added" && h("span", { class: "quiet" }, " was ", foreign(glance(before), "code")),
+    kind !== "added" && h("span.quiet", " was ", foreign(glance(before), "code")),
   );
 }
 
@@ -60,7 +52,5 @@ function changes(before, after, path = "", found = []) {
 
 // Order of keys is no value.
 function form(value) {
-  return JSON.stringify(value, (_, each) =>
-    isObject(each) ? Object.fromEntries(Object.entries(each).sort()) : each,
-  );
+  return JSON.stringify(value, (_, each) => (isObject(each) ? Object.fromEntries(Object.entries(each).sort()) : each));
 }

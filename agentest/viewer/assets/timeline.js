@@ -2,8 +2,9 @@
 
 import { known } from "./calls.js";
 import { h } from "./dom.js";
-import { folded, table } from "./folding.js";
+import { folded, table, tableRow } from "./folding.js";
 import { duration } from "./format.js";
+import { allTurns } from "./troubles.js";
 
 const PARTS = ["user", "agent", "tools", "judges", "own"];
 const MOST_OPEN = 30;
@@ -11,49 +12,31 @@ const NOTE =
   "Judges work while the conversation goes on: of all turns together only the wait after the last one counts. " +
   "Own time is measured of whole conversations alone. ? is a time that the results do not tell.";
 
-export function timeline({ turns, unfinishedTurn, evaluation, time }, turnLink) {
+export function timeline(conversation, turnLink) {
+  const { evaluation, time } = conversation;
   const judged = new Map(evaluation.turnEvaluations.map((each) => [each.turnIndex, each.judgedMs]));
-  const rows = [...turns, ...(unfinishedTurn ? [unfinishedTurn] : [])].map((turn) => ({
-    name: turnLink(turn.turnIndex),
-    user: turn.userMs,
-    agent: known(turn.latencyMs) ? turn.latencyMs : turn.agentMs,
-    tools: turn.toolsMs,
-    judges: judged.get(turn.turnIndex),
+  const rows = allTurns(conversation).map(({ turnIndex, userMs, latencyMs, agentMs, toolsMs }) => ({
+    name: turnLink(turnIndex),
+    times: [userMs, known(latencyMs) ? latencyMs : agentMs, toolsMs, judged.get(turnIndex)],
   }));
-  const most = Math.max(...rows.map(total));
-  const all = Object.fromEntries(PARTS.map((part) => [part, time && time[`${part}Ms`]]));
-  const foot = time && time.totalMs > 0 && h("tfoot", {}, line({ ...all, name: "All" }, total(all)));
-  const heads = [
-    "Turn",
-    "",
-    ...PARTS.map((part) => [h("span", { class: `swatch ${part}` }), ` ${part}`]),
-    "together",
-  ];
+  const most = Math.max(...rows.map(({ times }) => total(times)));
+  const all = PARTS.map((name) => time && time[`${name}Ms`]);
+  const foot = total(all) > 0 && h("tfoot", line({ name: "All", times: all }, total(all)));
+  const heads = ["Turn", "", ...PARTS.map((name) => [h(`span.swatch.${name}`), ` ${name}`]), "together"];
   const make = () => [
     table("timeline", heads, rows.length, (at) => line(rows[at], most), { foot, more: { noun: "turn" } }),
-    h("p", { class: "quiet" }, NOTE),
+    h("p.quiet", NOTE),
   ];
-  return folded("Time of each turn", make, { open: rows.length <= MOST_OPEN });
+  return folded("details", "Time of each turn", make, rows.length <= MOST_OPEN);
 }
 
-function total(row) {
-  return PARTS.reduce((sum, part) => sum + (row[part] || 0), 0);
+function total(times) {
+  return times.reduce((sum, each) => sum + (each || 0), 0);
 }
 
-function line(row, most) {
-  const number = (text) => h("td", { class: "number" }, text);
-  const figure = (part) => number(known(row[part]) ? duration(row[part]) : part === "own" ? "" : "?");
-  const drawn = PARTS.filter((part) => row[part] > 0);
-  const piece = (part) =>
-    h("span", { class: `piece ${part}`, style: { width: `${(row[part] / most) * 100}%` } });
-  const bar = h("div", { class: "bar", "aria-hidden": "true" }, drawn.map(piece));
-  const whole = number(drawn.length ? duration(total(row)) : "?");
-  return h(
-    "tr",
-    {},
-    h("th", { scope: "row" }, row.name),
-    h("td", { class: "bar-cell" }, bar),
-    PARTS.map(figure),
-    whole,
-  );
+function line({ name, times }, most) {
+  const piece = (ms, at) => ms > 0 && h(`span.${PARTS[at]}`, { style: { width: `${(ms / most) * 100}%` } });
+  const bar = h("div.bar", { "aria-hidden": "true" }, times.map(piece));
+  const figures = PARTS.map((part, at) => (known(times[at]) ? duration(times[at]) : part === "own" ? "" : "?"));
+  return tableRow("", name, bar, ...figures, total(times) ? duration(total(times)) : "?");
 }

@@ -1,10 +1,11 @@
-// Expected and actual tool calls side by side, as the matching of the verdict has paired them.
+// Expected and actual side by side: tool calls as the matching of the verdict has paired them, and the invocations
+// of a case of an evaluation set.
 
 import { callText, known, mark, short } from "./calls.js";
 import { foreign, h } from "./dom.js";
-import { folded, table } from "./folding.js";
+import { folded, list, notice, table, tableRow } from "./folding.js";
 import { count } from "./format.js";
-import { facts } from "./parts.js";
+import { facts, json, longText } from "./parts.js";
 import { summaryOf } from "./troubles.js";
 
 const MODES = {
@@ -17,51 +18,30 @@ const MODES = {
 
 // `calls` are those that the trajectory looked at; `link(position, content, call)` leads to one of them.
 export function comparison(trajectory, calls, link, title = "Expected and actual calls") {
-  const { matched } = trajectory;
+  const { matched, vacuous, mode, alignment = [], alignmentMore } = trajectory;
   const words = matched ? "✓ as expected" : matched === false ? "✗ differ" : "? cannot be told";
+  const row = ({ status, expected, call, difference }) =>
+    tableRow(status, mark(status), known(expected) ? foreign(expected, "code") : "nothing", [
+      calls[call] ? link(call, foreign(short(callText(calls[call])), "code"), calls[call]) : "not made",
+      difference && h("em", " ", foreign(difference)),
+    ]);
   const make = () => [
-    h("p", {}, foreign(summaryOf(trajectory))),
-    trajectory.vacuous &&
-      h("p", { class: "notice" }, "It held only because no call of the agent was ever seen."),
-    (trajectory.alignment || []).length > 0 ? rows(trajectory, calls, link) : sides(trajectory),
+    foreign(summaryOf(trajectory), "p"),
+    vacuous && notice("It held only because no call of the agent was ever seen."),
+    alignment.length > 0 ? aligned(MODES[mode] || mode || "nothing by name", alignment, row) : sides(trajectory),
+    alignmentMore > 0 && notice(`${count(alignmentMore, "more row")} of which nothing is wrong are not kept.`),
   ];
-  const props = { class: `comparison ${matched ? "held" : "not-held"}`, open: matched !== true };
-  return folded([`${title}: `, h("strong", {}, words)], make, props);
+  return folded(`details.box${matched ? "" : ".wrong"}`, [`${title}: `, h("strong", words)], make, !matched);
+}
+
+function aligned(mode, rows, row) {
+  return table("aligned stacked", ["", `Expected (${mode})`, "Actual"], rows.length, (at) => row(rows[at]));
 }
 
 // Row of the alignment by position of its call.
 export function rowsByCall(trajectory) {
   const found = (trajectory && trajectory.alignment) || [];
   return new Map(found.filter((row) => known(row.call)).map((row) => [row.call, row]));
-}
-
-function rows({ alignment, alignmentMore, mode }, calls, link) {
-  const heads = ["", `Expected (${MODES[mode] || mode || "nothing by name"})`, "Actual"];
-  const left =
-    alignmentMore > 0 && `${count(alignmentMore, "more row")} of which nothing is wrong are not kept.`;
-  return [
-    table("aligned stacked", heads, alignment.length, (at) => line(alignment[at], calls, link)),
-    left && h("p", { class: "quiet" }, left),
-  ];
-}
-
-function line({ status, expected, call, difference }, calls, link) {
-  const made = known(call) && calls[call];
-  return sideBySide(mark(status), status, known(expected) ? foreign(expected, "code") : "nothing", [
-    made ? link(call, foreign(short(callText(made)), "code"), made) : "not made",
-    difference && h("em", {}, " ", foreign(difference)),
-  ]);
-}
-
-export function sideBySide(name, status, expected, actual) {
-  const cell = (head, content) => h("td", { data: { head } }, content);
-  return h(
-    "tr",
-    { class: status },
-    h("th", { scope: "row" }, name),
-    cell("Expected", expected),
-    cell("Actual", actual),
-  );
 }
 
 // Results of older versions have no rows, only both sides as text.
@@ -72,4 +52,46 @@ function sides({ mode, expected, forbidden, actual }) {
     ["Forbidden", text(forbidden)],
     ["Actual", text(actual)],
   ]);
+}
+
+// --- a turn of a case of an evaluation set
+
+export function invocation({ expectedInvocation: expected, actualInvocation: actual, evalMetricResults: metrics }) {
+  const scores = metrics.flatMap(({ details }) => (details && details.rubricScores) || []);
+  const text = (each) => (known(each) ? longText(each, "span") : "none");
+  const row = ([name, left, right]) => {
+    const status = left === right ? "matched" : !known(left) ? "extra" : !known(right) ? "missing" : "different";
+    return tableRow(status, [name, " ", mark(status)], text(left), text(right));
+  };
+  const make = () => [
+    expected ? aligned("of the set", pairs(expected, actual), row) : "The set expects nothing of this turn.",
+    list(scores.map(rubric)),
+    folded("details.no-print", "Both as JSON", () => h("div.columns", json(expected), json(actual))),
+  ];
+  const failed = metrics.some((each) => each.evalStatus === "FAILED");
+  return folded("details.box", "Expected and actual invocation", make, failed);
+}
+
+function rubric({ rubricId, score, rationale }) {
+  const words = score === null ? "? no answer" : score ? "✓ yes" : "✗ no";
+  return h("li", foreign(rubricId), `: ${words}. `, foreign(rationale));
+}
+
+// Calls that are the same stand side by side first; the others in their order.
+function pairs(expected, actual) {
+  const right = uses(actual);
+  const rows = uses(expected).map((each) => {
+    const same = right.indexOf(each);
+    return ["Call", each, same < 0 ? undefined : right.splice(same, 1)[0]];
+  });
+  for (const row of rows) row[2] = row[2] || right.shift();
+  return [...rows, ...right.map((each) => ["Call", undefined, each]), ["Response", reply(expected), reply(actual)]];
+}
+
+function uses({ intermediateData }) {
+  return ((intermediateData && intermediateData.toolUses) || []).map(({ name, args }) => callText({ name, args: args || {} }));
+}
+
+function reply({ finalResponse }) {
+  return finalResponse ? (finalResponse.parts || []).map((part) => part.text || "").join("") : undefined;
 }

@@ -1,5 +1,7 @@
 // What speaks against a conversation, in words: for its head, for its turns, and for the way to the next one.
 
+import { isWrong, known } from "./calls.js";
+
 const BLAME = {
   agent: "The agent's error",
   mock: "A mock failed, so this says nothing of the agent",
@@ -7,48 +9,59 @@ const BLAME = {
   internal: "Agentest itself failed, so this says nothing of the agent",
 };
 
+export function allTurns({ turns, unfinishedTurn }) {
+  return unfinishedTurn ? [...turns, unfinishedTurn] : turns;
+}
+
 // [{turn: index or null, what, text}]: the gravest first.
 export function troubles(conversation, scenario) {
   const { error, errorSource, unfinishedTurn, invalid, trajectory, labelledFailures } = conversation;
-  const { turnEvaluations, goalCompletion, conversationMetrics } = conversation.evaluation;
+  const { turnEvaluations } = conversation.evaluation;
   const found = [];
   const add = (turn, what, text) => found.push({ turn, what, text });
 
   if (error) add(unfinishedTurn && unfinishedTurn.turnIndex, BLAME[errorSource], error);
   if (invalid) add(null, "Invalid, so this says nothing of the agent", invalid);
   for (const each of [trajectory, ...conversation.perTurnTrajectory]) {
-    if (each && each.matched !== true) add(each.turnIndex, "Tool calls", summaryOf(each));
+    if (!each || each.matched === true) continue;
+    add(each === trajectory ? firstWrongCall(conversation) : each.turnIndex, "Tool calls", summaryOf(each));
   }
   for (const { turnIndex, checks } of turnEvaluations) {
     for (const each of checks) if (!each.passed) add(turnIndex, `Check ${each.check}`, each.reason);
   }
-  for (const each of conversation.criteria || []) {
-    const counts = each.result === "violated" || (each.result === "cannot tell" && each.required);
-    if (counts) add(each.turnIndex, `Criterion ${each.result}: ${each.text}`, each.reason);
+  for (const { result, required, turnIndex, text, reason } of conversation.criteria || []) {
+    const counts = result === "violated" || (result === "cannot tell" && required);
+    if (counts) add(turnIndex, `Criterion ${result}: ${text}`, reason);
   }
   for (const each of labelledFailures) {
     const cause = scenario.errors.find((group) => group.occurrences.includes(each.id));
     const root = cause ? ` Root cause: ${cause.label} (${cause.severity}).` : "";
     add(each.turnIndex, `${each.metric}: ${each.label}`, each.reason + root);
   }
-  for (const { turnIndex, metrics } of turnEvaluations) low(turnIndex, metrics);
-  low(null, { ...(goalCompletion ? { goal_completion: goalCompletion } : {}), ...conversationMetrics });
-  return found;
-
-  function low(turn, metrics) {
+  for (const { turnIndex, metrics } of [...turnEvaluations, { turnIndex: null, metrics: wholeMetrics(conversation) }]) {
     for (const [name, result] of Object.entries(metrics)) {
       const limit = scenario.thresholds[name];
-      if (result.error) add(turn, `${name} has no score`, result.error);
-      if (isBelow(result, limit))
-        add(turn, `${name} ${result.outcome || result.value}, below ${limit}`, result.reason);
+      if (result.error) add(turnIndex, `${name} has no score`, result.error);
+      else if (isBelow(result, limit)) add(turnIndex, `${name} ${result.outcome || result.value}, below ${limit}`, result.reason);
     }
   }
+  return found;
 }
 
-// "passed", "failed" or "errored", as the verdict has it.
-export function statusOf(conversation, scenario) {
-  const { conversationId: id, invalid, passed, errorSource } = conversation;
-  const mine = (scenario.reasons || []).filter((reason) => reason.conversationId === id);
+// The turn of the first call that the whole conversation's trajectory objects to; null: it misses calls alone.
+function firstWrongCall(conversation) {
+  const calls = allTurns(conversation).flatMap((turn) => turn.toolCalls);
+  const wrong = (conversation.trajectory.alignment || []).filter((row) => isWrong(row) && known(row.call));
+  return wrong.length ? calls[Math.min(...wrong.map((row) => row.call))].turnIndex : null;
+}
+
+export function wholeMetrics({ evaluation: { goalCompletion, conversationMetrics } }) {
+  return goalCompletion ? { goal_completion: goalCompletion, ...conversationMetrics } : conversationMetrics;
+}
+
+// "passed", "failed" or "errored", as the verdict has it; of a row of a list of conversations, too.
+export function statusOf({ conversationId, invalid, passed, errorSource }, { reasons = [] }) {
+  const mine = reasons.filter((reason) => reason.conversationId === conversationId);
   if (mine.some((reason) => reason.status === "failed")) return "failed";
   if (mine.length || invalid) return "errored";
   if (passed) return "passed";
