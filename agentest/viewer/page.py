@@ -87,7 +87,7 @@ def joined(coat: Coat) -> str:
 
 
 def _collect(name: str, order: dict[str, str], importers: tuple[str, ...]) -> None:
-    """Put a module behind those that it imports. Raises ValueError where modules import each other."""
+    """Put a module behind those that it imports. Raises ValueError where they do not fit together."""
     if name in importers:
         raise ValueError(f"modules import each other: {' → '.join((*importers, name))}")
     if name in order:
@@ -95,11 +95,18 @@ def _collect(name: str, order: dict[str, str], importers: tuple[str, ...]) -> No
     text = _asset(name)
     for found in _IMPORT.finditer(text):
         _collect(found["module"], order, (*importers, name))
+        lacking = set(found["names"].split(", ")) - set(_exported(order[found["module"]]))
+        if lacking:
+            raise ValueError(f"{name}: {found['module']} does not export {', '.join(sorted(lacking))}")
     order[name] = text
 
 
+def _exported(text: str) -> list[str]:
+    return [found["name"] for found in _EXPORT.finditer(text)]
+
+
 def _as_function(name: str, text: str) -> str:
-    exported = [found["name"] for found in _EXPORT.finditer(text)]
+    exported = _exported(text)
     text = _IMPORT.sub(lambda found: f'const {{ {found["names"]} }} = modules["{found["module"]}"];', text)
     text = _EXPORT.sub("", text)
     if left := _MODULE.search(text):

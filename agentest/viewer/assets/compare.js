@@ -23,7 +23,7 @@ function up({ scenario, b, n, ...rest }) {
 async function show(place, params, signal) {
   const found = await source().compare(params);
   if (signal.aborted) return;
-  if (found && found.comparison && params.scenario) return sideBySide(place, params, found, signal);
+  if (found && found.comparison && params.scenario) return sideBySide(place, params, found, up(params), signal);
   fill(
     place,
     h("h1", {}, "Compare"),

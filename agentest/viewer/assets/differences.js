@@ -28,22 +28,20 @@ export function aligned(a, b) {
   return pairs;
 }
 
-// A text with the words in `tag` that the other one lacks.
-export function marked(text, other, tag, props) {
-  if (text === other) return longText(text, "p", props);
+// A text, in an element of a `kind`, with the words in `tag` that the other one lacks.
+export function marked(text, other, tag, kind) {
+  if (text === other) return longText(text, kind);
   if (Math.max(text.length, other.length) > MOST_CHARS) {
-    return [h("p", { class: "quiet" }, "≠ differs; too long to mark words"), longText(text, "p", props)];
+    return [h("p.quiet", "≠ differs; too long to mark words"), longText(text, kind)];
   }
-  const words = (all) => all.match(/\s*\S+|\s+$/g) || [];
-  const [mine, its] = [words(text), words(other)];
-  const bare = (all) => all.map((word) => word.trim());
-  const shown = foreign("", "p", props);
+  const words = text.match(/\s*\S+|\s+$/g) || [];
+  const shown = foreign("", kind);
   let last = null;
-  for (const [x, y] of aligned(bare(mine), bare(its))) {
+  for (const [x, y] of aligned(words.map((each) => each.trim()), other.match(/\S+/g) || [])) {
     if (x === undefined) continue;
-    const kind = y === undefined ? tag : "span";
-    if (!last || last.localName !== kind) shown.append((last = h(kind)));
-    last.append(visible(mine[x]));
+    const name = y === undefined ? tag : "span";
+    if (!last || last.localName !== name) shown.append((last = h(name)));
+    last.append(visible(words[x]));
   }
   return shown;
 }

@@ -1,200 +1,167 @@
 // One scenario on both sides of a comparison: two conversations turn by turn, with what differs marked.
 
 import { address, amend, note } from "./address.js";
-import { callItem, short } from "./calls.js";
-import { allTurns } from "./chat.js";
+import { callItem, isObject, short } from "./calls.js";
 import { aligned, marked } from "./differences.js";
 import { append, fill, foreign, h, visible } from "./dom.js";
-import { bounded } from "./folding.js";
+import { bounded, list } from "./folding.js";
 import { decimal } from "./format.js";
 import { badge, problem } from "./parts.js";
 import { turnScores, wholeScores } from "./scores.js";
-import { source } from "./source.js";
-import { statusOf, troubles } from "./troubles.js";
+import { source, there } from "./source.js";
+import { allTurns, statusOf, troubles, wholeMetrics } from "./troubles.js";
 
 const NAMES = ["base", "new"];
+const MOST_REASONS = 5;
 
-// `found`: the answer of source().compare.
-export async function sideBySide(place, params, found, signal) {
-  const { scenario, agent, b, n, ...rest } = params;
-  const isIt = (row) => row.name === scenario && (!agent || row.agent === agent);
-  const row = found.comparison.scenarios.find(isIt);
-  const back = address("compare", rest);
-  const head = [h("a", { href: back }, "← Comparison"), h("h1", {}, foreign(scenario))];
+// `found`: the answer of source().compare; `back`: the address of its table.
+export async function sideBySide(place, params, found, back, signal) {
+  const { scenario: name, agent } = params;
+  const row = found.comparison.scenarios.find((each) => each.name === name && (!agent || each.agent === agent));
+  const head = [h("p", h("a", { href: back }, "← Comparison")), h("h1", foreign(name))];
   if (!row) return void fill(place, head, problem("This comparison has no such scenario."));
-  const sides = await Promise.all(NAMES.map((name, at) => opened(name, row.sides[at], found, params)));
+  const sides = await Promise.all(NAMES.map((side, at) => opened(side, row.sides[at], found, name)));
   choose(sides, params);
   if (signal.aborted) return;
-  note(Object.fromEntries(sides.map(({ name, row }) => [name[0], row && row.conversationId])));
+  note(Object.fromEntries(sides.map((side) => [side.name[0], side.row && side.row.conversationId])));
   await Promise.all(sides.map(read));
   const turns = sides.map(({ conversation }) => (conversation ? allTurns(conversation) : []));
-  const most = Math.max(...turns.map((all) => all.length));
-  const make = (at) => turn(sides, turns.map((all) => all[at]));
+  const length = Math.max(...turns.map((all) => all.length));
+  const pairs = h("ul.plain.pairs");
+  const whole = ({ conversation, scenario }) => conversation && wholeScores(conversation, scenario);
   fill(
     place,
     head,
     foreign(row.story, "p"),
-    h("div", { class: "pair" }, sides.map(heading)),
-    bounded(h("ul", { class: "plain pairs" }), most, make, { noun: "turn" }),
-    h("h2", {}, "The conversation as a whole"),
-    h("div", { class: "pair" }, sides.map(scoresOfAll)),
-    differing(sides.map(({ conversation }) => conversation && metricsOfAll(conversation.evaluation))),
+    pair(sides.map(heading)),
+    bounded(pairs, length, (at) => turn(sides, turns.map((all) => all[at])), { noun: "turn" }),
+    h("h2", "The conversation as a whole"),
+    pair(sides.map((side) => cell("Scores", side, whole(side)))),
+    differing(sides.map(({ conversation }) => conversation && wholeMetrics(conversation))),
   );
 }
 
-function scoresOfAll(side) {
-  return cell("Scores", side, side.conversation && wholeScores(side.conversation, side.scenario));
+function pair(...content) {
+  return h("div.pair", content);
 }
 
-function metricsOfAll({ goalCompletion, conversationMetrics }) {
-  return { goal_completion: goalCompletion, ...conversationMetrics };
-}
-
-async function opened(name, agent, found, { scenario }) {
-  const run = found.between === "runs" ? found[name] : found.of;
-  const from = found.between === "runs" ? await source().ofRun(run) : source();
-  const side = { name, agent, run, from, label: found[name], conversations: [] };
-  return { ...side, ...(agent !== null && from && (await there(from.scenario(scenario, agent)))) };
-}
-
-async function there(answer) {
-  return answer.catch((error) => {
-    if (error.status === 404) return null;
-    throw error;
-  });
+async function opened(name, agent, found, scenario) {
+  const ofRuns = found.between === "runs";
+  const run = ofRuns ? found[name] : found.of;
+  const from = ofRuns ? await source().ofRun(run) : source();
+  const held = agent !== null && from && (await there(from.scenario(scenario, agent)));
+  return { name, agent, run, from, label: found[name], conversations: [], ...held };
 }
 
 // Those of the address; else the first that failed, of the new side before the base, and its counterpart.
 function choose(sides, params) {
-  const find = (fits) => sides.map((side) => side.conversations.findIndex((row) => fits(row, side.name[0])));
-  const wanted = find((row, key) => row.conversationId === params[key]);
-  const failed = find((row) => !row.passed);
-  const first = [wanted[1], wanted[0], failed[1], failed[0], 0].find((at) => at >= 0);
-  sides.forEach((side, at) => {
-    const { conversations: rows } = side;
-    side.row = rows[wanted[at] >= 0 ? wanted[at] : Math.min(first, rows.length - 1)];
-  });
+  const at = (fits) => sides.map((side) => side.conversations.findIndex((row) => fits(row, side)));
+  const wanted = at((row, { name }) => row.conversationId === params[name[0]]);
+  const failed = at((row) => !row.passed);
+  const first = [wanted[1], wanted[0], failed[1], failed[0], 0].find((each) => each >= 0);
+  for (const [i, side] of sides.entries()) {
+    const { conversations } = side;
+    side.row = conversations[wanted[i] >= 0 ? wanted[i] : Math.min(first, conversations.length - 1)];
+  }
 }
 
 async function read(side) {
-  const { row, from, scenario, agent } = side;
+  const { from, row, scenario, agent } = side;
   const found = row && (await there(from.conversation(scenario.name, agent, row.conversationId)));
   side.conversation = found && found.conversation;
 }
 
 function heading({ name, label, agent, from, run, conversations, row, conversation, scenario }) {
-  const title = h("h2", {}, `${name}: `, foreign(label));
-  const lacks = (words) => h("div", {}, title, problem(`This side ${words}.`));
-  if (agent === null) return lacks("does not have the scenario");
-  if (!from) return lacks("has its transcripts not in this file; `agentest ui` shows both");
-  if (!row) return lacks("held no conversation");
-  const { conversationId: now } = row;
+  const title = h("h2", `${name}: `, foreign(label));
+  const lacking =
+    agent === null
+      ? "does not have the scenario"
+      : !from
+        ? "has its transcripts not in this file; `agentest ui` shows both"
+        : !row && "held no conversation";
+  if (lacking) return h("div", title, problem(`This side ${lacking}.`));
+  const { conversationId } = row;
   const option = ({ conversationId: id, passed }) =>
-    h("option", { value: id, selected: id === now }, `${visible(id)} ${passed ? "✓" : "✗"}`);
-  const choice = { id: `of-${name}`, "aria-label": `Conversation, ${name}` };
+    h("option", { value: id, selected: id === conversationId }, `${visible(id)} ${passed ? "✓" : "✗"}`);
   const onchange = (event) => amend({ [name[0]]: event.target.value });
-  const to = address("conversation", { of: run, scenario: scenario.name, agent, id: now });
-  const why = conversation ? [...troubles(conversation, scenario)].slice(0, 5) : [];
+  const props = { id: `of-${name}`, "aria-label": `Conversation, ${name}`, onchange };
+  const href = address("conversation", { of: run, scenario: scenario.name, agent, id: conversationId });
+  const reasons = conversation ? troubles(conversation, scenario).slice(0, MOST_REASONS) : [];
   return h(
     "div",
-    {},
     title,
-    h(
-      "p",
-      { class: "row" },
-      h("select", { ...choice, onchange }, conversations.map(option)),
-      conversation && badge(statusOf(conversation, scenario)),
-      h("a", { href: to }, "Whole conversation"),
-    ),
+    h("p.row", h("select", props, conversations.map(option)), badge(statusOf(conversation || row, scenario)), h("a", { href }, "Whole conversation")),
     !conversation && problem("Its transcript is not here."),
-    h("ul", {}, why.map(({ what, text }) => foreign(short(`${what}: ${text}`), "li"))),
+    h("ul", reasons.map(({ what, text }) => foreign(short(`${what}: ${text}`), "li"))),
   );
 }
 
 // One turn of both; undefined: that side has none.
 function turn(sides, turns) {
-  const scores = sides.map((side, i) => turns[i] && judged(side, turns[i]));
-  const made = (make) => (side, i) => (turns[i] && make(side, turns[i], turns[1 - i], i)) || nothing();
-  const both = (make) => sides.map(made(make));
-  const text = (each, key) => each[key] || "";
+  const { turnIndex } = turns[0] || turns[1];
+  const both = (name, make) =>
+    sides.map((side, i) => (turns[i] ? cell(name, side, make(side, turns[i], turns[1 - i])) : h("div.none")));
   const said = (who, name, key) =>
-    both((side, mine, other) =>
-      cell(name, side, message(side, who, text(mine, key), text(other || mine, key))),
-    );
+    both(name, (side, mine, other) => marked(mine[key] || "", (other || mine)[key] || "", tagOf(side), `p.message.${who}`));
+  const scores = ({ conversation, scenario }) => turnScores(conversation, scenario, turnIndex);
+  const metrics = ({ conversation }, i) => turns[i] && (conversation.evaluation.turnEvaluations.find((each) => each.turnIndex === turnIndex) || {}).metrics;
   const only = turns.findIndex((each) => !each);
   return h(
     "li",
     { tabindex: "-1", data: { step: "" } },
-    h("h2", {}, `Turn ${(turns[0] || turns[1]).turnIndex}`, only >= 0 && `, only in ${NAMES[1 - only]}`),
-    h(
-      "div",
-      { class: "pair" },
+    h("h2", `Turn ${turnIndex}`, only >= 0 && `, only in ${NAMES[1 - only]}`),
+    pair(
       said("user", "User", "userMessage"),
       calls(sides, turns.map((each) => (each ? each.toolCalls : []))),
       said("agent", "Agent", "agentMessage"),
-      both((side, mine, other, i) => scores[i] && scoresOf(side, mine, scores[i])),
+      both("Scores", scores),
     ),
-    differing(scores.map((each) => each && each.metrics)),
+    differing(sides.map(metrics)),
   );
 }
 
-function judged({ conversation }, { turnIndex }) {
-  return conversation.evaluation.turnEvaluations.find((each) => each.turnIndex === turnIndex);
-}
-
-function scoresOf(side, { turnIndex }, scores) {
-  const failures = side.conversation.labelledFailures.filter((each) => each.turnIndex === turnIndex);
-  return cell("Scores", side, turnScores(scores, side.scenario, failures));
-}
-
-function nothing() {
-  return h("div", { class: "none" });
-}
-
 function cell(name, side, content) {
-  return h("div", {}, content && h("div", { class: "who" }, `${name}, ${side.name}`), content);
+  return h("div", content && h("div.who", `${name}, ${side.name}`), content);
 }
 
-function message(side, who, text, other) {
-  return marked(text, other, side.name === "base" ? "del" : "ins", { class: `message ${who}` });
+function tagOf({ name }) {
+  return name === "base" ? "del" : "ins";
 }
 
 // Calls of the same name stand side by side, in their order.
 function calls(sides, both) {
-  const names = both.map((all) => all.map((call) => call.name));
-  const at = (places, i) => both[i][places[i]];
-  const row = (places) => sides.map((side, i) => call(side, at(places, i), at(places, 1 - i)));
-  return aligned(...names).map(row);
+  const names = both.map((all) => all.map((each) => each.name));
+  const one = (places) => sides.map((side, i) => call(side, both[i][places[i]], both[1 - i][places[1 - i]]));
+  return aligned(...names).map(one);
 }
 
 function call(side, mine, other) {
-  if (!mine) return nothing();
+  if (!mine) return h("div.none");
   const item = callItem(mine, { row: other && otherwise(mine, other) });
   const only = `${side.name === "base" ? "−" : "+"} only in ${side.name}`;
-  if (!other) append(item, [h("strong", { class: "mark extra" }, only)]);
-  return cell("Call", side, h("ul", { class: "plain calls" }, item));
+  if (!other) append(item, [h("strong.mark.extra", only)]);
+  return cell("Call", side, list(item));
 }
 
 function otherwise(mine, other) {
   const differ = (a, b) => JSON.stringify(a) !== JSON.stringify(b);
-  const args = [mine.args, other.args].map((each) => (each && typeof each === "object" ? each : {}));
-  const keys = Object.keys({ ...args[0], ...args[1] }).filter((key) => differ(args[0][key], args[1][key]));
+  const [left, right] = [mine, other].map(({ args }) => (isObject(args) ? args : {}));
+  const keys = Object.keys({ ...left, ...right }).filter((key) => differ(left[key], right[key]));
   const found = [
     differ(mine.args, other.args) && `arguments ${keys.join(", ")}`,
     differ([mine.result, mine.error], [other.result, other.error]) && "answer",
-  ];
-  const difference = short(found.filter(Boolean).join("; "));
-  return difference ? { status: "different", difference } : undefined;
+  ].filter(Boolean);
+  return found.length ? { status: "different", difference: short(found.join("; ")) } : undefined;
 }
 
 function differing([base, next]) {
   if (!base || !next) return null;
   const value = (score) => (score && score.value !== undefined ? decimal(score.value) : "no score");
-  const names = Object.keys({ ...base, ...next }).filter((name) => value(base[name]) !== value(next[name]));
-  const by = (name) => decimal(Number(value(next[name])) - Number(value(base[name])));
-  const step = (name) => (by(name) === "NaN" ? "" : ` (${by(name)})`);
-  const text = (name) => `≠ ${name}: ${value(base[name])} → ${value(next[name])}${step(name)}`;
-  const items = names.map((name) => foreign(short(text(name)), "li"));
-  const props = { class: "plain", "aria-label": "Scores that differ" };
-  return names.length > 0 && h("ul", props, items);
+  const found = Object.keys({ ...base, ...next }).flatMap((name) => {
+    const [was, is] = [value(base[name]), value(next[name])];
+    const by = was === "no score" || is === "no score" ? NaN : Number(is) - Number(was);
+    const change = Number.isNaN(by) ? "" : ` (${by > 0 ? "+" : ""}${decimal(by)})`;
+    return was === is ? [] : [foreign(short(`≠ ${name}: ${was} → ${is}${change}`), "li")];
+  });
+  return found.length > 0 && h("ul.plain", { "aria-label": "Scores that differ" }, found);
 }
