@@ -12,7 +12,7 @@ import { comparison, invocation, rowsByCall } from "./trajectory.js";
 import { allTurns } from "./troubles.js";
 
 const NO_TEXT = "(no text; the agent called tools only)";
-const TURNS_AT_ONCE = 300;
+const TURNS_AT_ONCE = 100;
 const MANY_TURNS = 40;
 const MOST_NAMED = 3;
 

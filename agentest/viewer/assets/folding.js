@@ -37,7 +37,7 @@ export function openForPrint(place, signal) {
 // gets the focus. `make` gives the child at an index; `shown` is what the list stands in.
 export function bounded(list, length, make, { first = 0, step = 100, noun = "row", shown = list } = {}) {
   let [from, to] = [first, first];
-  const buttons = [-1, 1].map((by) => h("button", { type: "button", onclick: () => show(by).focus() }));
+  const buttons = [-1, 1].map((by) => h("button.more", { type: "button", onclick: () => show(by).focus() }));
 
   function show(by) {
     const [start, end] = by < 0 ? [Math.max(0, from - step), from] : [to, Math.min(length, to + step)];

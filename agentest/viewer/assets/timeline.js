@@ -16,15 +16,15 @@ export function timeline(conversation, turnLink) {
   const { evaluation, time } = conversation;
   const judged = new Map(evaluation.turnEvaluations.map((each) => [each.turnIndex, each.judgedMs]));
   const rows = allTurns(conversation).map(({ turnIndex, userMs, latencyMs, agentMs, toolsMs }) => ({
-    name: turnLink(turnIndex),
+    turnIndex,
     times: [userMs, known(latencyMs) ? latencyMs : agentMs, toolsMs, judged.get(turnIndex)],
   }));
   const most = Math.max(...rows.map(({ times }) => total(times)));
   const all = PARTS.map((name) => time && time[`${name}Ms`]);
-  const foot = total(all) > 0 && h("tfoot", line({ name: "All", times: all }, total(all)));
+  const foot = total(all) > 0 && h("tfoot", line("All", all, total(all)));
   const heads = ["Turn", "", ...PARTS.map((name) => [h(`span.swatch.${name}`), ` ${name}`]), "together"];
   const make = () => [
-    table("timeline", heads, rows.length, (at) => line(rows[at], most), { foot, more: { noun: "turn" } }),
+    table("timeline", heads, rows.length, (at) => line(turnLink(rows[at].turnIndex), rows[at].times, most), { foot, more: { noun: "turn" } }),
     h("p.quiet", NOTE),
   ];
   return folded("details", "Time of each turn", make, rows.length <= MOST_OPEN);
@@ -34,7 +34,7 @@ function total(times) {
   return times.reduce((sum, each) => sum + (each || 0), 0);
 }
 
-function line({ name, times }, most) {
+function line(name, times, most) {
   const piece = (ms, at) => ms > 0 && h(`span.${PARTS[at]}`, { style: { width: `${(ms / most) * 100}%` } });
   const bar = h("div.bar", { "aria-hidden": "true" }, times.map(piece));
   const figures = PARTS.map((part, at) => (known(times[at]) ? duration(times[at]) : part === "own" ? "" : "?"));

@@ -48,7 +48,7 @@ export function rowsByCall(trajectory) {
 function sides({ mode, expected, forbidden, actual }) {
   const text = (value) => value && foreign(value, "code");
   return facts([
-    [`Expected (${MODES[mode]})`, text(expected)],
+    [`Expected (${MODES[mode] || mode})`, text(expected)],
     ["Forbidden", text(forbidden)],
     ["Actual", text(actual)],
   ]);
