@@ -29,6 +29,7 @@ from agentest.web.labels import add_labels
 from agentest.web.live import add_live
 from agentest.web.project import UI, Missing, Project
 from agentest.web.runs import RUNS, add_runs
+from agentest.web.saved import add_saved
 from agentest.web.talk import add_talks
 
 _LOOPBACK = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
@@ -39,6 +40,7 @@ _MAX_BODY_BYTES = 60_000_000
 
 PARTS: tuple[Callable[[web.Application], None], ...] = (
     add_runs,
+    add_saved,
     add_jobs,
     add_live,
     add_talks,

@@ -31,7 +31,7 @@ class Client:
         async with self.session.request(method, self.origin + path, **more) as got:
             return got.status, await got.text()
 
-    async def ask(self, method: str, path: str, **body: Any) -> tuple[int, Any]:
+    async def ask(self, method: str, path: str, /, **body: Any) -> tuple[int, Any]:
         headers = {"Authorization": f"Bearer {self.token}"}
         more = {"params": body} if method == "GET" else {"json": body}
         async with self.session.request(method, self.origin + path, headers=headers, **more) as got:

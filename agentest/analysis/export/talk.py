@@ -47,12 +47,18 @@ class Wish:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Talk:
-    """What is saved. `began`: in seconds since 1970."""
+    """What is saved.
+
+    Attributes:
+        began: in seconds since 1970.
+        notes: what the person should know of it.
+    """
 
     conversation: Conversation
     scenario: Scenario
     agent: str
     began: float
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,19 +76,21 @@ class ToWrite:
 
 
 def to_write(
-    talk: Talk, wish: Wish, root: Path, config: Config, taken: Mapping[str, str] = NOTHING
+    talk: Talk, wish: Wish, root: Path, config: Config | None, taken: Mapping[str, str] = NOTHING
 ) -> ToWrite:
     """What would be written. Raises UsageError for what cannot be saved, or not there.
 
     Args:
+        config: says where scenarios are found; None: of a case, which needs none.
         taken: name of a scenario that is there → where.
     """
     if not talk.conversation.turns:
         raise UsageError("there is no turn to save yet: the agent has not replied to anything")
     if not wish.name.strip():
         raise UsageError("give it a name" if wish.kind != "case" else "give the case an id")
-    if wish.kind == "case":
-        return _case(talk, wish, root)
+    if wish.kind == "case" or config is None:
+        planned = _case(talk, wish, root)
+        return replace(planned, notes=(*talk.notes, *planned.notes))
     if place := taken.get(wish.name.strip()):
         raise UsageError(f"there is a scenario {wish.name.strip()!r} already ({place}): choose another name")
     return _scenario(talk, wish, root, config)
@@ -114,7 +122,9 @@ def _scenario(talk: Talk, wish: Wish, root: Path, config: Config) -> ToWrite:
         raise UsageError("the agent called a tool without a name, which no mock can answer")
     held = _held(talk, wish.name.strip())
     source = script([held]) if wish.kind == "script" else starting_point(held, talk.scenario)
-    return ToWrite(path=path, content=_encoded(source), shown=source, notes=tuple(_about_mocks(talk)))
+    return ToWrite(
+        path=path, content=_encoded(source), shown=source, notes=(*talk.notes, *_about_mocks(talk))
+    )
 
 
 def _held(talk: Talk, name: str) -> Held:

@@ -51,6 +51,7 @@ function draw(view) {
     conversation,
     status: statusOf(conversation || row, scenario),
     troubles: conversation ? troubles(conversation, scenario) : told,
+    save: source().save && (() => source().save(scenario, params.agent || "", row.conversationId)),
     urlOf: (turn) => location.href.split("#")[0] + address("conversation", { ...params, turn }),
     turnLink: (index, content = `Turn ${index}`) => link(view, `turn-${index}`, content, index),
     callLink: (at, content, call) => link(view, `call-${at}`, content, call.turnIndex),

@@ -71,10 +71,11 @@ export function about({ scenario, row }) {
   ]);
 }
 
-// What can be taken along: the command, the script, the link.
-export function toTake({ found: { command }, opened, params, urlOf }) {
+// What can be taken along: the command, the script, the link; `save` puts it into a file of the project.
+export function toTake({ found: { command }, opened, params, urlOf, save }) {
   return h(
     "div.row.no-print",
+    opened && save && h("button.primary", { type: "button", onclick: save }, "Save as a case…"),
     command && [foreign(command, "code"), copyButton(command, "Copy command")],
     opened && opened.script && copyButton(opened.script, "Copy as scripted scenario"),
     copyButton(() => urlOf(params.turn), "Copy link"),

@@ -1,6 +1,7 @@
 // The source of `agentest ui`: its server is asked, with the token that the first address had.
 
 import { ask, attend } from "./client.js";
+import { saveConversation } from "./talk_save.js";
 
 export function httpSource(run) {
   const base = `/api/runs/${encodeURIComponent(run)}`;
@@ -30,6 +31,10 @@ export function httpSource(run) {
     conversation: (name, agent, id) => ask(`${base}/conversation?${query({ name, agent, id })}`),
     search,
     ofRun: async (id) => httpSource(id),
+    save: ({ name, file }, agent, id) => {
+      const path = `${base}/save?${query({ name, agent, id })}`;
+      saveConversation({ scenario: name, file }, (body) => ask(path, { method: "POST", body }));
+    },
     compare: (params) => ask(`/api/compare?${query(params)}`),
     changes,
   };

@@ -11,7 +11,7 @@ const KINDS = [
 ];
 
 // `ask(body)` is the server's route; `file` the one of the scenario that the conversation is of.
-export function saveConversation({ scenario, file, kinds = KINDS }, ask) {
+export function saveConversation({ scenario, file }, ask) {
   const folder = file.endsWith(".sim.py") ? file.replace(/[^/]*$/, "") : "";
   const name = h("input", { value: `${scenario} by hand`, oninput: renamed });
   const path = h("input", { oninput: placed });
@@ -22,9 +22,10 @@ export function saveConversation({ scenario, file, kinds = KINDS }, ask) {
     return h("div", h("label", input, label, h("span.quiet", ` – ${what}`)));
   };
   const field = (label, control) => h("label.field", label, control);
-  const fields = [h("fieldset", h("legend", "Save as"), kinds.map(radio)), field("Name", name), field("File", path)];
+  const fields = [h("fieldset", h("legend", "Save as"), KINDS.map(radio)), field("Name", name), field("File", path)];
   const form = h("form", { onsubmit: write }, fields, preview, save);
-  const dialog = showDialog("Save this conversation", form, h("button", { onclick: () => dialog.close() }, "Close"));
+  const close = h("button", { onclick: () => dialog.close() }, "Close");
+  const dialog = showDialog("Save this conversation", form, close);
   let ownPlace = false;
   let timer = 0;
   let looks = 0;
@@ -72,7 +73,7 @@ export function saveConversation({ scenario, file, kinds = KINDS }, ask) {
       const command = `agentest ${asked.as === "case" ? "eval" : "run"} ${saved.path}`;
       const where = h("p", { role: "status" }, "Saved in ", foreign(saved.path, "code"), ".");
       fill(form, where, h("p.row", foreign(command, "code"), copyButton(command)));
-      dialog.querySelector("button:last-child").focus();
+      close.focus();
     } catch (error) {
       fill(preview, problem(error.message));
       timer = setTimeout(look, 2000);
