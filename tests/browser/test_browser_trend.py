@@ -27,4 +27,4 @@ def test_the_trend_is_drawn_and_told_in_a_table(page: Any, tmp_path: Path) -> No
     rows = page.locator(".inside tbody tr")
     assert "(this run)" in rows.first.inner_text()
     assert "unknown" in rows.last.inner_text()
-    assert page.locator(".chart").count() == 3
+    assert page.locator(".spark rect").count() == 3

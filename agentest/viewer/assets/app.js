@@ -27,6 +27,7 @@ export function guardLeaving(mayLeave) {
 
 export function startApp(first) {
   home = first;
+  if (!location.hash) history.replaceState(null, "", address(home));
   lastHash = location.hash;
   trail.push(lastHash);
   history.scrollRestoration = "manual";
@@ -71,11 +72,12 @@ function follow(event) {
     const focused = document.activeElement;
     places.set(from, { top: scrollY, href: focused && focused.getAttribute("href") });
     trail[trail.length - 1] = from;
-    if (trail.at(-2) !== location.hash) trail.push(location.hash);
-    else {
-      trail.pop();
+    const back = trail.lastIndexOf(location.hash);
+    if (back >= 0) {
+      trail.length = back + 1;
       return places.get(location.hash);
     }
+    trail.push(location.hash);
   } else trail[trail.length - 1] = location.hash;
   return null;
 }
@@ -123,8 +125,8 @@ export async function draw(before = null) {
   } else keepFocus(focused);
 }
 
-// A view that is drawn anew has other elements: the one that takes the place of the focused has its id.
-function keepFocus(focused) {
+// What is drawn anew has other elements: the one that takes the place of the focused has its id.
+export function keepFocus(focused) {
   const next = !focused.isConnected && focused.id && document.getElementById(focused.id);
   if (!next) return;
   next.focus({ preventScroll: true });
@@ -165,11 +167,14 @@ function pressed(event) {
   else dispatchEvent(new CustomEvent("viewkey", { detail: key }));
 }
 
-// To what the view is a part of; else back to where one came from, and from a link from elsewhere to its run.
+// To what the view is a part of, as it was seen last: filters stay. Else back to where one came from, and from a
+// link from elsewhere to its run.
 function up() {
   const { view: name, params } = read();
   const view = views.get(name || home);
-  if (view && view.up) location.hash = view.up(params);
+  const place = (hash) => [hash.split("?")[0], new URLSearchParams(hash.split("?")[1]).get("of")].join();
+  const above = view && view.up && view.up(params);
+  if (above) location.hash = [...trail].reverse().find((each) => place(each) === place(above)) || above;
   else if (trail.length > 1) history.back();
   else go("run", { of: params.of });
 }

@@ -1,7 +1,7 @@
 // The Run view: verdict, figures, and the scenarios, first those that need eyes.
 
 import { note, read } from "./address.js";
-import { addView } from "./app.js";
+import { addView, keepFocus } from "./app.js";
 import { append, fill, foreign, h } from "./dom.js";
 import { folded } from "./folding.js";
 import { count } from "./format.js";
@@ -33,7 +33,7 @@ async function show(place, { transcripts, text }, signal) {
   const list = listOf(signal);
   fill(place, top, list.element);
   const draw = (overview) => {
-    keepingFocus(top, () => fill(top, head(overview), parts(overview, source().served).map(part)));
+    keepingFocus(() => fill(top, head(overview), parts(overview, source().served).map(part)));
     list.show(overview.scenarios);
   };
   draw(first);
@@ -44,9 +44,9 @@ async function show(place, { transcripts, text }, signal) {
 // What is folded above the list: the address has what is unfolded.
 function part({ id, title, summary, content }) {
   const open = () => (params().open || "").split(",").filter(Boolean);
-  const name = [h("h2", { data: { key: id } }, title), " ", summary];
-  const element = folded(name, () => h("div", { class: "inside" }, content()), { class: "part", open: open().includes(id) });
-  element.firstChild.dataset.key = id;
+  const name = [h("h2", title), " ", summary];
+  const element = folded(name, () => h("div.inside", content()), { class: "part", open: open().includes(id) });
+  element.firstChild.id = `part ${id}`;
   element.addEventListener("toggle", () => {
     const others = open().filter((each) => each !== id);
     note({ open: (element.open ? [...others, id] : others).join(",") });
@@ -55,15 +55,10 @@ function part({ id, title, summary, content }) {
 }
 
 // What is drawn anew while somebody reads it leaves the focus where it was.
-function keepingFocus(place, redraw) {
+function keepingFocus(redraw) {
   const active = document.activeElement;
-  const inside = place.contains(active);
-  const { href, dataset } = active;
   redraw();
-  if (!inside || active.isConnected) return;
-  const same = (each) => (dataset.key ? each.dataset.key === dataset.key : each.href === href);
-  const again = [...place.querySelectorAll(active.tagName)].find(same);
-  if (again) again.focus({ preventScroll: true });
+  keepFocus(active);
 }
 
 // --- the list
@@ -71,20 +66,20 @@ function keepingFocus(place, redraw) {
 function listOf(signal) {
   const unfolded = new Map();
   const search = h("input", { type: "search", id: "find", "aria-keyshortcuts": "/", autocomplete: "off", oninput: () => change({ text: search.value }) });
-  const choices = h("span", { class: "row" });
-  const clear = h("button", { type: "button", class: "small", onclick: wipe }, "Clear filters");
+  const choices = h("span.row");
+  const clear = h("button.small", { type: "button", onclick: wipe }, "Clear filters");
   const form = h(
     "form",
     { class: "filters row no-print", role: "search", onsubmit: submit },
-    h("span", {}, h("label", { for: "find" }, "Find "), search, " ", h("button", { class: "small" }, "Search transcripts")),
+    h("span", h("label", { for: "find" }, "Find "), search, " ", h("button.small", "Search transcripts")),
     choices,
     clear,
   );
-  const said = h("p", { role: "status", class: "quiet small" });
+  const said = h("p.quiet.small", { role: "status" });
   const hits = h("section", { "aria-label": "Transcripts found" });
-  const table = h("table", { class: "windowed" });
+  const table = h("table.windowed");
   const left = h("span");
-  const more = h("p", {}, left, " ", h("button", { type: "button", onclick: () => grow(STEP) }, "Show more"));
+  const more = h("p", left, " ", h("button", { type: "button", onclick: () => grow(STEP) }, "Show more"));
   let [rows, kept, columns] = [[], [], []];
   let searching = new AbortController();
 
@@ -116,7 +111,7 @@ function listOf(signal) {
     const now = params();
     const found = chosen(sorted(rows, now.sort), now);
     kept = found.kept;
-    if (!inMenu) keepingFocus(choices, () => fill(choices, facets(rows, found.counts, now, change)));
+    if (!inMenu) keepingFocus(() => fill(choices, facets(rows, found.counts, now, change)));
     if (search.value !== (now.text || "")) search.value = now.text || "";
     clear.hidden = !Object.keys(NONE).some((name) => now[name]);
     hits.hidden = !now.transcripts;
@@ -124,16 +119,16 @@ function listOf(signal) {
     said.textContent = kept.length === rows.length ? "" : `${kept.length.toLocaleString("en")} of ${count(rows.length, "scenario")}${nothing}`;
     const wanted = JSON.stringify({ ...now, open: "" });
     if (reached.wanted !== wanted) reached = { wanted, rows: STEP };
-    const caption = h("caption", { class: "off-screen" }, "Scenarios");
-    keepingFocus(table, () => {
-      fill(table, caption, h("thead", {}, h("tr", {}, columns.map(column))));
+    const caption = h("caption.off-screen", "Scenarios");
+    keepingFocus(() => {
+      fill(table, caption, h("thead", h("tr", columns.map(column))));
       add(0, reached.rows);
     });
     table.hidden = !kept.length;
   }
 
   function add(from, to) {
-    append(table, h("tbody", {}, kept.slice(from, to).map((row) => lines(row, columns, unfolded))));
+    append(table, h("tbody", kept.slice(from, to).map((row) => lines(row, columns, unfolded))));
     more.hidden = to >= kept.length;
     left.textContent = `${count(kept.length - to, "more scenario")} below. `;
   }
@@ -146,7 +141,7 @@ function listOf(signal) {
     const now = params().sort || "";
     const next = now === order ? `-${order}` : now === `-${order}` ? "" : order;
     const onclick = () => change({ sort: next, transcripts: params().transcripts });
-    const button = order && h("button", { type: "button", class: "plain", data: { key: `sort ${order}` }, onclick }, title);
+    const button = order && h("button.plain", { type: "button", id: `sort ${order}`, onclick }, title);
     const sort = now.replace("-", "") !== order ? "none" : now.startsWith("-") ? "descending" : "ascending";
     return h("th", { scope: "col", class: kind, "aria-sort": order && sort }, button || title);
   }
@@ -159,7 +154,7 @@ function listOf(signal) {
     note({ transcripts: "1", text });
     hits.hidden = false;
     const state = h("p", { role: "status" }, "Searching transcripts…");
-    const draw = (...parts) => wanted.aborted || fill(hits, h("h2", {}, "Transcripts with “", foreign(text), "”"), parts);
+    const draw = (...parts) => wanted.aborted || fill(hits, h("h2", "Transcripts with “", foreign(text), "”"), parts);
     draw(state);
     const progress = (done, of) => (state.textContent = `Searching transcripts… ${Math.round((100 * done) / of)}%`);
     try {
@@ -181,8 +176,8 @@ function listOf(signal) {
   signal.addEventListener("abort", () => (near.disconnect(), searching.abort()));
   addEventListener("viewkey", pressed, { signal });
   addEventListener("beforeprint", () => reached.rows < MOST_PRINTED && grow(MOST_PRINTED - reached.rows), { signal });
-  const order = h("p", { class: "quiet small" }, "First what needs eyes: failed, errored, flaky, close to a threshold. The head of a column sorts by it.");
-  const element = h("section", { "aria-label": "Scenarios" }, h("h2", {}, "Scenarios"), form, said, hits, table, more, order);
+  const order = h("p.quiet.small", "First what needs eyes: failed, errored, flaky, close to a threshold. The head of a column sorts by it.");
+  const element = h("section", { "aria-label": "Scenarios" }, h("h2", "Scenarios"), form, said, hits, table, more, order);
   return { element, show, deep };
 }
 
@@ -193,9 +188,9 @@ function hitList(hits) {
   const line = (hit) => {
     const href = conversationAddress(hit, { id: hit.conversationId, turn: hit.turn });
     const link = h("a", { href, data: { step: "" } }, foreign(hit.name), " ", foreign(hit.conversationId));
-    return h("li", {}, link, " ", foreign(hit.excerpt || "", "span", { class: "quiet" }));
+    return h("li", link, " ", foreign(hit.excerpt || "", "span.quiet"));
   };
-  return [h("p", {}, found, absent), h("ol", {}, hits.map(line))];
+  return [h("p", found, absent), h("ol", hits.map(line))];
 }
 
 // --- live

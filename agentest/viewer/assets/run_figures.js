@@ -20,8 +20,8 @@ function table(heads, rows) {
   const kind = (at) => heads[at].startsWith("#") && "number";
   const cell = (content, at) => h(at ? "td" : "th", { scope: !at && "row", class: kind(at) }, content);
   const head = heads.map((text, at) => h("th", { scope: "col", class: kind(at) }, text.replace("#", "")));
-  const body = h("tbody", {}, rows.map((cells) => h("tr", {}, cells.map(cell))));
-  return h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, head)), body));
+  const body = h("tbody", rows.map((cells) => h("tr", cells.map(cell))));
+  return h("div.scroll", h("table", h("thead", h("tr", head)), body));
 }
 
 const spaced = (pieces) => pieces.map((each, at) => [at > 0 && " · ", each]);
@@ -49,12 +49,12 @@ function figuresPart({ figures: { rates, averages } }) {
   const agent = (each) => several && [foreign(each.agent), " "];
   const missed = averages.filter((each) => each.missed).length;
   const first = rates.map((each) => [agent(each), `pass rate ${figure(each.passRate, true)}`]);
-  const bad = missed > 0 && h("strong", { class: "bad" }, `✗ ${count(missed, "average")} below a threshold`);
+  const bad = missed > 0 && h("strong.bad", `✗ ${count(missed, "average")} below a threshold`);
   const heads = ["Metric", "Average", "#Threshold", "Missed by", "Lowest in"];
   const content = () => [
-    rates.map((each) => h("p", {}, agent(each), rate(each))),
+    rates.map((each) => h("p", agent(each), rate(each))),
     averages.length > 0 && table(heads, averages.map((each) => average(each, several))),
-    h("p", { class: "quiet small" }, "In brackets: 95% intervals. The average of several scenarios is the mean of theirs."),
+    h("p.quiet.small", "In brackets: 95% intervals. The average of several scenarios is the mean of theirs."),
   ];
   return { id: "figures", title: "Figures", summary: spaced([...first, bad].filter(Boolean)), content };
 }
@@ -72,9 +72,9 @@ function average(each, several) {
   const bar = each.scale && interval(each, each.scale, each.thresholds[0]);
   return [
     [foreign(each.metric), several && [" ", foreign(each.agent)]],
-    [bar, ` ${figure(each)} `, each.n > 0 && h("span", { class: "quiet" }, `n ${number(each.n)}`)],
+    [bar, ` ${figure(each)} `, each.n > 0 && h("span.quiet", `n ${number(each.n)}`)],
     limits || "–",
-    each.missed ? h("a", { href, class: "bad" }, `✗ ${count(each.missed, "scenario")}`) : limits ? "✓ none" : "–",
+    each.missed ? h("a.bad", { href }, `✗ ${count(each.missed, "scenario")}`) : limits ? "✓ none" : "–",
     [h("a", { href: conversationAddress(each.lowest) }, foreign(each.lowest.name)), ` ${decimal(each.lowest.value)}`],
   ];
 }
@@ -92,56 +92,47 @@ function costPart({ head }) {
   if (!said && !roles.length && !slowestTurns.length) return null;
   const tokens = usage.totalTokens > 0 && `${number(usage.totalTokens)} tokens`;
   const shares = waited.map(([who, share, ms]) => [who, interval({ value: share }), percent(share), duration(ms)]);
-  const section = (title, content) => h("section", {}, h("h3", {}, title), content);
-  const content = () => h(
-    "div",
-    { class: "columns" },
-    waited.length > 0 && section("Where time went", table(["Waited for", "Part", "#Share", "#In all"], shares)),
-    roles.length > 0 && section("Models", table(["Role", "#Calls", "#Prompt tokens", "#Completion", "#Cost"], roles.map(role))),
-    slowestTurns.length > 0 && section("Slowest turns of the agent", h("ol", {}, slowestTurns.map(slow))),
-  );
+  const heads = ["Role", "#Calls", "#Prompt tokens", "#Completion", "#Cost"];
+  const content = () => [
+    waited.length > 0 && table(["Waited for", "Part", "#Share", "#In all"], shares),
+    roles.length > 0 && table(heads, roles.map(role)),
+    slowestTurns.length > 0 && [h("h3", "Slowest turns of the agent"), h("ol", slowestTurns.map(slow))],
+  ];
   return { id: "cost", title: "Time and cost", summary: spaced([said, tokens, cost(usage.cost)].filter(Boolean)), content };
 }
 
 function role([name, { calls, promptTokens, completionTokens, retries, cost: usd }]) {
-  const again = retries > 0 && h("div", { class: "quiet small" }, `${retries} asked again`);
+  const again = retries > 0 && h("div.quiet.small", `${retries} asked again`);
   return [[foreign(name), again], ...[calls, promptTokens, completionTokens].map(number), cost(usd).replace("cost ", "")];
 }
 
 function slow({ scenario: name, agent, conversationId: id, turnIndex: turn, latencyMs, firstTokenMs }) {
   const token = firstTokenMs === undefined ? "" : `, first token after ${duration(firstTokenMs)}`;
   const href = conversationAddress({ name, agent }, { id, turn });
-  return h("li", {}, `${duration(latencyMs)}${token}: `, h("a", { href }, foreign(name), `, turn ${turn}`));
+  return h("li", `${duration(latencyMs)}${token}: `, h("a", { href }, foreign(name), `, turn ${turn}`));
 }
 
 // --- trend
 
-const share = ({ passed = 0, failed = 0, errored = 0 }) => passed / Math.max(1, passed + failed + errored);
-const CHARTS = [["Passed", share, percent], ["Time", (each) => each.durationMs, duration], ["Cost", (each) => each.cost, cost]];
-
 function trendPart({ trend, run }, served) {
   if (trend.length < 2) return null;
-  const now = trend.at(-1);
-  const chart = ([name, of, text]) => h("div", {}, h("div", { class: "quiet small" }, `${name}: ${text(of(now)) || "not known"}`), bars(trend, of, "chart"));
   const ran = (each) => {
     const name = [foreign(moment(each.startedAt) || each.id), each.id === run.id && " (this run)"];
     const counts = [each.passed, each.failed, each.errored].map(number);
     const shown = served ? h("a", { href: address("run", { of: each.id }) }, name) : name;
     return [shown, badge(each.state || "unknown"), ...counts, duration(each.durationMs), cost(each.cost)];
   };
-  const content = () => [
-    h("div", { class: "row" }, CHARTS.filter(([, of]) => trend.some((each) => of(each) > 0)).map(chart)),
-    table(["Run", "State", "#Passed", "#Failed", "#Errored", "#Time", "#Cost"], [...trend].reverse().map(ran)),
-  ];
-  return { id: "trend", title: "Trend", summary: [bars(trend, share, "spark"), ` the last ${trend.length} runs`], content };
+  const heads = ["Run", "State", "#Passed", "#Failed", "#Errored", "#Time", "#Cost"];
+  const content = () => table(heads, [...trend].reverse().map(ran));
+  return { id: "trend", title: "Trend", summary: [bars(trend), ` the last ${trend.length} runs`], content };
 }
 
-function bars(trend, of, kind) {
-  const most = of === share ? 1 : Math.max(...trend.map((each) => of(each) || 0)) || 1;
+// How much of each run has passed.
+function bars(trend) {
   const wide = 100 / trend.length;
-  return drawing(kind, 30, trend.map((each, at) => {
-    const high = Math.max(1.5, (30 * (of(each) || 0)) / most);
-    return rect(at * wide, 30 - high, wide * 0.8, high, each.state === "passed" ? "value" : "limit");
+  return drawing("spark", 30, trend.map(({ state, passed = 0, failed = 0, errored = 0 }, at) => {
+    const high = Math.max(1.5, (30 * passed) / Math.max(1, passed + failed + errored));
+    return rect(at * wide, 30 - high, wide * 0.8, high, state === "passed" ? "value" : "limit");
   }));
 }
 
@@ -151,32 +142,31 @@ function causesPart({ causes }) {
   if (!causes.length) return null;
   const shown = causes.slice(0, 3).map((each) => [badge(each.severity), " ", foreign(each.label), ` ×${each.occurrences}`]);
   const more = (most, what) => causes.length > most && h(what, {}, ` and ${causes.length - most} more`);
-  const content = () => h("ol", { class: "causes" }, causes.slice(0, MOST_CAUSES).map(cause), more(MOST_CAUSES, "li"));
+  const content = () => h("ol.causes", causes.slice(0, MOST_CAUSES).map(cause), more(MOST_CAUSES, "li"));
   return { id: "causes", title: "Root causes", summary: [spaced(shown), more(3, "span")], content };
 }
 
 function cause({ severity, label, occurrences, scenarios, explanation, examples, conversations, moreConversations }) {
   const where = ` ${count(occurrences, "time")} in ${count(scenarios.length, "scenario")}`;
-  const left = moreConversations > 0 && h("li", {}, `and ${count(moreConversations, "more conversation")}`);
+  const left = moreConversations > 0 && h("li", `and ${count(moreConversations, "more conversation")}`);
   return h(
     "li",
-    {},
-    h("h3", {}, badge(severity), " ", foreign(label), h("span", { class: "quiet" }, where)),
-    h("p", {}, foreign(explanation)),
+    h("h3", badge(severity), " ", foreign(label), h("span.quiet", where)),
+    h("p", foreign(explanation)),
     examples.slice(0, 1).map(example),
-    h("ul", { class: "places" }, conversations.map(place), left),
+    h("ul.places", conversations.map(place), left),
   );
 }
 
 function example({ userMessage, toolCalls, agentMessage }) {
   const calls = toolCalls.slice(0, 3).map((call) => ["tool", call]);
   const said = [["user", userMessage], ...calls, ["agent", agentMessage]].filter(([, text]) => text);
-  return h("dl", { class: "facts small" }, said.map(([who, text]) => [h("dt", {}, who), foreign(text, "dd")]));
+  return h("dl.facts.small", said.map(([who, text]) => [h("dt", who), foreign(text, "dd")]));
 }
 
 function place(each) {
   const turn = each.turnIndex ?? "";
   const href = conversationAddress(each, { id: each.conversationId, turn });
   const times = each.times > 1 && ` ×${each.times}`;
-  return h("li", {}, h("a", { href }, foreign(each.conversationId), turn !== "" && `, turn ${turn}`), times);
+  return h("li", h("a", { href }, foreign(each.conversationId), turn !== "" && `, turn ${turn}`), times);
 }

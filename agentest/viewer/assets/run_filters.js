@@ -88,7 +88,7 @@ export function facets(rows, counts, params, change) {
   const there = new Set(rows.flatMap(kinds));
   const boxes = STATUSES.filter((each) => there.has(each)).map((each) => box(each, counts.status, wanted(params, "status"), change));
   return [
-    h("fieldset", { class: "row" }, h("legend", { class: "off-screen" }, "Status"), boxes),
+    h("fieldset.row", h("legend.off-screen", "Status"), boxes),
     Object.keys(MENUS).map((facet) => menu(facet, counts[facet], params[facet] || "", change)),
   ];
 }
@@ -96,8 +96,8 @@ export function facets(rows, counts, params, change) {
 function box(status, counts, on, change) {
   const others = on.filter((each) => each !== status);
   const onchange = () => change({ status: (input.checked ? [...others, status] : others).join(",") });
-  const input = h("input", { type: "checkbox", checked: on.includes(status), data: { key: `status-${status}` }, onchange });
-  return h("label", {}, input, ` ${status} `, h("span", { class: "quiet" }, (counts.get(status) || 0).toLocaleString("en")));
+  const input = h("input", { type: "checkbox", checked: on.includes(status), id: `status-${status}`, onchange });
+  return h("label", input, ` ${status} `, h("span.quiet", (counts.get(status) || 0).toLocaleString("en")));
 }
 
 function menu(facet, counts, now, change) {
@@ -108,7 +108,7 @@ function menu(facet, counts, now, change) {
   const option = ([name, n]) => h("option", { value: name }, `${name.slice(0, 60)} (${n.toLocaleString("en")})`);
   const left = all.length - shown.length;
   const more = left > 0 && h("option", { disabled: true }, `${left.toLocaleString("en")} rarer ones: use Find`);
-  const props = { "aria-label": MENUS[facet], data: { key: facet }, onchange: () => change({ [facet]: select.value }) };
+  const props = { "aria-label": MENUS[facet], id: facet, onchange: () => change({ [facet]: select.value }) };
   const select = h("select", props, h("option", { value: "" }, `${MENUS[facet]}: any`), shown.map(option), more);
   select.value = now;
   return select;

@@ -10,11 +10,11 @@ const ORDER = ["failed", "errored", "passed", "skipped", "unfinished", "running"
 export function head(overview) {
   const { run } = overview;
   return [
-    h("h1", {}, "Run ", foreign(run.id || "")),
-    h("p", { class: "verdict" }, badge(run.state), " ", verdict(overview)),
+    h("h1", "Run ", foreign(run.id || "")),
+    h("p.verdict", badge(run.state), " ", verdict(overview)),
     run.state === "under way" && run.planned > 0 && progress(run),
-    h("p", { class: "quiet small" }, foreign(context(overview))),
-    notices(overview).map((text) => h("p", { class: "notice" }, foreign(text))),
+    h("p.quiet.small", foreign(context(overview))),
+    notices(overview).map((text) => h("p.notice", foreign(text))),
   ];
 }
 
@@ -28,7 +28,7 @@ function verdict({ run, head, scenarios: rows }) {
   const usd = head ? head.summary.usage.cost : run.cost;
   const took = ms > 0 ? ` in ${duration(ms)}` : "";
   const price = usd === null ? " · cost unknown" : usd > 0 ? ` · ${cost(usd)}` : "";
-  return [h("strong", {}, said.join(", ") || "0 passed"), ` (${extent.filter(Boolean).join(", ")})${took}${price}`];
+  return [h("strong", said.join(", ") || "0 passed"), ` (${extent.filter(Boolean).join(", ")})${took}${price}`];
 }
 
 function scenarios(rows) {
@@ -40,7 +40,7 @@ function scenarios(rows) {
 
 function progress({ planned, finished = 0 }) {
   const text = `${finished.toLocaleString("en")} of ${count(planned, "conversation")} done`;
-  return h("p", { class: "row" }, h("progress", { max: planned, value: String(finished), "aria-label": text }), text);
+  return h("p.row", h("progress", { max: planned, value: String(finished), "aria-label": text }), text);
 }
 
 function context({ run, head }) {

@@ -2,7 +2,7 @@
 
 import { address, read } from "./address.js";
 import { fill, foreign, h } from "./dom.js";
-import { bounded } from "./folding.js";
+import { table } from "./folding.js";
 import { cost, count, decimal, duration, figure } from "./format.js";
 import { thin } from "./run_filters.js";
 import { badge, problem } from "./parts.js";
@@ -29,12 +29,12 @@ export const COLUMNS = [
 export function lines(row, columns, unfolded) {
   const key = JSON.stringify([row.name, row.agent]);
   const label = `Details of ${row.name}`.slice(0, 120);
-  const fold = h("button", { type: "button", class: "plain fold", "aria-label": label, data: { key: `fold ${key}` }, onclick: turn });
+  const fold = h("button.plain.fold", { type: "button", "aria-label": label, id: `fold ${key}`, onclick: turn });
   const text = foreign(row.name || "(no name)");
-  const link = { href: conversationAddress(row), data: { step: "", key } };
+  const link = { href: conversationAddress(row), data: { step: "" }, id: key };
   const name = row.conversations
     ? h("a", link, text)
-    : h("button", { type: "button", class: "link name", data: link.data, onclick: turn }, text);
+    : h("button.link.name", { ...link, href: null, type: "button", onclick: turn }, text);
   const cells = columns.map(([, title, kind, content]) =>
     title === "Scenario" ? h("th", { scope: "row" }, name, about(row)) : cell([title === "Status" && fold, content(row)], kind),
   );
@@ -42,7 +42,7 @@ export function lines(row, columns, unfolded) {
 
   function turn() {
     if (unfolded.has(key)) unfolded.get(key).remove();
-    if (!unfolded.delete(key)) unfolded.set(key, h("tr", { class: "below" }, h("td", { colspan: columns.length })));
+    if (!unfolded.delete(key)) unfolded.set(key, h("tr.below", h("td", { colspan: columns.length })));
     draw();
     if (unfolded.has(key)) line.after(unfolded.get(key));
   }
@@ -68,13 +68,13 @@ function status(row) {
 }
 
 function about(row) {
-  const tags = row.tags.slice(0, 8).map((tag) => [" ", foreign(tag, "span", { class: "tag" })]);
+  const tags = row.tags.slice(0, 8).map((tag) => [" ", foreign(tag, "span.tag")]);
   const place = row.evalId ? `${row.evalSetId}:${row.evalId}` : `${row.file}:${row.line}`;
-  const more = row.failures > 1 && h("span", { class: "quiet" }, ` and ${count(row.failures - 1, "more reason")}`);
+  const more = row.failures > 1 && h("span.quiet", ` and ${count(row.failures - 1, "more reason")}`);
   const why = row.failure ? [foreign(row.failure), more] : row.warnings > 0 && count(row.warnings, "warning");
   return [
-    h("div", { class: "quiet small" }, foreign(place), tags, row.tags.length > 8 && ` and ${row.tags.length - 8} more tags`),
-    why && h("div", { class: "why" }, why),
+    h("div.quiet.small", foreign(place), tags, row.tags.length > 8 && ` and ${row.tags.length - 8} more tags`),
+    why && h("div.why", why),
   ];
 }
 
@@ -82,7 +82,7 @@ function passed(row) {
   const rate = row.passRate && row.passRate.n > 1 && row.passRate;
   return [
     `${row.passed}/${Math.max(row.planned || 0, row.conversations)}`,
-    rate && h("div", { class: "quiet small" }, figure(rate, true)),
+    rate && h("div.quiet.small", figure(rate, true)),
   ];
 }
 
@@ -90,12 +90,12 @@ function passed(row) {
 
 async function details(row, columns) {
   const found = await source().scenario(row.name, row.agent);
-  if (!found) return h("p", {}, "Nothing is known of it yet.");
+  if (!found) return h("p", "Nothing is known of it yet.");
   const all = [...found.conversations].sort((a, b) => a.passed - b.passed);
   const compare = address("compare", { of: read().params.of, scenario: row.name });
   const several = columns.some(([, title]) => title === "Agent");
   return [
-    several && h("p", {}, h("a", { href: compare }, "Compare the agents side by side")),
+    several && h("p", h("a", { href: compare }, "Compare the agents side by side")),
     reasons(found.scenario),
     averages(found.scenario),
     all.length > 0 && conversations(row, all),
@@ -105,7 +105,7 @@ async function details(row, columns) {
 function reasons({ failures, warnings = [] }) {
   const all = [...failures, ...warnings.map((each) => `Warning: ${each.message || each}`)];
   const left = all.length - SHOWN;
-  return h("ul", {}, all.slice(0, SHOWN).map((text) => foreign(text, "li")), left > 0 && h("li", {}, `${left} more`));
+  return h("ul", all.slice(0, SHOWN).map((text) => foreign(text, "li")), left > 0 && h("li", `${left} more`));
 }
 
 function averages(scenario) {
@@ -115,14 +115,12 @@ function averages(scenario) {
     const limit = least === undefined ? "" : value < least ? ` ✗ below ${decimal(least)}` : ` (at least ${decimal(least)})`;
     return [at > 0 && " · ", foreign(metric), ` ${figure(known)}${limit}`];
   };
-  return h("p", { class: "small" }, Object.entries(scenario.averages).map(said));
+  return h("p.small", Object.entries(scenario.averages).map(said));
 }
 
 function conversations(row, all) {
-  const body = h("tbody");
-  const head = ["Conversation", "Turns", "Agent's time"].map((text) => h("th", { scope: "col" }, text));
-  const shown = h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, head)), body));
-  return bounded(body, all.length, (at) => conversation(row, all[at]), { shown, step: 50, noun: "conversation" });
+  const more = { step: 50, noun: "conversation" };
+  return table("", ["Conversation", "Turns", "Agent's time"], all.length, (at) => conversation(row, all[at]), { more });
 }
 
 function conversation(row, each) {
@@ -132,13 +130,12 @@ function conversation(row, each) {
   const broke = each.broke === null ? "" : `turn ${each.broke}: `;
   return h(
     "tr",
-    {},
     h(
       "th",
       { scope: "row" },
       [badge(state), " ", h("a", { href, data: { step: "" } }, foreign(each.conversationId))],
-      h("div", { class: "quiet small" }, foreign(each.first)),
-      why && h("div", { class: "why" }, broke, foreign(why)),
+      h("div.quiet.small", foreign(each.first)),
+      why && h("div.why", broke, foreign(why)),
     ),
     cell(each.turns, "number"),
     cell(duration(each.agentMs), "number"),
