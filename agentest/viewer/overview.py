@@ -7,7 +7,8 @@ sorted and shown in the list, and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from agentest.support.json_text import Json
@@ -19,7 +20,8 @@ _MOST_EXAMPLES = 5
 _MOST_PLACES = 40
 _COUNTED_IN = ("intervals", "skippedMetrics")
 """What rows bring for the figures of the run; the list does not show it."""
-_NOTHING_WRONG = ("matched", "free")
+_SIDES = re.compile(r"\n(?:expected \(|forbidden: |actual: )")
+_HOLDING = ("matched", "free")
 _SEVERITIES = ("critical", "high", "medium", "low")
 
 
@@ -58,6 +60,7 @@ def broken_turn(conversation: Json) -> int | None:
             if criterion["result"] == "violated"
         ),
         *(each["turnIndex"] for each in conversation["perTurnTrajectory"] if not each["matched"]),
+        *_wrong_calls(conversation),
         *(
             scores["turnIndex"]
             for scores in conversation["evaluation"]["turnEvaluations"]
@@ -66,17 +69,36 @@ def broken_turn(conversation: Json) -> int | None:
     ]
     if unfinished := conversation["unfinishedTurn"]:
         found.append(unfinished["turnIndex"])
-    if (trajectory := conversation["trajectory"]) and not trajectory["matched"]:
-        found += _wrong_calls(conversation, trajectory.get("alignment", ()))
     return min((index for index in found if index is not None), default=None)
 
 
-def _wrong_calls(conversation: Json, alignment: Iterable[Json]) -> list[int]:
-    """The turns of the calls that the whole conversation's trajectory objects to."""
+def _wrong_calls(conversation: Json) -> Iterator[int]:
+    """The turns of calls that the trajectory of the whole conversation did not expect so."""
+    trajectory = conversation["trajectory"]
+    if not trajectory or trajectory["matched"]:
+        return
     turns = [*conversation["turns"], *filter(None, [conversation["unfinishedTurn"]])]
-    calls = [turn["turnIndex"] for turn in turns for _ in turn["toolCalls"]]
-    wrong = (row.get("call") for row in alignment if row["status"] not in _NOTHING_WRONG)
-    return [calls[call] for call in wrong if call is not None]
+    made = [turn["turnIndex"] for turn in turns for _ in turn["toolCalls"]]
+    for row in trajectory.get("alignment", ()):
+        place = row.get("call")
+        if place is not None and place < len(made) and row["status"] not in _HOLDING:
+            yield made[place]
+
+
+def _told(trajectory: Json) -> str:
+    """Why a trajectory does not hold: what differs, without both sides, which are shown elsewhere."""
+    rows = trajectory.get("alignment", ())
+    differences = [
+        f"{row['expected'].partition('(')[0]}: {row['difference']}"
+        for row in rows
+        if row["status"] == "different" and row.get("difference")
+    ]
+    return "; ".join([without_sides(trajectory["reason"]), *differences])
+
+
+def without_sides(reason: str) -> str:
+    """A trajectory's reason up to where it lists what was expected and what came."""
+    return _SIDES.split(reason, maxsplit=1)[0]
 
 
 def _why(conversation: Json) -> str:
@@ -86,7 +108,7 @@ def _why(conversation: Json) -> str:
     trajectories = [*conversation["perTurnTrajectory"], *filter(None, [conversation["trajectory"]])]
     for trajectory in trajectories:
         if trajectory["matched"] is not True:
-            return str(trajectory["reason"])
+            return _told(trajectory)
     for scores in conversation["evaluation"]["turnEvaluations"]:
         for check in scores["checks"]:
             if not check["passed"]:
@@ -118,7 +140,7 @@ def scenario_row(scenario: Json, rows: Sequence[Json]) -> Json:
         "agentMs": round(sum(row["agentMs"] for row in rows), 3),
         "durationMs": scenario["durationMs"],
         "cost": None if None in costs else round(sum(costs), 6),
-        "failure": _short(next(iter(scenario["failures"]), "")),
+        "failure": _short(without_sides(next(iter(scenario["failures"]), ""))),
         "failures": len(scenario["failures"]),
         "metrics": failed_metrics(scenario),
         "warnings": len(scenario.get("warnings", ())),

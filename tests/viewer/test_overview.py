@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import builders
 import pytest
+import sample_run
+import stored
 
 from agentest.results import Reason, ReasonKind, ScenarioResult, Status, Verdict
 from agentest.store.layouts import CODECS
 from agentest.store.scenarios import stored_scenario
 from agentest.support.json_text import Json
-from agentest.viewer.overview import causes, overview, scenario_row
+from agentest.viewer.overview import brief, causes, overview, scenario_row
 
 
 def _stored(scenario: ScenarioResult) -> Json:
@@ -114,6 +116,26 @@ def test_a_root_cause_leads_to_its_conversations() -> None:
     first = cause["conversations"][0]
     assert (first["name"], first["conversationId"], first["times"]) == ("a", "c-1", 2)
     assert len(cause["conversations"]) + cause["moreConversations"] == 61
+
+
+def test_a_row_leads_to_the_call_that_differs() -> None:
+    """Why a whole conversation's trajectory does not hold is told with the difference and its turn."""
+    reason = (
+        "expected calls are missing: book\nexpected (in_order): look(), book(time='10:30')\nactual: look()"
+    )
+    row = {"expected": "look()", "call": 0, "status": "matched"}
+    differs = {"expected": "book(time='10:30')", "call": 1, "status": "different", "difference": "time: no"}
+    conversation = {
+        **stored.to_json(sample_run.sample_run())["scenarios"][0]["conversations"][0],
+        "perTurnTrajectory": [],
+        "labelledFailures": [],
+        "criteria": [],
+        "trajectory": {"matched": False, "reason": reason, "alignment": [row, differs]},
+    }
+    turn = conversation["turns"][0]
+    conversation["turns"] = [{**turn, "turnIndex": at, "toolCalls": [{}]} for at in range(2)]
+    found = brief(conversation)
+    assert (found["broke"], found["why"]) == (1, "expected calls are missing: book; book: time: no")
 
 
 def test_a_run_without_scenarios_has_figures_of_nothing() -> None:

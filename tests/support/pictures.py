@@ -1,0 +1,95 @@
+"""The two pictures of the README, made of real runs of the salon and its agent, which makes mistakes.
+
+python tests/support/pictures.py
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from urllib.parse import quote
+
+import page_at
+import project
+
+REPOSITORY = Path(__file__).parents[2]
+PICTURES = REPOSITORY / "docs" / "images"
+SIZE = {"width": 1280, "height": 860}
+MOST_BYTES = 150_000
+CONFIG = """\
+agent:
+  name: booking
+  endpoint: http://127.0.0.1:{port}/v1/chat/completions
+  server:
+    command: {python} agent.py --port {port}
+    ready: http://127.0.0.1:{port}/health
+metrics: []
+"""
+MISTAKES = {
+    'HOURS = "The salon is open from 9:00 to 17:00': 'HOURS = "The salon is open from 9:00 to 18:00',
+    """    if time in free_times:
+        return ToolRequest("create_booking", {"service": service, "date": date, "time": time})
+""": """    if free_times:
+        return ToolRequest("create_booking", {"service": service, "date": date, "time": free_times[0]})
+""",
+}
+"""What the agent says → what it says by mistake: it has other hours, and books the first free time."""
+
+
+def broken(agent: str) -> str:
+    """The agent's source with its mistakes. Raises ValueError where there is no place for one."""
+    for right, wrong in MISTAKES.items():
+        if right not in agent:
+            raise ValueError(f"the agent does not say {right!r} any more: choose another mistake")
+        agent = agent.replace(right, wrong)
+    return agent
+
+
+def make_runs(root: Path) -> None:
+    """Run the scenarios against the agent as it is, twice, and once with its mistakes."""
+    for scenario in (REPOSITORY / "scenarios").glob("*.py"):
+        shutil.copy(scenario, root)
+    agent = (REPOSITORY / "examples" / "booking_agent" / "agent.py").read_text(encoding="utf-8")
+    config = CONFIG.format(port=project.free_port(), python=sys.executable)
+    (root / "agentest.config.yaml").write_text(config, encoding="utf-8")
+    for source in (agent, agent, broken(agent)):
+        (root / "agent.py").write_text(source, encoding="utf-8")
+        command = [sys.executable, "-m", "agentest", "run", "--reporter", "json"]
+        subprocess.run(command, cwd=root, check=False, stdout=subprocess.DEVNULL, env=_without_model())
+
+
+def _without_model() -> dict[str, str]:
+    return {key: value for key, value in os.environ.items() if key != "AGENTEST_MODEL"}
+
+
+def take(folder: Path) -> None:
+    """Write `run.png` and `conversation.png` into a folder."""
+    from playwright.sync_api import sync_playwright
+
+    with tempfile.TemporaryDirectory() as place, sync_playwright() as playwright:
+        make_runs(Path(place))
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        page = browser.new_page(viewport=SIZE, color_scheme="light", reduced_motion="reduce")
+        with page_at.served(Path(place)) as first:
+            page.goto(first + "#/run")
+            page.locator(".spark").first.wait_for()
+            page.screenshot(path=folder / "run.png")
+            page.goto(first + f"#/conversation?scenario={quote('user books a morning slot')}&agent=booking")
+            page.locator(".turn").first.wait_for()
+            page.evaluate("scrollTo(0, 0); document.activeElement.blur()")
+            page.screenshot(path=folder / "conversation.png")
+        browser.close()
+
+
+if __name__ == "__main__":
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    take(PICTURES)
+    for picture in sorted(PICTURES.glob("*.png")):
+        size = picture.stat().st_size
+        print(
+            f"{picture.relative_to(REPOSITORY)}  {size:,} bytes{'' if size < MOST_BYTES else ': too large'}"
+        )
