@@ -132,8 +132,17 @@ def _chosen(runs: Sequence[_Run], mine: _Run, agents: Sequence[str], base: str, 
     if base in agents or new in agents:
         return base or _other(agents, new), new or _other(agents, base)
     new = new or mine.id
-    earlier = [run.id for run in runs if run.id < new]
+    named = next((run for run in runs if run.id == new), mine)
+    earlier = [run.id for run in sorted(runs, key=lambda run: not _alike(run, named)) if run.id < new]
     return base or (earlier[0] if earlier else _other([run.id for run in runs], new)), new
+
+
+def _alike(run: _Run, other: _Run) -> bool:
+    """Whether both were of as many scenarios, in the same way: such runs are compared first."""
+    if run.record is None or other.record is None:
+        return False
+    one, two = run.record, other.record
+    return (one.kind, one.scenarios, one.partial) == (two.kind, two.scenarios, two.partial)
 
 
 def _other(names: Sequence[str], name: str) -> str:

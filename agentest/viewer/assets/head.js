@@ -4,6 +4,7 @@ import { address } from "./address.js";
 import { foreign, h } from "./dom.js";
 import { bounded, list } from "./folding.js";
 import { count, duration } from "./format.js";
+import { offered } from "./offers.js";
 import { badge, copyButton, disclosure, facts, longText } from "./parts.js";
 
 const ENDINGS = {
@@ -72,12 +73,13 @@ export function about({ scenario, row }) {
 }
 
 // What can be taken along: the command, the script, the link; `save` puts it into a file of the project.
-export function toTake({ found: { command }, opened, params, urlOf, save }) {
+export function toTake({ scenario, found: { command }, opened, params, urlOf, save }) {
   return h(
     "div.row.no-print",
     opened && save && h("button.primary", { type: "button", onclick: save }, "Save as a case…"),
     command && [foreign(command, "code"), copyButton(command, "Copy command")],
     opened && opened.script && copyButton(opened.script, "Copy as scripted scenario"),
     copyButton(() => urlOf(params.turn), "Copy link"),
+    offered("conversation", scenario),
   );
 }

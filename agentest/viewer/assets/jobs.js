@@ -1,6 +1,6 @@
 // What was started from the page: how far it is, what it printed, the run that it became, and how to stop it.
 
-import { address } from "./address.js";
+import { address, go } from "./address.js";
 import { ask } from "./client.js";
 import { foreign, h, refill } from "./dom.js";
 import { announce, badge } from "./parts.js";
@@ -52,6 +52,13 @@ export function jobsPanel() {
 export function runAgain(run, state, where) {
   const start = () => post("/api/jobs", { kind: "rerun", run });
   return ["failed", "errored"].includes(state) && button("Run again what failed", `again-${where}-${run}`, start);
+}
+
+// The button that runs the scenario of a conversation, or the case, once more; what comes of it stands in the list of runs.
+export function runOnce({ name, file, evalId }) {
+  const body = evalId ? { kind: "eval", file, cases: [evalId] } : { kind: "run", names: [name] };
+  const start = () => ask("/api/jobs", { method: "POST", body }).then(() => go("runs"), (error) => announce(error.message));
+  return button("Run it again", "run-once", start);
 }
 
 // The id is that of the button which takes its place when the view is drawn anew.

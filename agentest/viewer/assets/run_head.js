@@ -2,6 +2,7 @@
 
 import { foreign, h } from "./dom.js";
 import { cost, count, duration, moment } from "./format.js";
+import { offered } from "./offers.js";
 import { kinds } from "./run_filters.js";
 import { badge } from "./parts.js";
 
@@ -14,6 +15,7 @@ export function head(overview) {
     h("p.verdict", badge(run.state), " ", verdict(overview)),
     run.state === "under way" && run.planned > 0 && progress(run),
     h("p.quiet.small", foreign(context(overview))),
+    h("div.row.no-print", offered("run", run)),
     notices(overview).map((text) => h("p.notice", foreign(text))),
   ];
 }
