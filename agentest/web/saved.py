@@ -1,12 +1,10 @@
-"""Route by which a conversation of a kept run becomes a case or a scenario: shown first, then written."""
+"""A conversation put into a file of the project: one that a person has held, and one of a kept run."""
 
 from __future__ import annotations
 
-import asyncio
 from datetime import datetime
 
 from aiohttp import web
-from pydantic_core import from_json
 
 from agentest.analysis.export.kept import kept_talk
 from agentest.analysis.export.talk import KINDS, Talk, ToWrite, Wish, to_write, write
@@ -16,43 +14,45 @@ from agentest.run.talk_choice import choices
 from agentest.support.calling import in_thread
 from agentest.support.json_text import Json
 from agentest.support.paths import shown_path
-from agentest.web.importing import IMPORTS, imported
+from agentest.web.exchange import answered, body_of, text_if_any
+from agentest.web.importing import imported
 from agentest.web.project import UI
-from agentest.web.runs import RUNS, answered
+from agentest.web.runs import RUNS
 
 
 def add_saved(app: web.Application) -> None:
-    """Add the route."""
-    app[IMPORTS] = asyncio.Lock()
+    """Add the route of conversations of kept runs."""
     app.router.add_post("/api/runs/{run}/save", _save)
 
 
-async def _save(request: web.Request) -> web.Response:
-    """What would be written of the conversation that the address names, or that it was written.
+async def saved(request: web.Request, talk: Talk) -> web.Response:
+    """What would be written of a conversation, or, where `write` says so, that it was written.
 
-    The body is that of a talk which is saved: `as`, `name`, `path`, and to write it `write` and the `version`
-    of the file that the person was shown.
+    The body has `as`, `name` and `path`, and to write it the `version` of the file that the person was shown:
+    another one is not overwritten.
     """
-    body = _object(await request.read())
-    wish = _wish(body)
-    talk = await in_thread(_talk, request)
-    asked = Request(request.app[UI].root, request.app[UI].config)
+    body = await body_of(request)
+    wish, project = _wish(body), request.app[UI]
     if wish.kind == "case":
-        planned: ToWrite = await in_thread(to_write, talk, wish, asked.root, None)
+        planned: ToWrite = await in_thread(to_write, talk, wish, project.root, None)
     else:  # its name may be taken: the project's scenarios know
-        planned = await imported(request.app, _scenario, talk, wish, asked)
+        planned = await imported(request.app, _scenario, talk, wish, Request(project.root, project.config))
     written = body.get("write") is True
     if written:
-        await in_thread(write, planned, body.get("version") and _text(body, "version"))
+        await in_thread(write, planned, text_if_any(body, "version"))
     return answered(
         {
-            "path": shown_path(planned.path, asked.root.resolve()),
+            "path": shown_path(planned.path, project.root.resolve()),
             "text": planned.shown,
             "notes": list(planned.notes),
             "version": planned.version,
             "written": written,
         }
     )
+
+
+async def _save(request: web.Request) -> web.Response:
+    return await saved(request, await in_thread(_talk, request))
 
 
 def _talk(request: web.Request) -> Talk:
@@ -71,24 +71,7 @@ def _scenario(talk: Talk, wish: Wish, asked: Request) -> ToWrite:
 
 
 def _wish(body: Json) -> Wish:
-    kind = next((each for each in KINDS if each == body.get("as")), None)
-    if kind is None:
-        raise UsageError(f"`as` must be one of {', '.join(KINDS)}")
-    return Wish(kind=kind, path=_text(body, "path"), name=_text(body, "name"))
-
-
-def _text(body: Json, key: str) -> str:
-    value = body.get(key)
-    if not isinstance(value, str):
-        raise UsageError(f"`{key}` must be a text")
-    return value
-
-
-def _object(data: bytes) -> Json:
-    try:
-        body = from_json(data, allow_inf_nan=False)
-    except ValueError as error:
-        raise UsageError(f"the body is not JSON: {error}") from None
-    if not isinstance(body, dict):
-        raise UsageError("the body must be a JSON object")
-    return body
+    kind = body.get("as")
+    if kind not in KINDS:
+        raise UsageError(f"`as`: expected one of {', '.join(KINDS)}")
+    return Wish(kind=kind, path=text_if_any(body, "path") or "", name=text_if_any(body, "name") or "")

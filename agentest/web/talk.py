@@ -9,16 +9,16 @@ from typing import Any
 from aiohttp import web
 from pydantic_core import from_json
 
-from agentest.analysis.export.talk import KINDS, Talk, Wish, to_write, write
+from agentest.analysis.export.talk import Talk
 from agentest.errors import UsageError
 from agentest.mocks.attending import Given
 from agentest.run.prepare import Request
 from agentest.run.talk_choice import Choice, Choices, choices, chosen_talk
-from agentest.support.calling import in_thread
 from agentest.support.paths import shown_path
 from agentest.web.exchange import answered, body_of, event_stream, tell_event, text_if_any
 from agentest.web.importing import imported
 from agentest.web.project import UI, Missing
+from agentest.web.saved import saved
 from agentest.web.talks import PageTalk, Talks
 
 TALKS: web.AppKey[Talks] = web.AppKey("talks", Talks)
@@ -155,36 +155,10 @@ async def _end(request: web.Request) -> web.Response:
 
 
 async def _save(request: web.Request) -> web.Response:
-    """What would be written, or, where `write` says so, that it was written.
-
-    `version` is that of the file which the person was shown: another one is not overwritten.
-    """
-    talk, body = _talk(request), await body_of(request)
-    kind = body.get("as")
-    if kind not in KINDS:
-        raise UsageError(f"`as`: expected one of {', '.join(KINDS)}")
-    wish = Wish(kind=kind, path=text_if_any(body, "path") or "", name=text_if_any(body, "name") or "")
+    talk = _talk(request)
     unit = talk.chosen.unit
-    saved = Talk(conversation=talk.conversation, scenario=unit.scenario, agent=unit.agent, began=talk.began)
-    known = await imported(request.app, choices, _asked(request))
-    root, config = request.app[UI].root, talk.chosen.prepared.loaded.config
-    planned = await in_thread(to_write, saved, wish, root, config, _places(known, request))
-    if body.get("write") is True:
-        await in_thread(write, planned, text_if_any(body, "version"))
-    return answered(
-        {
-            "path": shown_path(planned.path, root.resolve()),
-            "text": planned.shown,
-            "notes": list(planned.notes),
-            "version": planned.version,
-            "written": body.get("write") is True,
-        }
-    )
-
-
-def _places(known: Choices, request: web.Request) -> dict[str, str]:
-    root = request.app[UI].root
-    return {each.name: f"{shown_path(each.file, root)}:{each.line}" for each in known.scenarios}
+    held = Talk(conversation=talk.conversation, scenario=unit.scenario, agent=unit.agent, began=talk.began)
+    return await saved(request, held)
 
 
 def _talk(request: web.Request) -> PageTalk:

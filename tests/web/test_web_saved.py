@@ -53,7 +53,7 @@ def test_a_case_is_shown_first_and_written_then(tmp_path: Path) -> None:
         ({"as": "case", "name": "a", "path": "../out.evalset.json"}, "outside of the project"),
         ({"as": "case", "name": "", "path": "a.evalset.json"}, "give the case an id"),
         ({"as": "case", "name": "a", "path": "a.json"}, "must end in"),
-        ({"as": "poem", "name": "a", "path": "a.json"}, "`as` must be one of"),
+        ({"as": "poem", "name": "a", "path": "a.json"}, "`as`: expected one of"),
         ({"as": "case", "name": 1, "path": "a.json"}, "`name` must be a text"),
         ({"as": "script", "name": "a", "path": "a.sim.py"}, "config"),
     ],
