@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import anyio
@@ -10,7 +11,7 @@ from agentest.cli.named_runs import run_at, runs_folder
 from agentest.errors import ExitCode, UsageError
 from agentest.run.place import Place
 from agentest.support.terminal import say, tell
-from agentest.web.app import serving
+from agentest.web.door import Door
 from agentest.web.project import Project
 
 
@@ -24,16 +25,28 @@ def ui(place: Place, config: Path | None, port: int, run: str | None) -> ExitCod
     )
     if project.chosen and not project.chosen.is_file():
         raise UsageError(f"{project.chosen} is not there: expected a results.json or a journal.jsonl")
-    anyio.run(_serve, project, port)
+    _interrupted_by_all_ends()
+    door = Door.at(port)
+    say(f"agentest ui: the runs of {project.output_dir}, and a page to work in:")
+    say(f"  {door.address(project)}")
+    say("The address is for you alone: whoever has it sees and starts runs. Ctrl-C ends it.")
+    anyio.run(_serve, project, door)
     return ExitCode.PASSED
 
 
-async def _serve(project: Project, port: int) -> None:
-    async with serving(project, port, _waits) as served:
-        say(f"agentest ui: the runs of {project.output_dir}, and a page to work in:")
-        say(f"  {served.address}")
-        say("The address is for you alone: whoever has it sees and starts runs. Ctrl-C ends it.")
+async def _serve(project: Project, door: Door) -> None:
+    from agentest.web.app import answering  # takes its time, while the address is being opened
+
+    async with answering(project, door, _waits):
         await anyio.sleep_forever()
+
+
+def _interrupted_by_all_ends() -> None:
+    """A closed terminal, or a system that goes down, ends the server as Ctrl-C does."""
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT))
 
 
 def _waits(running: int) -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import errno
+import logging
 import os
-import socket
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from aiohttp import web
@@ -21,6 +20,7 @@ from agentest.viewer.page import Coat, page, whole
 from agentest.web.cases import add_cases
 from agentest.web.compare import add_comparisons
 from agentest.web.connections import Connections
+from agentest.web.door import Door
 from agentest.web.exchange import answered
 from agentest.web.guard import Guard, Handler
 from agentest.web.importing import IMPORTS
@@ -28,11 +28,10 @@ from agentest.web.jobs import ON_WAIT, add_jobs
 from agentest.web.labels import add_labels
 from agentest.web.live import add_live
 from agentest.web.project import UI, Missing, Project
-from agentest.web.runs import RUNS, add_runs
+from agentest.web.runs import add_runs
 from agentest.web.saved import add_saved
 from agentest.web.talk import add_talks
 
-_LOOPBACK = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
 _END_S = 1.0
 """How long the server's end waits for requests that are being answered."""
 _MAX_BODY_BYTES = 60_000_000
@@ -67,7 +66,7 @@ def make_app(project: Project, guard: Guard, connections: Connections | None = N
     """The server's application."""
     noted = (connections or Connections()).middleware()
     app = web.Application(
-        middlewares=[noted, guard.middleware(), errors_as_json], client_max_size=_MAX_BODY_BYTES
+        middlewares=[guard.middleware(), noted, errors_as_json], client_max_size=_MAX_BODY_BYTES
     )
     app[UI] = project
     app[IMPORTS] = asyncio.Lock()
@@ -108,63 +107,37 @@ def _page_of(guard: Guard) -> Handler:
     return answer
 
 
+def _quiet() -> logging.Logger:
+    """For what is no HTTP: anybody on the machine can send it, and would write on the user's terminal."""
+    logger = logging.getLogger(__name__)
+    logger.propagate = False
+    logger.addHandler(logging.NullHandler())
+    return logger
+
+
 @asynccontextmanager
 async def serving(
     project: Project, port: int, on_wait: Callable[[int], None] = lambda _: None
 ) -> AsyncIterator[Served]:
-    """The server, until the block ends. Raises UsageError.
+    """The server at a port, until the block ends. Raises UsageError."""
+    async with answering(project, Door.at(port), on_wait) as served:
+        yield served
+
+
+@asynccontextmanager
+async def answering(project: Project, door: Door, on_wait: Callable[[int], None]) -> AsyncIterator[Served]:
+    """The server behind a door that is open, until the block ends.
 
     Args:
-        port: 0: any that is free.
         on_wait: is told how many runs the end waits for.
     """
-    sockets = _bound(port)
-    guard = Guard(port=sockets[0].getsockname()[1])
     connections = Connections()
-    app = make_app(project, guard, connections)
+    app = make_app(project, door.guard, connections)
     app[ON_WAIT] = on_wait
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=_END_S)
+    runner = web.AppRunner(app, access_log=None, logger=_quiet(), shutdown_timeout=_END_S)
     await runner.setup()
     try:
-        async with connections.accepted(runner, sockets):
-            chosen = app[RUNS].chosen
-            yield Served(address=guard.address + (f"#/run?of={chosen}" if chosen else ""))
+        async with connections.accepted(runner, door.sockets):
+            yield Served(address=door.address(project))
     finally:
         await runner.cleanup()
-
-
-def _bound(port: int) -> list[socket.socket]:
-    """Sockets of loopback and nothing else: `localhost` may mean either of the two addresses.
-
-    Were only one of them ours, somebody else on this machine could listen at the other.
-    """
-    with ExitStack() as stack:
-        sockets: list[socket.socket] = []
-        for family, host in _LOOPBACK:
-            try:
-                sock = _listening(family, host, sockets[0].getsockname()[1] if sockets else port)
-            except OSError as error:
-                if sockets and error.errno != errno.EADDRINUSE:
-                    continue  # a machine without IPv6
-                why = error.strerror or str(error)
-                raise UsageError(
-                    f"--port {port}: cannot listen there ({why}); choose another, or 0 for any free one"
-                ) from None
-            sockets.append(sock)
-            stack.callback(sock.close)
-        stack.pop_all()
-        return sockets
-
-
-def _listening(family: socket.AddressFamily, host: str, port: int) -> socket.socket:
-    sock = socket.socket(family)
-    try:
-        if os.name == "posix":  # elsewhere it would let others listen at the same port
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family is socket.AF_INET6:
-            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        sock.bind((host, port))
-    except OSError:
-        sock.close()
-        raise
-    return sock

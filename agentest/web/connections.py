@@ -1,7 +1,8 @@
 """Connections: how many there may be, and for how long one may say nothing.
 
-Anybody on the machine can connect, also without a token. Who sends no whole request head in time, or comes
-when there are too many, is hung up on, so that there are always descriptors left for the page.
+Anybody on the machine can connect, also without a token. A connection on which nothing was asked that may be
+asked is a stranger's: it is hung up on after a while, and at once where another one needs its place. So
+nobody without a token keeps the page from its server.
 """
 
 from __future__ import annotations
@@ -31,19 +32,19 @@ class _Refused(asyncio.Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connections:
-    """The connections of a server. `head_s`: how long the head of the first request may take to come."""
+    """The connections of a server. `head_s`: how long a stranger's stays."""
 
     most: int = _MOST
     head_s: float = _HEAD_S
-    _silent: dict[asyncio.BaseProtocol, asyncio.TimerHandle] = field(default_factory=dict)
-    """Who has not sent a request yet, and what will end that."""
+    _strangers: dict[asyncio.BaseProtocol, asyncio.TimerHandle] = field(default_factory=dict)
+    """Of whom no request was let in yet, the first one first, and what will end that."""
 
     def middleware(self) -> Middleware:
-        """Takes note of who has sent a request."""
+        """Takes note of whose request was let in: it stands behind the guard."""
 
         @web.middleware
         async def noted(request: web.Request, handler: Handler) -> web.StreamResponse:
-            if timer := self._silent.pop(request.protocol, None):
+            if timer := self._strangers.pop(request.protocol, None):
                 timer.cancel()
             return await handler(request)
 
@@ -57,10 +58,10 @@ class Connections:
         assert server is not None
 
         def protocol() -> asyncio.Protocol:
-            if len(server.connections) >= self.most:
+            if len(server.connections) >= self.most and not self._room_made():
                 return _Refused()
             made = server()
-            self._silent[made] = loop.call_later(self.head_s, self._end, made)
+            self._strangers[made] = loop.call_later(self.head_s, self._end, made)
             return made
 
         listening = [await loop.create_server(protocol, sock=each) for each in sockets]
@@ -70,6 +71,17 @@ class Connections:
             for each in listening:
                 each.close()
 
-    def _end(self, protocol: web.RequestHandler) -> None:
-        self._silent.pop(protocol, None)
+    def _room_made(self) -> bool:
+        """Whether there was a stranger to hang up on."""
+        for each in list(self._strangers):
+            connected = getattr(each, "transport", None) is not None
+            self._strangers[each].cancel()
+            self._end(each)
+            if connected:
+                return True
+        return False
+
+    def _end(self, protocol: asyncio.BaseProtocol) -> None:
+        self._strangers.pop(protocol, None)
+        assert isinstance(protocol, web.RequestHandler)
         protocol.force_close()

@@ -65,7 +65,9 @@ class Guard:
             if request.method not in _METHODS:
                 return with_headers(web.json_response({"error": "no such method"}, status=405))
             if refusal := self._refusal(request):
-                return with_headers(web.json_response({"error": refusal}, status=403))
+                refused = with_headers(web.json_response({"error": refusal}, status=403))
+                refused.force_close()
+                return refused
             if problem := await self._unread(request):
                 return with_headers(problem)
             return with_headers(await handler(request))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -13,10 +13,10 @@ from aiohttp import web
 
 from agentest.analysis.calibration.desk import (
     AnsweredMeanwhile,
-    Choice,
     Desk,
     Opened,
     answers_to,
+    shortcuts,
     takes_several,
 )
 from agentest.analysis.calibration.dialogue import asked, whole
@@ -33,8 +33,7 @@ from agentest.analysis.calibration.labels import (
 )
 from agentest.analysis.calibration.sheet import known, shown_turns
 from agentest.errors import UsageError
-from agentest.metrics import NO_FAILURE
-from agentest.results import CriterionOutcome, GoalOutcome, Unscored
+from agentest.results import Unscored
 from agentest.run.plan import Options
 from agentest.run.prepare import Request
 from agentest.store.kept.finding import LATEST, kept_runs, run_file
@@ -47,7 +46,6 @@ from agentest.web.project import UI, Missing, Project
 _FILE = "labels.jsonl"
 _ASKED_AT_ONCE = 1000
 _NOTE_CHARS = 2000
-_WORST = (GoalOutcome.NOT_REACHED, CriterionOutcome.VIOLATED)
 
 
 def add_labels(app: web.Application) -> None:
@@ -246,7 +244,7 @@ def _opened(opened: Opened) -> Json:
         "asked": asked(question),
         "whole": whole(question),
         "choices": [asdict(each) for each in choices],
-        **_special(choices),
+        **asdict(shortcuts(choices)),
         "several": takes_several(question.metric),
         "known": [list(row) for row in known(conversation.background)],
         "turns": [asdict(each) for each in shown_turns(conversation, question.turn)],
@@ -254,15 +252,6 @@ def _opened(opened: Opened) -> Json:
         "mine": _mine(opened.mine),
         "judge": _judge(opened.judge),
     }
-
-
-def _special(choices: Sequence[Choice]) -> Json:
-    """The keys of the best answer, of the worst, and of what excludes all others; None: there is none."""
-    keys = {each.value: each.key for each in choices}
-    if isinstance(choices[0].value, int):
-        return {"best": choices[-1].key, "worst": choices[0].key, "alone": None}
-    worst = next((keys[value] for value in _WORST if value in keys), None)
-    return {"best": choices[0].key, "worst": worst, "alone": keys.get(NO_FAILURE)}
 
 
 def _mine(label: Label | None) -> Json | None:

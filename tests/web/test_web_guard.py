@@ -103,3 +103,35 @@ def test_requests_without_a_host_are_refused(tmp_path: Path) -> None:
         writer.close()
 
     with_server(tmp_path, work)
+
+
+async def answer_to(port: int, sent: bytes) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(sent)
+    try:
+        return await reader.read(100)
+    finally:
+        writer.close()
+
+
+def test_strangers_neither_fill_the_server_nor_write_on_its_terminal(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Many connections, silent or refused ones, keep nobody out; what is no HTTP is not told to the user."""
+    not_http = (b"\x1b[31mGET\r\n\r\n", b"GET / HTTP/1.1\r\nA: " + b"a" * 20_000 + b"\r\n\r\n")
+
+    async def work(client: Client) -> None:
+        refused = f"POST /api/jobs HTTP/1.1\r\nHost: 127.0.0.1:{client.port}\r\nContent-Length: 9\r\n\r\n"
+        for sent in not_http:
+            assert b" 400 " in await answer_to(client.port, sent)
+        held = []
+        for number in range(250):
+            held.append((await asyncio.open_connection("127.0.0.1", client.port))[1])
+            if number % 2:
+                held[-1].write(refused.encode())
+        assert (await client.ask("GET", "/api/jobs"))[0] == 200
+        for each in held:
+            each.close()
+
+    with_server(tmp_path, work)
+    assert capfd.readouterr() == ("", "")

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from project import Project as Folder
 from project import wait_until
@@ -190,15 +193,19 @@ def test_the_end_of_what_is_printed_is_kept() -> None:
     assert (len(output.text), output.cut) == (100_000, True)
 
 
-def test_jobs_end_with_the_server(tmp_path: Path) -> None:
-    """No run goes on when the page has ended, and each has its results."""
-    project_in(tmp_path)
-
-    async def work(client: Client) -> None:
-        await client.ask("POST", "/api/jobs", kind="run")
-        await until((tmp_path / "waits").exists)
-
-    with_server(tmp_path, work)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=["terminated", "hung-up"])
+def test_runs_end_with_the_server(tmp_path: Path, number: int) -> None:
+    """However the server is ended, no run goes on, and each has its results."""
+    process = project_in(tmp_path).start("--port", "0", command="ui")
+    assert process.stdout is not None
+    address = next(found[0] for line in process.stdout if (found := re.search(r"http://\S+", line)))
+    origin, _, token = address.partition("/?token=")
+    asked = {"json": {"kind": "run"}, "headers": {"Authorization": f"Bearer {token}"}}
+    assert httpx.post(f"{origin}/api/jobs", timeout=30, **asked).status_code == 201
+    wait_until((tmp_path / "waits").exists)
+    process.send_signal(number)
+    _, said = process.communicate(timeout=60)
+    assert (process.returncode, "Ctrl-C again ends at once" in said) == (130, True)
     (run,) = kept_runs(tmp_path / ".agentest")
     assert run.state == "interrupted"
 

@@ -25,7 +25,10 @@ from agentest.analysis.calibration.labels import (
 )
 from agentest.errors import UsageError
 from agentest.metrics import BUILTIN, CRITERIA, NO_FAILURE
+from agentest.results import CriterionOutcome, GoalOutcome
 from agentest.scenarios.selection import name_fits
+
+_WORST = (GoalOutcome.NOT_REACHED, CriterionOutcome.VIOLATED)
 
 
 class AnsweredMeanwhile(UsageError):
@@ -145,6 +148,24 @@ def answers_to(metric: str) -> tuple[Choice, ...]:
     anchors = BUILTIN[metric].anchors
     meanings = {1: anchors.one, 3: anchors.three, 5: anchors.five} if anchors else {}
     return tuple(Choice(key=str(n), value=n, meaning=meanings.get(n, "")) for n in range(1, 6))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shortcuts:
+    """The keys of the best answer, of the worst, and of what excludes all others; None: there is none."""
+
+    best: str
+    worst: str | None
+    alone: str | None
+
+
+def shortcuts(choices: Sequence[Choice]) -> Shortcuts:
+    """Those of some answers: numbers rise to the best one, names begin with it."""
+    if isinstance(choices[0].value, int):
+        return Shortcuts(best=choices[-1].key, worst=choices[0].key, alone=None)
+    keys = {each.value: each.key for each in choices}
+    worst = next((keys[value] for value in _WORST if value in keys), None)
+    return Shortcuts(best=choices[0].key, worst=worst, alone=keys.get(NO_FAILURE))
 
 
 def takes_several(metric: str) -> bool:

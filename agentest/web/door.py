@@ -1,0 +1,78 @@
+"""Where the server listens, and the address that opens it: both are there before all that answers is loaded.
+
+Who connects meanwhile waits in line.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Self
+
+from agentest.errors import UsageError
+from agentest.web.guard import Guard
+from agentest.web.looking import Runs
+from agentest.web.project import Project
+
+_LOOPBACK = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
+_IN_LINE = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Door:
+    """Sockets of loopback that listen, and who may come in."""
+
+    sockets: tuple[socket.socket, ...]
+    guard: Guard
+
+    @classmethod
+    def at(cls, port: int) -> Self:
+        """At a port; 0: any that is free. Raises UsageError."""
+        sockets = _bound(port)
+        return cls(sockets=tuple(sockets), guard=Guard(port=sockets[0].getsockname()[1]))
+
+    def address(self, project: Project) -> str:
+        """The first address, with the token, and with the run that was named."""
+        chosen = Runs(project).chosen
+        return self.guard.address + (f"#/run?of={chosen}" if chosen else "")
+
+
+def _bound(port: int) -> list[socket.socket]:
+    """Sockets of loopback and nothing else: `localhost` may mean either of the two addresses.
+
+    Were only one of them ours, somebody else on this machine could listen at the other.
+    """
+    with ExitStack() as stack:
+        sockets: list[socket.socket] = []
+        for family, host in _LOOPBACK:
+            try:
+                sock = _listening(family, host, sockets[0].getsockname()[1] if sockets else port)
+            except OSError as error:
+                if sockets and error.errno != errno.EADDRINUSE:
+                    continue  # a machine without IPv6
+                why = error.strerror or str(error)
+                raise UsageError(
+                    f"--port {port}: cannot listen there ({why}); choose another, or 0 for any free one"
+                ) from None
+            sockets.append(sock)
+            stack.callback(sock.close)
+        stack.pop_all()
+        return sockets
+
+
+def _listening(family: socket.AddressFamily, host: str, port: int) -> socket.socket:
+    sock = socket.socket(family)
+    try:
+        if os.name == "posix":  # elsewhere it would let others listen at the same port
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family is socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        sock.bind((host, port))
+        sock.listen(_IN_LINE)
+    except OSError:
+        sock.close()
+        raise
+    return sock
