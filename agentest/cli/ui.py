@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
 
 import anyio
@@ -10,6 +9,8 @@ import anyio
 from agentest.cli.named_runs import run_at, runs_folder
 from agentest.errors import ExitCode, UsageError
 from agentest.run.place import Place
+from agentest.run.signals import handled_signals
+from agentest.support.interrupts import end_at_once
 from agentest.support.terminal import say, tell
 from agentest.web.door import Door
 from agentest.web.project import Project
@@ -25,7 +26,6 @@ def ui(place: Place, config: Path | None, port: int, run: str | None) -> ExitCod
     )
     if project.chosen and not project.chosen.is_file():
         raise UsageError(f"{project.chosen} is not there: expected a results.json or a journal.jsonl")
-    _interrupted_by_all_ends()
     door = Door.at(port)
     say(f"agentest ui: the runs of {project.output_dir}, and a page to work in:")
     say(f"  {door.address(project)}")
@@ -37,18 +37,13 @@ def ui(place: Place, config: Path | None, port: int, run: str | None) -> ExitCod
 async def _serve(project: Project, door: Door) -> None:
     from agentest.web.app import answering  # takes its time, while the address is being opened
 
-    async with answering(project, door, _waits):
-        await anyio.sleep_forever()
-
-
-def _interrupted_by_all_ends() -> None:
-    """A closed terminal, or a system that goes down, ends the server as Ctrl-C does."""
-    for name in ("SIGTERM", "SIGHUP"):
-        number = getattr(signal, name, None)
-        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT))
+    ending = anyio.Event()
+    with handled_signals(ending.set, str):
+        async with answering(project, door, _waits):
+            await ending.wait()
+    end_at_once()  # a thread may hang in a scenario file that it imports
 
 
 def _waits(running: int) -> None:
     runs = "a run that was" if running == 1 else f"{running} runs that were"
-    tell(f"agentest ui: ends {runs} started from the page; Ctrl-C again ends at once")
+    tell(f"agentest ui: ends {runs} started from the page")

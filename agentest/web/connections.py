@@ -1,7 +1,7 @@
 """Connections: how many there may be, and for how long one may say nothing.
 
-Anybody on the machine can connect, also without a token. A connection on which nothing was asked that may be
-asked is a stranger's: it is hung up on after a while, and at once where another one needs its place. So
+Anybody on the machine can connect, also without a token. A connection on which nothing was asked that may
+be asked is a stranger's: it is hung up on after a while, and at once where another one needs its place. So
 nobody without a token keeps the page from its server.
 """
 

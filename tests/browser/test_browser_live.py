@@ -28,10 +28,12 @@ def test_a_run_is_started_and_watched_and_the_server_comes_back(page: Any, tmp_p
     agent = 'agent: {type: custom, handler: "agent:answer"}'
     project.write("agentest.config.yaml", f"{agent}\nreporters: [json]\n")
     project.scenario('scenario("greets", turns=["Hello."])\n')
+    project.write("half.evalset.json", '{"eval_set_id"')
     process, address = served(project, port)
     try:
         page.goto(address)
         page.get_by_role("link", name="Start one").click()
+        page.get_by_text("half.evalset.json:1: is not JSON").wait_for()
         page.get_by_label("greets").check()
         page.get_by_role("button", name="Start", exact=True).click()
         page.get_by_text("passed greets", exact=False).or_(page.get_by_text("✓ passed")).first.wait_for()

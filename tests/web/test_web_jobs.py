@@ -6,6 +6,7 @@ import asyncio
 import re
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -195,17 +196,22 @@ def test_the_end_of_what_is_printed_is_kept() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=["terminated", "hung-up"])
 def test_runs_end_with_the_server(tmp_path: Path, number: int) -> None:
-    """However the server is ended, no run goes on, and each has its results."""
+    """However the server is ended, no run goes on, and each has its results; also while a file that it
+    imports hangs."""
     process = project_in(tmp_path).start("--port", "0", command="ui")
     assert process.stdout is not None
     address = next(found[0] for line in process.stdout if (found := re.search(r"http://\S+", line)))
     origin, _, token = address.partition("/?token=")
-    asked = {"json": {"kind": "run"}, "headers": {"Authorization": f"Bearer {token}"}}
+    asked: dict[str, Any] = {"json": {"kind": "run"}, "headers": {"Authorization": f"Bearer {token}"}}
     assert httpx.post(f"{origin}/api/jobs", timeout=30, **asked).status_code == 201
     wait_until((tmp_path / "waits").exists)
+    (tmp_path / "hangs.sim.py").write_text("import time\nopen('hangs', 'w')\ntime.sleep(3600)\n")
+    with suppress(httpx.TimeoutException):
+        httpx.get(f"{origin}/api/labels", timeout=0.1, headers=asked["headers"])
+    wait_until((tmp_path / "hangs").exists)
     process.send_signal(number)
     _, said = process.communicate(timeout=60)
-    assert (process.returncode, "Ctrl-C again ends at once" in said) == (130, True)
+    assert (process.returncode, "once more ends at once" in said) == (130, True), said
     (run,) = kept_runs(tmp_path / ".agentest")
     assert run.state == "interrupted"
 

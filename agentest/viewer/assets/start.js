@@ -56,6 +56,7 @@ async function show(place, params, signal) {
     place,
     h("h1", {}, "Start"),
     found.error && problem(found.error),
+    found.sets.map((set) => set.error && foreign(set.error, "p", { class: "problem" })),
     found.problems.map((each) => foreign(`${each.file}:${each.line} ${each.name} ${each.message}`, "p", { class: "problem" })),
     h("div", { class: "row" }, search.element, total),
     list,
