@@ -22,7 +22,6 @@ from agentest.evalset.editing.set_file import SetFile, open_set
 from agentest.support.json_text import Json
 from agentest.support.spelling import snake_case
 from agentest.web.exchange import answered, body_of, text_if_any, text_of
-from agentest.web.jobs import what_there_is
 from agentest.web.project import UI
 
 _T = TypeVar("_T")
@@ -38,7 +37,6 @@ def routes() -> Iterable[web.RouteDef]:
     """All of them."""
     return (
         web.get("/api/cases", _route(_list)),
-        web.get("/api/cases/scenarios", _route(_scenarios)),
         web.get("/api/cases/case", _route(_case)),
         web.put("/api/cases/case", _route(_save)),
         web.post("/api/cases/case", _route(_add)),
@@ -67,16 +65,6 @@ def _route(answer: _Answer) -> Callable[[web.Request], Awaitable[web.Response]]:
 async def _list(request: web.Request) -> Json:
     found = await _in_thread(listing, _editor(request).project)
     return {"notes": found.notes, "sets": [_shown_set(each) for each in found.sets]}
-
-
-async def _scenarios(request: web.Request) -> Json:
-    """The scenarios, and what cannot be run, in the order of their files."""
-    found = await what_there_is(request.app)
-    broken = [each | {"error": each["message"]} for each in found["problems"]]
-    whole = [each | {"error": ""} for each in found["scenarios"]]
-    listed = sorted([*whole, *broken], key=lambda each: (each["file"], each["line"]))
-    scenarios = [{key: each[key] for key in ("file", "name", "line", "error")} for each in listed]
-    return {"scenarios": scenarios, "error": "\n".join(filter(None, [found["error"], *found["notes"]]))}
 
 
 async def _case(request: web.Request) -> Json:

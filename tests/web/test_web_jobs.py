@@ -242,7 +242,7 @@ def test_scenarios_are_imported_in_a_process_of_their_own(tmp_path: Path) -> Non
 
 
 def test_what_fails_before_it_is_a_run_is_shown(tmp_path: Path) -> None:
-    """A project without a configuration: list and job tell what the command says."""
+    """No configuration, or a file that ends the process: list and job tell what was said."""
     (tmp_path / "a.sim.py").write_text("")
 
     async def work(client: Client) -> None:
@@ -252,5 +252,8 @@ def test_what_fails_before_it_is_a_run_is_shown(tmp_path: Path) -> None:
         failed = await ended(client, job["id"])
         assert (failed["status"], failed["run"]) == ("errored", None)
         assert "no configuration found" in failed["output"]
+        project_in(tmp_path).write("ends.sim.py", "import os\nprint('}{', flush=True)\nos._exit(3)\n")
+        _, found = await client.ask("GET", "/api/scenarios")
+        assert "importing the scenario files ended the process (exit status 3)\n}{" in found["error"]
 
     with_server(tmp_path, work)
