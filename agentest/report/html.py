@@ -9,7 +9,7 @@ from pathlib import Path
 from agentest.events import Event, RunFinished
 from agentest.report.compared import ComparedRun
 from agentest.report.html_data import Data, Spans, no_spans, run_data
-from agentest.results import RunResult
+from agentest.results import RunResult, Status
 from agentest.store.document import Conversations, completed_by, kept_conversations
 from agentest.support.files import report_writer
 from agentest.support.json_text import Json
@@ -78,7 +78,7 @@ class HtmlReporter:
         if isinstance(event, RunFinished):
             data = self._data(event.result)
             with report_writer(self._path) as file:
-                file.writelines(piece.encode() for piece in _document(data, self._title, self._pages))
+                file.writelines(piece.encode() for piece in self._document(data, event.result))
             if data.left_out:
                 self._tell(self._left_out(data.left_out, event.result.conversations))
 
@@ -104,17 +104,23 @@ class HtmlReporter:
             f"`{shown(self._run_id)}` prints all"
         )
 
+    def _document(self, data: Data, result: RunResult) -> Iterator[str]:
+        """The file, piece by piece: the script first, which shows what has arrived, and waits."""
+        shell = page(Coat.FILE, self._title, plain=self._plain(result))
+        yield shell.head
+        yield data_element("overview", packed(data.overview))
+        if comparisons := self._pages:
+            yield data_element("comparison", packed(comparisons))
+        for name, texts in (("details", data.details), ("chunk", data.transcripts)):
+            for number, text in enumerate(texts):
+                if text is not None:
+                    yield data_element(f"{name}-{number}", text)
+        yield data_element("end", "")  # a file without it was cut
+        yield shell.tail
 
-def _document(data: Data, title: str, comparisons: Sequence[Json]) -> Iterator[str]:
-    """The file, piece by piece. The script comes first: it shows what has arrived, and waits for the rest."""
-    shell = page(Coat.FILE, title)
-    yield shell.head
-    yield data_element("overview", packed(data.overview))
-    if comparisons:
-        yield data_element("comparison", packed(comparisons))
-    for name, texts in (("details", data.details), ("chunk", data.transcripts)):
-        for number, text in enumerate(texts):
-            if text is not None:
-                yield data_element(f"{name}-{number}", text)
-    yield data_element("end", "")  # a file without it was cut
-    yield shell.tail
+    def _plain(self, result: RunResult) -> str:
+        """The verdict where the page cannot show it."""
+        passed = sum(each.verdict.status is Status.PASSED for each in result.scenarios)
+        state = "interrupted" if result.interrupted else run_status(result)
+        of = count(len(result.scenarios), "scenario")
+        return f"Run {self._run_id}: {state}. {passed:,} of {of} passed. `{shown(self._run_id)}` prints it."

@@ -50,11 +50,12 @@ class Page:
     policy: str
 
 
-def page(coat: Coat, title: str, data: Mapping[str, str] | None = None) -> Page:
+def page(coat: Coat, title: str, data: Mapping[str, str] | None = None, *, plain: str = "") -> Page:
     """The page in one of its coats.
 
     Args:
         data: id → text of elements that stand before the script; base64, or other text without `<`.
+        plain: what is told where no script may run.
     """
     script, style = joined(coat), _style()
     policy = _policy(script, style, connect="'self'" if coat is Coat.SERVED else "'none'")
@@ -65,7 +66,8 @@ def page(coat: Coat, title: str, data: Mapping[str, str] | None = None) -> Page:
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="referrer" content="no-referrer">\n<meta name="color-scheme" content="light dark">\n'
         f'<title>{escape(title)}</title>\n<link rel="icon" href="data:,">\n<style>{style}</style>\n</head>\n'
-        "<body>\n<noscript>This page needs JavaScript; it asks nobody for anything.</noscript>\n"
+        f"<body>\n<noscript><p>{escape(plain)}</p>"
+        "This page needs JavaScript; it asks nobody for anything.</noscript>\n"
         f"{kept}<script>{script}</script>\n"
     )
     return Page(head=head, tail="</body>\n</html>\n", policy=policy)

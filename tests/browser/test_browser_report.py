@@ -169,3 +169,16 @@ def test_what_had_no_room_is_not_here(page: Any, tmp_path: Path) -> None:
     page.goto(path.as_uri())
     page.get_by_role("link", name="scenario").first.click()
     page.get_by_text("not here").first.wait_for()
+
+
+def test_without_scripts_the_file_says_how_the_run_ended(chromium: Any, tmp_path: Path) -> None:
+    """Where no script may run there is the verdict, and the command that prints the run."""
+    path = tmp_path / "r.html"
+    written(path, builders.run_result(builders.scenario_result("s")), run_id="20260102-030405")
+    context = chromium.new_context(java_script_enabled=False)
+    shown = context.new_page()
+    shown.goto(path.as_uri())
+    text = shown.locator("body").inner_text()
+    context.close()
+    assert "Run 20260102-030405: passed. 1 of 1 scenario passed." in text
+    assert "agentest show 20260102-030405 --verbose" in text

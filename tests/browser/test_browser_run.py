@@ -109,20 +109,20 @@ def test_figures_and_root_causes_lead_to_scenarios_and_conversations(page: Any, 
 
 
 def test_rows_of_ten_thousand_scenarios_come_as_one_scrolls(page: Any, tmp_path: Path) -> None:
-    """A hundred rows are there at first, and more towards the end of them; the filter looks through all; one
+    """Fifty rows are there at first, and more towards the end of them; the filter looks through all; one
     comes back to the row that was opened; on paper it says how many are missing."""
     one = _several("x", True)
     many = [replace(one, name=f"asks {n}") for n in range(10_000)]
     _open(page, tmp_path, builders.run_result(*many))
     rows = page.locator(".windowed tbody tr")
-    expect(rows).to_have_count(100)
-    expect(page.get_by_text("9,900 more scenarios below")).to_be_visible()
+    expect(page.get_by_text("9,950 more scenarios below")).to_be_attached()
+    assert rows.count() == 50
     page.get_by_text("more scenarios below").scroll_into_view_if_needed()
-    expect(rows.nth(150)).to_be_attached()
-    rows.nth(150).get_by_role("link").click()
+    expect(rows.nth(90)).to_be_attached()
+    rows.nth(90).get_by_role("link").click()
     page.wait_for_url("**#/conversation?*")
     page.go_back()
-    expect(rows.nth(150).get_by_role("link")).to_be_focused()
+    expect(rows.nth(90).get_by_role("link")).to_be_focused()
     page.get_by_role("searchbox").fill("asks 777")
     expect(rows).to_have_count(19)
     page.get_by_role("searchbox").fill("")

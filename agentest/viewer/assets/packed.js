@@ -42,7 +42,7 @@ function awaited(id) {
 
 // The JSON text of an element; null: the file does not hold it.
 export async function unpackText(id) {
-  if (!("DecompressionStream" in window)) throw new Error("This browser cannot unpack the data: it needs Chrome 80, Firefox 113, Safari 16.4 or later.");
+  if (!("DecompressionStream" in window)) throw new Error("This browser cannot unpack the data: it needs Chrome 93, Firefox 113, Safari 16.4 or later.");
   const element = await awaited(id);
   if (element === null && isCut()) throw new Error(CUT);
   if (element === null) return null;

@@ -13,7 +13,9 @@ import { COLUMNS, conversationAddress, lines } from "./run_rows.js";
 import { source } from "./source.js";
 
 const KEYS = [["o", "unfold the marked scenario, fold it"], ["e", "search transcripts for what is looked for"]];
-const STEP = 100;
+const STEP = 50;
+// So many rows come by themselves: a browser lays the whole table out anew for each step.
+const MOST_GROWN = 1000;
 const MOST_PRINTED = 2000;
 const NONE = { status: "", tag: "", agent: "", metric: "", text: "", transcripts: "" };
 
@@ -79,7 +81,7 @@ function listOf(signal) {
   const hits = h("section", { "aria-label": "Transcripts found" });
   const table = h("table.windowed");
   const left = h("span");
-  const more = h("p", left, " ", h("button", { type: "button", onclick: () => grow(STEP) }, "Show more"));
+  const more = h("p", left, " ", h("button", { type: "button", onclick: () => grow(10 * STEP) }, "Show more"));
   let [rows, kept, columns] = [[], [], []];
   let searching = new AbortController();
 
@@ -171,7 +173,7 @@ function listOf(signal) {
     if (fold) fold.click();
   }
 
-  const near = new IntersectionObserver(([{ isIntersecting }]) => isIntersecting && grow(STEP), { rootMargin: "1200px" });
+  const near = new IntersectionObserver(([{ isIntersecting }]) => isIntersecting && reached.rows < MOST_GROWN && grow(STEP), { rootMargin: "1200px" });
   near.observe(more);
   signal.addEventListener("abort", () => (near.disconnect(), searching.abort()));
   addEventListener("viewkey", pressed, { signal });
