@@ -154,3 +154,11 @@ def test_a_run_that_is_no_pass_says_so(page: Any, tmp_path: Path) -> None:
     ]
     _open(page, tmp_path, replace(result, scenarios=(), stopped=None), "?again")
     expect(page.locator(".notice")).to_have_text("No scenario was run: this run is not a pass.")
+
+
+def test_transcripts_of_a_single_scenario_can_be_searched(page: Any, tmp_path: Path) -> None:
+    """It may have ten thousand conversations: the search is there."""
+    _open(page, tmp_path, builders.run_result(_several("one", True, False)))
+    page.get_by_role("searchbox").fill("one")
+    page.get_by_role("button", name="Search transcripts").click()
+    expect(page.get_by_role("region", name="Transcripts found").get_by_role("listitem")).to_have_count(2)

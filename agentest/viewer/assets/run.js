@@ -87,7 +87,7 @@ function listOf(signal) {
 
   function show(scenarios) {
     rows = scenarios;
-    form.hidden = rows.length < 2;
+    form.hidden = !rows.length;
     const several = new Set(rows.map((row) => row.agent).filter(Boolean)).size > 1;
     columns = COLUMNS.filter(([, title]) => several || title !== "Agent");
     update(choices.querySelector("select:focus") !== null);
