@@ -8,9 +8,12 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import evalset_documents as documents
+import page_at
 import pytest
+import sample_run
 
 from agentest.web.app import serving
 from agentest.web.project import Project
@@ -282,3 +285,16 @@ def test_unsaved_changes_are_not_lost_and_hostile_names_do_nothing(page: Any, si
     assert asked == ["What you changed is not saved. Leave it?"] * 2
     assert page.locator("main img").count() == 0
     page.get_by_text("default criteria compare").wait_for()
+
+
+def test_a_conversation_of_a_run_becomes_a_case(page: Any, site: Site) -> None:
+    """Two clicks from a conversation that is looked at to a case in a set, which is shown before."""
+    run = page_at.keep_runs(site.folder, [sample_run.sample_run()])[0]
+    name = sample_run.wrong_calls().name
+    site.open(page, f"conversation?of={run}&scenario={quote(name)}&agent=booking")
+    page.get_by_role("button", name="Save as a case").click()
+    page.get_by_role("dialog").get_by_label("File").fill(NAME)
+    page.get_by_text("Behind the cases of").wait_for()
+    page.keyboard.press("Enter")
+    page.get_by_text(f"agentest eval {NAME}").wait_for()
+    assert [case["eval_id"] for case in site.cases()] == ["one", ODD, f"{name} by hand"]

@@ -331,3 +331,14 @@ def test_all_sets_of_a_project_are_listed(editor: Editor) -> None:
     assert [case.eval_id for case in found["sub/legacy.test.json"].cases] == ["legacy"]
     assert found["sub/half.test.json"].criteria
     assert not found[NAME].criteria
+
+
+def test_a_file_that_is_saved_as_it_was_keeps_mixed_line_ends(tmp_path: Path) -> None:
+    """Browsers hand over one kind of line end: what was not edited is not made even."""
+    mixed = documents.text(
+        documents.eval_set("shop", documents.case("a", documents.invocation("Hi.")))
+    ).replace("\n", "\r\n", 2)
+    (tmp_path / NAME).write_bytes(mixed.encode())
+    editor = Editor(Project(tmp_path))
+    editor.save_text(NAME, version(editor), mixed.replace("\r\n", "\n"))
+    assert (tmp_path / NAME).read_bytes() == mixed.encode()

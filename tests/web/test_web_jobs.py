@@ -216,31 +216,6 @@ def test_runs_end_with_the_server(tmp_path: Path, number: int) -> None:
     assert run.state == "interrupted"
 
 
-def test_scenarios_are_imported_in_a_process_of_their_own(tmp_path: Path) -> None:
-    """What a module prints, or that it ends its process, changes nothing for who lists it."""
-    project = Folder(tmp_path)
-    project.write("agentest.config.yaml", "agent: {endpoint: 'http://localhost:1'}\n")
-    project.write(
-        "a.sim.py", "from agentest import scenario\nprint('}{')\nscenario('first', turns=['Hi.'])\n"
-    )
-    project.write("b.sim.py", "raise ValueError('broken')\n")
-    project.write("c.sim.py", "")
-
-    async def work(client: Client) -> None:
-        _, found = await client.ask("GET", "/api/cases/scenarios")
-        assert [(each["file"], each["name"], each["line"]) for each in found["scenarios"]] == [
-            ("a.sim.py", "first", 3),
-            ("b.sim.py", "", 1),
-        ]
-        assert "ValueError: broken" in found["scenarios"][1]["error"]
-        assert "c.sim.py defines no scenario" in found["error"]
-        project.write("b.sim.py", "import os, sys\nprint('gone', file=sys.stderr, flush=True)\nos._exit(3)\n")
-        _, found = await client.ask("GET", "/api/cases/scenarios")
-        assert found["error"] == ("importing the scenario files ended the process (exit status 3)\n}{\ngone")
-
-    with_server(tmp_path, work)
-
-
 def test_what_fails_before_it_is_a_run_is_shown(tmp_path: Path) -> None:
     """No configuration, or a file that ends the process: list and job tell what was said."""
     (tmp_path / "a.sim.py").write_text("")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,10 @@ class NotAccepted(UsageError):
         self.troubles = tuple(troubles)
 
 
+# An edit, the list after it and the case that is shown ask for the same file; a large one takes seconds.
+_parsed = lru_cache(maxsize=2)(parse_eval_set)
+
+
 def checked_set(new: Content, place: int | None = None) -> ReadSet:
     """The set as it would be read. Raises NotAccepted.
 
@@ -46,7 +51,7 @@ def checked_set(new: Content, place: int | None = None) -> ReadSet:
         place: the number of the case that was edited; what is wrong in it is told by its keys.
     """
     try:
-        return parse_eval_set(new.path, new.data.removeprefix(_BOM))
+        return _parsed(new.path, new.data.removeprefix(_BOM))
     except EvalSetError as error:
         ids = _ids(new)
         raise NotAccepted([_trouble(each, new, ids, place) for each in error.problems]) from None

@@ -183,6 +183,8 @@ def _copied(file: SetFile, eval_id: str, new_id: str) -> tuple[str, int]:
 def _with_line_ends(text: str, old: Content) -> str:
     """A text as browsers hand it over, with the line ends that its file has."""
     plain = text.replace("\r\n", "\n")
+    if old.data and plain == old.text.replace("\r\n", "\n"):
+        return old.text
     return plain.replace("\n", "\r\n") if b"\r\n" in old.data else plain
 
 

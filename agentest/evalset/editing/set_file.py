@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +140,7 @@ class SetFile:
         return Rewriter(self.text, self.style)
 
 
+@lru_cache(maxsize=2)  # one after another asks for the same file, and a large one takes seconds
 def open_set(content: Content) -> SetFile:
     """A file in which cases can be edited. Raises UsageError for no JSON, and for other forms of sets."""
     text = content.text
