@@ -161,7 +161,7 @@ export function caseForm(draft, camel) {
       return h("li.panel", { data: { id: `${id}-${n}` } }, head, object([...path, n], table));
     };
     const add = () => list.push(spelt(blank(), camel));
-    const items = list.length > 0 && h("ol.plain", list.map(item));
+    const items = list.length > 0 && h("ol.entries", list.map(item));
     return [items, button(`Add a ${label.toLowerCase()}`, null, false, list.length, add)];
   }
 

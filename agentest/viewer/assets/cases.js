@@ -67,7 +67,7 @@ function setItem({ file, cases, error }, params) {
     more > 0 && h("li.quiet", `and ${more} more: filter for them`),
   ];
   const broken = error && [" ", badge("errored", "cannot be read")];
-  return disclosure([foreign(file), broken], h("ul.plain", items), open);
+  return disclosure([foreign(file), broken], h("ul.plain-list", items), open);
 }
 
 function newSet() {
@@ -90,7 +90,7 @@ function scenarioFiles(signal) {
     const item = (each) =>
       h("li.row", name(each), run({ kind: "run", paths: [`${each.file}::${each.name}`] }, `Run ${each.name}`));
     const broken = (each) => h("li", disclosure(name(each), foreign(each.message, "pre", { class: "problem" })));
-    fill(place, error && problem(error), h("ul.plain", problems.map(broken), scenarios.map(item)));
+    fill(place, error && problem(error), h("ul.plain-list", problems.map(broken), scenarios.map(item)));
   });
   return place;
 }
