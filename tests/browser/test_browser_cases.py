@@ -294,7 +294,7 @@ def test_a_conversation_of_a_run_becomes_a_case(page: Any, site: Site) -> None:
     site.open(page, f"conversation?of={run}&scenario={quote(name)}&agent=booking")
     page.get_by_role("button", name="Save as a case").click()
     page.get_by_role("dialog").get_by_label("File").fill(NAME)
-    page.get_by_text("Behind the cases of").wait_for()
+    page.get_by_text(f"Behind the cases of {NAME}").wait_for()
     page.keyboard.press("Enter")
     page.get_by_text(f"agentest eval {NAME}").wait_for()
     assert [case["eval_id"] for case in site.cases()] == ["one", ODD, f"{name} by hand"]
