@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -32,6 +33,9 @@ from agentest.web.runs import add_runs
 from agentest.web.saved import add_saved
 from agentest.web.talk import add_talks
 
+_THREADS = 32
+"""What is read at once. By itself Python takes a few more than there are processors: as many searches through
+large runs would hold up everything else."""
 _END_S = 1.0
 """How long the server's end waits for requests that are being answered."""
 _MAX_BODY_BYTES = 60_000_000
@@ -131,6 +135,8 @@ async def answering(project: Project, door: Door, on_wait: Callable[[int], None]
     Args:
         on_wait: is told how many runs the end waits for.
     """
+    loop = asyncio.get_running_loop()
+    loop.set_default_executor(ThreadPoolExecutor(_THREADS, thread_name_prefix="agentest ui"))
     connections = Connections()
     app = make_app(project, door.guard, connections)
     app[ON_WAIT] = on_wait

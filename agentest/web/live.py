@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 
 from aiohttp import web
 
+from agentest.errors import UsageError
 from agentest.support.json_text import Json
 from agentest.web.exchange import event_stream, tell_event
 from agentest.web.jobs import JOBS
-from agentest.web.project import Missing
 from agentest.web.runs import RUNS
 
 _LOOK_S = 0.25
@@ -106,7 +106,7 @@ async def _streamed(request: web.Request, look: Callable[[], Look]) -> web.Strea
     streams = request.app[STREAMS]
     seen = await asyncio.to_thread(look)  # raises before anything is sent
     response = await event_stream(request)
-    with suppress(ConnectionError, Missing):
+    with suppress(ConnectionError, UsageError):  # an answer that has begun cannot become another one
         await _tell(response, seen)
         silent_s = 0.0
         while not seen.over and not _gone(request) and await streams.pause(max(streams.look_s, seen.wait_s)):

@@ -92,6 +92,19 @@ def test_events_hold_any_characters() -> None:
     assert served(handler).decode() == 'data: {"text": "half \ufffd\\nline"}\n\n: still here\n\n'
 
 
+def test_many_requests_are_read_at_once(tmp_path: Path) -> None:
+    """A dozen that take long do not hold up the next one, however few processors there are."""
+    slow = threading.Barrier(13)
+
+    async def work(client: Client) -> None:
+        waiting = [asyncio.create_task(asyncio.to_thread(slow.wait, 60)) for _ in range(12)]
+        assert (await client.ask("GET", "/api/runs"))[0] == 200
+        await asyncio.to_thread(slow.wait, 60)  # it is there, too: none was in line behind another
+        await asyncio.gather(*waiting)
+
+    with_server(tmp_path, work)
+
+
 def test_an_import_that_hangs_holds_up_nobody() -> None:
     """It is given up with a message; the next import begins, and the server can end."""
     hangs = threading.Event()
