@@ -68,7 +68,8 @@ class Guard:
                 refused = with_headers(web.json_response({"error": refusal}, status=403))
                 refused.force_close()
                 return refused
-            if problem := await self._unread(request):
+            problem = await self._unread(request)
+            if problem is not None:  # a response of older aiohttp is an empty mapping, and so false
                 return with_headers(problem)
             return with_headers(await handler(request))
 
