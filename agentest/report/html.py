@@ -13,6 +13,7 @@ from agentest.results import RunResult, Status
 from agentest.store.document import Conversations, completed_by, kept_conversations
 from agentest.support.files import report_writer
 from agentest.support.json_text import Json
+from agentest.support.paths import shown_path
 from agentest.support.text import count
 from agentest.verdict import run_status
 from agentest.viewer.commands import shown
@@ -79,6 +80,7 @@ class HtmlReporter:
             data = self._data(event.result)
             with report_writer(self._path) as file:
                 file.writelines(piece.encode() for piece in self._document(data, event.result))
+            self._tell(f"the page of this run: {shown_path(self._path, Path.cwd())}")
             if data.left_out:
                 self._tell(self._left_out(data.left_out, event.result.conversations))
 

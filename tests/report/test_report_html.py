@@ -96,10 +96,12 @@ def test_failures_have_room_first(tmp_path: Path) -> None:
     assert [row["name"] for row in report.overview["scenarios"]] == ["passes", "errs", "fails"]
     assert report.scenario("passes")["show"] == "agentest show RUN --scenario =passes --verbose"
     assert len(report.scenario("passes")["conversations"]) == 3
-    assert said == [
+    page, left_out = said
+    assert (page, left_out) == (
+        f"the page of this run: {tmp_path / 'r.html'}",
         "r.html: no room for the transcripts of 3 of 8 conversations, as it holds 0.42 MB of them, failing "
-        "ones first; `agentest show RUN --verbose` prints all"
-    ]
+        "ones first; `agentest show RUN --verbose` prints all",
+    )
     assert sum(len(text) for text in elements(report, "chunk-")) <= 420_000
 
 

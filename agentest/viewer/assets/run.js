@@ -117,7 +117,8 @@ function listOf(signal) {
     if (search.value !== (now.text || "")) search.value = now.text || "";
     clear.hidden = !Object.keys(NONE).some((name) => now[name]);
     hits.hidden = !now.transcripts;
-    const nothing = kept.length ? "" : ": nothing fits the filters";
+    const below = now.transcripts ? "; what transcripts have stands below" : "";
+    const nothing = kept.length ? "" : `: nothing fits the filters${below}`;
     said.textContent = kept.length === rows.length ? "" : `${kept.length.toLocaleString("en")} of ${count(rows.length, "scenario")}${nothing}`;
     const wanted = JSON.stringify({ ...now, open: "" });
     if (reached.wanted !== wanted) reached = { wanted, rows: STEP };
