@@ -140,7 +140,7 @@ def scenario_row(scenario: Json, rows: Sequence[Json]) -> Json:
         "agentMs": round(sum(row["agentMs"] for row in rows), 3),
         "durationMs": scenario["durationMs"],
         "cost": None if None in costs else round(sum(costs), 6),
-        "failure": _short(without_sides(next(iter(scenario["failures"]), ""))),
+        "failure": _short(_first_failure(scenario, rows)),
         "failures": len(scenario["failures"]),
         "metrics": failed_metrics(scenario),
         "warnings": len(scenario.get("warnings", ())),
@@ -152,6 +152,13 @@ def scenario_row(scenario: Json, rows: Sequence[Json]) -> Json:
             if holds(scenario)
         },
     }
+
+
+def _first_failure(scenario: Json, rows: Sequence[Json]) -> str:
+    """What the scenario failed for first, as its conversation tells it where that says more."""
+    kind, colon, reason = without_sides(next(iter(scenario["failures"]), "")).partition(": ")
+    longer = (row["why"] for row in rows if reason and row["why"].startswith(f"{reason}; "))
+    return f"{kind}{colon}{next(longer, reason)}"
 
 
 def _if_set(scenario: Json, keys: Iterable[str]) -> Json:

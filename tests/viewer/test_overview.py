@@ -136,6 +136,9 @@ def test_a_row_leads_to_the_call_that_differs() -> None:
     conversation["turns"] = [{**turn, "turnIndex": at, "toolCalls": [{}]} for at in range(2)]
     found = brief(conversation)
     assert (found["broke"], found["why"]) == (1, "expected calls are missing: book; book: time: no")
+    failed = {**_stored(builders.scenario_result()), "failures": [f"trajectory: {reason}"]}
+    row = scenario_row(failed, [found])
+    assert row["failure"] == "trajectory: expected calls are missing: book; book: time: no"
 
 
 def test_a_run_without_scenarios_has_figures_of_nothing() -> None:

@@ -68,9 +68,11 @@ export function statusOf({ conversationId, invalid, passed, errorSource }, { rea
   return errorSource && errorSource !== "agent" ? "errored" : "failed";
 }
 
-// A trajectory's reason without its sides, which are shown by themselves.
+// A trajectory's reason with what differs, without its sides, which are shown by themselves.
 export function summaryOf(trajectory) {
-  return trajectory.reason.split(/\n(?:expected \(|forbidden: |actual: )/)[0];
+  const different = (trajectory.alignment || []).filter((row) => row.status === "different" && row.difference);
+  const differences = different.map((row) => `${row.expected.split("(")[0]}: ${row.difference}`);
+  return [trajectory.reason.split(/\n(?:expected \(|forbidden: |actual: )/)[0], ...differences].join("; ");
 }
 
 export function isBelow(result, threshold) {
