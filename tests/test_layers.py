@@ -106,7 +106,7 @@ FLOORS: list[dict[str, str]] = [
         "scripted shards sight store support transcript verdict",
     },
     {
-        "web": "metrics analysis endings errors evalset mocks processes report results run store support "
+        "web": "analysis endings errors evalset mocks processes report results run store support "
         "transcript viewer",
     },
     {

@@ -98,7 +98,8 @@ function between({ toolCalls, remarks = [], attachments = [], callRefused, calls
     const later = left.findIndex(({ callsBefore }) => !known(callsBefore) || callsBefore > place);
     return left.splice(0, later < 0 ? left.length : later).map(remark);
   };
-  const calls = toolCalls.map((call, at) => [until(at), callItem(call, { id: `call-${position + at}`, row: row(at) })]);
+  const item = (call, at) => callItem(call, { id: `call-${position + at}`, row: row(at) });
+  const calls = toolCalls.map((call, at) => [until(at), item(call, at)]);
   const why = callRefused || callsHidden;
   return [list(attachments.map(attachment), calls, left.map(remark)), why && notice(foreign(why))];
 }

@@ -39,7 +39,8 @@ async function show(place, params, signal) {
 }
 
 function without({ scenario, conversations }, id) {
-  const words = conversations.length ? `This scenario has no conversation ${id}.` : "No conversation of this scenario was held.";
+  const none = "No conversation of this scenario was held.";
+  const words = conversations.length ? `This scenario has no conversation ${id}.` : none;
   return [problem(words), scenario.failures.map((message) => foreign(message, "p"))];
 }
 
@@ -72,7 +73,8 @@ function draw(view) {
   addEventListener("viewkey", ({ detail }) => keys[detail] && keys[detail](), { signal });
   place.addEventListener("focusin", remember(signal));
   // The frame puts the view on the page, and itself on top, when `show` has ended.
-  setTimeout(() => !signal.aborted && Number.isInteger(view.first) && jump(view, `turn-${view.first}`, view.first));
+  const { first } = view;
+  setTimeout(() => !signal.aborted && Number.isInteger(first) && jump(view, `turn-${first}`, first));
 }
 
 // The turn to go to at once: that of the address, or the one that broke.
@@ -87,20 +89,22 @@ function parts(view) {
   const { trajectory } = conversation;
   const part = (name, ...content) => h("section", h("h2", name), content);
   const record = () => JSON.stringify(conversation, null, 2);
+  const stored = folded("details.no-print", "As it is stored", () => json(record()));
   const calls = allTurns(conversation).flatMap((turn) => turn.toolCalls);
   return [
     trajectory && comparison(trajectory, calls, callLink),
     part("Turns", chat(view)),
     part("The conversation as a whole", wholeScores(conversation, scenario)),
     part("Time", timeline(conversation, turnLink)),
-    part("Record", copyButton(record, "Copy as JSON"), folded("details.no-print", "As it is stored", () => json(conversation))),
+    part("Record", copyButton(record, "Copy as JSON"), stored),
   ];
 }
 
 // `command`: what prints it where the run is kept.
 function missing(command) {
-  const where = command && [" This prints it where the run is kept: ", foreign(command, "code"), " ", copyButton(command)];
-  return notice("The transcript of this conversation is not here.", where);
+  const words = " This prints it where the run is kept: ";
+  const where = [words, foreign(command, "code"), " ", copyButton(command)];
+  return notice("The transcript of this conversation is not here.", command && where);
 }
 
 // --- places
@@ -135,7 +139,7 @@ function turnOf(element) {
   return turn && Number(turn.id.slice("turn-".length));
 }
 
-// The turn that has the focus stands in the address; not at once, as browsers limit how often that may change.
+// The turn that has the focus stands in the address; not at once: browsers limit how often that may change.
 function remember(signal) {
   let waiting;
   return ({ target }) => {

@@ -1,5 +1,5 @@
-// Lists, tables and folded parts, of which only what is wanted is made: a conversation may have thousands of calls,
-// and its page must stay quick.
+// Lists, tables and folded parts, of which only what is wanted is made: a conversation may have thousands of
+// calls, and its page must stay quick.
 
 import { append, h } from "./dom.js";
 
@@ -33,8 +33,8 @@ export function openForPrint(place, signal) {
   addEventListener("afterprint", () => opened.splice(0).forEach((each) => (each.open = false)), { signal });
 }
 
-// Some of many children of `list`, with buttons for those before and after them; the first that a button brings
-// gets the focus. `make` gives the child at an index; `shown` is what the list stands in.
+// Some of many children of `list`, with buttons for those before and after them; the first that a button
+// brings gets the focus. `make` gives the child at an index; `shown` is what the list stands in.
 export function bounded(list, length, make, { first = 0, step = 100, noun = "row", shown = list } = {}) {
   let [from, to] = [first, first];
   const buttons = [-1, 1].map((by) => h("button.more", { type: "button", onclick: () => show(by).focus() }));

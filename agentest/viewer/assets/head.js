@@ -36,13 +36,15 @@ export function title({ of }, { file, line, agent, name, status, tags }) {
 // Which conversation of how many, and the way to the others.
 export function others({ found: { conversations }, row, status }, beside) {
   const step = (by, words) => h("button", { type: "button", onclick: () => beside(by) }, words);
-  const words = h("span", `Conversation ${conversations.indexOf(row) + 1} of ${conversations.length}: `, badge(status));
-  return h("nav.row.no-print", { "aria-label": "Conversations" }, step(-1, "← Previous"), words, step(1, "Next →"));
+  const words = `Conversation ${conversations.indexOf(row) + 1} of ${conversations.length}: `;
+  const parts = [step(-1, "← Previous"), h("span", words, badge(status)), step(1, "Next →")];
+  return h("nav.row.no-print", { "aria-label": "Conversations" }, parts);
 }
 
 // What speaks against the conversation, and what the scenario as a whole failed for.
 export function why({ scenario: { reasons, failures }, troubles, status, turnLink }) {
-  const whole = reasons ? reasons.filter((each) => !each.conversationId).map((each) => each.message) : failures;
+  const ofScenario = (each) => !each.conversationId;
+  const whole = reasons ? reasons.filter(ofScenario).map(({ message }) => message) : failures;
   if (!troubles.length && !whole.length) return null;
   const mine = ({ turn, what, text }) => {
     const where = Number.isInteger(turn) && [turnLink(turn, `turn ${turn}`), ": "];
@@ -63,11 +65,12 @@ export function why({ scenario: { reasons, failures }, troubles, status, turnLin
 export function about({ scenario, row }) {
   const { goal, profile, evalId, evalSetId } = scenario;
   const { endedBy, turns, toolCalls, totalMs } = row;
+  const length = [count(turns, "turn"), count(toolCalls, "tool call"), duration(totalMs)];
   return facts([
     ["Ended", ENDINGS[endedBy] || foreign(endedBy)],
     ["Goal", goal && longText(goal, "span")],
     ["User", profile && longText(profile, "span")],
-    ["Length", [count(turns, "turn"), count(toolCalls, "tool call"), duration(totalMs)].filter(Boolean).join(", ")],
+    ["Length", length.filter(Boolean).join(", ")],
     ["Case", evalId && foreign(`${evalSetId}: ${evalId}`)],
   ]);
 }

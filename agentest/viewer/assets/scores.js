@@ -31,8 +31,9 @@ export function turnScores({ evaluation, labelledFailures, criteria = [] }, scen
 export function wholeScores(conversation, scenario) {
   const { criteria = [] } = conversation;
   const { shown, skipped } = sorted(wholeMetrics(conversation), scenario, []);
-  if (!shown.length && !skipped && !criteria.length) return "Nothing was judged of the conversation as a whole.";
-  return [shown.length > 0 && scoreTable(shown), skipped, list(criteria.map((each) => criterion(each, true)))];
+  const met = criteria.map((each) => criterion(each, true));
+  if (!shown.length && !skipped && !met.length) return "Nothing was judged of the conversation as a whole.";
+  return [shown.length > 0 && scoreTable(shown), skipped, list(met)];
 }
 
 function criterion({ result, turnIndex, samples, text, required, reason }, withTurn) {
@@ -53,13 +54,14 @@ function criterion({ result, turnIndex, samples, text, required, reason }, withT
 function sorted(metrics, { thresholds }, failures) {
   const rows = Object.entries(metrics).map(([name, result]) => {
     const limit = thresholds[name];
-    const isBad = result.error || result.outcome === "not reached" || failures.some(({ metric }) => metric === name);
-    return { name, result, limit, low: (isBad || isBelow(result, limit)) && "low" };
+    const failed = result.outcome === "not reached" || failures.some(({ metric }) => metric === name);
+    return { name, result, limit, low: (result.error || failed || isBelow(result, limit)) && "low" };
   });
   const skipped = rows.filter(({ result }) => known(result.skipped));
   const text = skipped.map(({ name, result }) => `${name} (${result.skipped})`).join(", ");
+  const shown = rows.filter((row) => !skipped.includes(row));
   return {
-    shown: rows.filter((row) => !skipped.includes(row)).sort((left, right) => Boolean(right.low) - Boolean(left.low)),
+    shown: [...shown.filter(({ low }) => low), ...shown.filter(({ low }) => !low)],
     skipped: text && h("p.quiet", "Not evaluated: ", foreign(text)),
   };
 }
@@ -89,7 +91,8 @@ function line({ name, result, limit, low }) {
 }
 
 function check({ passed, error, check: name, reason }) {
-  const [sign, said] = passed ? ["✓", "holds"] : error ? ["?", `cannot be told: ${error}`] : ["✗", "does not hold"];
+  const failed = error ? ["?", `cannot be told: ${error}`] : ["✗", "does not hold"];
+  const [sign, said] = passed ? ["✓", "holds"] : failed;
   const words = h("strong", `${sign} `, foreign(`${name} ${said}`));
   return h("li", { class: !passed && "low" }, words, ": ", longText(reason, "span"));
 }

@@ -17,7 +17,8 @@ const MOST_REASONS = 5;
 // `found`: the answer of source().compare; `back`: the address of its table.
 export async function sideBySide(place, params, found, back, signal) {
   const { scenario: name, agent } = params;
-  const row = found.comparison.scenarios.find((each) => each.name === name && (!agent || each.agent === agent));
+  const wanted = (each) => each.name === name && (!agent || each.agent === agent);
+  const row = found.comparison.scenarios.find(wanted);
   const head = [h("p", h("a", { href: back }, "← Comparison")), h("h1", foreign(name))];
   if (!row) return void fill(place, head, problem("This comparison has no such scenario."));
   const sides = await Promise.all(NAMES.map((side, at) => opened(side, row.sides[at], found, name)));
@@ -90,7 +91,12 @@ function heading({ name, label, agent, from, run, conversations, row, conversati
   return h(
     "div",
     title,
-    h("p.row", h("select", props, conversations.map(option)), badge(statusOf(conversation || row, scenario)), h("a", { href }, "Whole conversation")),
+    h(
+      "p.row",
+      h("select", props, conversations.map(option)),
+      badge(statusOf(conversation || row, scenario)),
+      h("a", { href }, "Whole conversation"),
+    ),
     !conversation && problem("Its transcript is not here."),
     h("ul", reasons.map(({ what, text }) => foreign(short(`${what}: ${text}`), "li"))),
   );
@@ -101,10 +107,15 @@ function turn(sides, turns) {
   const { turnIndex } = turns[0] || turns[1];
   const both = (name, make) =>
     sides.map((side, i) => (turns[i] ? cell(name, side, make(side, turns[i], turns[1 - i])) : h("div.none")));
+  const text = (each, key) => each[key] || "";
   const said = (who, name, key) =>
-    both(name, (side, mine, other) => marked(mine[key] || "", (other || mine)[key] || "", tagOf(side), `p.message.${who}`));
-  const scores = ({ conversation, scenario }) => turnScores(conversation, scenario, turnIndex);
-  const metrics = ({ conversation }, i) => turns[i] && (conversation.evaluation.turnEvaluations.find((each) => each.turnIndex === turnIndex) || {}).metrics;
+    both(name, (side, mine, other = mine) =>
+      marked(text(mine, key), text(other, key), tagOf(side), `p.message.${who}`),
+    );
+  const evaluated = ({ conversation }) =>
+    conversation && conversation.evaluation.turnEvaluations.find((each) => each.turnIndex === turnIndex);
+  const scores = (side) => evaluated(side) && turnScores(side.conversation, side.scenario, turnIndex);
+  const metrics = (side) => (evaluated(side) || {}).metrics;
   const only = turns.findIndex((each) => !each);
   return h(
     "li",

@@ -25,7 +25,8 @@ export function spansOfTurn(spans) {
     bounded(h("ul.plain.spans"), rows.length, (at) => item(rows[at]), { noun: "span" }),
     spans.some((span) => span.cut) && notice("The agent sent more spans than are kept."),
   ];
-  return folded("details.box", `Spans: ${count(rows.length, "span")}${failed ? `, ✗ ${failed} failed` : ""}`, make);
+  const summary = ["Spans: ", count(rows.length, "span"), failed > 0 && `, ✗ ${failed} failed`];
+  return folded("details.box", summary, make);
 }
 
 // The spans in the order of a walk through their tree, each with its depth. None is lost where parents are

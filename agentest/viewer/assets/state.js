@@ -52,5 +52,6 @@ function changes(before, after, path = "", found = []) {
 
 // Order of keys is no value.
 function form(value) {
-  return JSON.stringify(value, (_, each) => (isObject(each) ? Object.fromEntries(Object.entries(each).sort()) : each));
+  const inOrder = (each) => Object.fromEntries(Object.entries(each).sort());
+  return JSON.stringify(value, (_, each) => (isObject(each) ? inOrder(each) : each));
 }

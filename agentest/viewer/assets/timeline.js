@@ -9,8 +9,8 @@ import { allTurns } from "./troubles.js";
 const PARTS = ["user", "agent", "tools", "judges", "own"];
 const MOST_OPEN = 30;
 const NOTE =
-  "Judges work while the conversation goes on: of all turns together only the wait after the last one counts. " +
-  "Own time is measured of whole conversations alone. ? is a time that the results do not tell.";
+  "Judges work while the conversation goes on: of all turns together only the wait after the last one " +
+  "counts. Own time is measured of whole conversations alone. ? is a time that the results do not tell.";
 
 export function timeline(conversation, turnLink) {
   const { evaluation, time } = conversation;
@@ -23,8 +23,9 @@ export function timeline(conversation, turnLink) {
   const all = PARTS.map((name) => time && time[`${name}Ms`]);
   const foot = total(all) > 0 && h("tfoot", line("All", all, total(all)));
   const heads = ["Turn", "", ...PARTS.map((name) => [h(`span.swatch.${name}`), ` ${name}`]), "together"];
+  const row = (at) => line(turnLink(rows[at].turnIndex), rows[at].times, most);
   const make = () => [
-    table("timeline", heads, rows.length, (at) => line(turnLink(rows[at].turnIndex), rows[at].times, most), { foot, more: { noun: "turn" } }),
+    table("timeline", heads, rows.length, row, { foot, more: { noun: "turn" } }),
     h("p.quiet", NOTE),
   ];
   return folded("details", "Time of each turn", make, rows.length <= MOST_OPEN);
@@ -37,6 +38,7 @@ function total(times) {
 function line(name, times, most) {
   const piece = (ms, at) => ms > 0 && h(`span.${PARTS[at]}`, { style: { width: `${(ms / most) * 100}%` } });
   const bar = h("div.bar", { "aria-hidden": "true" }, times.map(piece));
-  const figures = PARTS.map((part, at) => (known(times[at]) ? duration(times[at]) : part === "own" ? "" : "?"));
+  const unknown = (part) => (part === "own" ? "" : "?");
+  const figures = PARTS.map((part, at) => (known(times[at]) ? duration(times[at]) : unknown(part)));
   return tableRow("", name, bar, ...figures, total(times) ? duration(total(times)) : "?");
 }

@@ -1,5 +1,5 @@
-// Expected and actual side by side: tool calls as the matching of the verdict has paired them, and the invocations
-// of a case of an evaluation set.
+// Expected and actual side by side: tool calls as the matching of the verdict has paired them, and the
+// invocations of a case of an evaluation set.
 
 import { callText, known, mark, short } from "./calls.js";
 import { foreign, h } from "./dom.js";
@@ -28,8 +28,10 @@ export function comparison(trajectory, calls, link, title = "Expected and actual
   const make = () => [
     foreign(summaryOf(trajectory), "p"),
     vacuous && notice("It held only because no call of the agent was ever seen."),
-    alignment.length > 0 ? aligned(MODES[mode] || mode || "nothing by name", alignment, row) : sides(trajectory),
-    alignmentMore > 0 && notice(`${count(alignmentMore, "more row")} of which nothing is wrong are not kept.`),
+    alignment.length > 0
+      ? aligned(MODES[mode] || mode || "nothing by name", alignment, row)
+      : sides(trajectory),
+    alignmentMore > 0 && notice(count(alignmentMore, "more row"), " of which nothing is wrong are not kept."),
   ];
   return folded(`details.box${matched ? "" : ".wrong"}`, [`${title}: `, h("strong", words)], make, !matched);
 }
@@ -56,11 +58,13 @@ function sides({ mode, expected, forbidden, actual }) {
 
 // --- a turn of a case of an evaluation set
 
-export function invocation({ expectedInvocation: expected, actualInvocation: actual, evalMetricResults: metrics }) {
+export function invocation(found) {
+  const { expectedInvocation: expected, actualInvocation: actual, evalMetricResults: metrics } = found;
   const scores = metrics.flatMap(({ details }) => (details && details.rubricScores) || []);
   const text = (each) => (known(each) ? longText(each, "span") : "none");
   const row = ([name, left, right]) => {
-    const status = left === right ? "matched" : !known(left) ? "extra" : !known(right) ? "missing" : "different";
+    const one = known(left) ? "missing" : "extra";
+    const status = left === right ? "matched" : known(left) && known(right) ? "different" : one;
     return tableRow(status, [name, " ", mark(status)], text(left), text(right));
   };
   const make = () => [
@@ -85,11 +89,13 @@ function pairs(expected, actual) {
     return ["Call", each, same < 0 ? undefined : right.splice(same, 1)[0]];
   });
   for (const row of rows) row[2] = row[2] || right.shift();
-  return [...rows, ...right.map((each) => ["Call", undefined, each]), ["Response", reply(expected), reply(actual)]];
+  rows.push(...right.map((each) => ["Call", undefined, each]));
+  return [...rows, ["Response", reply(expected), reply(actual)]];
 }
 
 function uses({ intermediateData }) {
-  return ((intermediateData && intermediateData.toolUses) || []).map(({ name, args }) => callText({ name, args: args || {} }));
+  const found = (intermediateData && intermediateData.toolUses) || [];
+  return found.map(({ name, args }) => callText({ name, args: args || {} }));
 }
 
 function reply({ finalResponse }) {

@@ -38,17 +38,20 @@ export function troubles(conversation, scenario) {
     const root = cause ? ` Root cause: ${cause.label} (${cause.severity}).` : "";
     add(each.turnIndex, `${each.metric}: ${each.label}`, each.reason + root);
   }
-  for (const { turnIndex, metrics } of [...turnEvaluations, { turnIndex: null, metrics: wholeMetrics(conversation) }]) {
-    for (const [name, result] of Object.entries(metrics)) {
+  const whole = { turnIndex: null, metrics: wholeMetrics(conversation) };
+  for (const { turnIndex, metrics } of [...turnEvaluations, whole]) {
+    for (const [name, { error: unscored, outcome, value, reason }] of Object.entries(metrics)) {
       const limit = scenario.thresholds[name];
-      if (result.error) add(turnIndex, `${name} has no score`, result.error);
-      else if (isBelow(result, limit)) add(turnIndex, `${name} ${result.outcome || result.value}, below ${limit}`, result.reason);
+      if (unscored) add(turnIndex, `${name} has no score`, unscored);
+      else if (isBelow({ value }, limit)) {
+        add(turnIndex, `${name} ${outcome || value}, below ${limit}`, reason);
+      }
     }
   }
   return found;
 }
 
-// The turn of the first call that the whole conversation's trajectory objects to; null: it misses calls alone.
+// The turn of the first call that the conversation's trajectory objects to; null: it misses calls alone.
 function firstWrongCall(conversation) {
   const calls = allTurns(conversation).flatMap((turn) => turn.toolCalls);
   const wrong = (conversation.trajectory.alignment || []).filter((row) => isWrong(row) && known(row.call));
