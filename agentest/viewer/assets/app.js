@@ -33,7 +33,7 @@ export function startApp(first) {
   history.scrollRestoration = "manual";
   append(document.body, [
     h("a", { href: "#main", class: "skip", onclick: skip }, "Skip to the content"),
-    h("header", {}, h("a", { class: "name", href: address(home) }, "agentest"), h("nav", { "aria-label": "Views" }), tools()),
+    h("header", h("a.name", { href: address(home) }, "agentest"), h("nav", { "aria-label": "Views" }), tools()),
     h("main", { id: "main", tabindex: "-1" }),
     h("div", { id: "announcements", class: "off-screen", "aria-live": "polite" }),
   ]);
@@ -54,7 +54,7 @@ function skip(event) {
 function tools() {
   const button = (props, text) => h("button", { type: "button", class: "plain", ...props }, text);
   const theme = button({ onclick: nextTheme, id: "theme", "aria-description": "changes between that of the system, light and dark" });
-  return h("div", { class: "tools" }, theme, button({ onclick: showHelp, "aria-keyshortcuts": "?" }, "Keys"));
+  return h("div.tools", theme, button({ onclick: showHelp, "aria-keyshortcuts": "?" }, "Keys"));
 }
 
 function changed(event) {
@@ -99,7 +99,7 @@ export async function draw(before = null) {
   leaving = new AbortController();
   for (const dialog of document.querySelectorAll("dialog[open]")) dialog.close();
   drawNavigation(known, params.of);
-  if (known === null) return void fill(main, h("h1", {}, "There is no such view"), h("a", { href: address(home) }, "Go to the run"));
+  if (known === null) return void fill(main, h("h1", "There is no such view"), h("a", { href: address(home) }, "Go to the run"));
   const view = views.get(known);
   const focused = document.activeElement;
   document.title = `${view.title} · agentest`;
@@ -112,7 +112,7 @@ export async function draw(before = null) {
     if (!signal.aborted) fill(main, place);
   } catch (error) {
     if (signal.aborted) return;
-    fill(main, h("h1", {}, view.title), problem(error.message));
+    fill(main, h("h1", view.title), problem(error.message));
   }
   if (signal.aborted) return;
   const heading = main.querySelector("h1");
@@ -201,7 +201,7 @@ function showHelp() {
   const here = views.get(read().view || home);
   const rows = [...((here && here.keys) || []), ...GLOBAL_KEYS];
   const close = h("button", { type: "button", autofocus: true, onclick: () => dialog.close() }, "Close");
-  const table = h("table", {}, h("tbody", {}, rows.map(([key, what]) => h("tr", {}, h("th", { scope: "row" }, h("kbd", {}, key)), h("td", {}, what)))));
+  const table = h("table", h("tbody", rows.map(([key, what]) => h("tr", h("th", { scope: "row" }, h("kbd", key)), h("td", what)))));
   const dialog = showDialog("Keys", table, close);
 }
 

@@ -27,7 +27,7 @@ async function show(place, params, signal) {
   fill(
     place,
     h("h1", "Cases"),
-    h("div", { class: "cases" },
+    h("div.cases",
       h("div.cases-list", disclosure("Evaluation sets", list(found, params, signal), open)),
       h("section", { "aria-label": "Editor" }, chosen)),
   );
@@ -89,7 +89,7 @@ function scenarioFiles(signal) {
     const name = (each) => [foreign(each.name), " ", foreign(`${each.file}:${each.line}`, "span", { class: "quiet" })];
     const item = (each) =>
       h("li.row", name(each), run({ kind: "run", paths: [`${each.file}::${each.name}`] }, `Run ${each.name}`));
-    const broken = (each) => h("li", disclosure(name(each), foreign(each.message, "pre", { class: "problem" })));
+    const broken = (each) => h("li", disclosure(name(each), foreign(each.message, "pre.problem")));
     fill(place, error && problem(error), h("ul.plain-list", problems.map(broken), scenarios.map(item)));
   });
   return place;
@@ -138,10 +138,10 @@ function setPage({ file, cases, criteria, error, whyNot }) {
   const beside = `${file.slice(0, file.lastIndexOf("/") + 1)}test_config.json`;
   return [
     heading(file),
-    error && foreign(error, "pre", { class: "problem" }),
+    error && foreign(error, "pre.problem"),
     whyNot && !error && h("p.notice", foreign(whyNot)),
     h("p", `${cases.length} case${cases.length === 1 ? "" : "s"}`),
-    h("div", { class: "row" },
+    h("div.row",
       !whyNot && [link("New case", "new"), link("New case with a simulated user", "simulated")],
       link("Edit as text", "file"),
       link(criteria ? "Criteria" : "Write criteria", "file", beside),

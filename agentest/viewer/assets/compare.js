@@ -26,8 +26,8 @@ async function show(place, params, signal) {
   if (found && found.comparison && params.scenario) return sideBySide(place, params, found, up(params), signal);
   fill(
     place,
-    h("h1", {}, "Compare"),
-    found ? choice(found) : h("p", {}, "One agent and no baseline: `agentest ui` compares kept runs."),
+    h("h1", "Compare"),
+    found ? choice(found) : h("p", "One agent and no baseline: `agentest ui` compares kept runs."),
     found && found.problem && problem(found.problem),
     found && found.comparison && whole(found),
   );
@@ -42,11 +42,11 @@ function choice({ choices, agents, ...found }) {
     const isPair = (chosen) => chosen !== kept && agents.includes(chosen) === agents.includes(kept);
     const choose = ({ target: { value } }) => amend({ [own]: value, [other]: isPair(value) ? kept : "" });
     const option = ([value, text]) => h("option", { value, selected: value === found[own] }, visible(text));
-    return h("label", {}, `${own}: `, h("select", { id: own, onchange: choose }, choices[own].map(option)));
+    return h("label", `${own}: `, h("select", { id: own, onchange: choose }, choices[own].map(option)));
   };
   const swap = () => amend({ base: found.new, new: found.base });
   const button = source().served && h("button", { type: "button", id: "swap", onclick: swap }, "Swap");
-  return h("div", { class: "row" }, select("base", "new"), select("new", "base"), button);
+  return h("div.row", select("base", "new"), select("new", "base"), button);
 }
 
 // --- what came of it
@@ -54,18 +54,18 @@ function choice({ choices, agents, ...found }) {
 function whole(found) {
   const { verdict, headline, besides, notes, overall, totals } = found.comparison;
   return [
-    h("p", {}, badge(verdict.status, verdict.text), " ", headline),
-    h("ul", {}, [...besides, ...notes].map((text) => foreign(text, "li"))),
+    h("p", badge(verdict.status, verdict.text), " ", headline),
+    h("ul", [...besides, ...notes].map((text) => foreign(text, "li"))),
     scenarios(found),
-    h("h2", {}, "Over all scenarios"),
+    h("h2", "Over all scenarios"),
     table("figures", ["Figure", ...HEAD], overall.length, (at) => figure(overall[at])),
     table("figures", ["All that was held", ...HEAD.slice(0, 3)], totals.length, (at) => cells(totals[at])),
   ];
 }
 
 function cells([name, ...values], verdict) {
-  const rest = [...values, verdict].map((each) => each !== undefined && h("td", {}, each));
-  return h("tr", {}, h("th", { scope: "row" }, foreign(name)), rest);
+  const rest = [...values, verdict].map((each) => each !== undefined && h("td", each));
+  return h("tr", h("th", { scope: "row" }, foreign(name)), rest);
 }
 
 function figure(row) {
@@ -86,10 +86,10 @@ function scenarios({ comparison, of, base, new: next }) {
     const { name: scenario, agent } = row;
     const to = address("compare", { ...read().params, of, base, new: next, scenario, agent });
     const link = h("a", { href: to, data: { step: "" } }, foreign(scenario));
-    const tag = agent && foreign(agent, "span", { class: "tag" });
-    const story = foreign(row.story, "div", { class: "quiet" });
+    const tag = agent && foreign(agent, "span.tag");
+    const story = foreign(row.story, "div.quiet");
     const head = h("th", { scope: "row", colspan: 6 }, link, " ", tag, story);
-    return h("tr", { class: "scenario" }, head, h("td", {}, changed(row.change)));
+    return h("tr.scenario", head, h("td", changed(row.change)));
   }
 
   function draw() {
@@ -108,12 +108,12 @@ function scenarios({ comparison, of, base, new: next }) {
   const changes = ["", ...new Set(all.map((row) => row.change))];
   draw();
   return [
-    h("h2", {}, "Scenarios"),
+    h("h2", "Scenarios"),
     h(
       "div",
       { class: "row no-print", role: "search" },
-      h("label", {}, "What became of it ", h("select", { onchange: filter("change") }, changes.map(option))),
-      h("label", {}, "Name ", h("input", { type: "search", value: text, oninput: filter("text") })),
+      h("label", "What became of it ", h("select", { onchange: filter("change") }, changes.map(option))),
+      h("label", "Name ", h("input", { type: "search", value: text, oninput: filter("text") })),
       said,
     ),
     place,

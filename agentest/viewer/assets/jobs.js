@@ -17,7 +17,7 @@ export function jobsPanel() {
     // What failed before there was a run has nothing but what it printed.
     const printed = (job) => open.has(job.id) || (job.state === "ended" && !job.run);
     const whole = await Promise.all(jobs.slice(0, SHOWN).map((job) => (printed(job) ? ask(`/api/jobs/${job.id}`) : job)));
-    refill(element, whole.length > 0 && h("h2", {}, "Started here"), whole.map((job) => panel(job, mostAtOnce)));
+    refill(element, whole.length > 0 && h("h2", "Started here"), whole.map((job) => panel(job, mostAtOnce)));
   }
 
   function panel(job, mostAtOnce) {
@@ -36,7 +36,7 @@ export function jobsPanel() {
         { class: "row" },
         badge(state),
         foreign(job.title, "strong"),
-        h("span", { class: "quiet" }, notes[job.state]),
+        h("span.quiet", notes[job.state]),
         job.run && h("a", { href: address("run", { of: job.run }) }, "Look at the run"),
         button("What it prints", `prints-${job.id}`, toggle, printed),
         going && button("Stop", `stop-${job.id}`, () => post(`/api/jobs/${job.id}/stop`, {})),

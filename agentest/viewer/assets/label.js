@@ -27,8 +27,8 @@ export function addLabelView() {
 }
 
 async function show(place, params, signal) {
-  const title = h("h1", {}, "Label");
-  fill(place, title, h("p", { class: "quiet" }, "Reading the run …"));
+  const title = h("h1", "Label");
+  fill(place, title, h("p.quiet", "Reading the run …"));
   const given = { metric: "", text: "", most: "20", file: "labels.jsonl", by: "", ...params, run: params.of || "latest" };
   const list = await ask(`/api/labels?${new URLSearchParams(given)}`, { signal });
   fill(place, title, setup(params, given, list), params.most && sit(list, given, signal));
@@ -38,11 +38,11 @@ function setup(params, given, list) {
   const options = (values) => values.map((value) => h("option", { value }, value || "all"));
   const metric = h("select", { name: "metric" }, options(["", ...list.metrics]));
   metric.value = given.metric;
-  const field = ([label, name, more]) => h("label", {}, label, h("input", { name, value: given[name], autocomplete: "off", ...more }));
+  const field = ([label, name, more]) => h("label", label, h("input", { name, value: given[name], autocomplete: "off", ...more }));
   const form = h(
     "form",
     { class: "row setup", onsubmit: begin },
-    h("label", {}, "Metric", metric),
+    h("label", "Metric", metric),
     FIELDS.map(field),
     h("datalist", { id: "people" }, options(list.people)),
     h("button", { class: !params.most && "primary" }, params.most ? "Change" : "Begin"),
@@ -54,14 +54,14 @@ function setup(params, given, list) {
   const said = `The judge's questions about the conversations of this run, ${list.total} ${PURPOSE}`;
   const notes = list.notes.map((each) => foreign(each, "li"));
   const summary = `What is asked${notes.length ? ` · ${count(notes.length, "note")}` : ""}`;
-  return disclosure(summary, [h("p", { class: "quiet" }, said), form, h("ul", { class: "quiet" }, notes)], !params.most);
+  return disclosure(summary, [h("p.quiet", said), form, h("ul.quiet", notes)], !params.most);
 }
 
 // One sitting: the list, the question that is open, and how far it is.
 function sit(list, given, signal) {
   const { questions, agreement } = list;
   if (!questions.length) return problem("This run has no such question: no conversation that it could be asked of.");
-  const [state, place, all] = [h("div", { class: "row progress" }), h("div"), h("ol")];
+  const [state, place, all] = [h("div.row.progress"), h("div"), h("ol")];
   const firstOpen = () => questions.findIndex((each) => each.answer === null);
   let [at, opening, question, form] = [0, 0, null, null];
 
@@ -70,14 +70,14 @@ function sit(list, given, signal) {
     const agreed = agreement.of ? ` · you and the judge agree on ${agreement.same} of ${agreement.of}` : "";
     const bar = h("progress", { max: questions.length, value: done, "aria-label": "answered" });
     const file = foreign(`in ${list.file}`, "span", { class: "quiet" });
-    fill(state, bar, h("span", {}, `${done} of ${questions.length} answered${agreed}`), file);
+    fill(state, bar, h("span", `${done} of ${questions.length} answered${agreed}`), file);
     fill(all, questions.map(entry));
   }
 
   function entry({ name, answer }, index) {
     const current = { "aria-current": index === at && "step", data: { step: "" } };
     const link = h("button", { type: "button", class: "link", onclick: () => open(index), ...current }, foreign(name));
-    return h("li", {}, link, ": ", foreign(answer ?? "open", "span", { class: answer === null ? "quiet" : "" }));
+    return h("li", link, ": ", foreign(answer ?? "open", "span", { class: answer === null ? "quiet" : "" }));
   }
 
   async function open(index) {
@@ -99,7 +99,7 @@ function sit(list, given, signal) {
     const scenario = foreign(` · ${found.scenario}`, "span", { class: "quiet" });
     const heading = h("h2", { tabindex: "-1" }, `Question ${at + 1} of ${questions.length}`, scenario);
     form = answerForm(found, save, (by) => open(at + by));
-    fill(place, heading, h("div", { class: "desk" }, sheet(found), h("div", { class: "asking" }, form.element, verdict(found))));
+    fill(place, heading, h("div.desk", sheet(found), h("div.asking", form.element, verdict(found))));
     progress();
     scrollTo(0, 0);
     heading.focus({ preventScroll: true });
@@ -135,18 +135,18 @@ function sit(list, given, signal) {
 
   // Beside the form: nothing until there is an answer of one's own.
   function verdict({ judge }) {
-    if (!judge) return h("div", { class: "verdict" });
+    if (!judge) return h("div.verdict");
     const next = at + 1 < questions.length ? at + 1 : firstOpen();
     return h(
       "div",
       { class: "verdict panel" },
-      h("p", {}, badge({ true: "passed", false: "failed", null: "unknown" }[judge.sameSide], judge.said)),
-      h("p", {}, h("strong", {}, "Judge: "), foreign(judge.value ?? "")),
+      h("p", badge({ true: "passed", false: "failed", null: "unknown" }[judge.sameSide], judge.said)),
+      h("p", h("strong", "Judge: "), foreign(judge.value ?? "")),
       longText(judge.reason, "p"),
       next < 0
-        ? h("p", {}, "Every question is answered. agentest calibrate measures the judge by the labels.")
+        ? h("p", "Every question is answered. agentest calibrate measures the judge by the labels.")
         : h("button", { type: "button", class: "primary", onclick: () => open(next) }, "Next question"),
-      h("p", { class: "quiet", tabindex: "-1" }, "What is changed now is not blind any more."),
+      h("p.quiet", { tabindex: "-1" }, "What is changed now is not blind any more."),
     );
   }
 
@@ -164,10 +164,10 @@ function sit(list, given, signal) {
 
 // What judges are shown: what is known, and the conversation up to the turn.
 function sheet({ known, turns }) {
-  const row = ([who, text]) => h("div", { class: `line ${who}` }, h("span", { class: "quiet" }, who), longText(text));
+  const row = ([who, text]) => h("div", { class: `line ${who}` }, h("span.quiet", who), longText(text));
   const turn = ({ index, asked, rows }) =>
-    h("section", { class: asked && "asked" }, h("h3", {}, `Turn ${index}`, asked && " ← this one"), rows.map(row));
-  return h("div", { class: "sheet" }, known.length > 0 && disclosure("What is known", known.map(row), turns.length < 4), turns.map(turn));
+    h("section", { class: asked && "asked" }, h("h3", `Turn ${index}`, asked && " ← this one"), rows.map(row));
+  return h("div.sheet", known.length > 0 && disclosure("What is known", known.map(row), turns.length < 4), turns.map(turn));
 }
 
 function answerForm(found, save, go) {
@@ -176,22 +176,22 @@ function answerForm(found, save, go) {
   const box = ({ key, value }) =>
     h("input", { type: found.several ? "checkbox" : "radio", name: "answer", value: key, checked: given.includes(value), onchange: only });
   const boxes = found.choices.map(box);
-  const said = h("p", { class: "failed", role: "alert" });
+  const said = h("p.failed", { role: "alert" });
   const text = h("textarea", { name: "note", rows: 2, value: mine.note });
   const button = (name, by) => h("button", { type: "button", onclick: () => go(by) }, name);
   const choice = ({ key, value, meaning }, index) => {
-    const name = String(value) !== key && h("strong", {}, value, " ");
-    return h("label", { class: "choice" }, boxes[index], h("kbd", {}, key), h("span", {}, name, meaning));
+    const name = String(value) !== key && h("strong", value, " ");
+    return h("label.choice", boxes[index], h("kbd", key), h("span", name, meaning));
   };
   const element = h(
     "form",
     { onsubmit: (event) => save(event.preventDefault()) },
     foreign(found.asked, "p"),
     disclosure("The whole question, as the judge is asked it", longText(found.whole, "pre", { tabindex: "0" })),
-    h("fieldset", {}, h("legend", {}, `Your answer${found.several ? ", one or several" : ""}`), found.choices.map(choice)),
-    h("label", { class: "remark" }, "Note", text),
+    h("fieldset", h("legend", `Your answer${found.several ? ", one or several" : ""}`), found.choices.map(choice)),
+    h("label.remark", "Note", text),
     said,
-    h("div", { class: "row" }, h("button", { class: "primary" }, "Save"), button("Skip", 1), button("Back", -1)),
+    h("div.row", h("button.primary", "Save"), button("Skip", 1), button("Back", -1)),
   );
 
   // That nothing failed, and a failure, exclude each other.

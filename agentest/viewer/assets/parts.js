@@ -20,12 +20,12 @@ export function longText(text, tag = "div", props = {}) {
     shown.textContent = visible(whole);
     more.remove();
   }
-  return h("div", {}, shown, more);
+  return h("div", shown, more);
 }
 
 export function json(value) {
   const text = typeof value === "string" ? value : JSON.stringify(value, null, 2);
-  return longText(text, "pre", { class: "json", tabindex: scrolls(text) && "0" });
+  return longText(text, "pre.json", { tabindex: scrolls(text) && "0" });
 }
 
 // Whether a box of text is so high that it scrolls: keys must get to it then.
@@ -50,7 +50,7 @@ async function intoClipboard(text) {
     await navigator.clipboard.writeText(text);
     return true;
   } catch {
-    const field = h("textarea", { class: "off-screen", value: text });
+    const field = h("textarea.off-screen", { value: text });
     document.body.append(field);
     field.select();
     const done = document.execCommand("copy");
@@ -66,22 +66,22 @@ export function announce(text) {
 }
 
 export function disclosure(summary, content, open = false) {
-  return h("details", { open }, h("summary", {}, summary), content);
+  return h("details", { open }, h("summary", summary), content);
 }
 
 // A list of facts: [name, value] pairs; those without a value are left out.
 export function facts(pairs) {
   const kept = pairs.filter(([, value]) => value !== "" && value !== null && value !== undefined);
-  return h("dl", { class: "facts" }, kept.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
+  return h("dl.facts", kept.map(([name, value]) => [h("dt", name), h("dd", value)]));
 }
 
 export function problem(message) {
-  return h("p", { class: "problem", role: "alert" }, foreign(message));
+  return h("p.problem", { role: "alert" }, foreign(message));
 }
 
 // A field to search with: `text()` is what stands there, and `fits(text)` whether all its words are in a text.
 export function wordSearch(label, value, oninput) {
   const field = h("input", { type: "search", value: value || "", oninput });
   const fits = (text) => field.value.toLowerCase().split(/\s+/).every((word) => text.toLowerCase().includes(word));
-  return { element: h("label", {}, `${label} `, field), text: () => field.value, fits };
+  return { element: h("label", `${label} `, field), text: () => field.value, fits };
 }

@@ -16,12 +16,12 @@ export function addRunsView() {
 }
 
 async function show(place, params, signal) {
-  const list = h("div", {});
+  const list = h("div");
   const marked = new Set((params.marked || "").split(",").filter(Boolean));
   const search = wordSearch("Filter", params.text, () => draw(note({ text: search.text() })));
   const compare = h("button", { type: "button", onclick: compareThem }, "Compare the two marked");
   const jobs = jobsPanel();
-  const start = h("a", { class: "button", href: address("start") }, "Start a run");
+  const start = h("a.button", { href: address("start") }, "Start a run");
   let runs = [];
 
   function compareThem() {
@@ -45,7 +45,7 @@ async function show(place, params, signal) {
   }
 
   compare.disabled = marked.size !== 2;
-  place.append(h("h1", {}, "Runs"), jobs.element, h("div", { class: "row" }, search.element, compare, start), list);
+  place.append(h("h1", "Runs"), jobs.element, h("div.row", search.element, compare, start), list);
   await whenServed(load, signal, (error) => refill(list, problem(error.message)));
   addEventListener("viewkey", (event) => event.detail === "c" && compareThem(), { signal });
 }
@@ -55,8 +55,8 @@ function textOf(run) {
 }
 
 function nothing(runs) {
-  if (runs.length) return h("p", {}, "No kept run has these words.");
-  return h("p", {}, "No run is kept yet. ", h("a", { href: address("start") }, "Start one"), " here, or with ", h("code", {}, "agentest run"), ".");
+  if (runs.length) return h("p", "No kept run has these words.");
+  return h("p", "No run is kept yet. ", h("a", { href: address("start") }, "Start one"), " here, or with ", h("code", "agentest run"), ".");
 }
 
 function row(run, marked, mark) {
@@ -64,15 +64,14 @@ function row(run, marked, mark) {
   const [id, checked, onchange] = [`mark-${run.id}`, marked.has(run.id), () => mark(run.id, box.checked)];
   const box = h("input", { type: "checkbox", "aria-label": `Compare ${run.id}`, id, checked, onchange });
   const link = { href: address("run", { of: run.id }), data: { step: "" }, id: `run-${run.id}` };
-  const name = [h("a", link, moment(run.startedAt) || run.id), h("div", { class: "quiet" }, run.id)];
+  const name = [h("a", link, moment(run.startedAt) || run.id), h("div.quiet", run.id)];
   const numbers = [ended.passed, ended.failed, ended.errored, run.ended && cost(ended.cost), duration(ended.durationMs)];
   return h(
     "tr",
-    {},
-    h("td", {}, box),
+    h("td", box),
     h("th", { scope: "row" }, name),
-    h("td", {}, badge(run.state), " ", h("span", { class: "quiet" }, besides(run)), runAgain(run.id, run.state, "run")),
-    [...numbers, foreign((run.commit || "").slice(0, 7), "code")].map((each) => h("td", { class: "number" }, each)),
+    h("td", badge(run.state), " ", h("span.quiet", besides(run)), runAgain(run.id, run.state, "run")),
+    [...numbers, foreign((run.commit || "").slice(0, 7), "code")].map((each) => h("td.number", each)),
   );
 }
 

@@ -3,7 +3,7 @@
 import { attend, tokenIn } from "./client.js";
 import { fill, h } from "./dom.js";
 
-const banner = h("div", { class: "server-state no-print", role: "status" });
+const banner = h("div.server-state.no-print", { role: "status" });
 
 export function watchServer() {
   document.querySelector("body > header").after(banner);
@@ -17,7 +17,7 @@ function heard(event) {
   if (event.type !== "connection") return void dispatchEvent(new CustomEvent("served", { detail: event }));
   if (event.up) fill(banner);
   else if (event.gone) askForAddress();
-  else fill(banner, h("p", { class: "notice" }, "The server of this page does not answer. Is `agentest ui` still running? The page goes on when it is back."));
+  else fill(banner, h("p.notice", "The server of this page does not answer. Is `agentest ui` still running? The page goes on when it is back."));
 }
 
 function askForAddress() {
@@ -31,5 +31,5 @@ function askForAddress() {
     location.assign(`${new URL(field.value.trim()).origin}/?${new URLSearchParams({ token })}${location.hash}`);
   }
   const label = h("label", { for: "new-address" }, "The server was started anew. Open the address that it has printed, or put it here:");
-  fill(banner, h("form", { class: "notice row", novalidate: true, onsubmit: take }, label, field, h("button", {}, "Open"), said));
+  fill(banner, h("form.notice.row", { novalidate: true, onsubmit: take }, label, field, h("button", "Open"), said));
 }

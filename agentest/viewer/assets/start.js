@@ -12,21 +12,21 @@ export function addStartView() {
 }
 
 async function show(place, params, signal) {
-  fill(place, h("h1", {}, "Start"), h("p", { role: "status" }, "Reading the project's scenarios…"));
+  fill(place, h("h1", "Start"), h("p", { role: "status" }, "Reading the project's scenarios…"));
   const found = await ask("/api/scenarios", { signal });
   const items = itemsOf(found);
   const chosen = new Set();
   const jobs = jobsPanel();
   const search = wordSearch("Search", params.text, draw);
-  const [list, said] = [h("div", {}), h("div", { role: "status" })];
-  const total = h("span", { class: "quiet", "aria-live": "polite" });
+  const [list, said] = [h("div"), h("div", { role: "status" })];
+  const total = h("span.quiet", { "aria-live": "polite" });
   const options = optionFields(found.agents);
 
   function draw() {
     const shown = groups(items.filter((item) => search.fits(item.text)));
-    const one = (item) => h("div", {}, box(item.id, [item], item.name), " ", foreign(item.about, "span", { class: "quiet" }));
-    const all = (file, group) => h("legend", {}, box(`all-${group[0].id}`, group, file));
-    refill(list, shown.map(([file, group]) => h("fieldset", {}, all(file, group), group.map(one))));
+    const one = (item) => h("div", box(item.id, [item], item.name), " ", foreign(item.about, "span.quiet"));
+    const all = (file, group) => h("legend", box(`all-${group[0].id}`, group, file));
+    refill(list, shown.map(([file, group]) => h("fieldset", all(file, group), group.map(one))));
     const everything = `none chosen: all ${count(found.scenarios.length, "scenario")} would run`;
     total.textContent = chosen.size ? `${chosen.size} of ${items.length} chosen` : everything;
   }
@@ -35,10 +35,10 @@ async function show(place, params, signal) {
     const checked = group.every((item) => chosen.has(item));
     const onchange = () => draw(group.forEach((item) => chosen[checked ? "delete" : "add"](item)));
     const input = h("input", { type: "checkbox", id, checked, onchange, data: id === group[0].id && { step: "" } });
-    return h("label", {}, input, " ", foreign(name));
+    return h("label", input, " ", foreign(name));
   }
   async function each(path, then) {
-    fill(said, h("p", {}, "…"));
+    fill(said, h("p", "…"));
     try {
       const answers = [];
       for (const body of wanted(items, chosen, options)) answers.push(await ask(path, { method: "POST", body, signal }));
@@ -47,18 +47,18 @@ async function show(place, params, signal) {
       if (!signal.aborted) fill(said, problem(error.message));
     }
   }
-  const started = (answers) => (announce("Started"), h("p", {}, `${count(answers.length, "run")} started.`));
+  const started = (answers) => (announce("Started"), h("p", `${count(answers.length, "run")} started.`));
   const estimated = (answers) => answers.map((answer) => h("pre", { tabindex: "0" }, foreign(answer.text)));
   const button = (name, text, path, then) => h("button", { type: "button", class: name, onclick: () => each(path, then) }, text);
 
   draw();
   fill(
     place,
-    h("h1", {}, "Start"),
+    h("h1", "Start"),
     found.error && problem(found.error),
-    found.sets.map((set) => set.error && foreign(set.error, "p", { class: "problem" })),
+    found.sets.map((set) => set.error && foreign(set.error, "p.problem")),
     found.problems.map((each) => foreign(`${each.file}:${each.line} ${each.name} ${each.message}`, "p", { class: "problem" })),
-    h("div", { class: "row" }, search.element, total),
+    h("div.row", search.element, total),
     list,
     options,
     h(
@@ -105,16 +105,16 @@ function optionFields(agents) {
   const option = (value, text) => h("option", { value }, text);
   const agent = h("select", { name: "agent" }, option("", "as configured"), agents.map((name) => option(name, name)));
   const times = h("input", { type: "number", min: 1, max: 10000, name: "conversations", placeholder: "as configured" });
-  const flag = (name, text) => h("label", {}, h("input", { type: "checkbox", name }), ` ${text}`);
+  const flag = (name, text) => h("label", h("input", { type: "checkbox", name }), ` ${text}`);
   return h(
     "form",
     { onsubmit: (event) => event.preventDefault() },
     h(
       "fieldset",
       { class: "row" },
-      h("legend", {}, "Options"),
-      agents.length > 1 && h("label", {}, "Agent ", agent),
-      h("label", {}, "Conversations ", times),
+      h("legend", "Options"),
+      agents.length > 1 && h("label", "Agent ", agent),
+      h("label", "Conversations ", times),
       flag("offline", "Offline: ask no model"),
       flag("failFast", "Stop at the first failure"),
     ),

@@ -142,7 +142,7 @@ function talk(place, id, signal) {
   function turnOf(index, text = "") {
     if (!turns.has(index)) {
       const list = h("ul.plain");
-      const item = h("li.turn", longText(text, "p", { class: "message user" }), list);
+      const item = h("li.turn", longText(text, "p.message.user"), list);
       chat.append(item);
       item.scrollIntoView({ block: "nearest" });
       turns.set(index, { item, calls: list });
