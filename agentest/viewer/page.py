@@ -32,7 +32,9 @@ class Coat(StrEnum):
     FILE = "file.js"
     """One file to look at, with its data inside."""
     SERVED = "served.js"
-    """The page of `agentest ui`: it asks its server, and works."""
+    """The page of `agentest ui` for looking at runs and starting them: it asks its server."""
+    WORKING = "working.js"
+    """Its page for work: talks, cases, labels. A browser loads the one that it needs of the two."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +60,7 @@ def page(coat: Coat, title: str, data: Mapping[str, str] | None = None, *, plain
         plain: what is told where no script may run.
     """
     script, style = joined(coat), _style()
-    policy = _policy(script, style, connect="'self'" if coat is Coat.SERVED else "'none'")
+    policy = _policy(script, style, connect="'none'" if coat is Coat.FILE else "'self'")
     kept = "".join(data_element(id, text) for id, text in (data or {}).items())
     head = (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'

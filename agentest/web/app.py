@@ -74,7 +74,8 @@ def make_app(project: Project, guard: Guard, connections: Connections | None = N
     )
     app[UI] = project
     app[IMPORTS] = asyncio.Lock()
-    app.router.add_get("/", _page_of(guard))
+    app.router.add_get("/", _page_of(Coat.SERVED, guard))
+    app.router.add_get("/work", _page_of(Coat.WORKING, guard))
     for add in PARTS:
         add(app)
     return app
@@ -98,10 +99,10 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
         return answered({"error": f"an unexpected error: {what}"}, 500)
 
 
-def _page_of(guard: Guard) -> Handler:
+def _page_of(coat: Coat, guard: Guard) -> Handler:
     async def answer(request: web.Request) -> web.StreamResponse:
         del request
-        shown = page(Coat.SERVED, "agentest")
+        shown = page(coat, "agentest")
         response = web.Response(text=whole(shown), content_type="text/html")
         response.headers["Content-Security-Policy"] = f"{shown.policy}; frame-ancestors 'none'"
         name, value = guard.cookie

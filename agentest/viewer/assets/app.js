@@ -1,6 +1,6 @@
 // The frame around the views: navigation, keys, help, theme, and the way from the address to a view.
 
-import { address, go, read } from "./address.js";
+import { address, go, isElsewhere, read } from "./address.js";
 import { append, fill, h } from "./dom.js";
 import { announce, problem } from "./parts.js";
 
@@ -20,6 +20,12 @@ export function addView(name, view) {
   views.set(name, view);
 }
 
+// A view that the page at another path has: it has its link here, and whoever asks for it is sent there.
+export function addElsewhere(path, name, title) {
+  isElsewhere(path, name);
+  views.set(name, { title, nav: title !== "", path });
+}
+
 // Asked before a view is left; it returns whether it may be. It goes with the view.
 export function guardLeaving(mayLeave) {
   guard = mayLeave;
@@ -33,7 +39,7 @@ export function startApp(first) {
   history.scrollRestoration = "manual";
   append(document.body, [
     h("a", { href: "#main", class: "skip", onclick: skip }, "Skip to the content"),
-    h("header", h("a.name", { href: address(home) }, "agentest"), h("nav", { "aria-label": "Views" }), tools()),
+    h("header", h("a.name", { href: address(views.has("runs") ? "runs" : home) }, "agentest"), h("nav", { "aria-label": "Views" }), tools()),
     h("main", { id: "main", tabindex: "-1" }),
     h("div", { id: "announcements", class: "off-screen", "aria-live": "polite" }),
   ]);
@@ -101,6 +107,7 @@ export async function draw(before = null) {
   drawNavigation(known, params.of);
   if (known === null) return void fill(main, h("h1", "There is no such view"), h("a", { href: address(home) }, "Go to the run"));
   const view = views.get(known);
+  if (view.path) return void location.replace(address(known, params));
   const focused = document.activeElement;
   document.title = `${view.title} · agentest`;
   const place = h("div", { class: `view view-${known}` });
@@ -174,7 +181,7 @@ function up() {
   const view = views.get(name || home);
   const place = (hash) => [hash.split("?")[0], new URLSearchParams(hash.split("?")[1]).get("of")].join();
   const above = view && view.up && view.up(params);
-  if (above) location.hash = [...trail].reverse().find((each) => place(each) === place(above)) || above;
+  if (above) location.assign([...trail].reverse().find((each) => place(each) === place(above)) || above);
   else if (trail.length > 1) history.back();
   else go("run", { of: params.of });
 }
