@@ -46,7 +46,7 @@ function list(found, params, signal) {
   }
   drawn();
   const notes = found.notes.map((note) => h("p.notice", note));
-  const scenarios = folded("Scenario files", () => scenarioFiles(signal));
+  const scenarios = folded("details", "Scenario files", () => scenarioFiles(signal));
   return [search, notes, sets, disclosure("New set", newSet()), scenarios];
 }
 

@@ -47,7 +47,7 @@ async function show(place, { transcripts, text }, signal) {
 function part({ id, title, summary, content }) {
   const open = () => (params().open || "").split(",").filter(Boolean);
   const name = [h("h2", title), " ", summary];
-  const element = folded(name, () => h("div.inside", content()), { class: "part", open: open().includes(id) });
+  const element = folded("details.part", name, () => h("div.inside", content()), open().includes(id));
   element.firstChild.id = `part ${id}`;
   element.addEventListener("toggle", () => {
     const others = open().filter((each) => each !== id);
