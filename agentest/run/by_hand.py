@@ -99,7 +99,6 @@ class Desk:
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
     _calls: dict[RecordedCall, _Known] = field(default_factory=dict)
     _waiting: dict[int, _Waiting] = field(default_factory=dict)
-    _next: dict[str, Given] = field(default_factory=dict)
 
     def noticed(self, call: RecordedCall) -> None:
         """A call is new, or more is known of it. Agents in this process may tell from any thread."""
@@ -113,11 +112,8 @@ class Desk:
             self._loop.call_soon_threadsafe(self._told, call)
 
     async def answer(self, call: RecordedCall, proposed: Outcome | None) -> Given | None:
-        """What the person has set for this tool, or answers now; None: what the mock proposes."""
+        """What the person answers; None: what the mock proposes."""
         known = self._known(call)
-        if (given := self._next.pop(call.call.name, None)) is not None:
-            known.by_hand = True
-            return given
         if proposed is not None and not self.holds:
             return None
         waiting = _Waiting(proposed, self._loop.create_future())
@@ -145,18 +141,6 @@ class Desk:
         for waiting in self._waiting.values():
             if not calls and waiting.proposed is not None and not waiting.answer.done():
                 waiting.answer.set_result(None)
-
-    def set_next(self, tool: str, given: Given | None) -> None:
-        """Answer the next call of a tool so, whoever holds calls; None: as its mock does."""
-        if given is None:
-            self._next.pop(tool, None)
-        else:
-            self._next[tool] = given
-
-    @property
-    def set_answers(self) -> dict[str, Given]:
-        """Tool → what its next call is answered."""
-        return dict(self._next)
 
     def _known(self, call: RecordedCall) -> _Known:
         return self._calls.setdefault(call, _Known(len(self._calls)))

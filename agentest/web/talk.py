@@ -35,7 +35,6 @@ def routes() -> Iterable[web.RouteDef]:
         web.get(f"{at}/events", _events),
         web.post(f"{at}/say", _say),
         web.post(f"{at}/answer", _answer),
-        web.post(f"{at}/next", _next),
         web.post(f"{at}/hold", _hold),
         web.post(f"{at}/end", _end),
         web.post(f"{at}/save", _save),
@@ -130,16 +129,6 @@ async def _answer(request: web.Request) -> web.Response:
     if not isinstance(number, int):
         raise UsageError("`call`: expected the number of a call")
     talk.desk.give(number, _given(body))
-    return _done()
-
-
-async def _next(request: web.Request) -> web.Response:
-    talk, body = _talk(request), await body_of(request)
-    tool = text_if_any(body, "tool")
-    if not tool:
-        raise UsageError("name the tool whose next call is answered so")
-    talk.desk.set_next(tool, _given(body))
-    talk.told_of_next()
     return _done()
 
 

@@ -100,10 +100,6 @@ class PageTalk:
     def note(self, text: str) -> None:
         self._add({"type": "note", "text": text})
 
-    def told_of_next(self) -> None:
-        """Tell for which tools an answer is set."""
-        self._add({"type": "next", "tools": sorted(self.desk.set_answers)})
-
     def end(self) -> None:
         """End the conversation; in the middle of a turn, the turn is broken off."""
         if not self.visitor.leave():

@@ -178,24 +178,21 @@ def test_what_nothing_mocks_is_answered_by_hand(project: Project) -> None:
     assert came.conversation.tool_calls[0].mocked
 
 
-def test_an_answer_is_set_for_the_next_call(project: Project) -> None:
-    """What is set for a tool answers its next call alone; letting go releases the calls that wait."""
+def test_letting_go_releases_the_calls_that_wait(project: Project) -> None:
+    """A call that waits for the person goes on as its mock proposes when calls are held no more."""
 
     async def person(held: Talked) -> None:
-        held.desk.set_next("find", Given(result=[]))
-        await held.said("Hello")
-        await held.until(lambda: held.visitor.awaited)
         held.desk.hold(calls=True)
-        held.visitor.say("Again")
+        await held.said("Again")
         await held.waiting()
         held.desk.hold(calls=False)
         await held.until(lambda: held.visitor.awaited)
         held.visitor.leave()
 
-    with ScriptedAgent([tool_call("find"), "None.", tool_call("find"), "Two."]) as agent:
+    with ScriptedAgent([tool_call("find"), "One."]) as agent:
         set_up(project, agent.endpoint)
         held, _ = talked(project.root, BOOKS, person)
-    assert [(result, by_hand) for _, result, _, by_hand in held.results] == [([], True), ({"n": 2}, False)]
+    assert [by_hand for _, _, _, by_hand in held.results] == [False]
 
 
 def test_it_is_stopped_in_the_middle_of_a_turn(project: Project) -> None:

@@ -235,10 +235,9 @@ def test_requests_that_cannot_be(project: Project) -> None:
             ("say", {"text": "again"}, 409),
             ("answer", {"call": "0"}, 400),
             ("answer", {"call": 7}, 409),
-            ("next", {"resultText": "1"}, 400),
-            ("next", {"tool": "find", "resultText": "{'n'}"}, 400),
-            ("next", {"tool": "find", "error": " "}, 400),
-            ("next", {"tool": "find", "resultText": "NaN"}, 400),
+            ("answer", {"call": 0, "resultText": "{'n'}"}, 400),
+            ("answer", {"call": 0, "error": " "}, 400),
+            ("answer", {"call": 0, "resultText": "NaN"}, 400),
         ):
             assert (await shown.ask(f"{talk}/{path}", body))[0] == status, (path, body)
         await shown.until(talk, lambda seen: seen[-1].get("waiting", False))
@@ -246,7 +245,6 @@ def test_requests_that_cannot_be(project: Project) -> None:
         second = await shown.ask(f"{talk}/answer", {"call": 0, "resultText": "1"})
         assert (first[0], second[0]) == (200, 409)
         await shown.listening(talk, 2)
-        await shown.done(f"{talk}/next", {"tool": "find", "resultText": "5"})
         await shown.done(f"{talk}/end", {})
         assert (await shown.until(talk, lambda seen: seen[-1]["type"] == "ended"))[-1]["error"] is None
 

@@ -179,7 +179,11 @@ function pressed(event) {
 function up() {
   const { view: name, params } = read();
   const view = views.get(name || home);
-  const place = (hash) => [hash.split("?")[0], new URLSearchParams(hash.split("?")[1]).get("of")].join();
+  const place = (hash) => {
+    const [path, query] = hash.split("?");
+    const params = new URLSearchParams(query);
+    return [path, params.get("of"), params.get("scenario")].join();
+  };
   const above = view && view.up && view.up(params);
   if (above) location.assign([...trail].reverse().find((each) => place(each) === place(above)) || above);
   else if (trail.length > 1) history.back();
