@@ -22,6 +22,7 @@ from agentest.viewer.slim import slim
 ASSETS = files("agentest.viewer") / "assets"
 _IMPORT = re.compile(r'^import \{ (?P<names>[\w, ]+) \} from "\./(?P<module>\w+\.js)";$', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:function\*?|class|const) (?P<name>\w+))", re.MULTILINE)
+_TEXT = re.compile(r'("[^"]*")')
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _MODULE = re.compile(r"^(import|export)\b.*$", re.MULTILINE)
 
@@ -123,10 +124,14 @@ def _as_function(name: str, text: str) -> str:
 @cache
 def _style() -> str:
     """The style sheet without comments, and without spaces where one could not tell two things apart."""
-    text = " ".join(_COMMENT.sub("", _asset("style.css")).split())
+    pieces = _TEXT.split(" ".join(_COMMENT.sub("", _asset("style.css")).split()))
+    return "".join(piece if at % 2 else _tight(piece) for at, piece in enumerate(pieces))
+
+
+def _tight(rules: str) -> str:
     for loose in ("{ ", " {", "; ", " }", "} ", ", ", ": "):
-        text = text.replace(loose, loose.strip())
-    return text
+        rules = rules.replace(loose, loose.strip())
+    return rules
 
 
 def _policy(script: str, style: str, *, connect: str) -> str:
