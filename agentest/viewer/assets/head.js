@@ -82,6 +82,7 @@ export function toTake({ scenario, found: { command }, opened, params, urlOf, sa
     opened && save && h("button.primary", { type: "button", onclick: save }, "Save as a case…"),
     command && [foreign(command, "code"), copyButton(command, "Copy command")],
     opened && opened.script && copyButton(opened.script, "Copy as scripted scenario"),
+    opened && opened.noScript && h("span.quiet", "No scripted scenario: ", foreign(opened.noScript)),
     copyButton(() => urlOf(params.turn), "Copy link"),
     offered("conversation", scenario),
   );
