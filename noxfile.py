@@ -17,7 +17,7 @@ nox.options.sessions = ["lint", "types", "layers", "tests", "local_model", "adk"
 GROUPS = nox.project.load_toml(Path(__file__).with_name("pyproject.toml"))["dependency-groups"]
 COMPILED = {"UV_COMPILE_BYTECODE": "1"}
 """As pip does it. Processes of tests write nothing beside modules: each would compile all that it imports."""
-LOCAL_MODEL_TIMEOUT_S = 120
+LOCAL_MODEL_TIMEOUT_S = 400
 ADK = "google-adk[eval]==2.13.0"
 ADK_TIMEOUT_S = 1800
 FRAMEWORKS_TIMEOUT_S = 1800
