@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-import anyio
-
 from agentest.analysis.calibration.asking import to_ask
 from agentest.analysis.calibration.comparison import (
     Answer,
@@ -37,6 +35,7 @@ from agentest.run.calibration import (
     write_calibrations,
 )
 from agentest.run.prepare import Prepared, Request
+from agentest.support.interrupts import in_event_loop
 from agentest.support.json_text import json_document
 from agentest.support.paths import path_from
 from agentest.support.terminal import Output, say, source, tell
@@ -72,7 +71,7 @@ def calibrate(wish: Wish, request: Request) -> ExitCode:
         return ExitCode.PASSED
     if wish.write:
         _check_file(calibration_file(prepared.loaded.path))  # before anything is paid for
-    answers, usage = anyio.run(ask_judge, prepared, labels, questions)
+    answers, usage = in_event_loop(ask_judge, prepared, labels, questions)
     result = _result(prepared, metrics, labels, consensus, answers, usage)
     if wish.as_json:
         Output(sys.stdout).write_bytes(source(json_document(as_json(result))))

@@ -6,8 +6,6 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-import anyio
-
 from agentest.conversation.users import Said
 from agentest.endings import Ending
 from agentest.errors import ExitCode, UsageError
@@ -16,6 +14,7 @@ from agentest.run.plan import Unit
 from agentest.run.prepare import Prepared
 from agentest.run.talking import Happening, Noted, Ready, Replied, Spoke, Talking
 from agentest.support.calling import in_thread
+from agentest.support.interrupts import in_event_loop
 from agentest.support.terminal import clean_rows, say
 from agentest.transcript import NO_TEXT, Turn, call_text
 
@@ -50,7 +49,7 @@ def chat(prepared: Prepared, read_line: ReadLine | None = None, write: Write | N
     if len(units) != 1:
         names = "\n".join(f"  {unit.scenario.name}" for unit in units) or "  (none)"
         raise UsageError(f"chat needs one scenario; choose with --scenario TEXT among\n{names}")
-    return anyio.run(_chat, prepared, units[0], read_line or typed(), write or _to_stdout)
+    return in_event_loop(_chat, prepared, units[0], read_line or typed(), write or _to_stdout)
 
 
 async def _chat(prepared: Prepared, unit: Unit, read_line: ReadLine, write: Write) -> ExitCode:

@@ -8,12 +8,11 @@ from datetime import datetime
 from functools import partial
 from textwrap import wrap
 
-import anyio
-
 from agentest.errors import ExitCode
 from agentest.run.prepare import Prepared, Request
 from agentest.starting.doctor.checks import Check, Mark
 from agentest.starting.doctor.doctor import examine
+from agentest.support.interrupts import in_event_loop
 from agentest.support.terminal import encodable, say, tell
 from agentest.support.text import count
 
@@ -27,7 +26,7 @@ _INDENT = "    "
 def doctor(request: Request) -> ExitCode:
     """Look at everything that a run needs; exit status 2 where something would keep it from being judged."""
     look = partial(examine, request, _say, say=_say_waiting, expected=_expected)
-    bad = anyio.run(look)
+    bad = in_event_loop(look)
     if bad:
         what = "it" if bad == 1 else "them"
         say(f"\n{count(bad, 'problem')}: see to {what}, and run agentest doctor again")

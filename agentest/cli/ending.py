@@ -14,13 +14,6 @@ from agentest.errors import ExitCode, OutputError, UsageError
 from agentest.support.terminal import Output, lost, tell
 
 
-def hear_interrupts() -> None:
-    """Take note of Ctrl-C from now on, however early it comes."""
-    from agentest.support.interrupts import hear
-
-    hear()
-
-
 def ended(command: Callable[[], int]) -> int:
     """The command's exit status; what the user got wrong is printed in one message."""
     try:
@@ -46,9 +39,10 @@ def run_to_exit(cli: click.Group) -> NoReturn:
     for stream in ("stdout", "stderr"):
         if getattr(sys, stream) is None:  # closed by whoever started us
             setattr(sys, stream, open(os.devnull, "w"))  # noqa: SIM115 - open for as long as we live
-    status = ended(lambda: _flushed(cli))
-    from agentest.support.interrupts import heard
+    from agentest.support.interrupts import hear, heard
 
+    hear()
+    status = ended(lambda: _flushed(cli))
     sys.exit(ExitCode.INTERRUPTED if heard() else status)
 
 

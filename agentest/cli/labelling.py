@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from agentest.cli.ending import ended, hear_interrupts
+from agentest.cli.ending import ended
 from agentest.cli.options import recording, where
 from agentest.cli.requests import place_in, request_at, tape
 
@@ -39,7 +39,6 @@ def label(results: str, cwd: Path | None, config: Path | None, to: Path, **wish:
     """
 
     def go() -> int:
-        hear_interrupts()
         from agentest.cli.label import Wish
         from agentest.cli.label import label as run
         from agentest.cli.named_runs import run_at
@@ -74,7 +73,6 @@ def calibrate(labels: Path, cwd: Path | None, config: Path | None, **options: An
     wish = {key: options.pop(key) for key in ("judge", "metrics", "write", "as_json")}
 
     def go() -> int:
-        hear_interrupts()
         from agentest.cli.calibrate import Wish
         from agentest.cli.calibrate import calibrate as run
 

@@ -11,7 +11,6 @@ import click
 from agentest.cli.commands import FIRST_STEPS, Commands
 from agentest.cli.comparing import compare
 from agentest.cli.ending import ended as _ended
-from agentest.cli.ending import hear_interrupts as _hear_interrupts
 from agentest.cli.ending import run_to_exit
 from agentest.cli.eval_set import eval_set
 from agentest.cli.history import runs, show, ui
@@ -83,7 +82,6 @@ def record_tools(cwd: Path | None, config: Path | None, agent: str | None, **wis
     """
 
     def go() -> int:
-        _hear_interrupts()
         from agentest.cli.record_tools import Wish, record_tools
 
         place = _place(cwd, config)
@@ -108,7 +106,6 @@ def judge(run: str, cwd: Path | None, **options: Any) -> int:
     """
 
     def go() -> int:
-        _hear_interrupts()
         from agentest.cli.judge import judge_again
         from agentest.cli.named_runs import run_at
         from agentest.run.prepare import prepare

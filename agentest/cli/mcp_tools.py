@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import anyio
-
 from agentest.errors import ExitCode
 from agentest.run.prepare import Request, configure
 from agentest.run.real_tools import RealTools, look_at_real_tools
+from agentest.support.interrupts import in_event_loop
 from agentest.support.terminal import clean, say
 from agentest.support.text import count
 
@@ -18,7 +17,7 @@ def mcp_tools(request: Request, *, check: bool) -> ExitCode:
     async def look() -> list[RealTools]:
         return await look_at_real_tools(loaded, request.root, request.options.agent, write=not check)
 
-    found = anyio.run(look)
+    found = in_event_loop(look)
     for tools in found:
         for line in _lines(tools, check=check):
             say(clean(loaded.redact(line)))

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from agentest.cli.ending import ended, hear_interrupts
+from agentest.cli.ending import ended
 from agentest.cli.options import output_options, path_option, where
 from agentest.cli.requests import place_in
 
@@ -27,7 +27,6 @@ def merge(runs: tuple[str, ...], cwd: Path | None, config: Path | None, **wish: 
     """
 
     def go() -> int:
-        hear_interrupts()
         from agentest.cli.merge import Wish
         from agentest.cli.merge import merge as merged
 

@@ -27,6 +27,7 @@ from agentest.run.prepare import Prepared, Request, prepare
 from agentest.run.recording import Recorder, one_conversation, refused, serving, with_real_tools
 from agentest.run.signals import handled_signals
 from agentest.run.sources import LiveAgents, SourceFactory, live_conversations
+from agentest.support.interrupts import in_event_loop
 from agentest.support.terminal import say, tell
 from agentest.support.text import shortened
 from agentest.transcript import NO_TEXT, Conversation, Turn, call_text
@@ -63,7 +64,7 @@ def record_tools(request: Request, wish: Wish, place: Place) -> ExitCode:
         tell(f"agentest: {note}")
     recorder = Recorder()
     with tool_list_anew(at):
-        held = anyio.run(_recorded, prepared, wish, recorder)
+        held = in_event_loop(_recorded, prepared, wish, recorder)
     recording = Recording(
         prepared=prepared,
         recorder=recorder,

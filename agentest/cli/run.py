@@ -17,6 +17,7 @@ from agentest.errors import ExitCode
 from agentest.events import WantedReport
 from agentest.run.outputs import check_can_be_written, output_dir
 from agentest.run.prepare import Prepared
+from agentest.support.interrupts import in_event_loop
 from agentest.support.terminal import tell
 
 if TYPE_CHECKING:  # imported when a run really begins
@@ -140,19 +141,17 @@ def _executed(
     words: AtSignals,
 ) -> Outcome:
     """The run, in so many processes."""
-    import anyio
-
     from agentest.run.run import Mode, execute
 
     _calm_collector()
     # Transcripts are shown with the scenario.
     mode = Mode(source=source, keep_conversations=prepared.request.verbose)
     if processes == 1:
-        return anyio.run(execute, prepared, emit, mode, words)
+        return in_event_loop(execute, prepared, emit, mode, words)
     from agentest.scale.pool import worker_pool
 
     with worker_pool(prepared, processes) as pool:
-        return anyio.run(execute, prepared, emit, replace(mode, engine=pool), words)
+        return in_event_loop(execute, prepared, emit, replace(mode, engine=pool), words)
 
 
 def _calm_collector() -> None:

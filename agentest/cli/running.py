@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from agentest.cli.commands import Running
-from agentest.cli.ending import ended, hear_interrupts
+from agentest.cli.ending import ended
 from agentest.cli.options import (
     EVAL_FILES,
     baseline_options,
@@ -75,7 +75,6 @@ def run(cwd: Path | None, watch: bool, list_only: bool, record_tools: bool, **op
         raise click.UsageError("--shard runs a part of one run: leave --watch out")
 
     def go() -> int:
-        hear_interrupts()
         place = place_in(cwd, options["config"])
         request = request_at(place, **options)
         choose = choosing(wish)
@@ -143,7 +142,6 @@ def evaluate(cwd: Path | None, targets: tuple[str, ...], list_only: bool, **opti
     wish, targets = choosing_options(options, targets)
 
     def go() -> int:
-        hear_interrupts()
         from agentest.cli.kinds import eval_of
         from agentest.cli.run import run_once
         from agentest.evalset.planning import EvalRequest, prepare_eval

@@ -10,7 +10,7 @@ from agentest.cli.named_runs import run_at, runs_folder
 from agentest.errors import ExitCode, UsageError
 from agentest.run.place import Place
 from agentest.run.signals import handled_signals
-from agentest.support.interrupts import end_at_once
+from agentest.support.interrupts import end_at_once, in_event_loop
 from agentest.support.terminal import say, tell
 from agentest.web.door import Door
 from agentest.web.project import Project
@@ -30,7 +30,7 @@ def ui(place: Place, config: Path | None, port: int, run: str | None) -> ExitCod
     say(f"agentest ui: the runs of {project.output_dir}, and a page to work in:")
     say(f"  {door.address(project)}")
     say("The address is for you alone: whoever has it sees and starts runs. Ctrl-C ends it.")
-    anyio.run(_serve, project, door)
+    in_event_loop(_serve, project, door)
     return ExitCode.PASSED
 
 

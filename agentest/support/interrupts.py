@@ -1,16 +1,22 @@
-"""Ctrl-C: the first one ends what is going on, the second one the process. Standard library only."""
+"""Ctrl-C: the first one ends what is going on, the second one the process."""
 
 from __future__ import annotations
 
 import os
 import signal
 import sys
+from collections.abc import Awaitable, Callable
 from types import FrameType
+from typing import TypeVar, TypeVarTuple, Unpack
 
 from agentest.errors import ExitCode
 
+_T = TypeVar("_T")
+_Args = TypeVarTuple("_Args")
+
 _SHOW_CURSOR = b"\x1b[?25h"
 _heard: list[int] = []
+_holding: list[bool] = []
 
 
 def hear() -> None:
@@ -24,11 +30,32 @@ def heard() -> bool:
     return bool(_heard)
 
 
+def in_event_loop(work: Callable[[Unpack[_Args]], Awaitable[_T]], *args: *_Args) -> _T:
+    """Run the work in an event loop of its own, as `anyio.run` does.
+
+    Ctrl-C waits until there is a loop: half of one would print a traceback of its own as it goes.
+    """
+    import anyio  # takes its time: who listens for Ctrl-C from the first line on does without
+
+    async def begin() -> _T:
+        _holding.clear()
+        if _heard:
+            raise KeyboardInterrupt
+        return await work(*args)
+
+    _holding.append(True)
+    try:
+        return anyio.run(begin)
+    finally:
+        _holding.clear()
+
+
 def _interrupted(number: int, _: FrameType | None) -> None:
     if _heard:
         end_at_once()
     _heard.append(number)
-    raise KeyboardInterrupt
+    if not _holding:
+        raise KeyboardInterrupt
 
 
 def end_at_once(last_words: str = "") -> None:

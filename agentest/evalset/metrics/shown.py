@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import anyio
-
 from agentest.endings import Ending
 from agentest.errors import ModelUnavailable
 from agentest.evalset.formats.criteria import Criterion
@@ -24,6 +22,7 @@ from agentest.evalset.metrics.facts import AgentFacts
 from agentest.evalset.metrics.graders import make_grader
 from agentest.llm.port import Answer, CallKey, Message
 from agentest.metrics import ADK_METRICS
+from agentest.support.interrupts import in_event_loop
 from agentest.transcript import Conversation, ToolCall, Turn
 
 JUDGED_NAMES = tuple(metric.name for metric in ADK_METRICS.values() if metric.judged)
@@ -59,7 +58,7 @@ def shown_prompt(metric: str) -> str:
     async def ask() -> None:
         await grader.grade(_CONVERSATION, listener, CallKey("judge", "example"))
 
-    anyio.run(ask)
+    in_event_loop(ask)
     messages = min(listener.asked, key=_length)
     return "\n\n".join(f"# {metric}, {message['role']}\n{message['content']}" for message in messages)
 

@@ -31,6 +31,7 @@ from agentest.http.guard import AddressGuard, RefusedAddress
 from agentest.http.retries import describe
 from agentest.starting.contact import tls_problem
 from agentest.starting.weak_signs import LOGIN, is_login, misses
+from agentest.support.interrupts import in_event_loop
 from agentest.support.redact import url_secrets
 from agentest.support.text import shortened
 
@@ -59,7 +60,7 @@ class Described:
 def described(url: str) -> Described:
     """What answers at an address. Raises UsageError for a bad one, and where nobody answers."""
     _check(url)
-    return anyio.run(_look_at, url)
+    return in_event_loop(_look_at, url)
 
 
 def _check(url: str) -> None:
