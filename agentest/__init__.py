@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from agentest.results import TurnEvaluation as TurnEvaluation
     from agentest.results import Unscored as Unscored
     from agentest.results import Verdict as Verdict
+    from agentest.scenarios.calls import ExpectedCall as ExpectedCall
     from agentest.scenarios.criteria import Criterion as Criterion
     from agentest.scenarios.definition import Scenario as Scenario
     from agentest.scenarios.definition import ScriptedTurn as ScriptedTurn
@@ -66,8 +67,7 @@ if TYPE_CHECKING:
     from agentest.scenarios.definition import call as call
     from agentest.scenarios.definition import scenario as scenario
     from agentest.scenarios.definition import sequence as sequence
-    from agentest.scenarios.expectations import ExpectedCall as ExpectedCall
-    from agentest.scenarios.expectations import Trajectory as Trajectory
+    from agentest.scenarios.trajectories import Trajectory as Trajectory
     from agentest.transcript import Conversation as Conversation
     from agentest.transcript import Failure as Failure
     from agentest.transcript import TimeSpent as TimeSpent
@@ -91,7 +91,7 @@ _HOME = {
     "Ending": "agentest.endings",
     "ErrorGroup": "agentest.results",
     "Evidence": "agentest.results",
-    "ExpectedCall": "agentest.scenarios.expectations",
+    "ExpectedCall": "agentest.scenarios.calls",
     "Failure": "agentest.transcript",
     "GoalOutcome": "agentest.results",
     "HttpResponse": "agentest.mocks.http_response",
@@ -122,7 +122,7 @@ _HOME = {
     "TimeSpent": "agentest.transcript",
     "ToolCall": "agentest.transcript",
     "Totals": "agentest.results",
-    "Trajectory": "agentest.scenarios.expectations",
+    "Trajectory": "agentest.scenarios.trajectories",
     "TrajectoryResult": "agentest.results",
     "Turn": "agentest.transcript",
     "TurnContext": "agentest.agents.port",

@@ -57,6 +57,8 @@ class ToolCall:
     """Who told of the same call besides."""
     duration_ms: float | None = field(default=None, compare=False)
     """How long its answer took, where we saw it asked for and answered; None: nobody measured it."""
+    round: int | None = field(default=None, compare=False)
+    """Which of the agent's messages of the turn asked for it, from 0; None: nobody tells."""
 
 
 UNANSWERED = "cancelled before it answered"
@@ -68,6 +70,12 @@ ARGUMENTS_UNTOLD = "the agent does not tell its arguments"
 def arguments_untold(call: ToolCall) -> bool:
     """Whether nobody knows with which arguments a call was made: what depends on them cannot be told."""
     return call.args is None and call.invalid_arguments == ARGUMENTS_UNTOLD
+
+
+def failed(call: ToolCall) -> bool:
+    """Whether the agent was answered with an error: the tool raised, or what it answered says so."""
+    says_so = isinstance(call.result, Mapping) and bool(call.result.get("error"))
+    return call.error is not None or call.invalid_arguments not in (None, ARGUMENTS_UNTOLD) or says_so
 
 
 def mismatch(call: ToolCall) -> str | None:
@@ -307,6 +315,10 @@ class Conversation:
     """The state with which the agent's session began; None: nobody tells of it."""
     invalid: str | None = None
     """Why it says nothing of the agent (`user.check`): the simulated user broke its role."""
+    mock_state: Mapping[str, Any] | None = None
+    """The state of the mocks at the end; None: it was not kept, as nothing asks for it."""
+    user_calls: tuple[ToolCall, ...] = ()
+    """The calls of the simulated user's own tools, each with the turn in which the user then spoke."""
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:

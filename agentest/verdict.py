@@ -227,16 +227,23 @@ def _certain_reasons(result: ConversationResult) -> Iterator[Reason]:
     yield from _trajectory_reasons(result.trajectory, id)
     for turn in result.turns:
         yield from _trajectory_reasons(turn.trajectory, id, turn.turn_index)
-        for check in turn.checks:
-            if not check.passed:
-                yield Reason(
-                    check_status(check),
-                    ReasonKind.CHECK,
-                    f"{check.check}: {check.reason}",
-                    conversation_id=id,
-                    turn_index=turn.turn_index,
-                    check=check,
-                )
+        yield from _check_reasons(turn.checks, id, turn.turn_index)
+    yield from _check_reasons(result.checks, id)
+
+
+def _check_reasons(
+    checks: Iterable[CheckResult], conversation_id: str, turn_index: int | None = None
+) -> Iterator[Reason]:
+    for check in checks:
+        if not check.passed:
+            yield Reason(
+                check_status(check),
+                ReasonKind.CHECK,
+                f"{check.check}: {check.reason}",
+                conversation_id=conversation_id,
+                turn_index=check.turn_index if turn_index is None else turn_index,
+                check=check,
+            )
 
 
 def _criterion_reasons(result: ConversationResult, *, failed: bool) -> Iterator[Reason]:
@@ -279,16 +286,18 @@ def _failure_reasons(result: ConversationResult) -> Iterator[Reason]:
 def _trajectory_reasons(
     trajectory: TrajectoryResult | None, conversation_id: str, turn_index: int | None = None
 ) -> Iterator[Reason]:
-    if trajectory and not trajectory.matched:
-        subject = "trajectory" if turn_index is None else "trajectory of the turn"
-        yield Reason(
-            trajectory_status(trajectory),
-            ReasonKind.TRAJECTORY,
-            f"{subject}: {trajectory.reason}",
-            conversation_id=conversation_id,
-            turn_index=turn_index,
-            trajectory=trajectory,
-        )
+    for part in (trajectory.parts or (trajectory,)) if trajectory else ():
+        if not part.matched:
+            subject = f"trajectory {part.name!r}" if part.name else "trajectory"
+            of_turn = "" if turn_index is None else " of the turn"
+            yield Reason(
+                trajectory_status(part),
+                ReasonKind.TRAJECTORY,
+                f"{subject}{of_turn}: {part.reason}",
+                conversation_id=conversation_id,
+                turn_index=turn_index,
+                trajectory=part,
+            )
 
 
 def _unknown_for_rate(by_conversation: Sequence[Sequence[Reason]]) -> list[Reason]:

@@ -30,6 +30,7 @@ FLOORS: list[dict[str, str]] = [
     {
         "metrics": "wording support",
         "repeat": "support",
+        "matchers": "support",
         "forecast": "support",
         "shards": "",
     },
@@ -73,8 +74,8 @@ FLOORS: list[dict[str, str]] = [
     {
         "conversation": "endings agents tool_servers llm scenarios mocks errors messages sight transcript "
         "storing support",
-        "evaluate": "endings llm scenarios config errors metrics outcomes results sight transcript storing "
-        "support verdict",
+        "evaluate": "endings llm scenarios config errors matchers metrics outcomes results sight "
+        "transcript storing support verdict",
     },
     {
         "run": "endings adk_plugin conversation evaluate agents tool_servers llm scenarios config mocks "
@@ -98,8 +99,8 @@ FLOORS: list[dict[str, str]] = [
         "starting": "agents scenarios config errors support http run llm results sight transcript",
         "scale": "confidence run tool_servers llm store errors events results totals transcript support http",
         "testing": "run config llm scenarios errors events metrics results sight transcript report verdict",
-        "evalset": "endings run conversation evaluate llm scenarios config mocks store report errors events "
-        "messages metrics results sight transcript verdict support",
+        "evalset": "endings run conversation evaluate llm matchers scenarios config mocks store report "
+        "errors events messages metrics results sight transcript verdict support",
     },
     {
         "analysis": "config endings errors evalset evaluate events llm metrics report results run scenarios "

@@ -10,7 +10,7 @@ from agentest.evaluate.call_table import CallTable, expected_text
 from agentest.evaluate.differences import alike, difference
 from agentest.evaluate.matching import longest_rise
 from agentest.results import AlignedRow, RowStatus
-from agentest.scenarios.expectations import Trajectory
+from agentest.scenarios.trajectories import Trajectory
 from agentest.support.text import shortened
 
 MOST_ROWS = 200
@@ -100,7 +100,7 @@ class _Sheet:
         paired = set(self.of_call.values())
         for wanted, each in enumerate(table.expected):
             if wanted not in paired:
-                by_tool[each.name][0].append(wanted)
+                by_tool[str(each.name)][0].append(wanted)
         for call, made in enumerate(table.calls):
             if call not in self.of_call and not (within and allowed[call]):
                 by_tool[made.name][1].append(call)

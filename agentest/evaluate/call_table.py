@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from agentest.evaluate.comparison import CannotTell, PredicateFailed, equal, shown
 from agentest.evaluate.matching import longest_in_order, maximum_matching
-from agentest.scenarios.expectations import ExpectedCall
+from agentest.matchers.comparison import CannotTell, PredicateFailed, equal
+from agentest.matchers.showing import shown
+from agentest.scenarios.calls import ExpectedCall
 from agentest.transcript import ARGUMENTS_UNTOLD, ToolCall, arguments_untold
 
 Cell = tuple[int, int]
@@ -44,7 +45,7 @@ def expected_text(expected: ExpectedCall) -> str:
     """An expected call as it is shown: `name(key=value, …)`."""
     wanted = wanted_arguments(expected)
     if wanted is None:
-        return expected.name
+        return str(expected.name)
     arguments = [f"{key}={shown(value)}" for key, value in wanted.items()]
     more = ["…"] if expected.arg_match_mode == "partial" else []
     return f"{expected.name}({', '.join([*arguments, *more])})"
@@ -112,6 +113,6 @@ class CallTable:
         """What is left of the expected calls and of those made by the `partners`."""
         partners = self.partners(ordered=ordered)
         taken = set(partners)
-        missing = tuple(e.name for e, call in zip(self.expected, partners, strict=True) if call is None)
+        missing = tuple(str(e.name) for e, call in zip(self.expected, partners, strict=True) if call is None)
         extra = tuple(call.name for i, call in enumerate(self.calls) if i not in taken)
         return missing, extra

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agentest.evaluate.call_table import wanted_arguments
-from agentest.evaluate.comparison import PredicateFailed, equal, is_plain, shown
-from agentest.scenarios.expectations import ExpectedCall
+from agentest.matchers.comparison import PredicateFailed, equal, is_plain
+from agentest.matchers.showing import shown
+from agentest.scenarios.calls import ExpectedCall
 from agentest.support.json_text import safe_repr
 from agentest.support.text import shortened
 from agentest.transcript import ToolCall

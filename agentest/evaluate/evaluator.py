@@ -21,7 +21,7 @@ from agentest.evaluate.inputs import ConversationInput, TurnInput
 from agentest.evaluate.judge import Judge, at_once
 from agentest.evaluate.judging import Judging
 from agentest.evaluate.session_checks import checked_session, checked_state
-from agentest.evaluate.trajectory import matched_trajectory
+from agentest.evaluate.trajectory import matched_trajectories
 from agentest.llm.port import CallKey, Model
 from agentest.metrics import ABOUT_CALLS
 from agentest.results import CheckResult, MetricResult, TrajectoryResult, TurnEvaluation, Unscored
@@ -95,9 +95,9 @@ class ScenarioEvaluator:
     async def turn_trajectory(self, turn: Turn) -> TrajectoryResult | None:
         """The trajectory that the script has for a turn against its calls."""
         scripted = self._script_of(turn)
-        if scripted is None or scripted.trajectory is None:
+        if scripted is None:
             return None
-        return await matched_trajectory(
+        return await matched_trajectories(
             scripted.trajectory, turn.tool_calls, 1, blind=self.agent.sight.hidden(turn)
         )
 
@@ -183,10 +183,10 @@ class ScenarioEvaluator:
 
     async def trajectory(self, conversation: Conversation) -> TrajectoryResult | None:
         """The scenario's own trajectory against the whole conversation."""
-        if self.scenario.trajectory is None or conversation.shortened:
+        if conversation.shortened:
             return None
         failure = conversation.failure
-        return await matched_trajectory(
+        return await matched_trajectories(
             self.scenario.trajectory,
             conversation.tool_calls,
             conversation.started_turns,

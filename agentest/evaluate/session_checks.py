@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from agentest.evaluate.comparison import CannotTell, PredicateFailed, equal, is_plain, shown
+from agentest.matchers.comparison import CannotTell, PredicateFailed, equal, is_plain
+from agentest.matchers.showing import shown
 from agentest.results import CheckResult
 from agentest.scenarios.expectations import Expect, ExpectedRemark
 from agentest.sight import remarks_unseen, state_unseen

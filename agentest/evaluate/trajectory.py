@@ -10,15 +10,54 @@ from typing import Any
 
 from agentest.evaluate.alignment import aligned, is_ordered
 from agentest.evaluate.call_table import CallTable, expected_text
-from agentest.evaluate.comparison import is_plain
+from agentest.matchers.comparison import is_plain
 from agentest.results import TrajectoryResult
-from agentest.scenarios.expectations import Trajectory
+from agentest.scenarios.calls import ExpectedCall
+from agentest.scenarios.trajectories import Trajectory
 from agentest.support.calling import result_of
 from agentest.support.deadlines import TimeLimit
 from agentest.transcript import ToolCall, call_text
 
 _SHOWN_CALLS = 20
 _TIMEOUT_S = 60.0
+
+
+async def matched_trajectories(
+    specs: Sequence[Trajectory],
+    calls: Sequence[ToolCall],
+    turns: int,
+    *,
+    complete: bool = True,
+    blind: str | None = None,
+) -> TrajectoryResult | None:
+    """The result of all of several trajectories; None where nothing can be said, or there is none."""
+    results = [
+        replace(result, name=spec.name)
+        for spec in specs
+        if (result := await matched_trajectory(spec, calls, turns, complete=complete, blind=blind))
+    ]
+    if len(results) <= 1:
+        return results[0] if results else None
+    return _all_of(tuple(results))
+
+
+def _all_of(parts: tuple[TrajectoryResult, ...]) -> TrajectoryResult:
+    wrong = [part for part in parts if not part.matched] or parts
+    return TrajectoryResult(
+        matched=all(part.matched for part in parts),
+        summary="; ".join(f"{part.name}: {part.summary}" if part.name else part.summary for part in wrong),
+        missing_calls=_joined(part.missing_calls for part in parts),
+        extra_calls=_joined(part.extra_calls for part in parts),
+        ordering_issues=_joined(part.ordering_issues for part in parts),
+        forbidden_calls=_joined(part.forbidden_calls for part in parts),
+        error="; ".join(part.error for part in parts if part.error) or None,
+        without_calls=any(part.without_calls for part in parts),
+        parts=parts,
+    )
+
+
+def _joined(texts: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    return tuple(each for several in texts for each in several)
 
 
 async def matched_trajectory(
@@ -32,7 +71,7 @@ async def matched_trajectory(
 ) -> TrajectoryResult | None:
     """`match_trajectory`, in a thread where functions and matchers of the user decide: they may hang."""
     match = partial(match_trajectory, spec, calls, turns, complete=complete, blind=blind)
-    if all(is_plain(expected.args) for expected in (*(spec.expected or ()), *spec.forbidden)):
+    if all(is_plain(expected.args) for expected in (*_expected(spec), *spec.forbidden)):
         return match()
     limit = TimeLimit(timeout_s)
     try:
@@ -62,7 +101,7 @@ def match_trajectory(
     """
     if not complete:
         spec = replace(spec, expected=None)
-    expected = None if spec.expected is None else CallTable.of(spec.expected, calls)
+    expected = None if spec.expected is None else CallTable.of(_expected(spec), calls)
     banned = CallTable.of(spec.forbidden, calls)
     # A call that cannot be decided is first taken for what the trajectory wants.
     compare = _compare_some if blind else _compare
@@ -116,6 +155,10 @@ def _beside(
     table = expected and expected.decided(answer)
     rows, more = aligned(spec, table, banned.decided(not answer), blind=blind)
     return {"alignment": rows, "alignment_more": more}
+
+
+def _expected(spec: Trajectory) -> tuple[ExpectedCall, ...]:
+    return tuple(each for each in spec.expected or () if isinstance(each, ExpectedCall))
 
 
 def _undecided(error: str, spec: Trajectory, calls: Sequence[ToolCall]) -> TrajectoryResult:
@@ -251,7 +294,7 @@ def _holds(spec: Trajectory, calls: Sequence[ToolCall], turns: int) -> str:
 
 def _sides(spec: Trajectory, calls: Sequence[ToolCall]) -> Mapping[str, Any]:
     """What was expected, what is forbidden and what was called, as text, for a `TrajectoryResult`."""
-    expected = spec.expected
+    expected = None if spec.expected is None else _expected(spec)
     return {
         "mode": None if expected is None else spec.match_mode,
         "expected": None if expected is None else _list(map(expected_text, expected)),

@@ -30,6 +30,7 @@ from agentest.results.evaluations import (
     Severity,
     Skipped,
     TrajectoryResult,
+    TrajectoryScore,
     TurnEvaluation,
     Unscored,
 )
@@ -90,6 +91,7 @@ __all__ = [
     "Status",
     "Totals",
     "TrajectoryResult",
+    "TrajectoryScore",
     "TurnEvaluation",
     "Unscored",
     "Verdict",

@@ -109,6 +109,24 @@ MetricResult = Score | Unscored | Skipped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TrajectoryScore:
+    """How much of a trajectory was met: partial credit beside its verdict. Each from 0 to 1."""
+
+    met: float
+    """The share of all that it demands: expected calls, forbidden ones, limits and orders."""
+    precision: float
+    """The share of the calls that count which were expected; 1 where none was made."""
+    recall: float
+    """The share of the expected calls that were made; 1 where none is expected."""
+
+    @property
+    def f1(self) -> float:
+        """The harmonic mean of precision and recall."""
+        both = self.precision + self.recall
+        return 2 * self.precision * self.recall / both if both else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrajectoryResult:
     """Expected against actual tool calls. `…_calls` are names of tools; the sides are whole calls as text."""
 
@@ -131,6 +149,12 @@ class TrajectoryResult:
     """Expected calls and those made, side by side; empty where it is not about calls, or none are known."""
     alignment_more: int = 0
     """How many rows more there are: rows with which something is wrong are kept before others."""
+    name: str = ""
+    """What the scenario calls the trajectory; "": nothing."""
+    score: TrajectoryScore | None = None
+    """None where the calls could not be compared, or it says nothing of calls."""
+    parts: tuple[TrajectoryResult, ...] = ()
+    """The results of several trajectories, of which this is the one of all together; else empty."""
 
     @property
     def sides(self) -> tuple[tuple[str, str], ...]:
@@ -165,6 +189,8 @@ class CheckResult:
     """The reply as it is shown; None where the summary says what matters of it."""
     error: str | None = None
     """Why the reply could not be checked: then it has not `passed`."""
+    turn_index: int | None = None
+    """The turn that decides about a check of the whole conversation; None: no single one does."""
 
     @property
     def reason(self) -> str:
@@ -300,6 +326,8 @@ class ConversationResult:
     """In the scenario's order; empty where the conversation was cut short."""
     invalid: str | None = None
     """How the simulated user broke its role (`user.check`): the conversation says nothing of the agent."""
+    checks: tuple[CheckResult, ...] = ()
+    """What the scenario says of the whole conversation: `says`, `never_says`, `final_state`, `check`."""
 
     @property
     def metric_results(self) -> Iterator[tuple[str, MetricResult]]:

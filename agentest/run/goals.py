@@ -17,9 +17,8 @@ def decided_without_judge(scenario: Scenario) -> bool:
 
     Beside an expected outcome a call does not: it may be a mere look-up, and its author says what success is.
     """
-    trajectory = scenario.trajectory
     # `within` lets every expected call be left out.
-    requires_call = trajectory is not None and bool(trajectory.expected) and trajectory.match_mode != "within"
+    requires_call = any(each.expected and each.match_mode != "within" for each in scenario.trajectory)
     return scenario.final_session_state is not None or (requires_call and not scenario.expected_outcome)
 
 

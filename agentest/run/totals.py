@@ -89,7 +89,10 @@ def _slim_evaluation(turn: TurnEvaluation) -> TurnEvaluation:
 
 
 def _slim_trajectory(trajectory: TrajectoryResult | None) -> TrajectoryResult | None:
-    return trajectory and replace(trajectory, alignment=(), alignment_more=0)
+    if trajectory is None:
+        return None
+    parts = tuple(filter(None, map(_slim_trajectory, trajectory.parts)))
+    return replace(trajectory, alignment=(), alignment_more=0, parts=parts)
 
 
 def _slim_metrics(metrics: Mapping[str, MetricResult]) -> dict[str, MetricResult]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agentest.scenarios.expectations import known_keys
+from agentest.scenarios.parsing import known_keys
 
 
 @dataclass(frozen=True, slots=True)

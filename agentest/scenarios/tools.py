@@ -7,7 +7,7 @@ from typing import Any
 
 from agentest.mocks.binding import Mock, MockSequence, bind
 from agentest.mocks.http_response import HttpResponse
-from agentest.scenarios.expectations import known_keys
+from agentest.scenarios.parsing import known_keys
 from agentest.support.json_text import NotJson, json_text
 
 
@@ -19,16 +19,29 @@ def parse_tools(options: Mapping[str, Any]) -> dict[str, Mock]:
         tools = known_keys(options["mocks"], ("tools",), "mocks").get("tools", {})
     else:
         tools = options.get("tools", {})
+    return _mocks(tools, "tools")
+
+
+def parse_user_tools(tools: Any, *, scripted: bool, key: str = "user_tools") -> dict[str, Mock]:
+    """The simulated user's own tools, checked; empty where there are none. Raises ValueError."""
+    if tools is None:
+        return {}
+    if scripted:
+        raise ValueError(f"{key}: is for a simulated user; a script calls no tools, so leave it out")
+    return _mocks(tools, key)
+
+
+def _mocks(tools: Any, key: str) -> dict[str, Mock]:
     if not isinstance(tools, Mapping):
-        raise ValueError(f"tools: expected a dict from tool name to mock, found {tools!r}")
-    return {_name(name): _mock(mock, f"tools[{name!r}]") for name, mock in tools.items()}
+        raise ValueError(f"{key}: expected a dict from tool name to mock, found {tools!r}")
+    return {_name(name, key): _mock(mock, f"{key}[{name!r}]") for name, mock in tools.items()}
 
 
-def _name(name: Any) -> str:
+def _name(name: Any, key: str) -> str:
     if not isinstance(name, str):
-        raise ValueError(f"tools: expected a text, found {name!r}")
+        raise ValueError(f"{key}: expected a text, found {name!r}")
     if not name.strip():
-        raise ValueError("tools: is empty")
+        raise ValueError(f"{key}: is empty")
     return name
 
 

@@ -92,7 +92,8 @@ class Codecs:
     def of(self, cls: type[T]) -> Codec[T]:
         """The codec of a dataclass."""
         if cls not in self._codecs:
-            self._codecs[cls] = Codec(cls, self._layouts.get(cls, Layout()), self)
+            codec = self._codecs[cls] = Codec(cls)
+            codec.learn(self._layouts.get(cls, Layout()), self)  # it may hold values of its own type
         return self._codecs[cls]
 
     def write(self, value: object) -> Json:
@@ -145,19 +146,23 @@ class Codecs:
 class Codec(Generic[T]):
     """Writes and reads one dataclass."""
 
-    def __init__(self, cls: type[T], layout: Layout, codecs: Codecs) -> None:
+    def __init__(self, cls: type[T]) -> None:
         self._cls = cls
-        hints = get_type_hints(cls)
-        stored = [each for each in fields(cls) if each.name not in layout.left_out]  # type: ignore[arg-type]
+        self._members: list[_Member | _FlatMember] = []
+        self._needed: set[str] = set()
+
+    def learn(self, layout: Layout, codecs: Codecs) -> None:
+        """Find out how the fields are written and read."""
+        hints = get_type_hints(self._cls)
+        stored = [each for each in fields(self._cls) if each.name not in layout.left_out]  # type: ignore[arg-type]
         first = {name: place for place, name in enumerate(layout.order)}
         stored.sort(key=lambda each: first.get(each.name, len(first)))
-        self._members: list[_Member | _FlatMember] = [
+        self._members = [
             _FlatMember(each.name, codecs.of(_without_none(hints[each.name])))
             if each.name in layout.flat
             else _member(each, codecs.form(hints[each.name]), layout)
             for each in stored
         ]
-        self._needed: set[str] = set()
         for each, member in zip(stored, self._members, strict=True):
             if each.default is MISSING and each.default_factory is MISSING:
                 self._needed |= member.codec._needed if isinstance(member, _FlatMember) else {member.key}

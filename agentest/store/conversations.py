@@ -24,6 +24,7 @@ from agentest.store.shapes import (
     StoredFailure,
     StoredTime,
     StoredTrajectory,
+    StoredTrajectoryScore,
     TurnScores,
     TurnTrajectory,
 )
@@ -68,6 +69,9 @@ def stored_conversation(result: ConversationResult) -> StoredConversation:
         initial_state=conversation.initial_state,
         criteria=result.criteria,
         invalid=result.invalid,
+        checks=tuple(map(_stored_check, result.checks)),
+        mock_state=conversation.mock_state,
+        user_calls=conversation.user_calls,
     )
 
 
@@ -84,6 +88,8 @@ def conversation_of(stored: StoredConversation) -> Conversation:
         unfinished=stored.unfinished_turn,
         shortened=stored.shortened,
         initial_state=stored.initial_state,
+        mock_state=stored.mock_state,
+        user_calls=stored.user_calls,
     )
 
 
@@ -98,6 +104,7 @@ def result_of(stored: StoredConversation) -> ConversationResult:
         time=stored.time.spent,
         criteria=stored.criteria,
         invalid=stored.invalid,
+        checks=tuple(map(_check, stored.checks)),
     )
 
 
@@ -113,7 +120,8 @@ def with_vacuous(conversation: StoredConversation) -> StoredConversation:
 
 
 def _vacuous(trajectory: StoredTrajectory) -> StoredTrajectory:
-    return replace(trajectory, vacuous=True) if trajectory.without_calls else trajectory
+    parts = tuple(map(_vacuous, trajectory.parts))
+    return replace(trajectory, vacuous=trajectory.without_calls, parts=parts)
 
 
 def stored_time(time: TimeSpent) -> StoredTime:
@@ -148,12 +156,18 @@ def _stored_check(check: CheckResult) -> StoredCheck:
         reason=check.reason,
         reply=check.reply,
         error=check.error,
+        turn_index=check.turn_index,
     )
 
 
 def _check(stored: StoredCheck) -> CheckResult:
     check = CheckResult(
-        check=stored.check, passed=stored.passed, summary="", reply=stored.reply, error=stored.error
+        check=stored.check,
+        passed=stored.passed,
+        summary="",
+        reply=stored.reply,
+        error=stored.error,
+        turn_index=stored.turn_index,
     )
     return check.with_reason(stored.reason)
 
@@ -188,6 +202,9 @@ def _stored_trajectory(result: TrajectoryResult) -> StoredTrajectory:
         without_calls=result.without_calls,
         alignment=result.alignment,
         alignment_more=result.alignment_more,
+        name=result.name,
+        score=StoredTrajectoryScore(score=result.score, f1=result.score.f1) if result.score else None,
+        parts=tuple(map(_stored_trajectory, result.parts)),
     )
 
 
@@ -207,6 +224,9 @@ def _trajectory(stored: StoredTrajectory) -> TrajectoryResult:
         without_calls=stored.without_calls,
         alignment=stored.alignment,
         alignment_more=stored.alignment_more,
+        name=stored.name,
+        score=stored.score.score if stored.score else None,
+        parts=tuple(map(_trajectory, stored.parts)),
     )
     return result.with_reason(stored.reason)
 

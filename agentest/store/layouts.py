@@ -34,6 +34,7 @@ from agentest.store.shapes import (
     StoredSlowTurn,
     StoredTime,
     StoredTrajectory,
+    StoredTrajectoryScore,
     Summary,
     TurnScores,
     TurnTrajectory,
@@ -54,6 +55,7 @@ def _agents(data: Any) -> Any:
 
 
 _ALIGNMENT = ("alignment", "alignment_more")
+_SEVERAL = ("name", "score", "parts")
 _SIDES = ("mode", "expected", "forbidden", "actual")
 _ALL_BUT_THE_MESSAGE = (
     *("conversation_id", "turn_index", "metric", "expected", "actual"),
@@ -65,7 +67,7 @@ CODECS = Codecs(
         Remark: Layout(only_if_set=("calls_before",)),
         ToolCall: Layout(
             order=("name", "args", "result", "mocked", "seen_by", "also_seen_by", "call_id"),
-            only_if_set=("also_seen_by", "call_id", "duration_ms"),
+            only_if_set=("also_seen_by", "call_id", "duration_ms", "round"),
             names={"call_id": "id"},
         ),
         Turn: Layout(
@@ -101,13 +103,18 @@ CODECS = Codecs(
         Skipped: Layout(names={"why": "skipped"}),
         ModelUsage: Layout(order=("calls", "retries"), flat=("tokens",), digits={"cost": 6}),
         StoredTime: Layout(flat=("spent",)),
-        StoredTrajectory: Layout(only_if_set=(*_SIDES, "without_calls", "vacuous", *_ALIGNMENT)),
+        StoredTrajectoryScore: Layout(flat=("score",)),
+        StoredTrajectory: Layout(only_if_set=(*_SIDES, "without_calls", "vacuous", *_ALIGNMENT, *_SEVERAL)),
         AlignedRow: Layout(only_if_set=("difference",)),
         TurnScores: Layout(only_if_set=("judged_ms",)),
-        StoredCheck: Layout(only_if_set=("reply",)),
+        StoredCheck: Layout(only_if_set=("reply", "turn_index")),
         TurnTrajectory: Layout(flat=("trajectory",)),
         StoredConversation: Layout(
-            only_if_set=("shortened", "initial_state", "criteria", "invalid"),
+            only_if_set=(
+                *("shortened", "initial_state", "criteria", "invalid"),
+                *("checks", "mock_state", "user_calls"),
+            ),
+            names={"user_calls": "userToolCalls"},
             flat=("adk",),
             older={"ended_by": ending_of_older},
         ),
@@ -121,8 +128,10 @@ CODECS = Codecs(
         ),
         Counts: Layout(only_if_set=("pass_rate",)),
         Reason: Layout(only_if_set=_ALL_BUT_THE_MESSAGE),
-        TrajectoryResult: Layout(left_out=_ALIGNMENT, only_if_set=(*_SIDES, "without_calls")),
-        CheckResult: Layout(only_if_set=("reply", "error")),
+        TrajectoryResult: Layout(
+            left_out=(*_ALIGNMENT, "score", "parts"), only_if_set=(*_SIDES, "without_calls", "name")
+        ),
+        CheckResult: Layout(only_if_set=("reply", "error", "turn_index")),
         StoredEntry: Layout(flat=("scenario",)),
         StoredAgent: Layout(only_if_set=("no_call_seen",)),
         StoredSlowTurn: Layout(only_if_set=("first_token_ms",)),

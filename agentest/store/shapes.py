@@ -26,11 +26,13 @@ from agentest.results import (
     Reason,
     RunWarning,
     Status,
+    TrajectoryScore,
 )
 from agentest.sight import Sight
 from agentest.transcript import (
     Blame,
     TimeSpent,
+    ToolCall,
     Turn,
     UnfinishedTurn,
     Usage,
@@ -45,6 +47,14 @@ class StoredTime:
 
     spent: TimeSpent
     own_ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredTrajectoryScore:
+    """How much of a trajectory was met, with the mean of precision and recall."""
+
+    score: TrajectoryScore
+    f1: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +78,9 @@ class StoredTrajectory:
     """Whether it held only because no call of the agent was seen in the whole run."""
     alignment: tuple[AlignedRow, ...] = ()
     alignment_more: int = 0
+    name: str = ""
+    score: StoredTrajectoryScore | None = None
+    parts: tuple[StoredTrajectory, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +100,7 @@ class StoredCheck:
     reason: str
     reply: str | None = None
     error: str | None = None
+    turn_index: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +161,9 @@ class StoredConversation:
     initial_state: Mapping[str, Any] | None = None
     criteria: tuple[CriterionResult, ...] = ()
     invalid: str | None = None
+    checks: tuple[StoredCheck, ...] = ()
+    mock_state: Mapping[str, Any] | None = None
+    user_calls: tuple[ToolCall, ...] = ()
     adk: AdkInvocations | None = None
     """Set for a case of an evaluation set."""
 

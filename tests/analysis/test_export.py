@@ -32,8 +32,8 @@ from agentest.evalset.formats.model import (
     tool_responses,
 )
 from agentest.results import RunResult
+from agentest.scenarios.calls import ExpectedCall
 from agentest.scenarios.definition import Scenario, collecting
-from agentest.scenarios.expectations import ExpectedCall
 from agentest.scripted.literals import literal
 from agentest.scripted.script import script
 from agentest.sight import SeenBy

@@ -14,7 +14,7 @@ from agentest.conversation.recording import Recording
 from agentest.evaluate.trajectory import match_trajectory
 from agentest.mocks.resolver import MockResolver
 from agentest.results import ConversationResult, ScenarioResult
-from agentest.scenarios.expectations import parse_trajectory
+from agentest.scenarios.trajectories import parse_trajectory
 from agentest.sight import SeenBy
 from agentest.store.conversations import result_of, stored_conversation
 from agentest.store.layouts import CODECS

@@ -14,7 +14,8 @@ from agentest import call
 from agentest.evaluate.alignment import MOST_ROWS
 from agentest.evaluate.trajectory import match_trajectory
 from agentest.results import AlignedRow, RowStatus, TrajectoryResult
-from agentest.scenarios.expectations import ExpectedCall, Trajectory, parse_trajectory
+from agentest.scenarios.calls import ExpectedCall
+from agentest.scenarios.trajectories import Trajectory, parse_trajectory
 from agentest.transcript import ARGUMENTS_UNTOLD, ToolCall
 
 MODES = ("strict", "unordered", "contains", "in_order", "within")

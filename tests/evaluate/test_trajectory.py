@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from agentest import call
 from agentest.evaluate.trajectory import match_trajectory, matched_trajectory
 from agentest.results import TrajectoryResult
-from agentest.scenarios.expectations import ExpectedCall, Trajectory, parse_trajectory
+from agentest.scenarios.calls import ExpectedCall
+from agentest.scenarios.trajectories import Trajectory, parse_trajectory
 from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios, tool_call
 from agentest.transcript import ToolCall, call_text
 

@@ -8,7 +8,7 @@ import pytest
 
 from agentest import call
 from agentest.evaluate.trajectory import match_trajectory
-from agentest.scenarios.expectations import parse_trajectory
+from agentest.scenarios.trajectories import parse_trajectory
 from agentest.sight import SeenBy
 from agentest.transcript import ARGUMENTS_UNTOLD, ToolCall, call_text
 

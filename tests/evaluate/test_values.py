@@ -15,7 +15,9 @@ from dirty_equals import AnyThing, Contains, IsPartialDict, IsPositive, IsStr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentest.evaluate.comparison import PredicateFailed, equal, safe_repr, shown
+from agentest.matchers.comparison import PredicateFailed, equal
+from agentest.matchers.showing import shown
+from agentest.support.json_text import safe_repr
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),

@@ -16,9 +16,10 @@ from agentest import call, scenario, sequence
 from agentest.errors import ScenarioError
 from agentest.metrics import BUILTIN
 from agentest.mocks.binding import BoundFunction, MockSequence
+from agentest.scenarios.calls import ExpectedCall
 from agentest.scenarios.definition import collecting
 from agentest.scenarios.discovery import discover
-from agentest.scenarios.expectations import ExpectedCall, Trajectory
+from agentest.scenarios.trajectories import Trajectory
 
 HERE = str(Path(__file__).resolve())
 
@@ -40,7 +41,7 @@ def test_defaults() -> None:
     made = scenario("s", goal="g")
     assert (made.name, made.goal, made.profile, made.knowledge) == ("s", "g", "", ())
     assert (made.conversations_per_scenario, made.max_turns, made.agent, made.metrics) == (None,) * 4
-    assert (made.turns, made.tools, made.trajectory, made.thresholds) == ((), {}, None, {})
+    assert (made.turns, made.tools, made.trajectory, made.thresholds) == ((), {}, (), {})
     assert (made.tags, made.skip, made.scripted, made.user_prompt_template) == ((), None, False, None)
 
 
@@ -78,7 +79,7 @@ def test_the_originals_mocks_and_assertions() -> None:
         assertions={"toolCalls": {"matchMode": "contains", "expected": ["t"]}},
     )
     assert (original.tools, original.trajectory) == (ours.tools, ours.trajectory)
-    assert ours.trajectory == Trajectory("contains", (ExpectedCall("t"),))
+    assert ours.trajectory == (Trajectory("contains", (ExpectedCall("t"),)),)
 
 
 def test_knowledge() -> None:
@@ -98,7 +99,7 @@ def test_scripted() -> None:
     )
     assert made.scripted
     assert [turn.user_message for turn in made.turns] == ["hello", "book", "bye"]
-    assert made.turns[1].trajectory == made.turns[2].trajectory == Trajectory(max_calls=1)
+    assert made.turns[1].trajectory == made.turns[2].trajectory == (Trajectory(max_calls=1),)
     assert made.turns[1].expect is not None
     assert made.turns[1].expect.contains == ("ok",)
 

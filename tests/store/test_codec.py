@@ -62,7 +62,11 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
         return st.sampled_from(hint)
     hints = get_type_hints(hint)
     stored = [each.name for each in fields(hint) if each.name not in NOT_STORED.get(hint, ())]
-    return st.builds(hint, **{name: values(hints[name]) for name in stored})
+    inner = {name: hints[name] for name in stored if hint not in get_args(hints[name])}
+    flat = st.builds(hint, **{name: values(each) for name, each in inner.items()})
+    # A value that holds values of its own type holds flat ones.
+    own = {name: st.lists(flat, max_size=2).map(tuple) for name in stored if name not in inner}
+    return st.builds(hint, **{name: values(each) for name, each in inner.items()}, **own) if own else flat
 
 
 @pytest.mark.parametrize(
@@ -110,7 +114,10 @@ def consistent(result: ConversationResult) -> ConversationResult:
 
 
 def _told(trajectory: TrajectoryResult | None) -> TrajectoryResult | None:
-    return replace(trajectory, matched=False) if trajectory and trajectory.error else trajectory
+    if trajectory is None:
+        return None
+    parts = tuple(filter(None, map(_told, trajectory.parts)))
+    return replace(trajectory, parts=parts, matched=trajectory.matched and not trajectory.error)
 
 
 @given(values(ConversationResult).map(consistent))
@@ -133,6 +140,7 @@ DESCRIBED = {
     "evaluation": shapes.StoredEvaluation,
     "turnEvaluation": shapes.TurnScores,
     "trajectory": shapes.StoredTrajectory,
+    "trajectoryScore": shapes.StoredTrajectoryScore,
     "alignedRow": AlignedRow,
     "labelledFailure": shapes.StoredFailure,
     "figure": Figure,

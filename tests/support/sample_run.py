@@ -30,7 +30,7 @@ from agentest.results import (
     TurnEvaluation,
     Unscored,
 )
-from agentest.scenarios.expectations import parse_trajectory
+from agentest.scenarios.trajectories import parse_trajectory
 from agentest.sight import SeenBy
 from agentest.store.invocations import turn_invocation
 from agentest.transcript import Attached, Blame, Conversation, Remark, ServerOutput, ToolCall, Turn

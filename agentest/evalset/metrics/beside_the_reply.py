@@ -19,9 +19,9 @@ from agentest.evalset.formats.model import (
 )
 from agentest.evalset.metrics.base import CriterionGrader
 from agentest.evalset.metrics.deterministic import ByReference
-from agentest.evaluate.comparison import equal
 from agentest.evaluate.grading import Graded
 from agentest.llm.port import CallKey, Model
+from agentest.matchers.comparison import equal
 from agentest.results import MetricResult, Score, Skipped, Unscored
 from agentest.sight import REMARKS_TOLD_BY, STATE_TOLD_BY
 from agentest.support.json_text import safe_repr

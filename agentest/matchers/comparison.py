@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import re
-import types
 from collections.abc import Mapping
 from numbers import Number
 from typing import Any
 
+from agentest.matchers.showing import FUNCTIONS, shown
+from agentest.matchers.values import Matcher, may_be_absent
 from agentest.support.calling import ends_the_run, words_of
-from agentest.support.json_text import copied, safe_repr
+from agentest.support.json_text import copied
 from agentest.support.patterns import PatternTimeout, matches_whole
-
-_FUNCTIONS = (
-    types.FunctionType,
-    types.BuiltinFunctionType,
-    types.MethodType,
-    types.MethodDescriptorType,  # str.isdigit
-    functools.partial,
-)
-
 
 _COMPARED = (str, int, float, bool, type(None))
 
@@ -40,6 +31,8 @@ def is_plain(expected: Any) -> bool:
         return all(map(is_plain, expected.values()))
     if isinstance(expected, list | tuple):
         return all(map(is_plain, expected))
+    if isinstance(expected, Matcher):
+        return all(map(is_plain, expected.inner))
     return type(expected) in _COMPARED
 
 
@@ -50,12 +43,10 @@ def equal(expected: Any, actual: Any) -> bool:
     everything else decides by `==`, matcher objects among them. `1` equals `1.0`; `True` does not equal `1`.
     May block where the expected value is not plain. Raises PredicateFailed.
     """
+    if isinstance(expected, Matcher):
+        return expected.holds(actual, equal)
     if isinstance(expected, Mapping):
-        return (
-            isinstance(actual, Mapping)
-            and expected.keys() == actual.keys()
-            and all(equal(value, actual[key]) for key, value in expected.items())
-        )
+        return isinstance(actual, Mapping) and _equal_keys(expected, actual)
     if isinstance(expected, list | tuple):
         return (
             isinstance(actual, list | tuple)
@@ -75,33 +66,27 @@ def equal(expected: Any, actual: Any) -> bool:
         raise PredicateFailed(f"{shown(expected)} raised {raised}") from error
 
 
+def _equal_keys(expected: Mapping[Any, Any], actual: Mapping[Any, Any]) -> bool:
+    return actual.keys() <= expected.keys() and includes(expected, actual)
+
+
+def includes(expected: Mapping[Any, Any], actual: Mapping[Any, Any]) -> bool:
+    """Whether each expected key is there with an equal value, or may be missing. Raises as `equal`."""
+    return all(
+        equal(value, actual[key]) if key in actual else may_be_absent(value)
+        for key, value in expected.items()
+    )
+
+
 def _answer(expected: Any, actual: Any) -> Any:
     if isinstance(expected, re.Pattern):
         if isinstance(actual, str) and not isinstance(expected.pattern, str):
             raise TypeError("a pattern of bytes cannot match a text")
         return isinstance(actual, str) and matches_whole(expected, actual)
-    if not isinstance(expected, _FUNCTIONS):
+    if not isinstance(expected, FUNCTIONS):
         return expected == actual
     answer = expected(copied(actual))
     if inspect.iscoroutine(answer):  # it would count as true, whatever it has to say
         answer.close()
         raise TypeError("a predicate cannot be async")
     return answer
-
-
-def shown(value: Any) -> str:
-    """A value as a failure's reason shows it."""
-    if isinstance(value, re.Pattern):
-        return f"re.compile({value.pattern!r})"
-    if isinstance(value, _FUNCTIONS):
-        return f"<predicate {getattr(value, '__name__', 'function')}>"
-    if (
-        isinstance(value, type) and type(value).__eq__ is type.__eq__
-    ):  # dirty-equals has types that do compare
-        name = value.__name__
-        return f"the type {name} (which no value equals; ask lambda value: isinstance(value, {name}))"
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key!r}: {shown(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(shown(item) for item in value) + "]"
-    return safe_repr(value)

@@ -1,0 +1,164 @@
+"""A scenario out of the options of `scenario()`, which are checked. What is wrong raises ValueError."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from agentest.metrics import metric_name, normal_thresholds
+from agentest.scenarios.criteria import parse_criteria
+from agentest.scenarios.expectations import parse_expect, parse_expected_state, parse_sayings
+from agentest.scenarios.model import Scenario, ScriptedTurn
+from agentest.scenarios.parsing import known_keys
+from agentest.scenarios.session import parse_session
+from agentest.scenarios.state import parse_check, parse_state
+from agentest.scenarios.tools import parse_tools, parse_user_tools
+from agentest.scenarios.trajectories import Trajectory, parse_trajectories
+from agentest.scenarios.values import checked_text, needed_text, positive, repeat_of, yes_or_no
+from agentest.support.spelling import did_you_mean
+
+
+def made(options: dict[str, Any], file: str, line: int) -> Scenario:
+    turns = _turns(options.get("turns"))
+    goal = checked_text(options.get("goal", ""), "goal")
+    if not turns and not goal.strip():
+        raise ValueError(
+            "has neither `goal` nor `turns`; give a goal for a simulated user, or turns for a script"
+        )
+    max_turns = positive(options.get("max_turns"), "max_turns")
+    if max_turns is not None and turns and max_turns < len(turns):
+        raise ValueError(f"max_turns: is {max_turns}, but the script has {len(turns)} turns")
+    if turns and options.get("patience") is not None:
+        raise ValueError("patience: is for a simulated user; a script says all its turns, so leave it out")
+    return Scenario(
+        name=needed_text(options["name"], "name"),
+        file=file,
+        line=line,
+        profile=checked_text(options.get("profile", ""), "profile"),
+        goal=goal,
+        knowledge=_knowledge(options.get("knowledge", ())),
+        user_prompt_template=_template(options.get("user_prompt_template")),
+        conversations_per_scenario=positive(
+            options.get("conversations_per_scenario"), "conversations_per_scenario"
+        ),
+        repeat=repeat_of(options),
+        max_turns=max_turns,
+        parallel=yes_or_no(options.get("parallel"), "parallel"),
+        agent=needed_text(options["agent"], "agent") if "agent" in options else None,
+        turns=turns,
+        tools=parse_tools(options),
+        trajectory=trajectories_of(options),
+        thresholds=_thresholds(options.get("thresholds", {})),
+        metrics=_metrics(options.get("metrics")),
+        expected_outcome=_expected_outcome(options),
+        criteria=parse_criteria(options.get("criteria", ())),
+        patience=positive(options.get("patience"), "patience"),
+        tags=_tags(options.get("tags", ())),
+        skip=_skip(options.get("skip")),
+        session=parse_session(options.get("session")),
+        expect=parse_sayings(options.get("expect")),
+        state=parse_state(options.get("state")),
+        final_state=parse_expected_state(options.get("final_state"), "final_state"),
+        check=parse_check(options.get("check")),
+        user_tools=parse_user_tools(options.get("user_tools"), scripted=bool(turns)),
+        final_session_state=parse_expected_state(options.get("final_session_state"), "final_session_state"),
+    )
+
+
+def _expected_outcome(options: Mapping[str, Any]) -> str:
+    text = options.get("expected_outcome")
+    return "" if text is None else needed_text(text, "expected_outcome").strip()
+
+
+def _knowledge(facts: Any) -> tuple[str, ...]:
+    if isinstance(facts, str) or not isinstance(facts, Sequence):
+        raise ValueError(f"knowledge: expected a list of texts, found {facts!r}")
+    return tuple(_knowledge_item(item, f"knowledge[{i}]") for i, item in enumerate(facts))
+
+
+def _knowledge_item(item: Any, key: str) -> str:
+    if isinstance(item, Mapping):
+        return needed_text(known_keys(item, ("content",), key).get("content"), f"{key}.content")
+    return needed_text(item, key)
+
+
+PLACEHOLDERS = ("profile", "goal", "knowledge")
+
+
+def _template(template: Any) -> str | None:
+    if template is None:
+        return None
+    from agentest.support.templates import placeholders
+
+    text = needed_text(template, "user_prompt_template")
+    for name in placeholders(text):
+        if name not in PLACEHOLDERS:
+            raise ValueError(
+                f"user_prompt_template: unknown placeholder {{{{{name}}}}}; "
+                f"{did_you_mean(name, PLACEHOLDERS)}"
+            )
+    return text
+
+
+def _turns(turns: Any) -> tuple[ScriptedTurn, ...]:
+    if turns is None:
+        return ()
+    if isinstance(turns, str) or not isinstance(turns, Sequence):
+        raise ValueError(f"turns: expected a list of user messages, found {turns!r}")
+    if not turns:
+        raise ValueError("turns: is empty; give at least one user message")
+    return tuple(_turn(item, f"turns[{i}]") for i, item in enumerate(turns))
+
+
+def _turn(item: Any, key: str) -> ScriptedTurn:
+    if isinstance(item, str):
+        return ScriptedTurn(item)
+    options = known_keys(item, ("user_message", "assertions", "trajectory", "expect"), key)
+    if "user_message" not in options:
+        raise ValueError(f"{key}.user_message: is missing")
+    trajectory = trajectories_of(options, f"{key}.")
+    if any(each.max_turns is not None for each in trajectory):
+        raise ValueError(f"{key}.trajectory.max_turns: belongs to the scenario, not to one turn")
+    expect = parse_expect(options["expect"], f"{key}.expect") if "expect" in options else None
+    return ScriptedTurn(checked_text(options["user_message"], f"{key}.user_message"), trajectory, expect)
+
+
+def trajectories_of(options: Mapping[str, Any], prefix: str = "") -> tuple[Trajectory, ...]:
+    values = {name: options[name] for name in ("trajectory", "assertions") if options.get(name) is not None}
+    if len(values) > 1:
+        raise ValueError(f"{prefix}trajectory: is given twice, as `trajectory` and as `assertions`")
+    if "assertions" in values:
+        inner = known_keys(values["assertions"], ("tool_calls",), f"{prefix}assertions")
+        if "tool_calls" not in inner:
+            raise ValueError(f"{prefix}assertions.tool_calls: is missing")
+        return parse_trajectories(inner["tool_calls"], f"{prefix}assertions.tool_calls")
+    return parse_trajectories(values["trajectory"], f"{prefix}trajectory") if values else ()
+
+
+def _thresholds(thresholds: Any) -> dict[str, float]:
+    if not isinstance(thresholds, Mapping):
+        raise ValueError(f"thresholds: expected a dict from metric to number, found {thresholds!r}")
+    try:
+        return normal_thresholds(thresholds)
+    except ValueError as error:
+        raise ValueError(f"thresholds: {error}") from None
+
+
+def _metrics(names: Any) -> tuple[str, ...] | None:
+    if names is None:
+        return None
+    if isinstance(names, str) or not isinstance(names, Sequence):
+        raise ValueError(f"metrics: expected a list of metric names, found {names!r}")
+    return tuple(metric_name(needed_text(name, "metrics")) for name in names)
+
+
+def _tags(tags: Any) -> tuple[str, ...]:
+    if isinstance(tags, str) or not isinstance(tags, Sequence):
+        raise ValueError(f"tags: expected a list of texts, found {tags!r}")
+    return tuple(needed_text(tag, "tags") for tag in tags)
+
+
+def _skip(skip: Any) -> str | None:
+    if skip is None or skip is False:
+        return None
+    return "skip=True" if skip is True else needed_text(skip, "skip")

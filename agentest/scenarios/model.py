@@ -1,0 +1,123 @@
+"""What a scenario is: the frozen values that `scenario()` makes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from agentest.messages import Attachment
+from agentest.metrics import BUILTIN, MetricLevel
+from agentest.mocks.binding import Mock, RecordedAnswer
+from agentest.repeat import Repeat
+from agentest.results import CaseId, Reference
+from agentest.scenarios.conversation_plan import ConversationPlan
+from agentest.scenarios.criteria import Criterion
+from agentest.scenarios.expectations import Expect, Saying
+from agentest.scenarios.session import Session
+from agentest.scenarios.trajectories import Trajectory
+
+Check = Callable[..., Any]
+"""Receives the conversation and, where it takes two, the mocks' state. Returns None, or what is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptedTurn:
+    """One user message of a scripted scenario and what must hold after the agent's reply."""
+
+    user_message: str
+    trajectory: tuple[Trajectory, ...] = ()
+    """All of them must hold."""
+    expect: Expect | None = None
+    reference: Reference | None = None
+    """What the turn should be, for a case of an evaluation set."""
+    attachments: tuple[Attachment, ...] = ()
+    """Files that the user sends along, in a case of an evaluation set."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One situation to test: who talks to the agent, what they want, and what must happen."""
+
+    name: str
+    file: str
+    """Absolute path of the file in which `scenario(` was called."""
+    line: int
+    profile: str = ""
+    goal: str = ""
+    knowledge: tuple[str, ...] = ()
+    user_prompt_template: str | None = None
+    conversations_per_scenario: int | None = None
+    repeat: Repeat | None = None
+    """Hold conversations until the verdict is decided; None: as configured."""
+    max_turns: int | None = None
+    parallel: bool | None = None
+    """Whether its conversations may be held at the same time; None: as configured."""
+    agent: str | None = None
+    turns: tuple[ScriptedTurn, ...] = ()
+    tools: Mapping[str, Mock] = field(default_factory=dict)
+    trajectory: tuple[Trajectory, ...] = ()
+    """Of the whole conversation; all of them must hold."""
+    thresholds: Mapping[str, float] = field(default_factory=dict)
+    metrics: tuple[str, ...] | None = None
+    tags: tuple[str, ...] = ()
+    skip: str | None = None
+    """Why the scenario is not run; None when it is."""
+    case: CaseId | None = None
+    """Which case of an evaluation set it is; None for a scenario of a `*.sim.py`."""
+    session: Session | None = None
+    final_session_state: Mapping[str, Any] | None = None
+    """What the state of the agent's session must hold after the last turn; None: it is not looked at."""
+    expect: tuple[Saying, ...] = ()
+    """What must be said in the conversation, or never."""
+    state: Mapping[str, Any] | None = None
+    """What the mocks' state begins with; each conversation has a copy of its own. None: it is empty."""
+    final_state: Mapping[str, Any] | None = None
+    """What the state of the mocks must hold at the end; None: it is not looked at."""
+    check: Check | None = None
+    """Is asked about the whole conversation and the state of the mocks; None: there is none."""
+    user_tools: Mapping[str, Mock] = field(default_factory=dict)
+    """Tools of the simulated user's own, which are shown to nobody else."""
+    expected_outcome: str = ""
+    """What should happen in the end; "": the goal is reached, or rightly is not."""
+    criteria: tuple[Criterion, ...] = ()
+    patience: int | None = None
+    """How often the user takes the same answer that does not help; None: as users do, and as they see it."""
+    plan: ConversationPlan | None = None
+    recorded: tuple[RecordedAnswer, ...] | None = None
+    """What tools answered when the case of an evaluation set was recorded: for calls that no mock answers."""
+
+    @property
+    def scripted(self) -> bool:
+        return bool(self.turns)
+
+    @property
+    def trajectories(self) -> tuple[Trajectory, ...]:
+        """All of them: of the conversation, and of its turns."""
+        return (*self.trajectory, *(each for turn in self.turns for each in turn.trajectory))
+
+    @property
+    def named_tools(self) -> frozenset[str]:
+        """The tools whose calls it expects, forbids or limits by name."""
+        references = (turn.reference for turn in self.turns if turn.reference)
+        recorded = (call.name for each in references for call in each.tool_calls or ())
+        return frozenset(recorded).union(*(each.named_tools for each in self.trajectories))
+
+    def judged_by(self, metrics: Iterable[str]) -> tuple[str, ...]:
+        """Those of the built-in metrics that can be judged: of turns by the goal, of the whole also by an
+        expected outcome alone."""
+        aims = {
+            MetricLevel.TURN: bool(self.goal),
+            MetricLevel.CONVERSATION: bool(self.goal or self.expected_outcome),
+        }
+        return tuple(name for name in metrics if aims[BUILTIN[name].level])
+
+    @property
+    def speaks_of_calls(self) -> bool:
+        """Whether it has mocks, or expects, limits or forbids tool calls anywhere."""
+        return bool(self.tools) or any(each.about_calls for each in self.trajectories)
+
+    @property
+    def expects_calls(self) -> bool:
+        """Whether an evaluation set expects tool calls of a turn. Its criteria say if that counts."""
+        return any(turn.reference and turn.reference.tool_calls for turn in self.turns)

@@ -1,0 +1,78 @@
+"""Reading what a scenario file says. What is wrong raises ValueError whose message begins with the key."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from agentest.support.spelling import did_you_mean, snake_keys
+
+
+def has_text_keys(value: Any) -> bool:
+    """Whether it is a mapping whose keys are texts."""
+    return isinstance(value, Mapping) and all(isinstance(name, str) for name in value)
+
+
+def kind_of(value: Any) -> str:
+    """What a value is that should be a mapping with texts as keys."""
+    return f"a {type(value).__name__}" + (" with other keys" if isinstance(value, Mapping) else "")
+
+
+def known_keys(value: Any, valid: tuple[str, ...], key: str) -> dict[str, Any]:
+    """The dict with its keys in snake_case. Raises ValueError for another type or an unknown key."""
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{key}: expected a dict, found a {type(value).__name__}")
+    try:
+        options = snake_keys(value, valid)
+    except ValueError as error:
+        raise ValueError(f"{key}: {error}") from None
+    for name in options:
+        if name not in valid:
+            raise ValueError(f"{key}: unknown key `{name}`; {did_you_mean(str(name), valid)}")
+    return options
+
+
+def names_of(cls: type[Any]) -> tuple[str, ...]:
+    return tuple(f.name for f in fields(cls))
+
+
+def as_list(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def one_of_these(value: Any, valid: tuple[str, ...]) -> str:
+    return did_you_mean(str(value), valid)
+
+
+def count_of(value: Any, key: str) -> int | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(f"{key}: expected a whole number of at least 0, found {value!r}")
+    return value
+
+
+def needed_count(value: Any, key: str) -> int:
+    count = count_of(value, key)
+    if count is None:
+        raise ValueError(f"{key}: expected a whole number of at least 0, found None")
+    return count
+
+
+def texts_of(value: Any, key: str) -> tuple[str, ...]:
+    texts = as_list(value)
+    for text in texts:
+        if not isinstance(text, str) or not text:
+            raise ValueError(f"{key}: expected a text or a list of texts, found {text!r}")
+    return tuple(texts)
+
+
+def pattern_of(value: Any, key: str) -> re.Pattern[str]:
+    if not isinstance(value.pattern if isinstance(value, re.Pattern) else value, str):
+        raise ValueError(f"{key}: expected a regular expression, found {value!r}")
+    try:
+        return re.compile(value)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ValueError(f"{key}: {value!r} is not a regular expression: {error}") from None
