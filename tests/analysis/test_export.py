@@ -318,8 +318,7 @@ def test_names_that_cannot_stand_before_an_equals_sign(name: str) -> None:
     """Arguments of such names are written as a dict, and compared exactly."""
     call = builders.tool_call("x", {name: 1, "plain": 2})
     (made,) = scenarios_of(script([held(builders.turn(tool_calls=(call,)))]))
-    assert made.trajectory is not None
-    assert made.trajectory.expected == (ExpectedCall("x", {name: 1, "plain": 2}, "exact"),)
+    assert made.trajectory[0].expected == (ExpectedCall("x", {name: 1, "plain": 2}, "exact"),)
 
 
 def test_only_what_is_used_is_imported() -> None:
