@@ -46,10 +46,18 @@ def _stored_conversation(conversation: Conversation) -> Conversation:
     turns = tuple(map(_stored_turn, conversation.turns))
     unfinished = _stored_calls(conversation.unfinished) if conversation.unfinished else None
     state = shortened_value(conversation.initial_state)
+    of_user = tuple(map(_stored_call, conversation.user_calls))
     same = unfinished is conversation.unfinished and state is conversation.initial_state
-    if same and _same(turns, conversation.turns):
+    if same and _same(turns, conversation.turns) and _same(of_user, conversation.user_calls):
         return conversation
-    return replace(conversation, turns=turns, unfinished=unfinished, initial_state=state, shortened=True)
+    return replace(
+        conversation,
+        turns=turns,
+        unfinished=unfinished,
+        initial_state=state,
+        user_calls=of_user,
+        shortened=True,
+    )
 
 
 def _stored_turn(turn: Turn) -> Turn:

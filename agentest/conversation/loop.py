@@ -26,6 +26,7 @@ from agentest.conversation.progress import TurnProgress
 from agentest.conversation.recording import Recording
 from agentest.conversation.serving import Served
 from agentest.conversation.sessions import session_id_of
+from agentest.conversation.user_tools import UserTools
 from agentest.conversation.users import Said, User
 from agentest.endings import Ending
 from agentest.errors import AgentError, AgentestError, CannotSend
@@ -72,12 +73,13 @@ class TurnLoop:
         on_turn: OnTurn = lambda _: None,
         redact: Callable[[str], str] = str,
         servers: AgentServers = NO_SERVERS,
+        user_tools: UserTools | None = None,
     ) -> None:
         """`session_id` (default: that of `session`, else a new one) is the one that the agent receives.
 
         `served`: the conversation's part of the servers beside the agent, where there are any.
         `mocks_inside`: whether mocks answer calls within the agent, which it may tell of all the same.
-        `servers`: those that were started for the agent.
+        `servers`: those that were started for the agent. `user_tools`: the user's own, whose calls are kept.
         """
         self._id = conversation_id
         self._scenario = scenario
@@ -95,6 +97,7 @@ class TurnLoop:
         self._on_turn = on_turn
         self._redact = redact
         self._servers = servers
+        self._user_tools = user_tools
         self._turns: tuple[Turn, ...] = ()
         self._initial_state: Mapping[str, Any] | None = None
         self._messages: list[Message] = []
@@ -155,6 +158,7 @@ class TurnLoop:
             self._time(),
             self._session_id,
             initial_state=self._initial_state,
+            user_calls=self._user_tools.calls if self._user_tools else (),
         )
 
     async def _see_spans(self, turn: TurnProgress) -> None:

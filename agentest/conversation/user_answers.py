@@ -5,9 +5,10 @@ What is described here is sent to the model with the shape, so it speaks to the 
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from agentest.endings import REASONS_TO_STOP, Ending
 from agentest.llm.schema import UNDESCRIBED
@@ -75,6 +76,78 @@ class OpeningMessage(UserMessage):
     @model_validator(mode="after")
     def _opens(self) -> Self:
         if not self.message.replace(STOP_MARK, "").strip():
+            raise ValueError("`message` is empty; a conversation begins with something said")
+        return self
+
+
+MAX_CALLS = 10
+"""Of the user's own tools in one answer."""
+
+
+def _as_text(value: Any) -> Any:
+    """Arguments as JSON text: many a model writes the object itself, or nothing where there are none."""
+    if value is None:
+        return ""
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else value
+
+
+class ToolUse(Answer):
+    """A call of one of the user's own tools."""
+
+    name: str = Field(description="Which of your tools.")
+    arguments: Annotated[str, BeforeValidator(_as_text)] = Field(
+        default="", description="Its arguments: one JSON object, as text."
+    )
+
+
+class Acts(Answer):
+    """What a user with tools does before it says something; shown first, as it comes first."""
+
+    tool_calls: list[ToolUse] = Field(
+        default_factory=list, description="What you look up or do yourself before you write on; else empty."
+    )
+
+    @field_validator("tool_calls", mode="before")
+    @classmethod
+    def _none_is_empty(cls, calls: Any) -> Any:
+        return [] if calls is None else calls
+
+    @field_validator("tool_calls")
+    @classmethod
+    def _not_too_many(cls, calls: list[ToolUse]) -> list[ToolUse]:
+        if len(calls) > MAX_CALLS:
+            raise ValueError(f"these are {len(calls)} calls; make at most {MAX_CALLS} at once")
+        return calls
+
+
+class ActingMessage(UserMessage, Acts):
+    """What a user with tools of its own does or says next. Where it does something, it says nothing yet."""
+
+    message: str = Field(
+        default="", description="What you write next. Empty when you stop, and while you use a tool."
+    )
+    should_stop: bool = Field(default=False, description="Whether one of the reasons to stop has come about.")
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if not (self.tool_calls or self.should_stop or self.message.strip()):
+            raise ValueError("`message` is empty; say something, use a tool, or set should_stop")
+        return self
+
+    @property
+    def said_besides(self) -> bool:
+        """Whether it says or ends something although it waits for what a tool answers."""
+        return bool(self.tool_calls) and (self.should_stop or bool(self.message.strip()))
+
+
+class ActingOpening(ActingMessage):
+    """What a user with tools does or says first."""
+
+    message: str = Field(default="", description="What you write first. Empty while you use a tool.")
+
+    @model_validator(mode="after")
+    def _opens(self) -> Self:
+        if not self.tool_calls and not self.message.replace(STOP_MARK, "").strip():
             raise ValueError("`message` is empty; a conversation begins with something said")
         return self
 

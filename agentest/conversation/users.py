@@ -1,6 +1,7 @@
 """Who talks to the agent: a script, a model, or, without a model, the scenario's own facts.
 
-A user holds nothing of a conversation: what it says next depends on the turns so far.
+A user holds nothing of a conversation: what it says next depends on the turns so far, and on what it did with
+tools of its own (`user_tools`).
 """
 
 from __future__ import annotations
@@ -10,9 +11,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from agentest.conversation.user_answers import STOP_MARK, OpeningMessage, UserMessage
-from agentest.conversation.user_prompts import OPENING, reply_seen, user_prompt
+from agentest.conversation.user_answers import (
+    STOP_MARK,
+    ActingMessage,
+    ActingOpening,
+    OpeningMessage,
+    UserMessage,
+)
+from agentest.conversation.user_prompts import MAX_ROUNDS, OPENING, reply_seen, reply_shown, user_prompt
+from agentest.conversation.user_tools import UserTools
 from agentest.endings import Ending
+from agentest.errors import ModelError
 from agentest.llm.port import CallKey, Message, Model
 from agentest.messages import Attachment, UserText
 from agentest.scenarios.definition import Scenario
@@ -55,33 +64,62 @@ class SimulatedUser:
     """A user played by a model."""
 
     def __init__(
-        self, model: Model, scenario: Scenario, scope: str, conversation: int, *, attempt: int = 0
+        self,
+        model: Model,
+        scenario: Scenario,
+        scope: str,
+        conversation: int,
+        *,
+        attempt: int = 0,
+        tools: UserTools | None = None,
     ) -> None:
-        """`attempt`: how often this conversation was held before (`user.check`)."""
+        """`attempt`: how often this conversation was held before (`user.check`). `tools`: its own, if any."""
         self._model = model
         self._prompt = user_prompt(scenario)
         self._patience = scenario.patience
         self._key = CallKey("user", scope, conversation, sample=attempt)
+        self._tools = tools
 
     async def next_message(self, turns: Sequence[Turn]) -> Said | Ending:
         if out_of_patience(self._patience, turns):
             return Ending.GAVE_UP
-        key, messages = replace(self._key, turn=len(turns)), self._messages(turns)
-        if not turns:
-            return _first(await self._model.ask(messages, OpeningMessage, key))
-        answer = await self._model.ask(messages, UserMessage, key)
-        return answer.ending or Said(answer.message)
+        key = replace(self._key, turn=len(turns))
+        answer = await (self._acted(turns, key, self._tools) if self._tools else self._answer(turns, key))
+        return (answer.ending or Said(answer.message)) if turns else _first(answer)
+
+    async def _answer(self, turns: Sequence[Turn], key: CallKey) -> UserMessage:
+        shape = UserMessage if turns else OpeningMessage
+        return await self._model.ask(self._messages(turns), shape, key)
+
+    async def _acted(self, turns: Sequence[Turn], key: CallKey, tools: UserTools) -> UserMessage:
+        """What the user says when it has done with its tools. Raises ModelError where it never has."""
+        shape = ActingMessage if turns else ActingOpening
+        for used in range(MAX_ROUNDS + 1):
+            answer = await self._model.ask(self._messages(turns), shape, key)
+            if not answer.tool_calls:
+                return answer
+            if used < MAX_ROUNDS:
+                await tools.use(answer, len(turns))
+        raise ModelError(
+            f"the simulated user used its own tools more than {MAX_ROUNDS} times before its message of turn "
+            f"{len(turns)} without writing one (inference failure)"
+        )
 
     def _messages(self, turns: Sequence[Turn]) -> list[Message]:
         """The conversation as the user sees it: its own lines are the model's, the agent's the other's."""
+        seen = reply_shown if self._tools else reply_seen
         messages: list[Message] = [
             {"role": "system", "content": self._prompt},
             {"role": "user", "content": OPENING},
         ]
         for turn in turns:
+            messages += self._done_before(turn.turn_index)
             messages.append({"role": "assistant", "content": turn.user_message})
-            messages.append({"role": "user", "content": reply_seen(turn)})
-        return messages
+            messages.append({"role": "user", "content": seen(turn)})
+        return messages + self._done_before(len(turns))
+
+    def _done_before(self, turn_index: int) -> list[Message]:
+        return self._tools.messages(turn_index) if self._tools else []
 
 
 def _first(answer: UserMessage) -> Said:

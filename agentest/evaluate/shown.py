@@ -16,6 +16,7 @@ from typing import Any
 from agentest.evaluate.background import Background
 from agentest.sight import SeenBy
 from agentest.storing import MAX_CHARS
+from agentest.support.data_blocks import cut, data_block
 from agentest.support.json_text import on_one_line, safe_repr
 from agentest.support.moments import shown_moment
 from agentest.transcript import (
@@ -69,15 +70,9 @@ _BACKGROUND_CHARS = 40_000
 _STATE_CHARS = 1_500
 
 
-def escaped(text: str) -> str:
-    """A text for the inside of a data block."""
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-
-
 def block(name: str, text: str, turn: int | None = None, limit: int = MAX_CHARS) -> str:
-    """A data block; the only place where such delimiters are written. Of a very long text the middle is left
-    out."""
-    return _block(name, _cut(text, limit), turn)
+    """A data block. Of a very long text the middle is left out."""
+    return data_block(name, cut(text, limit), turn)
 
 
 def turn_context(background: Background, turns: Sequence[Turn]) -> str:
@@ -169,19 +164,19 @@ def _on_the_way(turn: Turn, limits: _Limits) -> Iterator[str]:
                 said = _json({"author": remark.author, "text": remark.text})
                 yield block("before_the_reply", said, index, limits.text)
         for call in turn.tool_calls[place : place + 1]:
-            yield _block("tool_call", "\n".join(_call_lines(call, limits.call)), index)
+            yield data_block("tool_call", "\n".join(_call_lines(call, limits.call)), index)
 
 
 def _call_lines(call: ToolCall, limit: int) -> Iterator[str]:
     """A line for each thing that is known of a call; in JSON, so that no text of others begins one."""
-    yield f"tool: {_cut(_json(call.name), limit)}"
-    yield f"arguments: {'not known' if arguments_untold(call) else _cut(_json(call.args), limit)}"
+    yield f"tool: {cut(_json(call.name), limit)}"
+    yield f"arguments: {'not known' if arguments_untold(call) else cut(_json(call.args), limit)}"
     if call.invalid_arguments and not arguments_untold(call):
-        yield f"arguments refused: {_cut(_json(call.invalid_arguments), limit)}"
+        yield f"arguments refused: {cut(_json(call.invalid_arguments), limit)}"
     result = _result(call, limit)
     yield f"result: {result}"
     if call.error and call.error != UNANSWERED:
-        error = _cut(_json(call.error), limit)
+        error = cut(_json(call.error), limit)
         if error not in result:  # with its quotes, and as far as the result is shown
             yield f"error: {error}"
 
@@ -194,7 +189,7 @@ def _result(call: ToolCall, limit: int) -> str:
     told_by_others = call.seen_by in (SeenBy.AGENT, SeenBy.SPANS) and not call.mocked
     if call.result is None and told_by_others and not call.error:
         return "not known"
-    return _cut(_json(call.result), limit)
+    return cut(_json(call.result), limit)
 
 
 def _state(turn: Turn, before: Turn | None) -> str:
@@ -206,23 +201,6 @@ def _state(turn: Turn, before: Turn | None) -> str:
     change = StateChange.between(before.state_after, turn.state_after)
     changes = {"added": change.added, "changed": change.changed, "removed": change.removed}
     return "\n".join(f"{what}: {_json(values)}" for what, values in changes.items() if values)
-
-
-def _block(name: str, inside: str, turn: int | None = None) -> str:
-    at = "" if turn is None else f' turn="{turn}"'
-    return f'<data name="{name}"{at}>\n{inside}\n</data>'
-
-
-def _cut(text: str, limit: int) -> str:
-    """The text escaped; of one that is too long the beginning and the end.
-
-    What stands between them is a tag: nobody else can write one, as nothing else in a block is one.
-    """
-    if len(text) <= limit:
-        return escaped(text)
-    end = limit // 3
-    left_out = f'<left_out characters="{len(text) - limit}" why="length; it was whole in the conversation"/>'
-    return f"{escaped(text[: limit - end])} {left_out} {escaped(text[len(text) - end :])}"
 
 
 def _json(value: Any) -> str:

@@ -82,6 +82,18 @@ class MockResolver:
         self._attendant = attendant
         self._record.on_change = attendant.noticed
 
+    def beside(self, tools: Mapping[str, Mock]) -> MockResolver:
+        """Who answers calls of other tools in the same conversation: they share its state and no more."""
+        other = MockResolver(
+            tools,
+            scenario=self._scenario,
+            conversation_id=self._conversation_id,
+            timeout_s=self._timeout_s,
+            redact=self._redact,
+        )
+        other._state = self._state
+        return other
+
     def specs(self) -> tuple[ToolSpec, ...]:
         """The mocks, described to who may call them."""
         return tool_specs(self._tools)
@@ -142,6 +154,11 @@ class MockResolver:
         """Answer a call, and record it. Returns the result, a JSON value that belongs to the caller."""
         result, _ = await self._resolved(name, copied(args), turn_index)
         return copied(result)
+
+    def refuse(self, name: str, args: Any, turn_index: int, problem: str) -> str:
+        """Record a call that cannot be made, and answer it with an error: the text of the tool message."""
+        call = self._begin(name, well_formed_value(args), turn_index, None, misfit=True)
+        return json_text(self._refuse(call, problem))
 
     async def serve(
         self, name: str, args: Any, turn_index: int, call_id: str | None = None, problem: str | None = None

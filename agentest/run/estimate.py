@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from agentest.config.models import Batch
+from agentest.conversation.user_prompts import MAX_ROUNDS
 from agentest.metrics import BUILTIN, Kind, MetricLevel
 from agentest.run.plan import Unit
 
@@ -57,6 +58,8 @@ def _of(unit: Unit, user: bool, judge: bool, samples: int, batch: Batch) -> Esti
     turns = len(scenario.turns) or unit.max_turns
     # A user who follows a plan opens with words of the plan.
     spoken = max(0, turns - 1) if scenario.plan else turns
+    if scenario.user_tools:  # before each message it may use them, and is asked again each time
+        spoken *= 1 + MAX_ROUNDS
     of_turn = _asked(unit, MetricLevel.TURN)
     of_whole = _asked(unit, MetricLevel.CONVERSATION) + len(scenario.criteria)
     per_conversation = _calls(turns, of_turn, of_whole, batch) if judge else 0

@@ -20,6 +20,7 @@ from agentest.conversation.serving import Served
 from agentest.conversation.sessions import session_id_of
 from agentest.conversation.traced import Traced
 from agentest.conversation.user_prompts import user_prompt
+from agentest.conversation.user_tools import UserTools
 from agentest.conversation.users import OfflineUser, ScriptedUser, SimulatedUser, User
 from agentest.endings import Ending
 from agentest.llm.open import Models
@@ -179,6 +180,7 @@ class LiveConversations:
         if self.on_mocks:
             self.on_mocks(conversation_id, mocks)
         session_id = session_id_of(unit.scenario.session, conversation_id)
+        user_tools = self._user_tools(unit, mocks)
         loop = partial(
             self._loop,
             unit,
@@ -188,6 +190,7 @@ class LiveConversations:
             session_id=session_id,
             on_turn=on_turn,
             mocks=mocks,
+            user_tools=user_tools,
         )
         if self.registry is None or not unit.about.served:
             return await loop().run()
@@ -212,13 +215,15 @@ class LiveConversations:
         session_id: str,
         on_turn: OnTurn,
         mocks: MockResolver,
+        user_tools: UserTools | None,
         served: Served | None = None,
     ) -> TurnLoop:
+        user = self.pick_user(unit, number) if self.pick_user else None
         return TurnLoop(
             conversation_id,
             unit.scenario.name,
             self.agents[unit.agent],
-            self.pick_user(unit, number) if self.pick_user else self._user(unit, number, attempt),
+            user or self._user(unit, number, attempt, user_tools),
             mocks,
             max_turns=unit.max_turns,
             session=unit.scenario.session,
@@ -228,6 +233,7 @@ class LiveConversations:
             on_turn=on_turn,
             redact=self.redact.error,
             servers=self.own_servers.of(unit.agent),
+            user_tools=user_tools,
         )
 
     def _mocks(self, unit: Unit, conversation_id: str) -> MockResolver:
@@ -241,13 +247,18 @@ class LiveConversations:
             redact=self.redact,
         )
 
+    def _user_tools(self, unit: Unit, mocks: MockResolver) -> UserTools | None:
+        """The user's own tools, where a model plays the user: nobody else calls them."""
+        tools = unit.scenario.user_tools
+        return UserTools(mocks.beside(tools)) if tools and not self.pick_user else None
+
     def told_to_user(self, unit: Unit) -> str | None:
         plan = unit.scenario.plan
         if self.pick_user or unit.scenario.scripted or not self.models.user_for(plan.model if plan else None):
             return None
         return told_by_plan(plan) if plan else user_prompt(unit.scenario)
 
-    def _user(self, unit: Unit, number: int, attempt: int) -> User:
+    def _user(self, unit: Unit, number: int, attempt: int, tools: UserTools | None) -> User:
         if unit.scenario.scripted:
             return ScriptedUser([UserText(t.user_message, t.attachments) for t in unit.scenario.turns])
         plan = unit.scenario.plan
@@ -256,7 +267,7 @@ class LiveConversations:
             return OfflineUser(unit.scenario)
         if plan:
             return PlanUser(model, plan, unit.scope, number, attempt=attempt)
-        return SimulatedUser(model, unit.scenario, unit.scope, number, attempt=attempt)
+        return SimulatedUser(model, unit.scenario, unit.scope, number, attempt=attempt, tools=tools)
 
 
 def _needs_spans(unit: Unit) -> bool:

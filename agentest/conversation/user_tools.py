@@ -1,0 +1,106 @@
+"""The simulated user's own tools in one conversation: what it did with them, and how it is shown that.
+
+The agent, the judges and the trajectories know nothing of it: these calls have a record of their own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agentest.conversation.user_answers import ActingMessage, ToolUse
+from agentest.errors import MockError
+from agentest.llm.port import Message
+from agentest.mocks.resolver import MockResolver
+from agentest.support.data_blocks import cut, data_block
+from agentest.support.json_text import well_formed
+from agentest.support.text import shortened
+from agentest.transcript import ToolCall
+
+_RESULT_CHARS = 20_000
+_NAME_CHARS = 100
+_UNSENT = (
+    "What you wrote besides was not sent, and nothing has ended: you could not know yet what the tool would "
+    "show. Write it now if it still holds."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """One answer of the model that used tools, and what came of it."""
+
+    uses: Sequence[ToolUse]
+    results: Sequence[str]
+    said_besides: bool
+
+    @property
+    def messages(self) -> list[Message]:
+        asked = json.dumps({"tool_calls": [use.model_dump() for use in self.uses]}, ensure_ascii=False)
+        blocks = [_block(use, result) for use, result in zip(self.uses, self.results, strict=True)]
+        shown = "\n".join([*blocks, *([_UNSENT] if self.said_besides else [])])
+        return [{"role": "assistant", "content": asked}, {"role": "user", "content": shown}]
+
+
+class UserTools:
+    """The tools of one conversation's user. Their calls are recorded apart, each with the turn to come."""
+
+    def __init__(self, mocks: MockResolver) -> None:
+        """`mocks`: what answers and records the calls; its state is that of the conversation."""
+        self._mocks = mocks
+        self._names = tuple(spec.name for spec in mocks.specs())
+        self._rounds: defaultdict[int, list[_Round]] = defaultdict(list)
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        """All calls so far, in their order."""
+        return self._mocks.calls
+
+    def messages(self, turn_index: int) -> list[Message]:
+        """What the user did before it spoke in a turn, as its model is shown it."""
+        return [message for each in self._rounds[turn_index] for message in each.messages]
+
+    async def use(self, answer: ActingMessage, turn_index: int) -> None:
+        """Make the calls of an answer, one after another.
+
+        A call that cannot be made is answered with an error, for the model to mend it. Raises MockError, or
+        the AgentestError that a mock raised.
+        """
+        results = [await self._result(use, turn_index) for use in answer.tool_calls]
+        self._rounds[turn_index].append(_Round(answer.tool_calls, results, answer.said_besides))
+
+    async def _result(self, use: ToolUse, turn_index: int) -> str:
+        name = well_formed(use.name)
+        if name not in self._names:
+            problem = f"you have no tool {shortened(name, _NAME_CHARS)!r}; yours are {', '.join(self._names)}"
+            args = _parsed(use.arguments)
+            return self._mocks.refuse(shortened(name, _NAME_CHARS), args, turn_index, problem)
+        try:
+            return await self._mocks.resolve_json(name, use.arguments, turn_index)
+        except MockError as error:
+            raise MockError(f"{error} (one of the simulated user's own tools, `user_tools`)") from error
+
+
+def _parsed(arguments: str) -> Any:
+    """The arguments, for the record; the text itself where it is no JSON."""
+    try:
+        return json.loads(arguments) if arguments.strip() else {}
+    except (ValueError, RecursionError):
+        return arguments
+
+
+def _block(use: ToolUse, result: str) -> str:
+    """The answer to one call; in JSON, so that no text of others begins a line."""
+    name = json.dumps(shortened(use.name, _NAME_CHARS), ensure_ascii=False)
+    lines = (f"tool: {cut(name, _RESULT_CHARS)}", f"result: {cut(_in_json(result), _RESULT_CHARS)}")
+    return data_block("tool_result", "\n".join(lines))
+
+
+def _in_json(result: str) -> str:
+    """The result as it is where it is JSON already, else as a JSON text."""
+    try:
+        return json.dumps(json.loads(result), ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return json.dumps(result, ensure_ascii=False)
