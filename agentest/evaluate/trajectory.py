@@ -50,6 +50,7 @@ def _all_of(parts: tuple[TrajectoryResult, ...]) -> TrajectoryResult:
         extra_calls=_joined(part.extra_calls for part in parts),
         ordering_issues=_joined(part.ordering_issues for part in parts),
         forbidden_calls=_joined(part.forbidden_calls for part in parts),
+        broken=_joined(part.broken for part in parts),
         error="; ".join(part.error for part in parts if part.error) or None,
         without_calls=any(part.without_calls for part in parts),
         parts=parts,
@@ -131,6 +132,7 @@ def match_trajectory(
         extra_calls=findings.extra,
         ordering_issues=findings.ordering,
         forbidden_calls=findings.forbidden,
+        broken=findings.broken,
         without_calls=matched and not calls and spec.about_calls,
     )
 
@@ -173,6 +175,8 @@ class _Findings:
     extra: tuple[str, ...] = ()
     ordering: tuple[str, ...] = ()
     forbidden: tuple[str, ...] = ()
+    broken: tuple[str, ...] = ()
+    """Which of the demands other than expected calls: limits and orders."""
 
     @classmethod
     def of(
@@ -189,8 +193,8 @@ class _Findings:
             problems.append("forbidden calls were made: " + ", ".join(forbidden))
         elif banned.raised:
             problems.append("forbidden calls cannot be ruled out: " + "; ".join(banned.raised))
-        problems += _exceeded_limits(spec, calls, turns)
-        return replace(findings, forbidden=forbidden, problems=tuple(problems))
+        broken = tuple(_exceeded_limits(spec, calls, turns))
+        return replace(findings, forbidden=forbidden, broken=broken, problems=(*problems, *broken))
 
 
 _Compare = Callable[[str, CallTable], _Findings]

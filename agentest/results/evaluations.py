@@ -141,6 +141,8 @@ class TrajectoryResult:
     extra_calls: tuple[str, ...] = ()
     ordering_issues: tuple[str, ...] = ()
     forbidden_calls: tuple[str, ...] = ()
+    broken: tuple[str, ...] = ()
+    """The demands other than expected calls that were broken: limits and orders, in words."""
     error: str | None = None
     """Why the calls could not be compared: then they are not `matched`."""
     without_calls: bool = False

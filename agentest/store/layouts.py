@@ -55,7 +55,7 @@ def _agents(data: Any) -> Any:
 
 
 _ALIGNMENT = ("alignment", "alignment_more")
-_SEVERAL = ("name", "score", "parts")
+_SEVERAL = ("broken", "name", "score", "parts")
 _SIDES = ("mode", "expected", "forbidden", "actual")
 _ALL_BUT_THE_MESSAGE = (
     *("conversation_id", "turn_index", "metric", "expected", "actual"),
@@ -129,7 +129,7 @@ CODECS = Codecs(
         Counts: Layout(only_if_set=("pass_rate",)),
         Reason: Layout(only_if_set=_ALL_BUT_THE_MESSAGE),
         TrajectoryResult: Layout(
-            left_out=(*_ALIGNMENT, "score", "parts"), only_if_set=(*_SIDES, "without_calls", "name")
+            left_out=(*_ALIGNMENT, "score", "parts"), only_if_set=(*_SIDES, "broken", "without_calls", "name")
         ),
         CheckResult: Layout(only_if_set=("reply", "error", "turn_index")),
         StoredEntry: Layout(flat=("scenario",)),

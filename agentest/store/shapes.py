@@ -68,6 +68,7 @@ class StoredTrajectory:
     forbidden_calls: tuple[str, ...]
     reason: str
     """The summary and the sides in one text."""
+    broken: tuple[str, ...] = ()
     mode: str | None = None
     expected: str | None = None
     forbidden: str | None = None
