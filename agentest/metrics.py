@@ -24,6 +24,9 @@ FALSE_INFORMATION = "false information"
 GOAL = "goal_completion"
 """The metric that says what became of the user's goal."""
 
+TRAJECTORY_SCORE = "trajectory_score"
+"""The share of what trajectories demand that was met."""
+
 PASS_RATE = "pass_rate"
 """Not a metric: a threshold on the share of conversations that pass."""
 
@@ -94,7 +97,7 @@ class MetricDefinition:
 
     def __post_init__(self) -> None:
         incomplete = {
-            "question": not self.adk and not self.question,
+            "question": not self.adk and self.judged and not self.question,
             "anchors": not self.adk and (self.kind is Kind.SCALE) is (self.anchors is None),
             "labels": (self.kind is Kind.LABEL) is not bool(self.labels),
             "thresholds": (self.kind in (Kind.LABEL, Kind.AMOUNT)) is not (self.thresholds is None),
@@ -232,6 +235,25 @@ _ADK = (
 )
 
 
+def _of_trajectory(name: str) -> MetricDefinition:
+    return MetricDefinition(
+        name=name,
+        kind=Kind.SHARE,
+        level=MetricLevel.CONVERSATION,
+        thresholds=(0.0, 1.0),
+        judged=False,
+        judges_tool_calls=True,
+    )
+
+
+_OF_TRAJECTORIES = (
+    _of_trajectory(TRAJECTORY_SCORE),
+    _of_trajectory("trajectory_precision"),
+    _of_trajectory("trajectory_recall"),
+    _of_trajectory("trajectory_f1"),
+)
+
+
 def _by_name(metrics: Iterable[MetricDefinition]) -> Mapping[str, MetricDefinition]:
     table: dict[str, MetricDefinition] = {}
     for metric in metrics:
@@ -241,11 +263,14 @@ def _by_name(metrics: Iterable[MetricDefinition]) -> Mapping[str, MetricDefiniti
     return MappingProxyType(table)
 
 
-METRICS = _by_name((*_BUILTIN, *_ADK))
+METRICS = _by_name((*_BUILTIN, *_OF_TRAJECTORIES, *_ADK))
 """Every metric but the users' own."""
 
 BUILTIN = _by_name(_BUILTIN)
 """What Agentest measures in scenarios."""
+
+TRAJECTORY_METRICS = _by_name(_OF_TRAJECTORIES)
+"""Partial credit for trajectories: measured where a threshold names it; calls then decide by that alone."""
 
 ADK_METRICS = _by_name(_ADK)
 """What the criteria of evaluation sets may name."""
@@ -254,7 +279,7 @@ ABOUT_CALLS = frozenset(metric.name for metric in METRICS.values() if metric.jud
 """What judges tool calls, metrics of evaluation sets included."""
 
 THRESHOLD_RANGE: Mapping[str, Range] = {
-    **{metric.name: metric.thresholds for metric in _BUILTIN if metric.thresholds},
+    **{m.name: m.thresholds for m in (*_BUILTIN, *_OF_TRAJECTORIES) if m.thresholds},
     PASS_RATE: (0.0, 1.0),
 }
 """What a scenario's thresholds may name, and between which values they lie."""

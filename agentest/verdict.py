@@ -7,19 +7,17 @@ reporters show it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from operator import add
 from statistics import mean
 
 from agentest.metrics import GOAL, PASS_RATE
-from agentest.outcomes import criterion_message, missed_goals, unasked_message
+from agentest.outcomes import missed_goals
+from agentest.reasons import any_failed, conversation_reasons
 from agentest.results import (
     DECIDED,
-    CheckResult,
     ConversationResult,
-    CriterionOutcome,
-    CriterionResult,
     Deduplication,
     ErrorGroup,
     MetricResult,
@@ -31,11 +29,9 @@ from agentest.results import (
     Severity,
     Skipped,
     Status,
-    TrajectoryResult,
     Unscored,
     Verdict,
 )
-from agentest.transcript import Blame
 
 _TOLERANCE = 1e-9
 """A threshold that was computed, as 0.1 + 0.2, must not be missed by a rounding error."""
@@ -76,7 +72,7 @@ def decide(
     Args:
         exact: compare averages with thresholds to the last digit, as ADK does.
     """
-    by_conversation = [list(_conversation_reasons(c)) for c in conversations]
+    by_conversation = [list(conversation_reasons(c)) for c in conversations]
     # What says nothing of the agent is part of no rate.
     telling = [each for c, each in zip(conversations, by_conversation, strict=True) if c.invalid is None]
     rate = thresholds.get(PASS_RATE)
@@ -122,12 +118,12 @@ def turn_verdict(name: str, threshold: float, result: MetricResult | None) -> Me
 
 def conversation_passed(result: ConversationResult) -> bool:
     """Whether nothing in this conversation alone speaks against it."""
-    return not any(True for _ in _conversation_reasons(result))
+    return not any(True for _ in conversation_reasons(result))
 
 
 def conversation_failed(result: ConversationResult) -> bool:
     """Whether the conversation fails by itself, by what is known of it so far."""
-    return _any_failed(_conversation_reasons(result))
+    return any_failed(conversation_reasons(result))
 
 
 def conversation_status(result: ConversationResult, reasons: Sequence[Reason]) -> Status:
@@ -137,33 +133,11 @@ def conversation_status(result: ConversationResult, reasons: Sequence[Reason]) -
         reasons: those of the scenario's verdict that name this conversation. There may be none although it
             failed, where a pass rate lets single conversations fail.
     """
-    if _any_failed(reasons):
+    if any_failed(reasons):
         return Status.FAILED
     if reasons:
         return Status.ERRORED
     return Status.PASSED if conversation_passed(result) else Status.FAILED
-
-
-def trajectory_status(trajectory: TrajectoryResult) -> Status:
-    """Whether the calls match; errored where they could not be compared."""
-    return _status(trajectory.matched, trajectory.error)
-
-
-def check_status(check: CheckResult) -> Status:
-    """Whether the reply passed the check; errored where it could not be checked."""
-    return _status(check.passed, check.error)
-
-
-def criterion_status(criterion: CriterionResult) -> Status:
-    """What a criterion's result alone makes of a conversation: nothing, where the criterion is not required.
-
-    One about which no judge was asked, as the conversation had failed already, decides nothing more.
-    """
-    if not criterion.required or criterion.result is CriterionOutcome.MET or criterion.not_asked:
-        return Status.PASSED
-    if criterion.result is CriterionOutcome.VIOLATED:
-        return Status.FAILED
-    return Status.ERRORED
 
 
 def threshold_status(metric: str, verdict: Verdict) -> Status:
@@ -189,10 +163,6 @@ def run_status(result: RunResult) -> Status:
     return Status.PASSED
 
 
-def _status(passed: bool, error: str | None) -> Status:
-    return Status.PASSED if passed else Status.ERRORED if error else Status.FAILED
-
-
 def _metric_verdict(name: str, threshold: float, score: float | None, tolerance: float) -> MetricVerdict:
     status = Status.ERRORED
     if score is not None:
@@ -205,114 +175,15 @@ def _metric_results(conversations: Sequence[ConversationResult]) -> Iterator[tup
         yield from conversation.metric_results
 
 
-def _conversation_reasons(result: ConversationResult) -> Iterator[Reason]:
-    id = result.conversation.conversation_id
-    if result.invalid is not None:
-        yield Reason(
-            Status.ERRORED,
-            ReasonKind.MODEL,
-            f"the conversation says nothing of the agent: {result.invalid}",
-            conversation_id=id,
-        )
-        return
-    certain = list(_certain_reasons(result))
-    yield from certain
-    yield from _criterion_reasons(result, failed=_any_failed(certain))
-
-
-def _certain_reasons(result: ConversationResult) -> Iterator[Reason]:
-    """Those that need no judge."""
-    id = result.conversation.conversation_id
-    yield from _failure_reasons(result)
-    yield from _trajectory_reasons(result.trajectory, id)
-    for turn in result.turns:
-        yield from _trajectory_reasons(turn.trajectory, id, turn.turn_index)
-        yield from _check_reasons(turn.checks, id, turn.turn_index)
-    yield from _check_reasons(result.checks, id)
-
-
-def _check_reasons(
-    checks: Iterable[CheckResult], conversation_id: str, turn_index: int | None = None
-) -> Iterator[Reason]:
-    for check in checks:
-        if not check.passed:
-            yield Reason(
-                check_status(check),
-                ReasonKind.CHECK,
-                f"{check.check}: {check.reason}",
-                conversation_id=conversation_id,
-                turn_index=check.turn_index if turn_index is None else turn_index,
-                check=check,
-            )
-
-
-def _criterion_reasons(result: ConversationResult, *, failed: bool) -> Iterator[Reason]:
-    """One reason for each required criterion that does not hold; those that no model judged have one.
-
-    Args:
-        failed: whether the conversation has failed without them. Else one that was not asked is unknown.
-    """
-    id = result.conversation.conversation_id
-    missed = [c for c in result.criteria if c.required and c.result is not CriterionOutcome.MET]
-    undecided = [c for c in missed if not (failed and c.not_asked)]
-    for criterion in undecided:
-        if not criterion.without_model:
-            violated = criterion.result is CriterionOutcome.VIOLATED
-            yield Reason(
-                Status.FAILED if violated else Status.ERRORED,
-                ReasonKind.CRITERION,
-                criterion_message(criterion),
-                conversation_id=id,
-                turn_index=criterion.turn_index,
-                criterion=criterion,
-            )
-    if unasked := [c for c in undecided if c.without_model]:
-        yield Reason(Status.ERRORED, ReasonKind.CRITERION, unasked_message(unasked), conversation_id=id)
-
-
-def _failure_reasons(result: ConversationResult) -> Iterator[Reason]:
-    conversation = result.conversation
-    if failure := conversation.failure:
-        unfinished = conversation.unfinished
-        yield Reason(
-            Status.FAILED if failure.blame is Blame.AGENT else Status.ERRORED,
-            ReasonKind.MODEL if failure.blame is Blame.MODEL else ReasonKind.CONVERSATION,
-            failure.message,
-            conversation_id=conversation.conversation_id,
-            turn_index=unfinished.turn_index if unfinished else None,
-        )
-
-
-def _trajectory_reasons(
-    trajectory: TrajectoryResult | None, conversation_id: str, turn_index: int | None = None
-) -> Iterator[Reason]:
-    for part in (trajectory.parts or (trajectory,)) if trajectory else ():
-        if not part.matched:
-            subject = f"trajectory {part.name!r}" if part.name else "trajectory"
-            of_turn = "" if turn_index is None else " of the turn"
-            yield Reason(
-                trajectory_status(part),
-                ReasonKind.TRAJECTORY,
-                f"{subject}{of_turn}: {part.reason}",
-                conversation_id=conversation_id,
-                turn_index=turn_index,
-                trajectory=part,
-            )
-
-
 def _unknown_for_rate(by_conversation: Sequence[Sequence[Reason]]) -> list[Reason]:
     """Why it is not known of conversations whether they passed; of one that has failed, it is."""
-    return [reason for reasons in by_conversation if not _any_failed(reasons) for reason in reasons]
-
-
-def _any_failed(reasons: Iterable[Reason]) -> bool:
-    return any(reason.status is Status.FAILED for reason in reasons)
+    return [reason for reasons in by_conversation if not any_failed(reasons) for reason in reasons]
 
 
 def _missed_rate(by_conversation: Sequence[Sequence[Reason]], rate: float) -> list[Reason]:
     """The reason that too few conversations passed; those that could not be judged do not count as failed."""
     total = len(by_conversation)
-    failed = sum(map(_any_failed, by_conversation))
+    failed = sum(map(any_failed, by_conversation))
     if not total or (total - failed) / total >= rate - _TOLERANCE:
         return []
     # Of those that passed or failed, as the rate of reports is; less than with the unknown ones as passed.

@@ -45,9 +45,12 @@ FLOORS: list[dict[str, str]] = [
     },
     {
         "events": "results sight",
-        "verdict": "metrics outcomes results transcript",
+        "reasons": "metrics outcomes results transcript",
         "storing": "results transcript",
         "scripted": "sight support transcript",
+    },
+    {
+        "verdict": "metrics outcomes reasons results",
     },
     {
         "totals": "outcomes results transcript verdict",
@@ -74,7 +77,7 @@ FLOORS: list[dict[str, str]] = [
     {
         "conversation": "endings agents tool_servers llm scenarios mocks errors messages sight transcript "
         "storing support",
-        "evaluate": "endings llm scenarios config errors matchers metrics outcomes results sight "
+        "evaluate": "endings llm scenarios config errors matchers metrics outcomes reasons results sight "
         "transcript storing support verdict",
     },
     {
@@ -91,8 +94,8 @@ FLOORS: list[dict[str, str]] = [
         "viewer": "metrics support",
     },
     {
-        "report": "confidence endings forecast scripted store errors events metrics outcomes results sight "
-        "transcript verdict support viewer",
+        "report": "confidence endings forecast scripted store errors events metrics outcomes reasons results "
+        "sight transcript verdict support viewer",
     },
     # Who uses runs.
     {

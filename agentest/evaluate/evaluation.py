@@ -10,6 +10,7 @@ from agentest.evaluate.evaluator import ScenarioEvaluator
 from agentest.evaluate.grading import Graded
 from agentest.evaluate.judge import at_once
 from agentest.evaluate.judging import Judgement, beginnings
+from agentest.evaluate.partial_credit import partial_credit
 from agentest.metrics import NO_FAILURE
 from agentest.results import (
     DECIDED,
@@ -90,7 +91,7 @@ class OngoingEvaluation:
         turns = tuple(with_grades(turn, self._grades) for turn in self._evaluated_turns())
         whole = {name: grade.whole for name, grade in self._grades.items() if grade.whole}
         judged = {name: result for each in self._judged for name, result in each.metrics.items()}
-        return ConversationResult(
+        result = ConversationResult(
             conversation=conversation,
             turns=turns,
             metrics={**judged, **self._custom.get(None, {}), **whole},
@@ -98,6 +99,12 @@ class OngoingEvaluation:
             failures=labelled_failures(conversation.conversation_id, turns),
             criteria=tuple(criterion for each in self._judged for criterion in each.criteria),
         )
+        return self._credited(result)
+
+    def _credited(self, result: ConversationResult) -> ConversationResult:
+        """The result with what thresholds ask of its trajectories."""
+        found = partial_credit(self._evaluator.credited, self._evaluator.scenario, result)
+        return replace(result, metrics={**result.metrics, **found}) if found else result
 
     def _evaluated_turns(self) -> tuple[TurnEvaluation, ...]:
         """The turns in their order, each with all but what graders say of it."""
@@ -164,7 +171,8 @@ class OngoingEvaluation:
     def _has_failed(self, conversation: Conversation) -> bool:
         """Whether the conversation fails whatever judges say."""
         turns = _with_last_checks(tuple(self._checked.values()), self._final_state)
-        return conversation_failed(ConversationResult(conversation, turns, trajectory=self._trajectory))
+        found = ConversationResult(conversation, turns, trajectory=self._trajectory)
+        return conversation_failed(self._credited(found))
 
     async def _measure_turn(self, turns: Sequence[Turn]) -> None:
         self._custom[turns[-1].turn_index] = await self._evaluator.custom_of_turn(turns, self._number)

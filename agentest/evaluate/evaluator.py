@@ -54,6 +54,8 @@ class ScenarioEvaluator:
     """Why the time to the first token of a reply is not known, where it is not."""
     metrics_named: bool = True
     """Whether `metrics` were named; else all run by default, and what cannot be judged is skipped."""
+    credited: Collection[str] = ()
+    """The metrics of trajectories that thresholds name; others are not measured."""
     information: Collection[str] = ()
     """The graders whose scores decide nothing: what they cannot score is skipped."""
     skip_decided: bool = False

@@ -8,7 +8,7 @@ from typing import Any
 
 from agentest.errors import ConfigError
 from agentest.evaluate.custom import Metric
-from agentest.metrics import BUILTIN, PASS_RATE, THRESHOLD_RANGE, Kind
+from agentest.metrics import BUILTIN, THRESHOLD_RANGE, TRAJECTORY_METRICS, Kind
 from agentest.support.importing import import_object
 from agentest.support.spelling import did_you_mean
 
@@ -16,6 +16,8 @@ from agentest.support.spelling import did_you_mean
 def check_metrics(names: Sequence[str], custom: set[str]) -> None:
     """Raise ConfigError for a metric that does not exist."""
     for name in names:
+        if name in TRAJECTORY_METRICS:
+            raise ConfigError(f"metrics: {name} is measured where `thresholds` names it; write it there")
         if name not in BUILTIN and name not in custom:
             raise ConfigError(
                 f"metrics: there is no metric {name!r}; {did_you_mean(name, {*BUILTIN, *custom})}"
@@ -42,7 +44,7 @@ def load_custom_metrics(items: Sequence[Any], root: Path) -> tuple[Metric, ...]:
     metrics: dict[str, Metric] = {}
     for i, item in enumerate(items):
         metric = _custom_metric(item, f"custom_metrics[{i}]", root)
-        if metric.name in BUILTIN or metric.name in metrics or metric.name == PASS_RATE:
+        if metric.name in {*BUILTIN, *THRESHOLD_RANGE, *metrics}:
             raise ConfigError(f"custom_metrics[{i}]: the name {metric.name!r} is taken")
         metrics[metric.name] = metric
     return tuple(metrics.values())

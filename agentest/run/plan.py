@@ -14,7 +14,7 @@ from agentest.config.wishes import ModelWish
 from agentest.errors import ConfigError
 from agentest.evaluate.custom import Metric
 from agentest.evaluate.grading import Grader
-from agentest.metrics import BUILTIN, PASS_RATE
+from agentest.metrics import BUILTIN, PASS_RATE, TRAJECTORY_METRICS
 from agentest.repeat import Repeat
 from agentest.results import Reason, ReasonKind, ScenarioResult, Status, Verdict
 from agentest.run.about import AboutAgent, about_agent
@@ -214,7 +214,8 @@ def _unit(
     metrics = options.metrics or (config.metrics if scenario.metrics is None else scenario.metrics)
     chosen = tuple(BUILTIN) if metrics is None else tuple(m for m in BUILTIN if m in metrics)
     chosen = scenario.judged_by(chosen)
-    judged = {*chosen, *custom, PASS_RATE}
+    credited = TRAJECTORY_METRICS if any(each.about_calls for each in scenario.trajectories) else ()
+    judged = {*chosen, *custom, *credited, PASS_RATE}
     own = {n: least for n, least in scenario.thresholds.items() if n in judged or not options.metrics}
     general = general_thresholds(scenario, config.thresholds)
     # What decides about the goal in place of the judge's word takes the configuration's threshold from it.

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from math import ceil, log
 from statistics import mean
 
-from agentest.metrics import BUILTIN, PASS_RATE, Kind
+from agentest.metrics import BUILTIN, PASS_RATE, TRAJECTORY_METRICS, Kind
 from agentest.repeat import MOST, Repeat
 from agentest.results import ConversationResult, ReasonKind, Score, Status, Verdict
 from agentest.support.statistics.sequential import (
@@ -33,6 +33,7 @@ from agentest.support.text import count
 from agentest.verdict import conversation_failed, conversation_passed
 
 _SCALE = 1.0, 5.0
+_SHARE = 0.0, 1.0
 
 
 def how_many(*said: tuple[Repeat | None, int | None]) -> tuple[Repeat | None, int]:
@@ -96,9 +97,9 @@ def _test(name: str, least: float, repeat: Repeat, errors: Errors) -> Question:
     kind = BUILTIN[name].kind if name in BUILTIN else None
     if name == PASS_RATE or kind is Kind.BINARY:
         return ShareTest(least=least, first=repeat.min, last=repeat.max, errors=errors)
-    if kind is not Kind.SCALE:
+    if kind is not Kind.SCALE and name not in TRAJECTORY_METRICS:
         return Undecidable()
-    low, high = _SCALE
+    low, high = _SHARE if name in TRAJECTORY_METRICS else _SCALE
     return MeanTest(least=least, low=low, high=high, first=repeat.min, errors=errors)
 
 

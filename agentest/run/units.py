@@ -15,7 +15,7 @@ from agentest.evaluate.evaluation import OngoingEvaluation
 from agentest.evaluate.evaluator import ScenarioEvaluator
 from agentest.evaluate.examples import with_examples
 from agentest.evaluate.judge import Judge
-from agentest.metrics import PASS_RATE
+from agentest.metrics import PASS_RATE, TRAJECTORY_METRICS
 from agentest.results import (
     ConversationResult,
     Deduplication,
@@ -133,6 +133,7 @@ class UnitEvaluation:
             agent=known_agent(unit, self._redact) if self._judge else agent_without_judge(unit),
             unstreamed=unit.about.unstreamed,
             metrics_named=unit.metrics_named,
+            credited=tuple(TRAJECTORY_METRICS.keys() & unit.thresholds.keys()),
             information=unit.information,
             # Where some conversations may fail, what judges say of one that did can still decide.
             skip_decided=self._skip_decided and PASS_RATE not in unit.thresholds,

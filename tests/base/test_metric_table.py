@@ -13,6 +13,7 @@ from agentest.metrics import (
     METRICS,
     PASS_RATE,
     THRESHOLD_RANGE,
+    TRAJECTORY_METRICS,
     Kind,
     MetricDefinition,
     one_for_each,
@@ -59,6 +60,8 @@ def test_a_table_has_one_entry_for_each_metric() -> None:
 
 def test_what_is_derived_from_the_table() -> None:
     """The tables of scenarios and of evaluation sets share no name, and together are all there is."""
-    assert [*BUILTIN, *ADK_METRICS] == [*METRICS]
-    assert {name for name in BUILTIN if BUILTIN[name].thresholds} | {PASS_RATE} == set(THRESHOLD_RANGE)
+    assert [*BUILTIN, *TRAJECTORY_METRICS, *ADK_METRICS] == [*METRICS]
+    of_scenarios = {**BUILTIN, **TRAJECTORY_METRICS}
+    with_range = {name for name, metric in of_scenarios.items() if metric.thresholds}
+    assert with_range | {PASS_RATE} == set(THRESHOLD_RANGE)
     assert {name for name in METRICS if "tool" in name or "trajectory" in name} == ABOUT_CALLS

@@ -20,11 +20,11 @@ from referencing.exceptions import Unresolvable
 from agentest import scenario
 from agentest.errors import ScenarioError
 from agentest.evaluate.checks import check_reply, checked_first_token, checked_reply
+from agentest.reasons import check_status
 from agentest.results import CheckResult, Status
 from agentest.scenarios.expectations import Expect, parse_expect
 from agentest.testing import ScriptedAgent, run_scenarios
 from agentest.transcript import Turn
-from agentest.verdict import check_status
 
 
 def checked(expect: dict[str, Any], reply: str, latency_ms: float = 0.0) -> tuple[CheckResult, ...]:

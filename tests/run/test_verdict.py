@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from agentest import scenario
 from agentest.endings import Ending
 from agentest.llm.port import ChatRequest, TransientError
+from agentest.reasons import trajectory_status
 from agentest.results import (
     DECIDED,
     NO_MODEL,
@@ -49,7 +50,6 @@ from agentest.verdict import (
     metric_verdicts,
     run_status,
     skipped_metrics,
-    trajectory_status,
     turn_verdict,
 )
 

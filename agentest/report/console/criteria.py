@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from agentest.reasons import criterion_status
 from agentest.report.console.text import STYLES, Line, Look, Part, line
 from agentest.report.outcomes import criterion_counts, criterion_example, criterion_name
 from agentest.results import (
@@ -17,7 +18,6 @@ from agentest.results import (
     Status,
 )
 from agentest.support.text import count, shortened
-from agentest.verdict import criterion_status
 
 
 def criteria_lines(result: ScenarioResult, look: Look) -> Iterator[Line]:

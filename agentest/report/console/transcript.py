@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from agentest.reasons import check_status, trajectory_status
 from agentest.report.console.criteria import conversation_criteria
 from agentest.report.console.text import Line, Look, Part, labelled, line, rows_of
 from agentest.report.outcomes import score_reason, score_text
@@ -33,7 +34,6 @@ from agentest.transcript import (
     call_text,
     state_changes,
 )
-from agentest.verdict import check_status, trajectory_status
 
 _SHOWN_CALLS = 8
 _CALL_CHARS = 110

@@ -1,0 +1,179 @@
+"""Partial credit: metrics of trajectories, and calls that decide by them alone where a threshold names one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import builders as make
+import pytest
+
+from agentest import Scenario, ScriptedTurn, scenario
+from agentest.confidence import intervals
+from agentest.evaluate.partial_credit import NO_TRAJECTORY, partial_credit
+from agentest.metrics import TRAJECTORY_METRICS
+from agentest.reasons import counted_trajectories
+from agentest.results import (
+    ConversationResult,
+    Deduplication,
+    ReasonKind,
+    Score,
+    Severity,
+    Skipped,
+    Status,
+    TrajectoryResult,
+    TrajectoryScore,
+    Unscored,
+)
+from agentest.scenarios.trajectories import Trajectory, parse_trajectory
+from agentest.transcript import Blame
+from agentest.verdict import averages, decide
+
+HALF = TrajectoryScore(met=0.5, precision=1.0, recall=0.5)
+WHOLE = TrajectoryScore(met=1.0, precision=1.0, recall=1.0)
+BOOKS = parse_trajectory({"expected": ["check", "book"]})
+MISSING = TrajectoryResult(
+    matched=False, summary="expected calls are missing: book", missing_calls=("book",), score=HALF
+)
+HELD = TrajectoryResult(matched=True, summary="2 tool calls, as expected", score=WHOLE)
+UNTOLD = TrajectoryResult(matched=False, summary="cannot be seen", error="calls of agent 'a' cannot be seen")
+ALL = tuple(TRAJECTORY_METRICS)
+
+
+def spec(*whole: Trajectory, turns: tuple[ScriptedTurn, ...] = ()) -> Scenario:
+    return Scenario("books", "/a.sim.py", 3, turns=turns, trajectory=whole)
+
+
+def result(
+    whole: TrajectoryResult | None, *of_turns: TrajectoryResult | None, **more: Any
+) -> ConversationResult:
+    held = make.conversation(turns=tuple(make.turn(index) for index in range(max(1, len(of_turns)))), **more)
+    turns = tuple(
+        replace(make.turn_evaluation(index), metrics={}, trajectory=found, checks=())
+        for index, found in enumerate(of_turns or (None,))
+    )
+    return ConversationResult(held, turns, trajectory=whole)
+
+
+def values(found: dict[str, Any]) -> dict[str, Any]:
+    return {name: round(each.value, 3) for name, each in found.items() if isinstance(each, Score)}
+
+
+def test_the_four_numbers_of_a_trajectory() -> None:
+    """Each metric is its number of the trajectory's score; f1 is the mean of precision and recall."""
+    found = partial_credit(ALL, spec(BOOKS), result(MISSING))
+    assert values(found) == {
+        "trajectory_score": 0.5,
+        "trajectory_precision": 1.0,
+        "trajectory_recall": 0.5,
+        "trajectory_f1": 0.667,
+    }
+    assert partial_credit((), spec(BOOKS), result(MISSING)) == {}
+
+
+def test_several_trajectories_count_alike() -> None:
+    """Parts of the whole and trajectories of turns are averaged, one as much as the other."""
+    several = replace(MISSING, score=None, parts=(MISSING, HELD))
+    script = (ScriptedTurn("hi", (BOOKS,)),)
+    found = partial_credit(["trajectory_score"], spec(BOOKS, BOOKS, turns=script), result(several, MISSING))
+    assert values(found) == {"trajectory_score": round(2 / 3, 3)}
+
+
+def test_a_turn_that_was_not_reached_is_not_met() -> None:
+    """A conversation that the agent broke off gets no credit for the turns that it did not come to."""
+    script = tuple(ScriptedTurn("hi", (BOOKS,)) for _ in range(2))
+    broken = result(None, HELD, failure=make.failure())
+    assert values(partial_credit(["trajectory_recall"], spec(turns=script), broken)) == {
+        "trajectory_recall": 0.5
+    }
+
+
+@pytest.mark.parametrize(
+    ("trajectories", "held", "expected"),
+    [
+        ((BOOKS,), result(UNTOLD), Unscored("calls of agent 'a' cannot be seen")),
+        (
+            (BOOKS, BOOKS),
+            result(replace(UNTOLD, parts=(HELD, UNTOLD))),
+            Unscored("calls of agent 'a' cannot be seen"),
+        ),
+        ((), result(None), Skipped(NO_TRAJECTORY)),
+        ((parse_trajectory({"max_turns": 3}),), result(HELD), Skipped(NO_TRAJECTORY)),
+        ((BOOKS,), result(None, failure=make.failure(Blame.MODEL)), None),
+        ((BOOKS,), result(None, failure=make.failure(Blame.MOCK)), None),
+    ],
+    ids=["unseen", "one of two", "no trajectory", "turns only", "model failed", "mock failed"],
+)
+def test_what_cannot_be_told_has_no_value(trajectories: Any, held: Any, expected: Any) -> None:
+    """Calls that cannot be compared are unscored, no trajectory is skipped, others' failures say nothing."""
+    found = partial_credit(["trajectory_score"], spec(*trajectories), held)
+    assert found.get("trajectory_score") == expected
+
+
+def credited(whole: TrajectoryResult, **more: Any) -> ConversationResult:
+    held = result(whole, **more)
+    return replace(held, metrics=partial_credit(["trajectory_score"], spec(BOOKS), held))
+
+
+def decided(*held: ConversationResult, least: float = 0.5) -> Any:
+    return decide(held, Deduplication(), {"trajectory_score": least}, Severity.CRITICAL)
+
+
+@pytest.mark.parametrize(
+    ("whole", "least", "status", "kinds"),
+    [
+        (MISSING, 0.5, Status.PASSED, []),
+        (MISSING, 0.6, Status.FAILED, [ReasonKind.THRESHOLD]),
+        (replace(MISSING, forbidden_calls=("drop",)), 0.5, Status.FAILED, [ReasonKind.TRAJECTORY]),
+        (replace(MISSING, broken=("5 calls were made",)), 0.5, Status.FAILED, [ReasonKind.TRAJECTORY]),
+        # Something else than calls keeps it from matching, though nobody names it.
+        (replace(MISSING, missing_calls=()), 0.5, Status.FAILED, [ReasonKind.TRAJECTORY]),
+        (UNTOLD, 0.0, Status.ERRORED, [ReasonKind.THRESHOLD, ReasonKind.TRAJECTORY]),
+        (replace(MISSING, parts=(MISSING, HELD)), 0.75, Status.PASSED, []),
+        (
+            replace(MISSING, parts=(MISSING, replace(HELD, matched=False, broken=("before",)))),
+            0.75,
+            Status.FAILED,
+            [ReasonKind.TRAJECTORY],
+        ),
+    ],
+    ids=["met", "below", "forbidden", "limit", "unnamed", "untold", "parts", "order of a part"],
+)
+def test_with_a_threshold_calls_decide_by_it_alone(
+    whole: Any, least: float, status: Status, kinds: Any
+) -> None:
+    """Missing, extra and misplaced calls count by the threshold; whatever else is broken fails as ever."""
+    verdict = decided(credited(whole), least=least)
+    assert verdict.status is status
+    assert sorted(reason.kind for reason in verdict.reasons) == sorted(kinds)
+
+
+def test_without_a_threshold_nothing_changes() -> None:
+    """A trajectory with a score fails as ever where no threshold names one."""
+    verdict = decide([result(MISSING)], Deduplication(), {}, Severity.CRITICAL)
+    assert [reason.kind for reason in verdict.reasons] == [ReasonKind.TRAJECTORY]
+
+
+def test_what_only_counts_is_still_told() -> None:
+    """A mismatch that is no reason is there for reports, with the turn and the name of its trajectory."""
+    named = replace(MISSING, name="writes")
+    (counted,) = counted_trajectories(credited(named))
+    assert (counted.turn_index, counted.subject, counted.result) == (None, "trajectory 'writes'", named)
+    assert counted_trajectories(result(named)) == ()
+    assert counted_trajectories(credited(HELD)) == ()
+
+
+def test_averages_have_intervals_on_the_scale_from_0_to_1() -> None:
+    """The average is over conversations, and its interval stays between 0 and 1."""
+    held = [credited(MISSING), credited(HELD), credited(HELD)]
+    found = intervals(held, averages(held))["trajectory_score"]
+    assert (round(found.value, 3), found.n) == (0.833, 3)
+    assert found.low is not None
+    assert found.high is not None
+    assert 0 <= found.low <= found.high <= 1
+
+
+def test_thresholds_take_either_spelling() -> None:
+    """`trajectoryScore` is `trajectory_score`, as the names of all metrics."""
+    made = scenario("s", goal="g", trajectory={"expected": ["x"]}, thresholds={"trajectoryScore": 0.5})
+    assert made.thresholds == {"trajectory_score": 0.5}
