@@ -14,6 +14,7 @@ from typing import Any
 from agentest.conversation.plan_user import check_instructions
 from agentest.errors import UsageError
 from agentest.evalset.formats.criteria import Criteria, Criterion
+from agentest.evalset.formats.expectations import OwnExpectations
 from agentest.evalset.formats.messages import user_message
 from agentest.evalset.formats.model import (
     ConversationScenario,
@@ -134,6 +135,7 @@ def _entries(
         return
     most = len(scenario.turns) + 1 if scenario.scripted else chosen.criteria.user.max_allowed_invocations
     thresholds = {one.metric: one.threshold for one in criteria if not one.information}
+    thresholds |= scenario.thresholds
     information = tuple(criterion.metric for criterion in criteria if criterion.information)
     for agent, facts in agents.items():
         try:
@@ -159,15 +161,18 @@ def _held(criterion: Criterion, case: EvalCase) -> Criterion:
 
 
 def applicable(case: EvalCase, criteria: Criteria) -> tuple[Criterion, ...]:
-    """The criteria that a case is held to. Raises NothingToEvaluate when there is none."""
+    """The criteria that a case is held to, beside what it expects itself.
+
+    Raises NothingToEvaluate when there is neither.
+    """
+    has = _data_of_own_metrics(case) | (_data_of_defaults(case) if criteria.adapts else {})
+    kept = tuple(criterion for criterion in criteria.criteria if has.get(criterion.metric, True))
+    if expectations_of(case).decide or any(not criterion.information for criterion in kept):
+        return kept
     if not criteria.criteria:
         raise NothingToEvaluate("not evaluated: the criteria name no metric")
     if all(criterion.information for criterion in criteria.criteria):
         raise NothingToEvaluate("not evaluated: the criteria name no metric that passes or fails a case")
-    has = _data_of_own_metrics(case) | (_data_of_defaults(case) if criteria.adapts else {})
-    kept = tuple(criterion for criterion in criteria.criteria if has.get(criterion.metric, True))
-    if any(not criterion.information for criterion in kept):
-        return kept
     if not criteria.adapts:
         raise NothingToEvaluate(
             "not evaluated: the criteria compare with reference answers, a final_session_state or "
@@ -229,6 +234,7 @@ def _unchecked(chosen: CaseSet, metric: str, what: str, cases: Sequence[str]) ->
 
 
 def _scenario(case: EvalCase, chosen: CaseSet, name: str, line: int) -> Scenario:
+    own = expectations_of(case)
     scenario = Scenario(
         name=name,
         file=str(chosen.read.path),
@@ -238,6 +244,12 @@ def _scenario(case: EvalCase, chosen: CaseSet, name: str, line: int) -> Scenario
         session=_session(case),
         recorded=recorded_answers(case),
         tags=tags_of(case),
+        trajectory=own.trajectory,
+        expect=own.expect,
+        state=own.state,
+        final_state=own.final_state,
+        thresholds=own.thresholds,
+        criteria=own.criteria,
     )
     if case.conversation is not None:
         return replace(scenario, turns=_turns(case.conversation))
@@ -270,6 +282,11 @@ def _plan(scenario: ConversationScenario, criteria: Criteria) -> ConversationPla
         stop_signal=stop_signal,
         model=criteria.user.model,
     )
+
+
+def expectations_of(case: EvalCase) -> OwnExpectations:
+    """What the case expects in our own words."""
+    return case.agentest.expectations if case.agentest else OwnExpectations()
 
 
 def tags_of(case: EvalCase) -> tuple[str, ...]:

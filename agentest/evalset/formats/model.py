@@ -17,6 +17,7 @@ from pydantic.alias_generators import to_camel
 from pydantic.dataclasses import dataclass
 from pydantic_core import from_json
 
+from agentest.evalset.formats.expectations import OwnExpectations, checked_as, own_expectations
 from agentest.evalset.formats.personas import UserPersona, persona
 
 # Infinity and NaN are no JSON: refused where a number is expected, and never written as null.
@@ -249,6 +250,18 @@ class OwnKeys(Brief):
     """Whether an expected call without arguments matches any (ADK-TypeScript's `expected_tool_calls`)."""
     tags: tuple[str, ...] | None = None
     """As scenarios have them."""
+    # In the words of scenario files, as they stand in the set.
+    trajectory: Annotated[Any, checked_as("trajectory")] = None
+    expect: Annotated[Any, checked_as("expect")] = None
+    state: Annotated[Any, checked_as("state")] = None
+    final_state: Annotated[Any, checked_as("final_state")] = None
+    thresholds: Annotated[Any, checked_as("thresholds")] = None
+    criteria: Annotated[Any, checked_as("criteria")] = None
+
+    @property
+    def expectations(self) -> OwnExpectations:
+        """What the case expects by these words."""
+        return own_expectations({one.name: getattr(self, one.name) for one in fields(self)})
 
 
 @dataclass(slots=True, frozen=True, repr=False, config=_OPEN)

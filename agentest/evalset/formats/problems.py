@@ -166,8 +166,9 @@ def _message(
 
 
 def _check_message(rest: Location, detail: ErrorDetails) -> str:
-    text = str(detail["ctx"]["error"])
-    return f"{_path(rest)}: {text}" if rest else f"{text}; it has {', '.join(map(str, detail['input']))}"
+    error = detail["ctx"]["error"]
+    text, inside = str(error), getattr(error, "at", "")
+    return f"{_path(rest, inside)}: {text}" if rest else f"{text}; it has {', '.join(map(str, detail['input']))}"
 
 
 def _unknown_key(location: Location, rest: Location, document: Any, valid: Mapping[str, set[str]]) -> str:
@@ -223,9 +224,10 @@ def _kind(location: Location) -> str:
     return next((snake_case(key) for key in reversed(location[:-1]) if isinstance(key, str)), "")
 
 
-def _path(location: Location) -> str:
+def _path(location: Location, inside: str = "") -> str:
+    """The way to a value; `inside`: to what is wrong in it, where that is known."""
     steps = [f"[{step}]" if isinstance(step, int) else f".{step}" for step in location]
-    return f"`{''.join(steps).removeprefix('.')}`"
+    return f"`{''.join([*steps, inside]).removeprefix('.')}`"
 
 
 def _at(document: Any, location: Location) -> Any:
