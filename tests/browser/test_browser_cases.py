@@ -128,11 +128,12 @@ def test_everything_of_a_case_can_be_edited(page: Any, site: Site) -> None:
     page.keyboard.type("And now?")
     page.get_by_label("Expect tool calls").nth(1).check()
     page.get_by_label("Expected reply").nth(1).fill("Now.")
-    page.get_by_text("Session, rubrics, tags").click()
+    page.get_by_text("Session and rubrics").click()
     page.get_by_label("A session of its own").check()
     page.get_by_label("State at the start").fill('{"cart": []}')
     page.get_by_role("button", name="Add a rubric").last.click()
     page.get_by_label("What must be true").fill("It is polite.")
+    page.get_by_text("What must happen, in the words of scenario files").click()
     page.get_by_label("Tags").fill('["smoke", "slow"]')
     page.get_by_role("button", name="Save").click()
     page.get_by_role("heading", name="first").wait_for()
@@ -147,6 +148,24 @@ def test_everything_of_a_case_can_be_edited(page: Any, site: Site) -> None:
     assert first["session_input"] == {"app_name": "app", "user_id": "user", "state": {"cart": []}}
     assert first["rubrics"][0]["rubric_content"] == {"text_property": "It is polite."}
     assert (first["agentest"], first["owner"]) == ({"tags": ["smoke", "slow"]}, "me")
+
+
+def test_what_must_happen_is_written_in_the_words_of_scenarios(page: Any, site: Site) -> None:
+    """What the reader says of a word stands beside its field; what it can read is written, as it was typed."""
+    site.open(page, f"cases?file={NAME}&case=one")
+    page.get_by_text("What must happen, in the words of scenario files").click()
+    calls = page.get_by_label("Calls of the whole conversation")
+    calls.fill('[{"name": "books", "expectd": ["book"]}]')
+    page.get_by_role("button", name="Save").click()
+    page.get_by_text("`agentest.trajectory[0]`: unknown key `expectd`; did you mean `expected`?").wait_for()
+    were_refused(page)
+    expect(calls).to_be_focused()
+    wanted = [{"name": "books", "expected": ["book"], "maxCalls": 2}]
+    calls.fill(json.dumps(wanted))
+    page.get_by_label("State of the mocks at the end").fill('{"n": 1}')
+    page.get_by_role("button", name="Save").click()
+    saved(page)
+    assert site.cases()[0]["agentest"] == {"trajectory": wanted, "final_state": {"n": 1}}
 
 
 def test_cases_and_sets_are_made_copied_and_deleted(page: Any, site: Site) -> None:

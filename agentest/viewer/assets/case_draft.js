@@ -55,13 +55,15 @@ export class Unparsed {
 
 const LONG_NUMBER = /(^|[^\w.])-?\d{16,}/;
 
-// The value of a text, an "object" or a "list"; undefined where there is none.
+const WANTED = { list: "a list: […]", object: "an object: {…}", either: "an object: {…}, or a list: […]" };
+
+// The value of a text, an "object", a "list" or "either"; undefined where there is none.
 export function parsed(text, wanted) {
   if (!text.trim()) return undefined;
   try {
     const found = JSON.parse(text);
-    const isWanted = wanted === "list" ? Array.isArray(found) : isObject(found);
-    if (!isWanted) throw new Error(`expected ${wanted === "list" ? "a list: […]" : "an object: {…}"}`);
+    const isWanted = (wanted !== "object" && Array.isArray(found)) || (wanted !== "list" && isObject(found));
+    if (!isWanted) throw new Error(`expected ${WANTED[wanted]}`);
     if (!LONG_NUMBER.test(text.replace(/"(?:[^"\\]|\\.)*"/g, '""'))) return found;
     throw new Error("a browser cannot keep a number of so many digits; edit the case as text");
   } catch ({ name, message }) {

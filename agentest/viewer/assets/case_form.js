@@ -40,19 +40,28 @@ const SIMULATED = [
   ["conversationPlan", "Plan", "text", "what the user wants, and how the conversation goes"],
   ["userPersona", "Persona", "line", "a name, such as NOVICE; empty: none"],
 ];
+const WORDS = [
+  ["trajectory", "Calls of the whole conversation", "either", 'JSON: {"expected": ["lookup"]}, or a list of several'],
+  ["expect", "What is said, or never", "either", 'JSON: {"says": "on its way", "never_says": "sorry"}'],
+  ["state", "State of the mocks at the start", "object", "JSON"],
+  ["finalState", "State of the mocks at the end", "object", "JSON; empty: any"],
+  ["thresholds", "Thresholds", "object", 'JSON: {"pass_rate": 0.8}'],
+  ["criteria", "Criteria that a judge decides", "list", 'JSON: ["Never asks for a card number."]'],
+  ["tags", "Tags", "list", 'JSON: ["smoke"]'],
+];
 const newTurn = () => ({ userContent: { role: "user", parts: [{ text: "" }] } });
 const CASE = [
   ["evalId", "Id", "line", "by which the case is run"],
   ["conversation", "Turn", "entries", { table: TURN, blank: newTurn, least: 1, unless: "conversationScenario" }],
   ["conversationScenario", "Simulated user", "inner", { table: SIMULATED, unless: "conversation" }],
-  ["", "Session, rubrics, tags", "folded", [
+  ["", "Session and rubrics", "folded", [
     ["sessionInput", "A session of its own", "optional", {
       table: SESSION, blank: () => ({ appName: "app", userId: "user", state: {} }),
     }],
     ["finalSessionState", "Expected state at the end", "object", "JSON; empty: any"],
     RUBRICS,
-    ["agentest", "", "inner", { table: [["tags", "Tags", "list", 'JSON: ["smoke"]']] }],
   ]],
+  ["", "What must happen, in the words of scenario files; tags", "folded", [["agentest", "", "inner", { table: WORDS }]]],
 ];
 
 export function newCase(evalId, simulated, camel) {
@@ -201,6 +210,7 @@ export function caseForm(draft, camel) {
     line: (path, label, hint) => text(path, label, hint, true),
     object: inJson("object"),
     list: inJson("list"),
+    either: inJson("either"),
   };
   draw();
   return { element, fields };
