@@ -6,10 +6,11 @@ whatever their line length, so the source stays as it is in any project whose li
 
 from __future__ import annotations
 
+import keyword
 import math
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,6 +78,26 @@ def bracketed(opening: str, items: Iterator[Item] | Sequence[Item], closing: str
     return Brackets(opening, contents, closing) if contents else opening + closing
 
 
+def imports(nodes: Iterable[Node], names: Sequence[str], module: str) -> str:
+    """The lines that import what the source of the nodes uses: of these names, and `re`."""
+    used = {word for each in nodes for word in _used(each)}
+    wanted = sorted(used.intersection(names))
+    line = f"from {module} import " + ", ".join(wanted)
+    if not fits(line):
+        line = "\n".join([f"from {module} import (", *(f"    {name}," for name in wanted), ")"])
+    return f"import re\n\n{line}" if any(word.startswith("re.") for word in used) else line
+
+
+def _used(node: Node) -> Iterator[str]:
+    """All that is called in the source, and its atoms."""
+    if isinstance(node, str):
+        yield node.removesuffix("()")
+    elif isinstance(node, Brackets):
+        yield node.opening.removesuffix("(")
+        for item in node.items:
+            yield from _used(item.node)
+
+
 def opened(brackets: Brackets) -> str:
     """The source of the brackets at the margin, one item a line."""
     return "\n".join(_open(brackets, 0, "", ""))
@@ -90,6 +111,11 @@ def rows(item: Item, indent: int = 0, tail: str = "") -> Iterator[str]:
 def fits(row: str) -> bool:
     """Whether a row of source is no wider than formatters make it."""
     return _columns(row) <= _WIDTH
+
+
+def is_parameter(name: str) -> bool:
+    """Whether the name can be written before `=`. Python reads others than ASCII in a normal form."""
+    return name.isascii() and name.isidentifier() and not keyword.iskeyword(name) and name != "__debug__"
 
 
 def literal(text: str) -> str:

@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import json
-import keyword
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from agentest.scripted.literals import Brackets, Item, Node, Text, bracketed, mapping, node, opened
+from agentest.scripted.literals import (
+    Brackets,
+    Item,
+    Node,
+    Text,
+    bracketed,
+    imports,
+    is_parameter,
+    mapping,
+    node,
+    opened,
+)
 from agentest.sight import SeenBy
 from agentest.support.text import shortened
 from agentest.transcript import Conversation, ToolCall
 
 _ABOUT = '"""Exported conversations: what users said, tools answered and the agent called."""'
-_NAMES = ("call", "scenario", "sequence")
+NAMES = (
+    *("absent", "any_of", "approx", "before", "call", "each", "exactly", "instance", "never_after"),
+    *("number", "one_of", "optional", "scenario", "sequence", "text"),
+)
+"""The words that exported scenarios import."""
 
 
 class Held(Protocol):
@@ -34,9 +48,8 @@ def script(held: Sequence[Held]) -> str:
     Tools that the agent ran itself have no mocks: none would reach them.
     """
     scenarios = [_scenario(each) for each in held]
-    used = {name for each in scenarios for name in called(each)}
-    imports = "from agentest import " + ", ".join(name for name in _NAMES if name in used)
-    return "\n\n".join([_ABOUT, imports, *(opened(each) for each in scenarios)]) + "\n"
+    used = imports(scenarios, NAMES, "agentest")
+    return "\n\n".join([_ABOUT, used, *(opened(each) for each in scenarios)]) + "\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,15 +137,10 @@ def _scenario(held: Held) -> Brackets:
 def _expected(call: ToolCall) -> Node:
     if not isinstance(call.args, Mapping):  # it was no argument object, and only its name can be expected
         return Text(call.name)
-    if all(map(_is_parameter, call.args)):
+    if all(map(is_parameter, call.args)):
         arguments = [Item(node(value), f"{name}=") for name, value in call.args.items()]
         return bracketed("call(", [Item(Text(call.name)), *arguments], ")")
     return node({"name": call.name, "args": call.args, "arg_match_mode": "exact"})
-
-
-def _is_parameter(name: str) -> bool:
-    """Whether the name can be written before `=`. Python reads others than ASCII in a normal form."""
-    return name.isascii() and name.isidentifier() and not keyword.iskeyword(name) and name != "__debug__"
 
 
 def answered_by_us(calls: Sequence[ToolCall]) -> list[ToolCall]:
@@ -176,11 +184,3 @@ def _raised(call: ToolCall) -> bool:
 
 def _answer(call: ToolCall) -> tuple[bool, str]:
     return _raised(call), json.dumps(call.result)  # as text, for which 1, 1.0 and True are not the same
-
-
-def called(brackets: Brackets) -> Iterator[str]:
-    """The names of all functions that are called in the source."""
-    yield brackets.opening.removesuffix("(")
-    for item in brackets.items:
-        if isinstance(item.node, Brackets):
-            yield from called(item.node)

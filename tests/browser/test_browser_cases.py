@@ -151,7 +151,7 @@ def test_everything_of_a_case_can_be_edited(page: Any, site: Site) -> None:
 
 
 def test_what_must_happen_is_written_in_the_words_of_scenarios(page: Any, site: Site) -> None:
-    """What the reader says of a word stands beside its field; what it can read is written, as it was typed."""
+    """What the reader says of a word stands beside its field; what it can read is written."""
     site.open(page, f"cases?file={NAME}&case=one")
     page.get_by_text("What must happen, in the words of scenario files").click()
     calls = page.get_by_label("Calls of the whole conversation")

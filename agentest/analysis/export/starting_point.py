@@ -6,14 +6,23 @@ from collections.abc import Iterator
 
 from agentest.analysis.export.selection import Held
 from agentest.scenarios.definition import Scenario
-from agentest.scripted.literals import Brackets, Item, Text, bracketed, literal, mapping, node, opened
-from agentest.scripted.script import answered_by_us, called, mocks
+from agentest.scripted.literals import (
+    Brackets,
+    Item,
+    Text,
+    bracketed,
+    imports,
+    literal,
+    mapping,
+    node,
+    opened,
+)
+from agentest.scripted.script import NAMES, answered_by_us, mocks
 from agentest.support.text import shortened
 
 _ABOUT = (
     '"""A scenario with a simulated user, begun from a conversation. What is left to do is marked TODO."""'
 )
-_NAMES = ("scenario", "sequence")
 _SHOWN_CHARS = 80
 GOAL = "TODO: what the user wants, and when they have it."
 
@@ -44,9 +53,8 @@ def starting_point(held: Held, scenario: Scenario) -> str:
         Item(node(["from-a-talk"]), "tags="),
     ]
     made = Brackets("scenario(", tuple(items), ")")
-    used = set(called(made))
-    imports = "from agentest import " + ", ".join(name for name in _NAMES if name in used)
-    return "\n\n".join([_ABOUT, imports, "\n".join([*_remarks(held, scenario), opened(made)])]) + "\n"
+    used = imports([made], NAMES, "agentest")
+    return "\n\n".join([_ABOUT, used, "\n".join([*_remarks(held, scenario), opened(made)])]) + "\n"
 
 
 def _remarks(held: Held, scenario: Scenario) -> Iterator[str]:

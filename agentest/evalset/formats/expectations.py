@@ -118,5 +118,9 @@ class OwnExpectations:
 def own_expectations(values: Mapping[str, Any]) -> OwnExpectations:
     """The words of a case. `values`: those of its key `agentest`, which have been checked."""
     return OwnExpectations(
-        **{name: parse(values[name], name) for name, parse in _PARSERS.items() if values.get(name) is not None}
+        **{
+            name: parse(values[name], name)
+            for name, parse in _PARSERS.items()
+            if values.get(name) is not None
+        }
     )

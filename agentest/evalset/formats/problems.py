@@ -168,7 +168,9 @@ def _message(
 def _check_message(rest: Location, detail: ErrorDetails) -> str:
     error = detail["ctx"]["error"]
     text, inside = str(error), getattr(error, "at", "")
-    return f"{_path(rest, inside)}: {text}" if rest else f"{text}; it has {', '.join(map(str, detail['input']))}"
+    return (
+        f"{_path(rest, inside)}: {text}" if rest else f"{text}; it has {', '.join(map(str, detail['input']))}"
+    )
 
 
 def _unknown_key(location: Location, rest: Location, document: Any, valid: Mapping[str, set[str]]) -> str:
