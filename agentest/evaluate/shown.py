@@ -75,6 +75,11 @@ def block(name: str, text: str, turn: int | None = None, limit: int = MAX_CHARS)
     return data_block(name, cut(text, limit), turn)
 
 
+def called(name: str, call: ToolCall, limit: int) -> str:
+    """A data block of one call, with its turn."""
+    return data_block(name, "\n".join(_call_lines(call, limit)), call.turn_index)
+
+
 def turn_context(background: Background, turns: Sequence[Turn]) -> str:
     """The shared beginning of all questions about a turn, the last of `turns`."""
     asked = f"The turn to judge: turn {turns[-1].turn_index}, the last one above."

@@ -104,12 +104,14 @@ def _story(scenario: ScenarioResult, result: ConversationResult) -> Iterator[str
 def _dialogue(conversation: Conversation) -> Iterator[str]:
     changes = state_changes(conversation)
     for turn in conversation.turns:
+        yield from _own_calls(conversation, turn.turn_index)
         yield _shown("user: ", turn.user_message)
         yield from _calls(turn.tool_calls)
         for remark in turn.remarks:
             yield _shown(f"  said {remark.author}: ", remark.text)
         yield _shown("agent: ", turn.agent_message or NO_TEXT)
         yield from _state(turn, changes)
+    yield from _own_calls(conversation, len(conversation.turns))
     if conversation.unfinished:
         yield _shown("user: ", conversation.unfinished.user_message)
         yield from _calls(conversation.unfinished.tool_calls)
@@ -124,9 +126,15 @@ def _state(turn: Turn, changes: Mapping[int, StateChange]) -> Iterator[str]:
         yield from (_shown("  state: ", row) for row in state_rows(changes[turn.turn_index]))
 
 
-def _calls(calls: Iterable[ToolCall]) -> Iterator[str]:
+def _own_calls(conversation: Conversation, turn_index: int) -> Iterator[str]:
+    """What the simulated user did with tools of its own before it spoke in a turn, or ended."""
+    calls = [call for call in conversation.user_calls if call.turn_index == turn_index]
+    yield from _calls(calls, "  user's → ")
+
+
+def _calls(calls: Iterable[ToolCall], lead: str = "  → ") -> Iterator[str]:
     for call in calls:
-        yield _shown("  → ", call_text(replace(call, args=plain(call.args))))
+        yield _shown(lead, call_text(replace(call, args=plain(call.args))))
         yield _shown("  ← ", json.dumps(plain(call.result), ensure_ascii=False))
 
 

@@ -316,7 +316,8 @@ class _Runner:
         if self._check is None or conversation.failure or not conversation.turns:
             return None
         key = CallKey("judge", unit.scope, number)
-        found = await self._check.look_at(told, conversation, key, attempt)
+        has_tools = bool(unit.scenario.user_tools)
+        found = await self._check.look_at(told, conversation, key, attempt, has_tools=has_tools)
         return found and replace(found, text=self._redact(found.text))
 
     async def _hold(self, unit: Unit, number: int, judge: OnTurn, attempt: int = 0) -> _Held:

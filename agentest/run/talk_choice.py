@@ -93,6 +93,17 @@ class ChosenTalk:
         return "While a call waits here, no request to the agent is open; its own time limits may go on."
 
 
+def without_user_tools(unit: Unit) -> str:
+    """What a person should know who plays a user that has tools of its own; "": this one has none."""
+    tools = ", ".join(unit.scenario.user_tools)
+    if not tools:
+        return ""
+    return (
+        f"The scenario gives its simulated user tools of its own ({tools}). They are for a model: you play "
+        "the user here and cannot call them, so what they would change stays as it is."
+    )
+
+
 def choices(request: Request, environ: MutableMapping[str, str] = os.environ) -> Choices:
     """What there is. Reads the configuration and imports all scenario files. Raises UsageError."""
     loaded = configure(request, environ)

@@ -19,6 +19,7 @@ from agentest.run.plan import Unit
 from agentest.run.prepare import Prepared
 from agentest.run.run import unclaimed_calls
 from agentest.run.sources import OnMocks, live_conversations
+from agentest.run.talk_choice import without_user_tools
 from agentest.transcript import Blame, Conversation, Failure, Turn, UnfinishedTurn
 
 STOPPED = "the conversation was stopped in the middle of a turn"
@@ -128,6 +129,8 @@ class Talking:
         started = await start_servers(self._prepared, stack, tasks, self._note)
         agents = await connected_agents(self._prepared, started.client, stack, self._note)
         self._tell(Ready(unit=self._unit))
+        if lacking := without_user_tools(self._unit):
+            self._note(lacking)
         source = live_conversations(
             self._prepared,
             agents,

@@ -15,6 +15,7 @@ from agentest.results import (
     TrajectoryResult,
     TurnEvaluation,
 )
+from agentest.scenarios.definition import Scenario
 from agentest.sight import SeenBy
 from agentest.transcript import ToolCall, Turn, mismatch
 from agentest.verdict import conversation_passed
@@ -40,6 +41,17 @@ def _warning(name: str, calls: Sequence[ToolCall]) -> str:
     return (
         f"{name} was called{times} {what}: {mismatch(calls[0])}. The agent was answered an error; if the "
         f"call is right, mend {mend}"
+    )
+
+
+def tools_without_model(scenario: Scenario, conversations: Sequence[ConversationResult]) -> tuple[str, ...]:
+    """A warning where the user has tools of its own, and no model to say when it uses them."""
+    if not scenario.user_tools or any(each.conversation.user_calls for each in conversations):
+        return ()
+    tools = ", ".join(scenario.user_tools)
+    return (
+        f"the simulated user used none of its tools ({tools}): offline it says its facts and does nothing "
+        "else; configure a model, or name one with --model, to have it use them",
     )
 
 

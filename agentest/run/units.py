@@ -34,7 +34,7 @@ from agentest.run.plan import Unit
 from agentest.run.schedule import Schedule
 from agentest.run.settings import Settings
 from agentest.run.stop import Stop
-from agentest.run.totals import held_again, warnings_of
+from agentest.run.totals import held_again, tools_without_model, warnings_of
 from agentest.totals import totals_of
 from agentest.verdict import averages, decide, skipped_metrics
 
@@ -146,6 +146,7 @@ class UnitDecision:
     def __init__(self, settings: Settings, connections: Connections) -> None:
         self._fail_on = settings.fail_on
         self._judge = connections.models.judge
+        self._user = connections.models.user
         self._ledger = connections.ledger
         self._redact = connections.redact
 
@@ -186,6 +187,7 @@ class UnitDecision:
             *disagreements(unit.scenario, conversations),
             *unjudged(unit.scenario, unit.metrics),
             *unasked(unit.scenario, conversations),
+            *(() if self._user else tools_without_model(unit.scenario, conversations)),
         )
         if verdict.status is Status.PASSED:
             warnings += missed_without_say(unit.scenario, thresholds, conversations)

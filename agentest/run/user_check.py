@@ -17,10 +17,10 @@ from pydantic import BaseModel
 from agentest.endings import REASONS_TO_STOP, Ending
 from agentest.evaluate.answers import choices_of
 from agentest.evaluate.judge import counted, sampled
-from agentest.evaluate.shown import block, spoken
+from agentest.evaluate.shown import block, called, spoken
 from agentest.llm.port import CallKey, Message, Model
 from agentest.llm.schema import UNDESCRIBED
-from agentest.transcript import Conversation
+from agentest.transcript import Conversation, ToolCall
 
 METRIC = "user"
 """The name of the question among those of the judges."""
@@ -83,6 +83,14 @@ asked, nor whether the user gave its reason to stop the right name. Write the re
 sentences that point at what decides, with the turn. Then give the value."""
 
 
+_OWN_CALLS = """\
+The user also has tools of its own, which the assistant does not see. Before its message of a turn it made \
+the calls in the blocks user_tool_call of that turn. What they answered is given to the user like its \
+instructions: to state it is no invention. To state that a tool showed something that none showed is one."""
+_MOST_CALLS = 100
+_CALL_CHARS = 2_000
+
+
 class RoleAnswer(BaseModel):
     model_config = UNDESCRIBED
 
@@ -107,19 +115,25 @@ class UserCheck:
     samples: int = 1
 
     async def look_at(
-        self, told: str, conversation: Conversation, key: CallKey, attempt: int
+        self,
+        told: str,
+        conversation: Conversation,
+        key: CallKey,
+        attempt: int,
+        *,
+        has_tools: bool = False,
     ) -> Finding | None:
         """What is wrong with a conversation; None: its user kept the role. Never raises.
 
         Args:
             told: what the user was told.
             attempt: how often this conversation was held before.
+            has_tools: whether the user has tools of its own.
         """
         first = attempt * self.samples
         numbers, asked = range(first, first + self.samples), replace(key, metric=METRIC)
-        answers = counted(
-            await sampled(self.model, check_messages(told, conversation), RoleAnswer, asked, numbers)
-        )
+        messages = check_messages(told, conversation, has_tools=has_tools)
+        answers = counted(await sampled(self.model, messages, RoleAnswer, asked, numbers))
         return _found(answers.usable) if answers.usable else _unknown(answers.problem)
 
 
@@ -139,16 +153,18 @@ def _found(answers: Sequence[RoleAnswer]) -> Finding | None:
     return Finding(f"the simulated user {role}: {reason}")
 
 
-def check_messages(told: str, conversation: Conversation) -> list[Message]:
+def check_messages(told: str, conversation: Conversation, *, has_tools: bool = False) -> list[Message]:
     """The messages to the judge of a user who was told this.
 
-    Tool calls are left out, as the user does not see them.
+    The agent's tool calls are left out, as the user does not see them; what the user did with tools of its
+    own is shown, where it has any.
     """
     parts = [
         block("user_instructions", told),
         "The conversation:",
         *spoken(conversation.turns),
         _end(conversation),
+        *(_own_calls(conversation.user_calls) if has_tools else []),
     ]
     return [
         {"role": "system", "content": SYSTEM},
@@ -164,6 +180,15 @@ def shown_question() -> str:
 
 def _question() -> str:
     return QUESTION.replace("{{meanings}}", _meanings())
+
+
+def _own_calls(calls: Sequence[ToolCall]) -> list[str]:
+    """What the user did with its own tools, and what they showed it."""
+    shown = calls[:_MOST_CALLS]
+    left_out = len(calls) - len(shown)
+    more = [f"({left_out} more calls are left out here.)"] if left_out else []
+    made = [called("user_tool_call", call, _CALL_CHARS) for call in shown]
+    return [_OWN_CALLS, *(made or ["(It made none.)"]), *more]
 
 
 def _end(conversation: Conversation) -> str:

@@ -39,6 +39,8 @@ _SHOWN_CALLS = 8
 _CALL_CHARS = 110
 _USER, _AGENT, _TOOL, _SAID, _STATE = "user   ", "agent  ", "tool   ", "said   ", "state  "
 _SERVER = "server "
+_OWN = "user's "
+"""The simulated user's own tools, which the agent does not see."""
 
 
 def quoted_turn(turn: Turn | UnfinishedTurn, indent: int, *, reply: bool = True) -> Iterator[Line]:
@@ -91,11 +93,13 @@ def transcript_lines(
         yield line(indent, (f"session {conversation.session_id}", "dim"))
     for turn in conversation.turns:
         yield line(indent, (_turn_head(turn), "bold"))
+        yield from _own_calls(conversation, turn.turn_index, indent + 2)
         yield from _messages(turn, indent + 2)
         yield from state_lines(conversation, turn, indent + 2)
         if turn.turn_index in evaluations:
             yield from _evaluation(evaluations[turn.turn_index], look, indent + 2, faults)
     yield from _unfinished(conversation, indent)
+    yield from _before_the_end(conversation, indent)
     if faults and conversation.failure:
         yield from labelled(indent, "cut short  ", rows_of(conversation.failure.message), "red")
     yield from _metrics(result.metrics, indent)
@@ -136,14 +140,28 @@ def _messages(turn: Turn, indent: int) -> Iterator[Line]:
     yield from labelled(indent, _AGENT, rows_of(turn.agent_message or NO_TEXT))
 
 
-def _calls_in_full(calls: Sequence[ToolCall], indent: int) -> Iterator[Line]:
+def _own_calls(conversation: Conversation, turn_index: int, indent: int) -> Iterator[Line]:
+    """What the simulated user did with its own tools before it spoke in a turn."""
+    calls = [call for call in conversation.user_calls if call.turn_index == turn_index]
+    yield from _calls_in_full(calls, indent, _OWN)
+
+
+def _before_the_end(conversation: Conversation, indent: int) -> Iterator[Line]:
+    """What the simulated user did with its own tools after the last turn, before it ended."""
+    calls = list(_own_calls(conversation, len(conversation.turns), indent + 2))
+    if calls and conversation.unfinished is None:
+        yield line(indent, ("after the last turn", "bold"))
+        yield from calls
+
+
+def _calls_in_full(calls: Sequence[ToolCall], indent: int, who: str = _TOOL) -> Iterator[Line]:
     for call in calls:
-        yield from labelled(indent, _TOOL, rows_of(call_text(call)), "magenta")
+        yield from labelled(indent, who, rows_of(call_text(call)), "magenta")
         first, *more = rows_of(value_text(call.result))
-        yield line(indent + len(_TOOL), first, *([] if more else _remarks(call)), lead=(("→ ", "dim"),))
-        yield from labelled(indent + len(_TOOL), "  ", more)
+        yield line(indent + len(who), first, *([] if more else _remarks(call)), lead=(("→ ", "dim"),))
+        yield from labelled(indent + len(who), "  ", more)
         if more and _remarks(call):
-            yield line(indent + len(_TOOL), *_remarks(call), lead=("  ",))
+            yield line(indent + len(who), *_remarks(call), lead=("  ",))
 
 
 def _remarks(call: ToolCall) -> list[Part]:
@@ -160,6 +178,7 @@ def _remarks(call: ToolCall) -> list[Part]:
 def _unfinished(conversation: Conversation, indent: int) -> Iterator[Line]:
     if unfinished := conversation.unfinished:
         yield line(indent, (f"turn {unfinished.turn_index}  no reply", "bold"))
+        yield from _own_calls(conversation, unfinished.turn_index, indent + 2)
         yield from labelled(indent + 2, _USER, rows_of(unfinished.user_message), "cyan")
         yield from _calls_in_full(unfinished.tool_calls, indent + 2)
         yield from _server_lines(unfinished, indent + 2)

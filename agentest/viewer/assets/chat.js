@@ -30,7 +30,7 @@ export function chat(view) {
   const wanted = Math.max(0, turns.findIndex(({ turn }) => turn.turnIndex === first));
   const many = { first: wanted - (wanted % TURNS_AT_ONCE), step: TURNS_AT_ONCE, noun: "turn" };
   const items = h("ol.chat", { class: turns.length > MANY_TURNS && "many" });
-  return bounded(items, turns.length, (at) => turnItem(turns[at], at), many);
+  return [bounded(items, turns.length, (at) => turnItem(turns[at], at), many), own(conversation, turns.length)];
 }
 
 function turnItem(mine, at) {
@@ -46,6 +46,7 @@ function turnItem(mine, at) {
     "li.turn",
     { id: `turn-${index}`, tabindex: "-1", data: { step: "" }, "aria-labelledby": `turn-${index}-name` },
     head(mine, turn === unfinishedTurn),
+    own(conversation, index),
     said("user", "User", turn.userMessage),
     between(turn, position, (place) => own.get(place) || rows.get(position + place)),
     turn === unfinishedTurn
@@ -89,6 +90,13 @@ function figures({ latencyMs, firstTokenMs, modelCalls, requests, retries, usage
 
 function said(who, name, text) {
   return [h(`div.who.${who}`, name), longText(text, `p.message.${who}`)];
+}
+
+// What the simulated user did with its own tools before it spoke in a turn, or before it ended.
+function own({ userToolCalls = [] }, index) {
+  const calls = userToolCalls.filter((each) => each.turnIndex === index);
+  const items = calls.map((call, at) => callItem(call, { id: `own-${index}-${at}` }));
+  return items.length > 0 && [h("div.who.user", "User, with their own tools"), list(items)];
 }
 
 // Files, calls and what was said between them, in their order as far as the agent's protocol tells it.
