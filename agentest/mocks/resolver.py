@@ -158,7 +158,7 @@ class MockResolver:
     def refuse(self, name: str, args: Any, turn_index: int, problem: str) -> str:
         """Record a call that cannot be made, and answer it with an error: the text of the tool message."""
         call = self._begin(name, well_formed_value(args), turn_index, None, misfit=True)
-        return json_text(self._refuse(call, problem))
+        return json_text(self._finish(call, {"error": problem}, error=problem))
 
     async def serve(
         self, name: str, args: Any, turn_index: int, call_id: str | None = None, problem: str | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -100,13 +101,24 @@ def select(earlier: Earlier, scenarios: Sequence[str], ids: Sequence[str]) -> Se
             f"{earlier.path}: no conversation is left to export\n" + "\n".join(_left_out(chosen, len(chosen)))
         )
     notes = (*_left_out(chosen, _SHOWN), *_not_passed(finished), *_about_criteria(finished))
-    return Selection(tuple(finished), notes)
+    return Selection(tuple(finished), (*notes, *_about_user_calls(finished)))
 
 
 def _about_criteria(finished: Sequence[Held]) -> Iterator[str]:
     """A note for each scenario with criteria: what is exported runs without a model, which they need."""
     for name, criteria in {held.scenario: held.criteria for held in finished if held.criteria}.items():
         yield f"{name}: its {count(criteria, 'criterion', 'criteria')} and any expected outcome are left out"
+
+
+def _about_user_calls(finished: Sequence[Held]) -> Iterator[str]:
+    """A note for each scenario whose user had tools: a script calls none, and what they did is left out."""
+    calls: Counter[str] = Counter()
+    for held in finished:
+        calls[held.scenario] += len(held.conversation.user_calls)
+    for name, made in calls.items():
+        if made:
+            what = f"{count(made, 'call')} of the simulated user's own tools"
+            yield f"{name}: {what} left out: a script has none"
 
 
 def _check_filters(earlier: Earlier, scenarios: Sequence[str], ids: Sequence[str]) -> None:

@@ -30,7 +30,7 @@ export function chat(view) {
   const wanted = Math.max(0, turns.findIndex(({ turn }) => turn.turnIndex === first));
   const many = { first: wanted - (wanted % TURNS_AT_ONCE), step: TURNS_AT_ONCE, noun: "turn" };
   const items = h("ol.chat", { class: turns.length > MANY_TURNS && "many" });
-  return [bounded(items, turns.length, (at) => turnItem(turns[at], at), many), own(conversation, turns.length)];
+  return [bounded(items, turns.length, (at) => turnItem(turns[at], at), many), ownCalls(conversation, turns.length)];
 }
 
 function turnItem(mine, at) {
@@ -46,7 +46,7 @@ function turnItem(mine, at) {
     "li.turn",
     { id: `turn-${index}`, tabindex: "-1", data: { step: "" }, "aria-labelledby": `turn-${index}-name` },
     head(mine, turn === unfinishedTurn),
-    own(conversation, index),
+    ownCalls(conversation, index),
     said("user", "User", turn.userMessage),
     between(turn, position, (place) => own.get(place) || rows.get(position + place)),
     turn === unfinishedTurn
@@ -93,7 +93,7 @@ function said(who, name, text) {
 }
 
 // What the simulated user did with its own tools before it spoke in a turn, or before it ended.
-function own({ userToolCalls = [] }, index) {
+function ownCalls({ userToolCalls = [] }, index) {
   const calls = userToolCalls.filter((each) => each.turnIndex === index);
   const items = calls.map((call, at) => callItem(call, { id: `own-${index}-${at}` }));
   return items.length > 0 && [h("div.who.user", "User, with their own tools"), list(items)];
