@@ -1,4 +1,4 @@
-"""Partial credit: metrics of trajectories, and calls that decide by them alone where a threshold names one."""
+"""Partial credit: metrics of trajectories, and calls that decide by them alone where a threshold names it."""
 
 from __future__ import annotations
 

@@ -8,6 +8,8 @@ from types import MappingProxyType
 
 from agentest.endings import IN_WORDS
 from agentest.metrics import PASS_RATE
+from agentest.report.alignments import counted_lines, of_held, of_reason
+from agentest.report.console.alignment import alignment_lines
 from agentest.report.console.case import shortfall_lines
 from agentest.report.console.criteria import criteria_lines
 from agentest.report.console.text import BLANK, STYLES, Chunk, Line, Look, Part, labelled, line, rows_of
@@ -278,7 +280,8 @@ def _conversation(result: ConversationResult, reasons: Sequence[Reason], look: L
     )
     mark = look.mark(conversation_status(result, reasons))
     yield Line(("    ", mark, " "), ((conversation.conversation_id,), ((facts, "dim"),)))
-    yield from _reasons(conversation, reasons, look)
+    yield from _reasons(result, reasons, look)
+    yield from _counted(result, look)
     if (goal := unreached_goal(result)) and not look.verbose:
         yield line(8, goal, lead=(("goal: ", "dim"),))
     if look.verbose:
@@ -294,15 +297,26 @@ def _ending(conversation: Conversation) -> str:
     return IN_WORDS[conversation.ending]
 
 
-def _reasons(conversation: Conversation, reasons: Sequence[Reason], look: Look) -> Iterator[Line]:
+def _counted(result: ConversationResult, look: Look) -> Iterator[Line]:
+    """The trajectories that do not match and are no reason; a transcript has them itself."""
+    for held, text in () if look.verbose else counted_lines(result):
+        yield line(8, (text, "dim"), lead=(look.mark(Status.SKIPPED), " "))
+        if table := of_held(held, result.conversation):
+            yield from alignment_lines(table, look, 10)
+
+
+def _reasons(result: ConversationResult, reasons: Sequence[Reason], look: Look) -> Iterator[Line]:
     """The reasons turn by turn, each turn with what was said in it."""
+    conversation = result.conversation
     by_turn: dict[int | None, list[Reason]] = {}
     for reason in reasons:
         by_turn.setdefault(reason.turn_index, []).append(reason)
     for index, about_turn in by_turn.items():
         for reason in about_turn:
             yield _reason_line(reason, look, 8)
-            yield from _more_rows(reason, 10)
+            table = of_reason(reason, result)
+            yield from _more_rows(reason, 10, sides=table is None)
+            yield from alignment_lines(table, look, 10) if table else ()
         if not look.verbose and (turn := _turn(conversation, index, by_turn)):
             if index != turn.turn_index:
                 yield line(10, (f"turn {turn.turn_index}, the last", "dim"))
@@ -335,9 +349,13 @@ def _reason_line(reason: Reason, look: Look, indent: int) -> Line:
     return line(indent, (first, STYLES[reason.status]), lead=lead)
 
 
-def _more_rows(reason: Reason, indent: int) -> Iterator[Line]:
-    """The rows below the first of a message; the sides of a trajectory stand below each other."""
-    rows = list(_labelled_rows(reason))
+def _more_rows(reason: Reason, indent: int, *, sides: bool = True) -> Iterator[Line]:
+    """The rows below the first of a message; the sides of a trajectory stand below each other.
+
+    Args:
+        sides: whether they are shown here.
+    """
+    rows = list(_labelled_rows(reason, sides))
     if len(rows) > _SHOWN_ROWS:
         yield line(indent, (f"… {count(len(rows) - _SHOWN_ROWS, 'row')} left out", "dim"))
     widest = max(len(label) for label, _ in rows) if rows else 0
@@ -346,12 +364,12 @@ def _more_rows(reason: Reason, indent: int) -> Iterator[Line]:
         yield line(indent, row, lead=lead)
 
 
-def _labelled_rows(reason: Reason) -> Iterator[tuple[str, str]]:
+def _labelled_rows(reason: Reason, sides: bool) -> Iterator[tuple[str, str]]:
     """The rows below the first, each with the label of the side that begins with it, if one does."""
     trajectory = reason.trajectory
     for row in rows_of(trajectory.summary if trajectory else reason.message)[1:]:
         yield "", row
-    for label, text in trajectory.sides if trajectory else ():
+    for label, text in trajectory.sides if trajectory and sides else ():
         first, *more = rows_of(text)
         yield label, first
         yield from (("", row) for row in more)

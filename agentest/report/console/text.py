@@ -5,9 +5,11 @@ Whoever formats makes `Line` values and knows no terminal; `Printer` knows width
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
@@ -27,6 +29,12 @@ _GAP = "  "
 
 
 _WHOLE_CHARS = 10_000
+
+
+_WIDEST_COLUMN = 60
+"""Cells of the first column, where lines may be of any length: a longer text moves the second one."""
+_NARROW = 30
+"""Cells in which two columns find no room beside each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +110,35 @@ class Line:
 BLANK = Line(())
 
 
+@dataclass(frozen=True, slots=True)
+class TwoColumns(Line):
+    """A line whose two chunks stand in columns; too long, each is broken in its own, or below the other."""
+
+    widths: tuple[int, int] = (0, 0)
+    """How many cells the widest of each column takes."""
+
+    @property
+    def parts(self) -> Chunk:
+        left, right = self.chunks
+        gap = " " * max(0, min(self.widths[0], _WIDEST_COLUMN) - _cells(left))
+        return (*self.lead, *left, gap, self.gap, *right)
+
+
+def columns(lead: Chunk, rows: Sequence[tuple[Chunk, Part, Part]]) -> Iterator[TwoColumns]:
+    """Rows whose parts stand below each other, each with a lead of its own after the common one."""
+    widths = _widest(left for _, left, _ in rows), _widest(right for _, _, right in rows)
+    for own, left, right in rows:
+        yield TwoColumns((*lead, *own), ((left,), (right,)), widths=widths)
+
+
+def _widest(parts: Iterable[Part]) -> int:
+    return max((_cells((part,)) for part in parts), default=0)
+
+
+def _cells(chunk: Chunk) -> int:
+    return sum(cell_len(clean(part if isinstance(part, str) else part[0])) for part in chunk)
+
+
 def line(indent: int, *parts: Part, lead: Chunk = ()) -> Line:
     """A line of one chunk."""
     return Line((" " * indent, *lead), (parts,))
@@ -155,6 +192,8 @@ class Printer:
         """The line as the rows that the console shows."""
         if not self._wraps:
             return [self.text(each.parts)]
+        if isinstance(each, TwoColumns):
+            return self._in_columns(each)
         if each.cut:
             return [self._cut(self.text(each.parts))]
         return self._wrapped(each)
@@ -183,6 +222,24 @@ class Printer:
         hang = Text(" " * lead.cell_len)
         return [(hang if i else lead) + row for i, row in enumerate(rows or [Text()])]
 
+    def _in_columns(self, each: TwoColumns) -> list[Text]:
+        lead = self.text(each.lead)
+        room = self.console.width - lead.cell_len - len(each.gap)
+        if room < _NARROW:
+            stacked = Line(each.lead, ((*each.chunks[0], " |"), each.chunks[1]), gap=" ")
+            return self._wrapped(stacked)
+        widths = _shared(room, each.widths)
+        left, right = (
+            [*_folded(self.text(chunk), self.console, width)]
+            for chunk, width in zip(each.chunks, widths, strict=True)
+        )
+        hang = Text(" " * lead.cell_len)
+        rows = zip_longest(left, right, fillvalue=Text())
+        return [
+            (hang if i else lead) + _padded(one, widths[0] + len(each.gap)) + other
+            for i, (one, other) in enumerate(rows)
+        ]
+
     def _packed(self, each: Line, width: int) -> Iterator[Text]:
         """Rows with as many whole chunks as fit."""
         row: Text | None = None
@@ -200,3 +257,18 @@ class Printer:
 
 def _folded(text: Text, console: Console, width: int) -> Iterable[Text]:
     return text.wrap(console, width, overflow="fold") if text.cell_len > width else [text]
+
+
+def _shared(room: int, widths: tuple[int, int]) -> tuple[int, int]:
+    """How wide two columns are that together have so much room: what one does not need is the other's."""
+    left, right = widths
+    half = room // 2
+    if left + right <= room or left <= half:
+        return left, max(1, room - left)
+    left = max(half, room - right)
+    return left, room - left
+
+
+def _padded(text: Text, width: int) -> Text:
+    text.rstrip()
+    return text + Text(" " * max(0, width - text.cell_len))

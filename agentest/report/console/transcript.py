@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from agentest.reasons import check_status, trajectory_status
+from agentest.reasons import HeldTrajectory, check_status, held_trajectories, trajectory_status
+from agentest.report.alignments import counted_lines, of_held
+from agentest.report.console.alignment import alignment_lines
 from agentest.report.console.criteria import conversation_criteria
 from agentest.report.console.text import Line, Look, Part, labelled, line, rows_of
 from agentest.report.outcomes import score_reason, score_text
@@ -18,7 +20,7 @@ from agentest.results import (
     MetricResult,
     Score,
     Skipped,
-    TrajectoryResult,
+    Status,
     TurnEvaluation,
 )
 from agentest.sight import SeenBy
@@ -97,14 +99,17 @@ def transcript_lines(
         yield from _messages(turn, indent + 2)
         yield from state_lines(conversation, turn, indent + 2)
         if turn.turn_index in evaluations:
-            yield from _evaluation(evaluations[turn.turn_index], look, indent + 2, faults)
+            yield from _evaluation(evaluations[turn.turn_index], result, look, indent + 2, faults)
     yield from _unfinished(conversation, indent)
     yield from _before_the_end(conversation, indent)
     if faults and conversation.failure:
         yield from labelled(indent, "cut short  ", rows_of(conversation.failure.message), "red")
     yield from _metrics(result.metrics, indent)
     yield from conversation_criteria(result, look, indent)
-    yield from _trajectory(result.trajectory, look, indent, faults)
+    yield from _trajectories(result, None, look, indent, faults)
+    for check in result.checks:
+        if check.passed or faults:
+            yield _check(check, look, indent)
 
 
 def state_lines(conversation: Conversation, turn: Turn, indent: int) -> Iterator[Line]:
@@ -184,9 +189,11 @@ def _unfinished(conversation: Conversation, indent: int) -> Iterator[Line]:
         yield from _server_lines(unfinished, indent + 2)
 
 
-def _evaluation(evaluation: TurnEvaluation, look: Look, indent: int, faults: bool) -> Iterator[Line]:
+def _evaluation(
+    evaluation: TurnEvaluation, result: ConversationResult, look: Look, indent: int, faults: bool
+) -> Iterator[Line]:
     yield from _metrics(evaluation.metrics, indent)
-    yield from _trajectory(evaluation.trajectory, look, indent, faults)
+    yield from _trajectories(result, evaluation.turn_index, look, indent, faults)
     for check in evaluation.checks:
         if check.passed or faults:
             yield _check(check, look, indent)
@@ -204,12 +211,27 @@ def _metrics(metrics: Mapping[str, MetricResult], indent: int) -> Iterator[Line]
 
 def _check(check: CheckResult, look: Look, indent: int) -> Line:
     mark = look.mark(check_status(check))
-    return line(indent, f"{check.check}: {check.reason}", lead=(mark, " "))
+    where = "" if check.turn_index is None else f" (turn {check.turn_index})"
+    return line(indent, f"{check.check}{where}: {check.reason}", lead=(mark, " "))
 
 
-def _trajectory(result: TrajectoryResult | None, look: Look, indent: int, faults: bool) -> Iterator[Line]:
-    if result is None or not (result.matched or faults):
-        return
-    first, *more = rows_of(f"trajectory: {result.reason}")
-    yield line(indent, first, lead=(look.mark(trajectory_status(result)), " "))
+def _trajectories(
+    result: ConversationResult, turn_index: int | None, look: Look, indent: int, faults: bool
+) -> Iterator[Line]:
+    """Those of a turn, or of the whole; what only counts by a threshold is no fault."""
+    counted = dict(counted_lines(result))
+    for held in held_trajectories(result):
+        if held.turn_index == turn_index and (held.result.matched or faults or held in counted):
+            status = Status.SKIPPED if held in counted else trajectory_status(held.result)
+            yield from _trajectory(held, status, counted.get(held, ""), result, look, indent)
+
+
+def _trajectory(
+    held: HeldTrajectory, status: Status, text: str, result: ConversationResult, look: Look, indent: int
+) -> Iterator[Line]:
+    table = of_held(held, result.conversation)
+    reason = held.result.reason if table is None else held.result.summary
+    first, *more = rows_of(f"{held.subject}: {reason}")
+    yield line(indent, text or first, lead=(look.mark(status), " "))
     yield from labelled(indent + 2, "", more)
+    yield from alignment_lines(table, look, indent + 2) if table else ()
