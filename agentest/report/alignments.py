@@ -1,4 +1,4 @@
-"""Expected calls beside those that were made, as reporters show them: some rows, those that are wrong first."""
+"""Expected calls beside those that were made, as reporters show them: some rows, the wrong ones first."""
 
 from __future__ import annotations
 
@@ -96,6 +96,14 @@ def counted_lines(result: ConversationResult) -> Iterator[tuple[HeldTrajectory, 
     for held in counted_trajectories(result):
         summary = held.result.summary.split("\n", 1)[0]
         yield held, f"{held.subject}: {summary} (counted by the threshold)"
+
+
+def without_sides(reason: Reason) -> str:
+    """The message of a reason without what a table shows of its trajectory."""
+    if reason.trajectory is None:
+        return reason.message
+    held = HeldTrajectory(turn_index=reason.turn_index, result=reason.trajectory)
+    return f"{held.subject}: {held.result.summary}"
 
 
 def plain_rows(table: SideBySide) -> Iterator[str]:

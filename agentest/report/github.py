@@ -12,12 +12,13 @@ from pathlib import Path
 from agentest.events import Event, RunFinished, ScenarioFinished
 from agentest.report import github_selection as select
 from agentest.report.compared import ComparedRun
+from agentest.report.github_alignment import table_text
 from agentest.report.github_annotations import annotation_lines, repository_path
 from agentest.report.github_criteria import TABLE_HEAD, badness, criterion_row, reason_lines
 from agentest.report.github_figures import AVERAGES_HEAD, average_rows, passed_cell, rates_paragraph
 from agentest.report.github_markdown import inline, table_row
 from agentest.report.repeats import decided
-from agentest.report.stories import Story, Transcripts, byte_size
+from agentest.report.stories import Story, StoryTable, Transcripts, byte_size
 from agentest.report.unfinished import ended_early_text
 from agentest.results import (
     ErrorGroup,
@@ -79,11 +80,11 @@ class GitHubReporter:
         self._transcripts = Transcripts(SUMMARY_LIMIT)
 
     def on_event(self, event: Event) -> None:
-        if isinstance(event, ScenarioFinished) and self._summary_path:
+        if isinstance(event, ScenarioFinished):
             self._transcripts.add(event.result)
         elif isinstance(event, RunFinished):
             worse = self._compared.regressions() if self._compared else ()
-            for line in annotation_lines(event.result, self._locate, worse):
+            for line in annotation_lines(event.result, self._locate, worse, self._transcripts):
                 self._write(line)
             if self._summary_path:
                 append_summary(
@@ -224,10 +225,16 @@ def _sections(
     warnings = [partial(_warning, s, text, several) for s, text in select.warnings(result)]
     warnings += [partial(_run_warning, warning) for warning in result.warnings]
     yield _Section("warnings", "\n### Warnings\n\n", warnings)
+    tables = [partial(table_text, s, each, several) for s in scenarios for each in _tables(s, transcripts)]
+    yield _Section("tables of calls", "\n### Expected and made calls\n\n", tables)
     stories = [partial(_details, s, story, several) for s in scenarios for story in transcripts.of(s)]
     yield _Section("transcripts", "\n### Transcripts of failures\n\n", stories, transcripts.left_out)
     averages = [row for s in scenarios for row in average_rows(s, several)]
     yield _Section("averages", AVERAGES_HEAD, [partial(str, row) for row in averages])
+
+
+def _tables(scenario: ScenarioResult, transcripts: Transcripts) -> Iterator[StoryTable]:
+    return (each for story in transcripts.of(scenario) for each in story.tables)
 
 
 def _headline(result: RunResult, files: Sequence[str], next_step: str) -> str:

@@ -9,8 +9,10 @@ from pathlib import Path
 
 from agentest.report import github_selection as select
 from agentest.report.compared import Regression
+from agentest.report.github_alignment import first_table
 from agentest.report.github_criteria import criterion_annotations, reasons_text
 from agentest.report.github_markdown import cut
+from agentest.report.stories import Transcripts
 from agentest.report.unfinished import ended_early_text
 from agentest.results import RunResult, RunWarning, ScenarioResult, Severity
 from agentest.support.terminal import in_command
@@ -72,13 +74,17 @@ class _Annotation:
 
 
 def annotation_lines(
-    result: RunResult, locate: Callable[[str], str], regressions: Sequence[Regression] = ()
+    result: RunResult,
+    locate: Callable[[str], str],
+    regressions: Sequence[Regression] = (),
+    transcripts: Transcripts | None = None,
 ) -> Iterator[str]:
     """The annotations of a run: of each level the most severe ones, and how many more there are.
 
     GitHub shows ten of a level in a step, whichever come first.
     """
-    found = [*_undone(result, regressions), *_annotations(result)]
+    stories = transcripts or Transcripts(0)
+    found = [*_undone(result, regressions, stories), *_annotations(result)]
     for level in ("error", "warning", "notice"):
         of_level = [each for each in found if each.level == level]
         shown = of_level if len(of_level) <= _SHOWN else of_level[: _SHOWN - 1]
@@ -94,7 +100,9 @@ def _written(each: _Annotation, locate: Callable[[str], str]) -> str:
     return annotation(each.level, locate(each.where.file), each.where.line, each.title, each.message)
 
 
-def _undone(result: RunResult, regressions: Sequence[Regression]) -> Iterator[_Annotation]:
+def _undone(
+    result: RunResult, regressions: Sequence[Regression], stories: Transcripts
+) -> Iterator[_Annotation]:
     """Scenarios that did not pass, and those that regressed: of two as bad, the one that regressed first."""
     left = {each.place: each for each in regressions}
     several = len(result.agents) > 1
@@ -102,7 +110,8 @@ def _undone(result: RunResult, regressions: Sequence[Regression]) -> Iterator[_A
     for scenario in sorted(undone, key=lambda s: (select.badness(s), _place(s) not in left)):
         title = f"{select.label(scenario, several)} {scenario.verdict.status}"
         worse = left.pop(_place(scenario), None)
-        text = reasons_text(scenario) + (f"\nregressed: {worse.message}" if worse else "")
+        text = reasons_text(scenario) + first_table(stories.of(scenario))
+        text += f"\nregressed: {worse.message}" if worse else ""
         yield _Annotation("error", scenario, f"{title} and regressed" if worse else title, text)
     for worse in left.values():
         name = f"{worse.name} ({worse.agent})" if several else worse.name

@@ -5,8 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from agentest.report import github_selection as select
+from agentest.report.alignments import SideBySide, counted_lines, of_held, of_reason, without_sides
+from agentest.report.console.alignment import alignment_lines
+from agentest.report.console.text import Look
 from agentest.report.github_criteria import story_lines
 from agentest.report.github_markdown import cut
 from agentest.report.server_output import server_rows
@@ -19,6 +23,7 @@ from agentest.verdict import conversation_passed
 
 _MAX_MESSAGE_CHARS = 4_000
 _MAX_TRANSCRIPT_CHARS = 40_000
+_SHOWN_TABLES = 3
 
 
 def byte_size(text: str) -> int:
@@ -27,11 +32,21 @@ def byte_size(text: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
+class StoryTable:
+    """The alignment of a trajectory that does not match, and where it is."""
+
+    title: str
+    table: SideBySide
+
+
+@dataclass(frozen=True, slots=True)
 class Story:
     """The transcript of a conversation that did not pass."""
 
     conversation_id: str
     text: str
+    tables: tuple[StoryTable, ...] = ()
+    """Expected and made calls of the first trajectories that do not match; the text has them, too."""
 
 
 class Transcripts:
@@ -69,7 +84,9 @@ class Transcripts:
             taken = self._size(text)
             left -= taken
             self._room[status] -= taken
-            self._stories.setdefault(key, []).append(Story(conversation.conversation.conversation_id, text))
+            id = conversation.conversation.conversation_id
+            story = Story(id, text, tuple(islice(_tables(scenario, conversation), _SHOWN_TABLES)))
+            self._stories.setdefault(key, []).append(story)
 
     def of(self, scenario: ScenarioResult) -> Sequence[Story]:
         """The transcripts of the scenario."""
@@ -90,7 +107,14 @@ def _story(scenario: ScenarioResult, result: ConversationResult) -> Iterator[str
     conversation = result.conversation
     for reason in scenario.verdict.reasons:
         if reason.conversation_id == conversation.conversation_id:
-            yield _shown(f"{reason.status}: ", reason.message)
+            table = of_reason(reason, result)
+            message = without_sides(reason) if table else reason.message
+            yield _shown(f"{reason.status}: ", message)
+            yield from _columns(table) if table else ()
+    for held, text in counted_lines(result):
+        yield _shown("", text)
+        if table := of_held(held, conversation):
+            yield from _columns(table)
     for failure in result.failures:
         yield _shown(f"{failure.id} {failure.metric}: {failure.label}: ", failure.reason)
     for label, text in story_lines(scenario, result):
@@ -99,6 +123,21 @@ def _story(scenario: ScenarioResult, result: ConversationResult) -> Iterator[str
     yield from _dialogue(conversation)
     if conversation.failure:
         yield _shown(f"ended by an error ({conversation.failure.blame}): ", conversation.failure.message)
+
+
+def _tables(scenario: ScenarioResult, result: ConversationResult) -> Iterator[StoryTable]:
+    id = result.conversation.conversation_id
+    for reason in scenario.verdict.reasons:
+        if reason.conversation_id == id and (table := of_reason(reason, result)):
+            turn = "" if reason.turn_index is None else f", turn {reason.turn_index}"
+            yield StoryTable(f"{id}{turn}: {without_sides(reason)}", table)
+    for held, text in counted_lines(result):
+        if table := of_held(held, result.conversation):
+            yield StoryTable(f"{id}: {text}", table)
+
+
+def _columns(table: SideBySide) -> Iterator[str]:
+    return (clean(line.plain) for line in alignment_lines(table, Look(), 4))
 
 
 def _dialogue(conversation: Conversation) -> Iterator[str]:
