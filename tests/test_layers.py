@@ -87,8 +87,8 @@ FLOORS: list[dict[str, str]] = [
     },
     # Reporting, a column of its own: it knows values and verdicts, and no run.
     {
-        "store": "confidence endings errors events forecast metrics repeat results shards sight totals "
-        "transcript verdict version support",
+        "store": "confidence endings errors events forecast metrics reasons repeat results shards sight "
+        "totals transcript verdict version support",
     },
     {
         "viewer": "metrics support",

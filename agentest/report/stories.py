@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
+from agentest.reasons import counted_trajectories
 from agentest.report import github_selection as select
 from agentest.report.alignments import SideBySide, counted_lines, of_held, of_reason, without_sides
 from agentest.report.console.alignment import alignment_lines
@@ -194,8 +195,10 @@ def _capped(lines: Iterable[str]) -> str:
 
 
 def _to_show(scenario: ScenarioResult) -> Iterator[ConversationResult]:
-    """Conversations to look at where a scenario did not pass: those that failed or hold a failure."""
+    """Conversations to look at where a scenario did not pass: those that failed, hold a
+    failure, or have calls that a threshold counts."""
     if scenario.verdict.status in select.UNDONE:
         for conversation in scenario.conversations:
-            if conversation.failures or not conversation_passed(conversation):
+            counts = conversation.failures or counted_trajectories(conversation)
+            if counts or not conversation_passed(conversation):
                 yield conversation

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from agentest.metrics import GOAL
+from agentest.reasons import counted_trajectories
 from agentest.results import (
     CaseId,
     CheckResult,
@@ -48,6 +49,7 @@ def conversation_json(
 def stored_conversation(result: ConversationResult) -> StoredConversation:
     """A conversation as it is stored, without ADK's part of a case."""
     conversation, failure = result.conversation, result.conversation.failure
+    counted = [each.result for each in counted_trajectories(result)]
     return StoredConversation(
         conversation_id=conversation.conversation_id,
         passed=conversation_passed(result),
@@ -57,9 +59,11 @@ def stored_conversation(result: ConversationResult) -> StoredConversation:
         turns=conversation.turns,
         unfinished_turn=conversation.unfinished,
         evaluation=_stored_evaluation(result),
-        trajectory=_stored_trajectory(result.trajectory) if result.trajectory else None,
+        trajectory=_stored_trajectory(result.trajectory, counted) if result.trajectory else None,
         per_turn_trajectory=tuple(
-            TurnTrajectory(turn_index=turn.turn_index, trajectory=_stored_trajectory(turn.trajectory))
+            TurnTrajectory(
+                turn_index=turn.turn_index, trajectory=_stored_trajectory(turn.trajectory, counted)
+            )
             for turn in result.turns
             if turn.trajectory
         ),
@@ -186,7 +190,7 @@ def _evaluations(stored: StoredConversation) -> tuple[TurnEvaluation, ...]:
     )
 
 
-def _stored_trajectory(result: TrajectoryResult) -> StoredTrajectory:
+def _stored_trajectory(result: TrajectoryResult, counted: Sequence[TrajectoryResult]) -> StoredTrajectory:
     return StoredTrajectory(
         matched=None if result.error else result.matched,
         missing_calls=result.missing_calls,
@@ -194,6 +198,7 @@ def _stored_trajectory(result: TrajectoryResult) -> StoredTrajectory:
         ordering_issues=result.ordering_issues,
         forbidden_calls=result.forbidden_calls,
         broken=result.broken,
+        counted=any(each is result for each in counted),
         reason=result.reason,
         mode=result.mode,
         expected=result.expected,
@@ -205,7 +210,7 @@ def _stored_trajectory(result: TrajectoryResult) -> StoredTrajectory:
         alignment_more=result.alignment_more,
         name=result.name,
         score=StoredTrajectoryScore(score=result.score, f1=result.score.f1) if result.score else None,
-        parts=tuple(map(_stored_trajectory, result.parts)),
+        parts=tuple(_stored_trajectory(part, counted) for part in result.parts),
     )
 
 

@@ -55,7 +55,7 @@ def _agents(data: Any) -> Any:
 
 
 _ALIGNMENT = ("alignment", "alignment_more")
-_SEVERAL = ("broken", "name", "score", "parts")
+_SEVERAL = ("broken", "counted", "name", "score", "parts")
 _SIDES = ("mode", "expected", "forbidden", "actual")
 _ALL_BUT_THE_MESSAGE = (
     *("conversation_id", "turn_index", "metric", "expected", "actual"),

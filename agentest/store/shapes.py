@@ -69,6 +69,8 @@ class StoredTrajectory:
     reason: str
     """The summary and the sides in one text."""
     broken: tuple[str, ...] = ()
+    counted: bool = False
+    """Whether it does not match and is no reason all the same: what it lacks counts by a threshold."""
     mode: str | None = None
     expected: str | None = None
     forbidden: str | None = None

@@ -59,8 +59,9 @@ def broken_turn(conversation: Json) -> int | None:
             for criterion in conversation.get("criteria", ())
             if criterion["result"] == "violated"
         ),
-        *(each["turnIndex"] for each in conversation["perTurnTrajectory"] if not each["matched"]),
+        *(index for index, _ in _mismatches(conversation)),
         *_wrong_calls(conversation),
+        *(check["turnIndex"] for check in _failed_checks(conversation) if "turnIndex" in check),
         *(
             scores["turnIndex"]
             for scores in conversation["evaluation"]["turnEvaluations"]
@@ -72,14 +73,28 @@ def broken_turn(conversation: Json) -> int | None:
     return min((index for index in found if index is not None), default=None)
 
 
+def _mismatches(conversation: Json) -> Iterator[tuple[int | None, Json]]:
+    """Turn and trajectory where calls are not as they must be: of turns first, then (None) of the whole."""
+    held = [(each["turnIndex"], each) for each in conversation["perTurnTrajectory"]]
+    for index, trajectory in (*held, (None, conversation["trajectory"])):
+        for part in (trajectory.get("parts") or (trajectory,)) if trajectory else ():
+            if part["matched"] is not True and not part.get("counted"):
+                yield index, part
+
+
+def _failed_checks(conversation: Json) -> list[Json]:
+    """Those of the whole conversation."""
+    return [check for check in conversation.get("checks", ()) if not check["passed"]]
+
+
 def _wrong_calls(conversation: Json) -> Iterator[int]:
-    """The turns of calls that the trajectory of the whole conversation did not expect so."""
-    trajectory = conversation["trajectory"]
-    if not trajectory or trajectory["matched"]:
-        return
+    """The turns of calls that the trajectories of the whole conversation did not expect so."""
     turns = [*conversation["turns"], *filter(None, [conversation["unfinishedTurn"]])]
     made = [turn["turnIndex"] for turn in turns for _ in turn["toolCalls"]]
-    for row in trajectory.get("alignment", ()):
+    rows = (
+        row for index, part in _mismatches(conversation) if index is None for row in part.get("alignment", ())
+    )
+    for row in rows:
         place = row.get("call")
         if place is not None and place < len(made) and row["status"] not in _HOLDING:
             yield made[place]
@@ -105,14 +120,15 @@ def _why(conversation: Json) -> str:
     """What speaks against a conversation first; "": nothing."""
     if conversation["error"]:
         return str(conversation["error"])
-    trajectories = [*conversation["perTurnTrajectory"], *filter(None, [conversation["trajectory"]])]
-    for trajectory in trajectories:
-        if trajectory["matched"] is not True:
-            return _told(trajectory)
+    for _, trajectory in _mismatches(conversation):
+        name = f"{trajectory['name']}: " if trajectory.get("name") else ""
+        return name + _told(trajectory)
     for scores in conversation["evaluation"]["turnEvaluations"]:
         for check in scores["checks"]:
             if not check["passed"]:
                 return f"{check['check']}: {check['reason']}"
+    for check in _failed_checks(conversation):
+        return f"{check['check']}: {check['reason']}"
     for criterion in conversation.get("criteria", ()):
         if criterion["result"] != "met":
             return f"{criterion['text']}: {criterion['reason']}"

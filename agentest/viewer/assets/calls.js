@@ -67,7 +67,7 @@ export function callItem(call, { id, row }) {
     (result !== null || !error) && h("div.answer", "← ", foreign(glance(result), "code")),
     wrong("✗ its answer was an error: ", error),
     wrong("✗ invalid arguments: ", invalidArguments),
-    wrong("", row && row.difference),
+    row && wrong("", isWrong(row) && row.difference),
   );
 }
 

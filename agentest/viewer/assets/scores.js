@@ -29,11 +29,12 @@ export function turnScores({ evaluation, labelledFailures, criteria = [] }, scen
 }
 
 export function wholeScores(conversation, scenario) {
-  const { criteria = [] } = conversation;
+  const { checks = [], criteria = [] } = conversation;
   const { shown, skipped } = sorted(wholeMetrics(conversation), scenario, []);
   const met = criteria.map((each) => criterion(each, true));
-  if (!shown.length && !skipped && !met.length) return "Nothing was judged of the conversation as a whole.";
-  return [shown.length > 0 && scoreTable(shown), skipped, list(met)];
+  const said = checks.map(check);
+  if (!shown.length && !skipped && !met.length && !said.length) return "Nothing was judged of the conversation as a whole.";
+  return [shown.length > 0 && scoreTable(shown), skipped, list(said, met)];
 }
 
 function criterion({ result, turnIndex, samples, text, required, reason }, withTurn) {
@@ -90,9 +91,10 @@ function line({ name, result, limit, low }) {
   );
 }
 
-function check({ passed, error, check: name, reason }) {
+function check({ passed, error, check: name, reason, turnIndex }) {
   const failed = error ? ["?", `cannot be told: ${error}`] : ["✗", "does not hold"];
   const [sign, said] = passed ? ["✓", "holds"] : failed;
-  const words = h("strong", `${sign} `, foreign(`${name} ${said}`));
+  const where = known(turnIndex) ? ` (turn ${turnIndex})` : "";
+  const words = h("strong", `${sign} `, foreign(`${name} ${said}`), where);
   return h("li", { class: !passed && "low" }, words, ": ", longText(reason, "span"));
 }

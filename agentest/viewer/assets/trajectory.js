@@ -1,12 +1,12 @@
 // Expected and actual side by side: tool calls as the matching of the verdict has paired them, and the
 // invocations of a case of an evaluation set.
 
-import { callText, known, mark, short } from "./calls.js";
+import { callText, isWrong, known, mark, short } from "./calls.js";
 import { foreign, h } from "./dom.js";
 import { folded, list, notice, table, tableRow } from "./folding.js";
-import { count } from "./format.js";
+import { count, decimal } from "./format.js";
 import { facts, json, longText } from "./parts.js";
-import { summaryOf } from "./troubles.js";
+import { partsOf, summaryOf } from "./troubles.js";
 
 const MODES = {
   in_order: "in this order",
@@ -17,9 +17,15 @@ const MODES = {
 };
 
 // `calls` are those that the trajectory looked at; `link(position, content, call)` leads to one of them.
+// Several trajectories are one below the other.
 export function comparison(trajectory, calls, link, title = "Expected and actual calls") {
-  const { matched, vacuous, mode, alignment = [], alignmentMore } = trajectory;
-  const words = matched ? "✓ as expected" : matched === false ? "✗ differ" : "? cannot be told";
+  return partsOf(trajectory).map((part) => oneComparison(part, calls, link, title));
+}
+
+function oneComparison(trajectory, calls, link, title) {
+  const { matched, counted, vacuous, mode, alignment = [], alignmentMore, name, score } = trajectory;
+  const differ = counted ? "≠ differ, which the threshold counts" : "✗ differ";
+  const words = matched ? "✓ as expected" : matched === false ? differ : "? cannot be told";
   const row = ({ status, expected, call, difference }) =>
     tableRow(status, mark(status), known(expected) ? foreign(expected, "code") : "nothing", [
       calls[call] ? link(call, foreign(short(callText(calls[call])), "code"), calls[call]) : "not made",
@@ -27,23 +33,30 @@ export function comparison(trajectory, calls, link, title = "Expected and actual
     ]);
   const make = () => [
     foreign(summaryOf(trajectory), "p"),
+    score && h("p.quiet", scoreText(score)),
     vacuous && notice("It held only because no call of the agent was ever seen."),
     alignment.length > 0
       ? aligned(MODES[mode] || mode || "nothing by name", alignment, row)
       : sides(trajectory),
     alignmentMore > 0 && notice(count(alignmentMore, "more row"), " of which nothing is wrong are not kept."),
   ];
-  return folded(`details.box${matched ? "" : ".wrong"}`, [`${title}: `, h("strong", words)], make, !matched);
+  const head = [title, name && [", ", foreign(name)], ": ", h("strong", words)];
+  return folded(`details.box${matched || counted ? "" : ".wrong"}`, head, make, !matched);
+}
+
+function scoreText({ met, precision, recall, f1 }) {
+  return `Met ${decimal(met)}, precision ${decimal(precision)}, recall ${decimal(recall)}, F1 ${decimal(f1)}`;
 }
 
 function aligned(mode, rows, row) {
   return table("aligned stacked", ["", `Expected (${mode})`, "Actual"], rows.length, (at) => row(rows[at]));
 }
 
-// Row of the alignment by position of its call.
+// Row of the alignment by position of its call; of several trajectories that which has something wrong.
 export function rowsByCall(trajectory) {
-  const found = (trajectory && trajectory.alignment) || [];
-  return new Map(found.filter((row) => known(row.call)).map((row) => [row.call, row]));
+  const found = trajectory ? partsOf(trajectory).flatMap(({ alignment = [] }) => alignment) : [];
+  const wrongLast = [...found.filter((row) => !isWrong(row)), ...found.filter(isWrong)];
+  return new Map(wrongLast.filter((row) => known(row.call)).map((row) => [row.call, row]));
 }
 
 // Results of older versions have no rows, only both sides as text.

@@ -22,12 +22,17 @@ export function troubles(conversation, scenario) {
 
   if (error) add(unfinishedTurn && unfinishedTurn.turnIndex, BLAME[errorSource], error);
   if (invalid) add(null, "Invalid, so this says nothing of the agent", invalid);
-  for (const each of [trajectory, ...conversation.perTurnTrajectory]) {
-    if (!each || each.matched === true) continue;
-    add(each === trajectory ? firstWrongCall(conversation) : each.turnIndex, "Tool calls", summaryOf(each));
+  for (const each of [trajectory, ...conversation.perTurnTrajectory].filter(Boolean)) {
+    for (const part of partsOf(each).filter(({ matched, counted }) => matched !== true && !counted)) {
+      const turn = each === trajectory ? firstWrongCall(conversation, part) : each.turnIndex;
+      add(turn, part.name ? `Tool calls, ${part.name}` : "Tool calls", summaryOf(part));
+    }
   }
   for (const { turnIndex, checks } of turnEvaluations) {
     for (const each of checks) if (!each.passed) add(turnIndex, `Check ${each.check}`, each.reason);
+  }
+  for (const { check, passed, reason, turnIndex = null } of conversation.checks || []) {
+    if (!passed) add(turnIndex, `Check ${check}`, reason);
   }
   for (const { result, required, turnIndex, text, reason } of conversation.criteria || []) {
     const counts = result === "violated" || (result === "cannot tell" && required);
@@ -51,10 +56,15 @@ export function troubles(conversation, scenario) {
   return found;
 }
 
-// The turn of the first call that the conversation's trajectory objects to; null: it misses calls alone.
-function firstWrongCall(conversation) {
+// The trajectories that one stands for: itself, where there is one.
+export function partsOf(trajectory) {
+  return trajectory.parts || [trajectory];
+}
+
+// The turn of the first call that a trajectory of the whole objects to; null: it misses calls alone.
+function firstWrongCall(conversation, { alignment = [] }) {
   const calls = allTurns(conversation).flatMap((turn) => turn.toolCalls);
-  const wrong = (conversation.trajectory.alignment || []).filter((row) => isWrong(row) && known(row.call));
+  const wrong = alignment.filter((row) => isWrong(row) && known(row.call));
   return wrong.length ? calls[Math.min(...wrong.map((row) => row.call))].turnIndex : null;
 }
 
