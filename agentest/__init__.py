@@ -32,6 +32,15 @@ if TYPE_CHECKING:
     from agentest.evaluate.custom import QuantitativeMetric as QuantitativeMetric
     from agentest.evaluate.inputs import ConversationInput as ConversationInput
     from agentest.evaluate.inputs import TurnInput as TurnInput
+    from agentest.matchers.comparison import Matcher as Matcher
+    from agentest.matchers.instances import instance as instance
+    from agentest.matchers.quantities import approx as approx
+    from agentest.matchers.quantities import number as number
+    from agentest.matchers.texts import text as text
+    from agentest.matchers.values import absent as absent
+    from agentest.matchers.values import each as each
+    from agentest.matchers.values import one_of as one_of
+    from agentest.matchers.values import optional as optional
     from agentest.mocks.binding import MockSequence as MockSequence
     from agentest.mocks.http_response import HttpResponse as HttpResponse
     from agentest.mocks.resolver import MockContext as MockContext
@@ -96,6 +105,7 @@ _HOME = {
     "GoalOutcome": "agentest.results",
     "HttpResponse": "agentest.mocks.http_response",
     "LabelledFailure": "agentest.results",
+    "Matcher": "agentest.matchers.comparison",
     "Metric": "agentest.evaluate.custom",
     "MetricModel": "agentest.evaluate.custom",
     "MockContext": "agentest.mocks.resolver",
@@ -132,9 +142,17 @@ _HOME = {
     "Usage": "agentest.transcript",
     "UsageError": "agentest.errors",
     "Verdict": "agentest.results",
+    "absent": "agentest.matchers.values",
+    "approx": "agentest.matchers.quantities",
     "call": "agentest.scenarios.definition",
+    "each": "agentest.matchers.values",
+    "instance": "agentest.matchers.instances",
+    "number": "agentest.matchers.quantities",
+    "one_of": "agentest.matchers.values",
+    "optional": "agentest.matchers.values",
     "scenario": "agentest.scenarios.definition",
     "sequence": "agentest.scenarios.definition",
+    "text": "agentest.matchers.texts",
 }
 __all__ = [*sorted(_HOME), "__version__"]
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import functools
+import linecache
 import re
 import types
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from agentest.support.json_text import safe_repr
@@ -25,14 +28,50 @@ def shown(value: Any) -> str:
     if isinstance(value, re.Pattern):
         return f"re.compile({value.pattern!r})"
     if isinstance(value, FUNCTIONS):
-        return f"<predicate {getattr(value, '__name__', 'function')}>"
-    if (
-        isinstance(value, type) and type(value).__eq__ is type.__eq__
-    ):  # dirty-equals has types that do compare
+        return written_lambda(value) or f"<predicate {getattr(value, '__name__', 'function')}>"
+    if is_bare_type(value):
         name = value.__name__
-        return f"the type {name} (which no value equals; ask lambda value: isinstance(value, {name}))"
+        return f"the type {name} (which no value equals; write instance({name}))"
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{key!r}: {shown(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(shown(item) for item in value) + "]"
     return safe_repr(value)
+
+
+def is_bare_type(value: Any) -> bool:
+    """Whether it is a type that no value equals; dirty-equals has types that do compare."""
+    return isinstance(value, type) and type(value).__eq__ is type.__eq__
+
+
+def written_lambda(function: Any) -> str | None:
+    """The text of a lambda that stands on one line of a file; None for any other function."""
+    if getattr(function, "__name__", "") != "<lambda>" or not isinstance(function, types.FunctionType):
+        return None
+    code = function.__code__
+    found = [place for place in code.co_positions() if None not in place and place[3]]
+    if not found or {line for start, end, *_ in found for line in (start, end)} != {code.co_firstlineno}:
+        return None
+    line = linecache.getline(code.co_filename, code.co_firstlineno).encode()
+    body, end = min(place[2] or 0 for place in found), max(place[3] or 0 for place in found)
+    return _lambda_around(line, body, end, code.co_varnames[: code.co_argcount])
+
+
+def _lambda_around(line: bytes, body: int, end: int, names: tuple[str, ...]) -> str | None:
+    """The lambda with this body in a line of a file, which may have changed since it was read."""
+    start = line.rfind(b"lambda", 0, body)
+    while start >= 0:
+        for stop in (end, *(end + more for more, sign in enumerate(line[end : end + 5], 1) if sign == 41)):
+            text = line[start:stop].decode(errors="replace")
+            if _lambda_arguments(text) == names:
+                return text
+        start = line.rfind(b"lambda", 0, start)
+    return None
+
+
+def _lambda_arguments(text: str) -> tuple[str, ...] | None:
+    with suppress(SyntaxError, ValueError, RecursionError, MemoryError):
+        tree = ast.parse(text, mode="eval").body
+        if isinstance(tree, ast.Lambda):
+            return tuple(each.arg for each in (*tree.args.posonlyargs, *tree.args.args))
+    return None

@@ -138,7 +138,7 @@ def _is_anothers(name: str, folder: Path) -> bool:
     file = getattr(module, "__file__", None)
     if file:
         at = Path(file)
-        return _is_users_file(file) and at != folder / f"{top}.py" and not at.is_relative_to(folder / top)
+        return is_users_file(file) and at != folder / f"{top}.py" and not at.is_relative_to(folder / top)
     return any(not Path(entry).is_relative_to(folder / top) for entry in getattr(module, "__path__", ()))
 
 
@@ -210,10 +210,11 @@ def forget_modules(files: frozenset[Path]) -> None:
 
 def _users_file(module: ModuleType | None) -> str | None:
     file = getattr(module, "__file__", None)
-    return file if file and _is_users_file(file) else None
+    return file if file and is_users_file(file) else None
 
 
-def _is_users_file(file: str) -> bool:
+def is_users_file(file: str) -> bool:
+    """Whether the user wrote it: a Python file that is neither Python's, nor installed, nor ours."""
     if not file.endswith(".py") or file.startswith(_NOT_THE_USERS):
         return False
     return not {"site-packages", "dist-packages"} & set(Path(file).parts)
@@ -226,7 +227,7 @@ def user_traceback(error: BaseException, path: Path) -> tuple[str, int]:
         return shown.strip(), error.lineno or 1
     frames = traceback.extract_tb(error.__traceback__)
     start = next((i for i, frame in enumerate(frames) if frame.filename == str(path)), len(frames))
-    kept = [frame for frame in frames[start:] if _is_users_file(frame.filename)]
+    kept = [frame for frame in frames[start:] if is_users_file(frame.filename)]
     line = (kept[0].lineno if kept else None) or 1
     shown = "".join(traceback.format_list(kept)) + "".join(traceback.format_exception_only(error))
     lines = shown.strip().splitlines()

@@ -60,7 +60,7 @@ def test_what_a_mismatch_says() -> None:
     texts = [result.summary for result in checks({"session_state": expected}, turn(state_after=STATE))]
     assert texts[0] == "open: expected 'yes', found True"
     assert texts[1] == "tier: expected 'gold', found no such key; the state has cart, open, n, nothing"
-    assert "n: expected <predicate <lambda>>, found 1; " in texts[2]
+    assert "n: expected lambda n: n / 0, found 1; " in texts[2]
     assert "ZeroDivisionError" in texts[2]
     (empty,) = checks({"session_state": {"a": 1}}, turn(state_after={}))
     assert empty.summary.endswith("found no such key; the state is empty")
