@@ -68,15 +68,21 @@ if TYPE_CHECKING:
     from agentest.results import TurnEvaluation as TurnEvaluation
     from agentest.results import Unscored as Unscored
     from agentest.results import Verdict as Verdict
+    from agentest.scenarios.calls import AnyOf as AnyOf
+    from agentest.scenarios.calls import CallOrder as CallOrder
     from agentest.scenarios.calls import ExpectedCall as ExpectedCall
     from agentest.scenarios.criteria import Criterion as Criterion
     from agentest.scenarios.definition import Scenario as Scenario
     from agentest.scenarios.definition import ScriptedTurn as ScriptedTurn
     from agentest.scenarios.definition import Session as Session
-    from agentest.scenarios.definition import call as call
     from agentest.scenarios.definition import scenario as scenario
     from agentest.scenarios.definition import sequence as sequence
-    from agentest.scenarios.trajectories import Trajectory as Trajectory
+    from agentest.scenarios.trajectory import Trajectory as Trajectory
+    from agentest.scenarios.words import any_of as any_of
+    from agentest.scenarios.words import before as before
+    from agentest.scenarios.words import call as call
+    from agentest.scenarios.words import exactly as exactly
+    from agentest.scenarios.words import never_after as never_after
     from agentest.transcript import Conversation as Conversation
     from agentest.transcript import Failure as Failure
     from agentest.transcript import TimeSpent as TimeSpent
@@ -87,6 +93,8 @@ if TYPE_CHECKING:
 _HOME = {
     "AgentTool": "agentest.config.agents.tools",
     "AgentestError": "agentest.errors",
+    "AnyOf": "agentest.scenarios.calls",
+    "CallOrder": "agentest.scenarios.calls",
     "CheckResult": "agentest.results",
     "Config": "agentest.config.config",
     "ConfigError": "agentest.errors",
@@ -132,7 +140,7 @@ _HOME = {
     "TimeSpent": "agentest.transcript",
     "ToolCall": "agentest.transcript",
     "Totals": "agentest.results",
-    "Trajectory": "agentest.scenarios.trajectories",
+    "Trajectory": "agentest.scenarios.trajectory",
     "TrajectoryResult": "agentest.results",
     "Turn": "agentest.transcript",
     "TurnContext": "agentest.agents.port",
@@ -143,10 +151,14 @@ _HOME = {
     "UsageError": "agentest.errors",
     "Verdict": "agentest.results",
     "absent": "agentest.matchers.values",
+    "any_of": "agentest.scenarios.words",
     "approx": "agentest.matchers.quantities",
-    "call": "agentest.scenarios.definition",
+    "before": "agentest.scenarios.words",
+    "call": "agentest.scenarios.words",
     "each": "agentest.matchers.values",
+    "exactly": "agentest.scenarios.words",
     "instance": "agentest.matchers.instances",
+    "never_after": "agentest.scenarios.words",
     "number": "agentest.matchers.quantities",
     "one_of": "agentest.matchers.values",
     "optional": "agentest.matchers.values",

@@ -62,7 +62,7 @@ FLOORS: list[dict[str, str]] = [
         "config": "errors metrics repeat results sight support events",
     },
     {
-        "scenarios": "config mocks errors messages metrics repeat results support",
+        "scenarios": "config matchers mocks errors messages metrics repeat results support",
     },
     # Whom a run talks to, and what stands beside them.
     {

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from agentest.config.agent_types import AgentConfig
 from agentest.run.plan import Plan, Unit
+from agentest.scenarios.names import ToolName, name_matches, name_text
 from agentest.sight import Sight
+from agentest.support.patterns import PatternTimeout
 from agentest.tool_servers.registry import Group
 
 _SHOWN = 3
@@ -23,7 +25,8 @@ def unheard_bans(plan: Plan, group: Group) -> Iterator[str]:
             continue
         units = [unit for unit in plan.units if unit.agent == name]
         banned = {tool for unit in units for tool in _banned(unit)}
-        for tool in sorted(banned - group.tools):
+        unheard = [tool for tool in banned if not _is_served(tool, group.tools)]
+        for tool in sorted(unheard, key=name_text):
             yield _note(name, agent, tool, [unit for unit in units if tool in _banned(unit)])
 
 
@@ -32,16 +35,25 @@ def _seen_at_mock_servers_alone(agent: AgentConfig) -> bool:
     return bool(blind and agent.mock_servers and not agent.traces)
 
 
-def _banned(unit: Unit) -> frozenset[str]:
-    return frozenset().union(*(each.banned_tools for each in unit.scenario.trajectories))
+def _banned(unit: Unit) -> frozenset[ToolName]:
+    return frozenset(tool for each in unit.scenario.trajectories for tool in each.banned_tools)
 
 
-def _note(name: str, agent: AgentConfig, tool: str, units: list[Unit]) -> str:
+def _is_served(tool: ToolName, served: Iterable[str]) -> bool:
+    """Whether a tool is among those served, or one that a glob or a pattern stands for."""
+    try:
+        return any(name_matches(tool, name) for name in served)
+    except PatternTimeout:
+        return False
+
+
+def _note(name: str, agent: AgentConfig, tool: ToolName, units: list[Unit]) -> str:
     shown = ", ".join(f"{u.scenario.name!r} ({u.file}:{u.scenario.line})" for u in units[:_SHOWN])
     more = f" and {len(units) - _SHOWN} more" if len(units) > _SHOWN else ""
     servers = " and ".join(f"`{key}`" for key in agent.beside)
     return (
-        f"{shown}{more}: {tool!r} is forbidden or limited, and {servers} of agent {name!r} has no such tool, "
+        f"{shown}{more}: {name_text(tool)!r} is forbidden, limited or put in order, and {servers} of agent "
+        f"{name!r} has no such tool, "
         "so its calls are seen by nobody if the agent has it elsewhere. If it is a tool of that server, give "
         "it a mock; if it is the agent's own, `traces: true` shows its calls"
     )

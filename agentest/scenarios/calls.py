@@ -1,17 +1,17 @@
-"""Expected tool calls: the values, and the words of scenario files that make them."""
+"""Expected tool calls: the values, and what all that read them check of a call's own words."""
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
+
+from agentest.scenarios.names import ToolName
 
 ArgMatchMode = Literal["ignore", "partial", "exact"]
 ARG_MATCH_MODES = ("ignore", "partial", "exact")
-
-ToolName = str | re.Pattern[str]
-"""A name, a glob (`get_*`) or a compiled pattern, which matches the whole name."""
 
 
 class _Anything:
@@ -19,6 +19,9 @@ class _Anything:
 
     def __repr__(self) -> str:
         return "anything"
+
+    def __reduce__(self) -> str:
+        return "ANYTHING"  # copied or sent to another process, it is still this one
 
 
 ANYTHING: Final = _Anything()
@@ -38,6 +41,8 @@ class ExpectedCall:
     """What the tool must have answered; of a dict the keys that are given."""
     nth: int | None = None
     """Which of the calls that count it must be: 1 the first, -1 the last; None: any."""
+    mode_unsaid: bool = field(default=False, compare=False, repr=False)
+    """Whether nobody wrote its mode yet, so that the trajectory's own default decides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,19 +69,14 @@ Step = ExpectedCall | AnyOf
 """What stands in a list of expected calls."""
 
 
-def names_in(step: Step) -> Iterator[str]:
-    """The tools that a step names; a pattern names none."""
+def names_in(step: Step) -> Iterator[ToolName]:
+    """What a step names: tools, globs and patterns."""
     if isinstance(step, AnyOf):
         for path in step.paths:
             for each in path:
                 yield from names_in(each)
-    elif isinstance(step.name, str) and not is_glob(step.name):
+    else:
         yield step.name
-
-
-def is_glob(name: str) -> bool:
-    """Whether a name of a tool stands for several."""
-    return any(sign in name for sign in "*?[")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class CallOrder:
     """An order between two calls. Nothing is demanded where `then` is not made.
 
     `before`: each call of `then` has a call of `first` before it. `never_after`: no call of `first` comes
-    after any of `then`.
+    after any of `then`. Each of them is one call, or alternatives of one call each.
     """
 
     kind: Literal["before", "never_after"]
@@ -92,6 +92,40 @@ class CallOrder:
     then: Step
 
 
-def call(tool: ToolName, args: Mapping[str, Any] | None = None, /, **more: Any) -> ExpectedCall:
-    """A call of `tool` whose arguments include these; other arguments may have any value."""
-    return ExpectedCall(tool, {**(args or {}), **more})
+def made_exact(expected: ExpectedCall) -> ExpectedCall:
+    """A call without any arguments beyond those that are written."""
+    return replace(expected, args=expected.args or {}, arg_match_mode="exact", mode_unsaid=False)
+
+
+def checked_name(value: Any, key: str) -> ToolName:
+    """The name of a tool, or a pattern of names. Raises ValueError."""
+    if isinstance(value, re.Pattern) and isinstance(value.pattern, str):
+        return value
+    if not isinstance(value, str):
+        raise ValueError(f"{key}: expected the name of a tool or a pattern of names, found {value!r}")
+    if not value:
+        raise ValueError(f"{key}: the name of the tool is empty")
+    return value
+
+
+def wrong_words(where: Any, first: Any, last: Any, nth: Any) -> Iterator[tuple[str, str]]:
+    """What is wrong with the words that stand beside a call's arguments: the word, and why."""
+    if where is not None and (not callable(where) or isinstance(where, type)):
+        yield "where", f"expected a function of all arguments, found {where!r}"
+    elif inspect.iscoroutinefunction(where):
+        yield "where", "expected a function that is not async: its answer is needed at once"
+    for word, value in (("first", first), ("last", last)):
+        if not isinstance(value, bool):
+            yield word, f"expected True or False, found {value!r}"
+    if nth is not None and (isinstance(nth, bool) or not isinstance(nth, int) or nth == 0):
+        yield "nth", f"expected a whole number, 1 for the first call and -1 for the last, found {nth!r}"
+
+
+def place_of(first: bool, last: bool, nth: int | None, key: str) -> int | None:
+    """Which of the calls that count an expected call must be, 1 the first. Raises ValueError."""
+    said = {"first": 1 if first else None, "last": -1 if last else None, f"nth {nth}": nth}
+    places = {word: place for word, place in said.items() if place is not None}
+    if len(set(places.values())) > 1:
+        words = " and ".join(places)
+        raise ValueError(f"{key}: {words} cannot both be; write one of them, and `max_calls` for how many")
+    return next(iter(places.values()), None)

@@ -15,13 +15,14 @@ from typing import Any
 
 from agentest.errors import ScenarioError
 from agentest.mocks.binding import BoundFunction, MockSequence
-from agentest.scenarios.calls import call as call
+from agentest.scenarios.calls import CallOrder
 from agentest.scenarios.criteria import Criterion
 from agentest.scenarios.making import PLACEHOLDERS as PLACEHOLDERS
 from agentest.scenarios.making import made
 from agentest.scenarios.model import Check, Scenario, ScriptedTurn
 from agentest.scenarios.session import Session as Session
 from agentest.scenarios.tools import parse_tools as parse_tools
+from agentest.scenarios.words import call as call
 from agentest.support.spelling import did_you_mean, snake_keys
 
 _registry: ContextVar[list[Scenario] | None] = ContextVar("agentest_registry", default=None)
@@ -67,7 +68,7 @@ def scenario(
     turns: Sequence[str | Mapping[str, Any]] | None = None,
     tools: Mapping[str, Any] | None = None,
     mocks: Mapping[str, Any] | None = None,
-    trajectory: Mapping[str, Any] | Sequence[Any] | None = None,
+    trajectory: Mapping[str, Any] | CallOrder | Sequence[Mapping[str, Any] | CallOrder] | None = None,
     assertions: Mapping[str, Any] | None = None,
     expect: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
     state: Mapping[str, Any] | None = None,

@@ -13,7 +13,8 @@ from agentest.scenarios.parsing import known_keys
 from agentest.scenarios.session import parse_session
 from agentest.scenarios.state import parse_check, parse_state
 from agentest.scenarios.tools import parse_tools, parse_user_tools
-from agentest.scenarios.trajectories import Trajectory, parse_trajectories
+from agentest.scenarios.trajectories import parse_trajectories
+from agentest.scenarios.trajectory import Trajectory
 from agentest.scenarios.values import checked_text, needed_text, positive, repeat_of, yes_or_no
 from agentest.support.spelling import did_you_mean
 

@@ -15,7 +15,7 @@ from agentest.scenarios.conversation_plan import ConversationPlan
 from agentest.scenarios.criteria import Criterion
 from agentest.scenarios.expectations import Expect, Saying
 from agentest.scenarios.session import Session
-from agentest.scenarios.trajectories import Trajectory
+from agentest.scenarios.trajectory import Trajectory
 
 Check = Callable[..., Any]
 """Receives the conversation and, where it takes two, the mocks' state. Returns None, or what is wrong."""

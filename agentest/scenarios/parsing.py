@@ -69,10 +69,40 @@ def texts_of(value: Any, key: str) -> tuple[str, ...]:
     return tuple(texts)
 
 
+_FLAGS = {"a": re.ASCII, "i": re.IGNORECASE, "m": re.MULTILINE, "s": re.DOTALL, "x": re.VERBOSE}
+
+
 def pattern_of(value: Any, key: str) -> re.Pattern[str]:
+    """A compiled pattern; of data also `{regex: …, ignore_case: true, flags: "ms"}`."""
+    if isinstance(value, Mapping):
+        return _pattern_of_data(value, key)
     if not isinstance(value.pattern if isinstance(value, re.Pattern) else value, str):
         raise ValueError(f"{key}: expected a regular expression, found {value!r}")
     try:
         return re.compile(value)
     except (re.error, OverflowError, RecursionError) as error:
         raise ValueError(f"{key}: {value!r} is not a regular expression: {error}") from None
+
+
+def _pattern_of_data(value: Mapping[Any, Any], key: str) -> re.Pattern[str]:
+    options = known_keys(value, ("regex", "ignore_case", "flags"), key)
+    flags = options.get("flags", "")
+    if not isinstance(flags, str) or not set(flags) <= _FLAGS.keys():
+        raise ValueError(f"{key}.flags: expected letters of {''.join(_FLAGS)!r}, found {flags!r}")
+    ignore_case = options.get("ignore_case", False)
+    if not isinstance(ignore_case, bool):
+        raise ValueError(f"{key}.ignore_case: expected True or False, found {ignore_case!r}")
+    plain = pattern_of(_text(options.get("regex"), f"{key}.regex"), f"{key}.regex")
+    given = [*flags, *(["i"] if ignore_case else [])]
+    return re.compile(plain.pattern, sum(_FLAGS[letter] for letter in set(given)))
+
+
+def _text(value: Any, key: str) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{key}: expected a regular expression, found {value!r}")
+    return value
+
+
+def flags_of(pattern: re.Pattern[str]) -> str:
+    """The letters of a pattern's flags, those in the text of the pattern among them."""
+    return "".join(letter for letter, flag in _FLAGS.items() if pattern.flags & flag)

@@ -29,6 +29,7 @@ scenario("another", turns=[{"user_message": "x", "trajectory": {"forbidden": ["p
         vouched = project.run()
     told = " ".join((ran.stdout + ran.stderr).split())
     assert told.count(NOTE) == 1, told
-    assert "'careful' (a.sim.py:4): 'refund' is forbidden or limited, and `mcp_mock` of agent 'agent'" in told
+    assert "'careful' (a.sim.py:4): 'refund' is forbidden, limited or put in order" in told
+    assert "put in order, and `mcp_mock` of agent 'agent'" in told
     for other in (traced, vouched):
         assert NOTE not in " ".join((other.stdout + other.stderr).split())

@@ -1,0 +1,229 @@
+"""Trajectories that no conversation could meet: what is found of them when a scenario file is read.
+
+Each function raises ValueError whose message names both keys that do not agree.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from numbers import Number
+from typing import Any
+
+from agentest.matchers.showing import FUNCTIONS
+from agentest.scenarios.alternatives import calls_in, paths_of
+from agentest.scenarios.calls import ANYTHING, AnyOf, ExpectedCall, Step
+from agentest.scenarios.names import covers, is_one_tool, matches_any, name_text
+from agentest.scenarios.trajectory import Trajectory
+from agentest.support.calling import ends_the_run
+from agentest.support.patterns import PatternTimeout
+
+_ORDERED = ("strict", "in_order")
+_CLOSED = ("strict", "unordered")
+
+
+def check_trajectory(made: Trajectory, key: str, calls_key: str = "expected") -> None:
+    """Raise ValueError where two things that a trajectory says cannot both be."""
+    try:
+        problem = next(_problems(made, f"{key}.{calls_key}", key), None)
+    except PatternTimeout as error:
+        raise ValueError(f"{key}: {error}") from None
+    if problem:
+        raise ValueError(problem)
+
+
+def check_writes(made: Trajectory, key: str) -> None:
+    """Raise ValueError where a tool is a read, and expected as a write."""
+    for place, each in _placed(made.expected or (), f"{key}.expected_writes"):
+        read = next((name for name in made.reads if covers(name, each.name)), None)
+        if read is not None:
+            raise ValueError(
+                f"{place}: {name_text(each.name)} is expected as a write, but `reads` has {name_text(read)}"
+            )
+
+
+def _problems(made: Trajectory, calls: str, key: str) -> Iterator[str]:
+    yield from _wrong_settings(made, calls, key)
+    yield from _wrong_limits(made, calls, key)
+    yield from _wrong_places(made, calls)
+    yield from _wrong_per_tool(made, calls, key)
+    yield from _forbidden(made, calls, key)
+    yield from _wrong_orders(made, key)
+
+
+def _wrong_settings(made: Trajectory, calls: str, key: str) -> Iterator[str]:
+    if made.rounds and made.match_mode not in _ORDERED:
+        yield f"{key}.rounds: is about an order, which `match_mode` {made.match_mode!r} has not"
+    if made.rounds and not made.expected and not made.orders:
+        yield f"{key}.rounds: is about an order, but `{_word(calls)}` has no calls"
+    if made.at_most_once and not made.expected:
+        yield f"{key}.at_most_once: is about the calls of `{_word(calls)}`, which has none"
+
+
+def _wrong_limits(made: Trajectory, calls: str, key: str) -> Iterator[str]:
+    most, least = made.max_calls, made.min_calls
+    if most is not None and least is not None and least > most:
+        yield f"{key}.min_calls: is {least}, more than `max_calls`, which is {most}"
+    if made.expected is None:
+        return
+    lengths = [len(path) for path in paths_of(made.expected)]
+    if least is not None and made.match_mode in _CLOSED and least > max(lengths):
+        yield (
+            f"{key}.min_calls: is {least}, but `{_word(calls)}` has {max(lengths)} calls, and "
+            f"`match_mode` {made.match_mode!r} allows no others"
+        )
+    if most is None or made.match_mode == "within" or made.ignore_failed:
+        return  # one that was answered with an error may be expected, and is not counted
+    needed = min(sum(not _may_be_read(made, slot) for slot in path) for path in paths_of(made.expected))
+    if needed > most:
+        yield f"{key}.max_calls: is {most}, but `{_word(calls)}` has {needed} calls"
+
+
+def _may_be_read(made: Trajectory, slot: tuple[ExpectedCall, ...]) -> bool:
+    """Whether a call that meets a slot may be one that is not counted."""
+    return any(
+        matches_any(made.reads, each.name) if _is_named(each) else bool(made.reads)  # type: ignore[arg-type]
+        for each in slot
+    )
+
+
+def _is_named(each: ExpectedCall) -> bool:
+    return is_one_tool(each.name)
+
+
+def _wrong_places(made: Trajectory, calls: str) -> Iterator[str]:
+    for place, each in _placed(made.expected or (), calls):
+        if each.nth is None:
+            continue
+        read = next((name for name in made.reads if covers(name, each.name)), None)
+        if read is not None:
+            yield (
+                f"{place}.nth: is {each.nth}, but {name_text(each.name)} is free, as `reads` has "
+                f"{name_text(read)}; calls that are free are not counted"
+            )
+        if made.max_calls is not None and abs(each.nth) > made.max_calls:
+            yield f"{place}.nth: is {each.nth}, but `max_calls` is {made.max_calls}"
+    if made.match_mode == "within":
+        return
+    taken: dict[int, int] = {}
+    for at, step in enumerate(made.expected or ()):
+        if isinstance(step, ExpectedCall) and step.nth is not None:
+            if step.nth in taken:
+                yield f"{calls}[{at}].nth: is {step.nth}, as that of {calls}[{taken[step.nth]}] is"
+            taken.setdefault(step.nth, at)
+
+
+def _wrong_per_tool(made: Trajectory, calls: str, key: str) -> Iterator[str]:
+    if made.max_calls_per_tool is None:
+        return
+    for place, each in _placed(made.expected or (), calls):
+        if _limit(made, each) == 0:
+            yield f"{place}: {name_text(each.name)} is expected, but `max_calls_per_tool` is 0 for it"
+    if made.match_mode == "within":
+        return
+    needed = Counter(
+        each.name for each in made.expected or () if isinstance(each, ExpectedCall) and _is_named(each)
+    )
+    for name, count in needed.items():
+        limit = made.limit_of(str(name))
+        if limit is not None and count > limit:
+            yield (
+                f"{key}.max_calls_per_tool: is {limit} for {name_text(name)}, but `{_word(calls)}` has "
+                f"{count} calls of it"
+            )
+
+
+def _limit(made: Trajectory, each: ExpectedCall) -> int | None:
+    if isinstance(each.name, str) and is_one_tool(each.name):
+        return made.limit_of(each.name)
+    limits = made.max_calls_per_tool
+    return limits.get(str(each.name)) if isinstance(limits, Mapping) else limits
+
+
+def _forbidden(made: Trajectory, calls: str, key: str) -> Iterator[str]:
+    for place, each in _placed(made.expected or (), calls):
+        for at, banned in enumerate(made.forbidden):
+            if forbids(banned, each):
+                yield (
+                    f"{place}: {name_text(each.name)} is expected, but {key}.forbidden[{at}] forbids it; "
+                    "take it out of one of them"
+                )
+
+
+def _wrong_orders(made: Trajectory, key: str) -> Iterator[str]:
+    befores = [order for order in made.orders if order.kind == "before"]
+    for order in befores:
+        if alike(order.first, order.then):
+            yield (
+                f"{key}.before: {_shown(order.first)} is expected before {_shown(order.then)}, which no call "
+                "can be: it would have to come before itself"
+            )
+        for other in befores:
+            if alike(order.first, other.then) and alike(order.then, other.first):
+                yield (
+                    f"{key}.before: {_shown(order.first)} before {_shown(order.then)}, and "
+                    f"{_shown(other.first)} before {_shown(other.then)}: neither could ever be called"
+                )
+
+
+def forbids(banned: ExpectedCall, wanted: ExpectedCall) -> bool:
+    """Whether every call that is as `wanted` is surely one that is `banned`."""
+    asks_more = (
+        (banned.where is not None and banned.where is not wanted.where)
+        or (banned.result is not ANYTHING and not alike(banned.result, wanted.result))
+        or (banned.nth is not None and banned.nth != wanted.nth)
+    )
+    return not asks_more and covers(banned.name, wanted.name) and _covers_arguments(banned, wanted)
+
+
+def _covers_arguments(banned: ExpectedCall, wanted: ExpectedCall) -> bool:
+    if banned.args is None or banned.arg_match_mode == "ignore":
+        return True
+    if banned.arg_match_mode == "exact":
+        return wanted.arg_match_mode == "exact" and alike(banned.args, wanted.args)
+    if not banned.args:
+        return True
+    given = {} if wanted.args is None or wanted.arg_match_mode == "ignore" else wanted.args
+    return all(name in given and alike(value, given[name]) for name, value in banned.args.items())
+
+
+def alike(one: Any, other: Any) -> bool:
+    """Whether two expected values say the same. No matcher is asked about a value: `one_of(5)` is not 5."""
+    if isinstance(one, AnyOf | ExpectedCall):
+        return type(one) is type(other) and _same(one, other)
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(alike(one[name], other[name]) for name in one)
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(alike, one, other))
+    if isinstance(one, FUNCTIONS):
+        return one is other
+    numbers = _is_number(one) and _is_number(other)
+    return (numbers or type(one) is type(other)) and _same(one, other)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Number) and not isinstance(value, bool)
+
+
+def _same(one: Any, other: Any) -> bool:
+    try:
+        return bool(one == other)
+    except BaseException as error:  # a matcher of somebody's own: whatever it means, it says nothing of this
+        if ends_the_run(error):
+            raise
+        return False
+
+
+def _placed(steps: tuple[Step, ...], key: str) -> Iterator[tuple[str, ExpectedCall]]:
+    """All calls of a list, those of alternatives too, each with the key of the item that it is of."""
+    for at, step in enumerate(steps):
+        for each in calls_in([step]):
+            yield f"{key}[{at}]", each
+
+
+def _word(key: str) -> str:
+    return key.rpartition(".")[2]
+
+
+def _shown(step: Step) -> str:
+    return " or ".join(name_text(each.name) for each in calls_in([step]))

@@ -1,0 +1,82 @@
+"""Which tool calls a conversation, or one turn, must hold: the value that scenario files are read into."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from agentest.scenarios.calls import CallOrder, ExpectedCall, Step, names_in
+from agentest.scenarios.names import ToolName, is_one_tool, name_matches
+
+MatchMode = Literal["strict", "unordered", "contains", "in_order", "within"]
+MATCH_MODES = ("strict", "unordered", "contains", "in_order", "within")
+
+
+@dataclass(frozen=True, slots=True)
+class Trajectory:
+    """Which tool calls must, may and must not be made."""
+
+    match_mode: MatchMode = "strict"
+    expected: tuple[Step, ...] | None = None
+    """None: any calls will do as far as the match mode is concerned."""
+    forbidden: tuple[ExpectedCall, ...] = ()
+    max_calls: int | None = None
+    max_turns: int | None = None
+    max_calls_per_tool: int | Mapping[str, int] | None = None
+    """For each tool alone; names of the mapping may be globs, and a tool's own name outranks them."""
+    name: str = ""
+    min_calls: int | None = None
+    ignore_failed: bool = False
+    """Whether a call that was answered with an error may be made besides: it is free."""
+    reads: tuple[ToolName, ...] = ()
+    """Tools whose calls are free."""
+    at_most_once: bool = False
+    """Whether each expected call may be made at most once, where the mode lets it be made again."""
+    rounds: bool = False
+    """Whether the order is free inside one message of the agent, and fixed between messages."""
+    orders: tuple[CallOrder, ...] = ()
+
+    @property
+    def about_calls(self) -> bool:
+        """Whether it says anything of calls: one of `max_turns` alone does not."""
+        limits = (self.expected, self.max_calls, self.max_calls_per_tool, self.min_calls)
+        return bool(self.forbidden or self.orders) or any(each is not None for each in limits)
+
+    @property
+    def named_tools(self) -> frozenset[str]:
+        """The tools of which it speaks by name; a glob or a pattern is none."""
+        wanted = [name for step in self.expected or () for name in names_in(step)]
+        named = (*wanted, *self.reads, *self.banned_tools)
+        return frozenset(name for name in named if isinstance(name, str) and is_one_tool(name))
+
+    @property
+    def banned_tools(self) -> frozenset[ToolName]:
+        """The tools that are forbidden, limited or put in order, some by glob or pattern.
+
+        What is not seen of them breaks nothing.
+        """
+        return frozenset(self._banned())
+
+    def _banned(self) -> Iterator[ToolName]:
+        for each in self.forbidden:
+            yield each.name
+        for order in self.orders:
+            yield from names_in(order.first)
+            yield from names_in(order.then)
+        if isinstance(self.max_calls_per_tool, Mapping):
+            yield from self.max_calls_per_tool
+
+    @property
+    def without_calls(self) -> Trajectory:
+        """What it says of anything but calls."""
+        return Trajectory(self.match_mode, max_turns=self.max_turns, name=self.name)
+
+    def limit_of(self, tool: str) -> int | None:
+        """How often a tool may be called at most; None: as often as one likes."""
+        limits = self.max_calls_per_tool
+        if not isinstance(limits, Mapping):
+            return limits
+        if tool in limits:
+            return limits[tool]
+        return min((most for name, most in limits.items() if name_matches(name, tool)), default=None)
