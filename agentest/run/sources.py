@@ -33,6 +33,7 @@ from agentest.run.plan import Unit, UnmockedTools, wished_unmocked_tools
 from agentest.run.prepare import Prepared
 from agentest.run.servers import OwnServers
 from agentest.run.session import Session
+from agentest.scenarios.names import is_one_tool
 from agentest.support.redact import Redactor
 from agentest.support.text import count
 from agentest.support.trace_context import new_key
