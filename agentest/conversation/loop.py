@@ -244,7 +244,7 @@ class TurnLoop:
             reply = await self._reply(turn, handed, recording)
         except NoReply as error:
             turn.count_retries(error.retries)
-            self._mocks.observe(error.observed, retold=error.retells)
+            self._mocks.observe(turn.in_rounds(error.observed), retold=error.retells)
             self._check_cause(error)
             raise
         except MockBypassed as error:
@@ -280,7 +280,7 @@ class TurnLoop:
 
     def _note(self, turn: TurnProgress, reply: AgentReply, recorded: Usage) -> None:
         """Keep what a reply tells besides its text."""
-        self._mocks.observe(reply.observed, retold=reply.retells)
+        self._mocks.observe(turn.in_rounds(reply.observed), retold=reply.retells)
         self._elsewhere.check_told(turn.turn_index)
         turn.note_remarks(reply, self._agent.name)
         turn.note_session(reply, self._redact)
@@ -311,10 +311,11 @@ class TurnLoop:
     async def _answer_tools(self, reply: AgentReply, turn: TurnProgress) -> None:
         requests = _with_ids(reply.tool_requests, turn)
         results: list[ToolResult] = []
+        round, turn.messages = turn.messages, turn.messages + 1
         for request in requests:
             with self._waiting_for("tools"):
                 text = await self._mocks.resolve_json(
-                    request.name, request.arguments, turn.turn_index, request.id
+                    request.name, request.arguments, turn.turn_index, request.id, round=round
                 )
             results.append(ToolResult(request.id, request.name, well_formed(text)))
         self._messages.append(AgentMessage(reply.text, requests))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from time import time_ns
 from typing import Any
 
@@ -42,12 +42,22 @@ class TurnProgress:
     """Where the output of the agent's servers stood when the turn began."""
     waited: Mapping[str, float] = field(default_factory=dict)
     """How long the conversation had waited for whom before the user spoke, in seconds."""
+    messages: int = 0
+    """How many messages of the agent have brought calls, as far as that is told."""
     stays_open: bool = False
     """Whether one of them opened what later turns use."""
 
     def count_retries(self, retries: int) -> None:
         self.retries += retries
         self.requests += retries
+
+    def in_rounds(self, calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
+        """Calls whose rounds one answer counts from 0, counted from the turn's first message."""
+        told = [call.round for call in calls if call.round is not None]
+        begin, self.messages = self.messages, self.messages + max(told, default=-1) + 1
+        return tuple(
+            call if call.round is None else replace(call, round=begin + call.round) for call in calls
+        )
 
     def note_times(self, reply: AgentReply) -> None:
         """Add the time of a reply, and keep when the first text of the turn came."""

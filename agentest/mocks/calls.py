@@ -240,6 +240,7 @@ def _merged(recorded: ToolCall, told: ToolCall) -> ToolCall:
         call_id=best.call_id or other.call_id,
         also_seen_by=tuple(each for each in _BEST_FIRST if each in sources and each is not best.seen_by),
         duration_ms=other.duration_ms if best.duration_ms is None else best.duration_ms,
+        round=other.round if best.round is None else best.round,
     )
     if best.mocked or best.result is not None or best.error:
         return made

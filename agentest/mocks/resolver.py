@@ -135,9 +135,17 @@ class MockResolver:
         return RealCall(self, self._record.begin(call))
 
     async def resolve_json(
-        self, name: str, arguments: str, turn_index: int, call_id: str | None = None
+        self,
+        name: str,
+        arguments: str,
+        turn_index: int,
+        call_id: str | None = None,
+        *,
+        round: int | None = None,
     ) -> str:
         """Answer a call whose arguments are JSON text. Returns the text of the tool message.
+
+        `round`: which of the agent's messages of the turn asked for it, from 0.
 
         Raises UnmockedToolError, MockError, or the AgentestError that a mock raised.
         """
@@ -145,9 +153,9 @@ class MockResolver:
         try:
             args: Any = json.loads(arguments, parse_constant=no_constant) if arguments.strip() else {}
         except (ValueError, RecursionError) as error:
-            call = self._begin(name, arguments, turn_index, call_id)
+            call = self._begin(name, arguments, turn_index, call_id, round=round)
             return json_text(self._refuse(call, f"the arguments are not valid JSON: {error}"))
-        result, is_text = await self._resolved(name, args, turn_index, call_id)
+        result, is_text = await self._resolved(name, args, turn_index, call_id, round)
         return str(result) if is_text else json_text(result)
 
     async def resolve(self, name: str, args: Any, turn_index: int) -> Any:
@@ -188,11 +196,16 @@ class MockResolver:
         self._finish(call, known, error=self._redact(shortened(json_text(known))) if failed else None)
 
     async def _resolved(
-        self, name: str, args: Any, turn_index: int, call_id: str | None = None
+        self,
+        name: str,
+        args: Any,
+        turn_index: int,
+        call_id: str | None = None,
+        round: int | None = None,
     ) -> tuple[Any, bool]:
         """The result, and whether it is a text that is sent as it is: a date is one only in JSON."""
         name, args = well_formed_value(name), well_formed_value(args)
-        return await self._fill(self._begin(name, args, turn_index, call_id), args)
+        return await self._fill(self._begin(name, args, turn_index, call_id, round=round), args)
 
     async def _fill(self, call: RecordedCall, args: Any) -> tuple[Any, bool]:
         """Answer a call that has been recorded, as `_resolved`."""
@@ -246,6 +259,7 @@ class MockResolver:
         seen_by: SeenBy = SeenBy.CALLER,
         *,
         misfit: bool = False,
+        round: int | None = None,
     ) -> RecordedCall:
         """Record a call before its answer, which may never come. One that is a misfit needs no mock."""
         _check_name(name)
@@ -253,7 +267,17 @@ class MockResolver:
         by_hand = self._attendant is not None and not self._passthrough and not misfit
         mocked = by_hand or name in self._tools or bool(self._recorded_for(name, args))
         call = self._record.begin(
-            ToolCall(name, args, None, mocked, turn_index, error=UNANSWERED, seen_by=seen_by, call_id=call_id)
+            ToolCall(
+                name,
+                args,
+                None,
+                mocked,
+                turn_index,
+                error=UNANSWERED,
+                seen_by=seen_by,
+                call_id=call_id,
+                round=round,
+            )
         )
         if not mocked and not self._passthrough and not misfit:
             self._finish(call, None, error="no mock")

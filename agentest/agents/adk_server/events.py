@@ -95,7 +95,7 @@ def read_run(items: Sequence[Any], turn_index: int, streamed: bool = False) -> R
     must not be a call without a response: a stream may be cut between two events.
     """
     events = [event for item in items if (event := _event(item)) is not None]
-    calls = _calls([part for event in events for part in event.parts], turn_index)
+    calls = _calls(events, turn_index)
     last = _final(events)
     problem, text = None, None
     if last:
@@ -194,8 +194,12 @@ def _in_place_of_text(parts: Iterable[Part]) -> str:
     )
 
 
-def _calls(parts: Sequence[Part], turn_index: int) -> tuple[ToolCall, ...]:
-    """The calls in order, each with its response: by id, or the next of that name where ids are missing."""
+def _calls(events: Sequence[_Event], turn_index: int) -> tuple[ToolCall, ...]:
+    """The calls in order, each with its response: by id, or the next of that name where ids are missing.
+
+    The calls of one event are of one message.
+    """
+    parts = [part for event in events for part in event.parts]
     by_id: dict[str, Any] = {}
     by_name: dict[str, list[Any]] = {}
     for response in _functions(parts, "functionResponse"):
@@ -210,7 +214,7 @@ def _calls(parts: Sequence[Part], turn_index: int) -> tuple[ToolCall, ...]:
         waiting = by_name.get(call["name"])
         return waiting.pop(0) if waiting else None
 
-    calls = _functions(parts, "functionCall")
+    asked = [calls for event in events if (calls := _functions(event.parts, "functionCall"))]
     return tuple(
         ToolCall(
             name=call["name"],
@@ -220,7 +224,9 @@ def _calls(parts: Sequence[Part], turn_index: int) -> tuple[ToolCall, ...]:
             turn_index=turn_index,
             seen_by=SeenBy.AGENT,
             call_id=call.get("id") or None,
+            round=round,
         )
+        for round, calls in enumerate(asked)
         for call in calls
     )
 

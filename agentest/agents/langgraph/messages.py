@@ -105,12 +105,13 @@ def calls_of(messages: Sequence[Wire], turn_index: int, waiting: Mapping[str, To
     by_id: dict[str, list[ToolCall]] = {}
     for call in calls:
         by_id.setdefault(call.call_id or "", []).append(call)
-    for message in messages:
-        for request in _requests(message) if kind_of(message) == AI else ():
+    asking = [requests for each in messages if kind_of(each) == AI and (requests := list(_requests(each)))]
+    for round, requests in enumerate(asking):
+        for request in requests:
             same_id = by_id.setdefault(request["id"], []) if request["id"] else []
             if not any((call.name, call.args) == (request["name"], request["args"]) for call in same_id):
                 answer = _nth(results, request["id"], len(same_id))
-                calls.append(_call(request, answer, turn_index))
+                calls.append(_call(request, answer, turn_index, round))
                 same_id.append(calls[-1])
     told = {call.call_id for call in calls}
     late = [_orphan(answers[0], turn_index) for key, answers in results.items() if key not in told]
@@ -166,7 +167,7 @@ def _name(call: Wire) -> str:
     return name
 
 
-def _call(call: Wire, answer: Wire | None, turn_index: int) -> ToolCall:
+def _call(call: Wire, answer: Wire | None, turn_index: int, round: int) -> ToolCall:
     result, error = _result(answer)
     return ToolCall(
         name=call["name"],
@@ -178,6 +179,7 @@ def _call(call: Wire, answer: Wire | None, turn_index: int) -> ToolCall:
         error=error,
         seen_by=SeenBy.AGENT,
         call_id=call["id"],
+        round=round,
     )
 
 

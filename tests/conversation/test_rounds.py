@@ -1,0 +1,52 @@
+"""Which of the agent's messages of a turn asked for a call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agentest import scenario
+from agentest.agents.adk_server.events import read_run
+from agentest.agents.langgraph.messages import calls_of
+from agentest.mocks.calls import CallRecord
+from agentest.sight import SeenBy
+from agentest.testing import ScriptedAgent, ScriptedModel, run_scenarios, tool_call
+from agentest.transcript import ToolCall
+
+
+def rounds(calls: Any) -> list[tuple[str, int | None]]:
+    return [(call.name, call.round) for call in calls]
+
+
+def test_calls_that_are_handed_to_us() -> None:
+    """Calls of one message have the same round, and each turn begins with round 0."""
+    script: list[Any] = [[tool_call("a"), tool_call("b")], tool_call("a"), "one", tool_call("b"), "two"]
+    one = scenario("rounds", turns=["first", "second"], tools={"a": 1, "b": 2})
+    with ScriptedAgent(script) as agent:
+        [held] = run_scenarios([one], agent=agent, model=ScriptedModel()).scenarios[0].conversations
+    turns = held.conversation.turns
+    assert [rounds(turn.tool_calls) for turn in turns] == [[("a", 0), ("b", 0), ("a", 1)], [("b", 0)]]
+
+
+def test_calls_that_answers_tell_of() -> None:
+    """Calls of one event of ADK's, and of one message of LangGraph's, are of one round."""
+
+    def event(*names: str) -> dict[str, Any]:
+        parts = [{"functionCall": {"name": name, "args": {}}} for name in names]
+        return {"author": "agent", "content": {"parts": parts}}
+
+    told = [event("a", "b"), {"author": "agent", "content": {"parts": [{"text": "hm"}]}}, event("c")]
+    assert rounds(read_run(told, 0).calls) == [("a", 0), ("b", 0), ("c", 1)]
+
+    def message(*names: str) -> dict[str, Any]:
+        return {"type": "ai", "tool_calls": [{"name": name, "args": {}, "id": name} for name in names]}
+
+    said = [message("a", "b"), {"type": "ai", "content": "hm"}, message("c")]
+    assert rounds(calls_of(said, 0, {})) == [("a", 0), ("b", 0), ("c", 1)]
+
+
+def test_who_knows_tells_who_does_not() -> None:
+    """A call that two sources tell of has the round of the one that knows it."""
+    record = CallRecord()
+    record.begin(ToolCall("a", {}, 1, True, 0, seen_by=SeenBy.MOCK_SERVER))
+    record.observe([ToolCall("a", {}, None, False, 0, seen_by=SeenBy.AGENT, round=2)])
+    assert rounds(record.calls) == [("a", 2)]
