@@ -45,6 +45,7 @@ def _same(new: tuple[Any, ...], old: tuple[Any, ...]) -> bool:
 def _stored_conversation(conversation: Conversation) -> Conversation:
     turns = tuple(map(_stored_turn, conversation.turns))
     unfinished = _stored_calls(conversation.unfinished) if conversation.unfinished else None
+    conversation = _stored_mock_state(conversation)
     state = shortened_value(conversation.initial_state)
     of_user = tuple(map(_stored_call, conversation.user_calls))
     same = unfinished is conversation.unfinished and state is conversation.initial_state
@@ -58,6 +59,16 @@ def _stored_conversation(conversation: Conversation) -> Conversation:
         user_calls=of_user,
         shortened=True,
     )
+
+
+def _stored_mock_state(conversation: Conversation) -> Conversation:
+    """The conversation with what is told of the mocks' state. Cut, it is still judged by all else."""
+    if conversation.live_state is not None:
+        conversation = replace(conversation, live_state=None)
+    state = shortened_value(conversation.mock_state)
+    if state is conversation.mock_state:
+        return conversation
+    return replace(conversation, mock_state=state, inexact_state=tuple(state))
 
 
 def _stored_turn(turn: Turn) -> Turn:

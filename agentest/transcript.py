@@ -316,9 +316,22 @@ class Conversation:
     invalid: str | None = None
     """Why it says nothing of the agent (`user.check`): the simulated user broke its role."""
     mock_state: Mapping[str, Any] | None = None
-    """The state of the mocks at the end; None: it was not kept, as nothing asks for it."""
+    """The state of the mocks at the end, in JSON types; None: it was not kept, as nothing asks for it."""
+    inexact_state: tuple[str, ...] = ()
+    """The keys of `mock_state` whose values were no JSON, or are not told whole."""
+    live_state: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
+    """The state itself, until the conversation has been evaluated; None: only what is told of it is known."""
     user_calls: tuple[ToolCall, ...] = ()
     """The calls of the simulated user's own tools, each with the turn in which the user then spoke."""
+
+    @property
+    def replies(self) -> tuple[str, ...]:
+        """What the agent said, a text for each turn."""
+        return tuple(turn.agent_message for turn in self.turns)
+
+    def calls(self, name: str) -> tuple[ToolCall, ...]:
+        """All calls of the tool of this name, in order."""
+        return tuple(call for call in self.tool_calls if call.name == name)
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:

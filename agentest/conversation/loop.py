@@ -32,6 +32,7 @@ from agentest.endings import Ending
 from agentest.errors import AgentError, AgentestError, CannotSend
 from agentest.messages import AgentMessage, Attachment, Message, ToolRequest, ToolResult, UserText
 from agentest.mocks.resolver import MockResolver
+from agentest.mocks.state import EndState
 from agentest.scenarios.definition import Session
 from agentest.support.json_text import copied, well_formed
 from agentest.support.text import shortened
@@ -70,6 +71,7 @@ class TurnLoop:
         session_id: str | None = None,
         served: Served | None = None,
         mocks_inside: bool = False,
+        keeps_state: bool = False,
         on_turn: OnTurn = lambda _: None,
         redact: Callable[[str], str] = str,
         servers: AgentServers = NO_SERVERS,
@@ -79,6 +81,7 @@ class TurnLoop:
 
         `served`: the conversation's part of the servers beside the agent, where there are any.
         `mocks_inside`: whether mocks answer calls within the agent, which it may tell of all the same.
+        `keeps_state`: whether the state of the mocks at the end is part of the transcript.
         `servers`: those that were started for the agent. `user_tools`: the user's own, whose calls are kept.
         """
         self._id = conversation_id
@@ -94,6 +97,7 @@ class TurnLoop:
         self._session = session and replace(session, state=copied(dict(session.state)))
         self._session_id = session_id or session_id_of(session, conversation_id)
         self._elsewhere = CallsElsewhere(agent.name, mocks, served, mocks_inside=mocks_inside)
+        self._keeps_state = keeps_state
         self._on_turn = on_turn
         self._redact = redact
         self._servers = servers
@@ -107,6 +111,7 @@ class TurnLoop:
     async def run(self) -> Conversation:
         """Lead the conversation to its end. Never raises but for cancellation."""
         try:
+            self._mocks.begin()
             async with in_conversation(self._agent) as self._partner:
                 ending = await self._talk()
             await self._see_late_spans()
@@ -149,7 +154,7 @@ class TurnLoop:
     def _finished(
         self, ending: Ending, failure: Failure | None = None, unfinished: UnfinishedTurn | None = None
     ) -> Conversation:
-        return Conversation(
+        held = Conversation(
             self._id,
             self._elsewhere.close(self._turns),
             ending,
@@ -160,6 +165,7 @@ class TurnLoop:
             initial_state=self._initial_state,
             user_calls=self._user_tools.calls if self._user_tools else (),
         )
+        return with_state(held, self._mocks.end_state()) if self._keeps_state else held
 
     async def _see_spans(self, turn: TurnProgress) -> None:
         with self._waiting_for("agent"):
@@ -320,6 +326,11 @@ class TurnLoop:
             results.append(ToolResult(request.id, request.name, well_formed(text)))
         self._messages.append(AgentMessage(reply.text, requests))
         self._messages.extend(results)
+
+
+def with_state(conversation: Conversation, end: EndState) -> Conversation:
+    """The conversation with the state of its mocks at the end."""
+    return replace(conversation, mock_state=end.told, inexact_state=end.inexact, live_state=end.live)
 
 
 def _with_ended(failure: Failure, printed: Sequence[ServerOutput]) -> Failure:

@@ -17,6 +17,7 @@ from agentest.mocks.binding import BoundFunction, InvalidArguments, Mock, MockSe
 from agentest.mocks.calls import CallRecord, RecordedCall
 from agentest.mocks.http_response import HttpResponse
 from agentest.mocks.schemas import tool_specs
+from agentest.mocks.state import EndState, beginning, end_state
 from agentest.sight import SeenBy
 from agentest.support.calling import ends_the_run, in_thread, words_of
 from agentest.support.deadlines import TimeLimit
@@ -63,7 +64,9 @@ class MockResolver:
         unmocked_tools: Literal["error", "passthrough"] = "error",
         timeout_s: float = 30.0,
         redact: Callable[[str], str] = str,
+        state: Mapping[str, Any] | None = None,
     ) -> None:
+        """`state`: what `ctx.state` begins with, of which the conversation has a copy of its own."""
         self._tools = tools
         self._recorded = recorded or ()
         self._of_a_case = recorded is not None
@@ -73,6 +76,7 @@ class MockResolver:
         self._timeout_s = timeout_s
         self._redact = redact
         self._calls: Counter[str] = Counter()
+        self._begun = state
         self._state: dict[str, Any] = {}
         self._record = CallRecord(mocked=tools)
         self._attendant: Attendant | None = None
@@ -93,6 +97,19 @@ class MockResolver:
         )
         other._state = self._state
         return other
+
+    def begin(self) -> None:
+        """Fill the state that the mocks share with what it begins with. Raises MockError."""
+        self._state.update(beginning(self._begun))
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """What the mocks find in `ctx.state`: one object through all of the conversation."""
+        return self._state
+
+    def end_state(self) -> EndState:
+        """What is kept of the state at the end of the conversation."""
+        return end_state(self._state, self._begun)
 
     def specs(self) -> tuple[ToolSpec, ...]:
         """The mocks, described to who may call them."""

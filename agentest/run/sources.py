@@ -231,6 +231,7 @@ class LiveConversations:
             session_id=session_id,
             served=served,
             mocks_inside=unit.about.mocks_inside,
+            keeps_state=unit.scenario.keeps_state,
             on_turn=on_turn,
             redact=self.redact.error,
             servers=self.own_servers.of(unit.agent),
@@ -246,6 +247,7 @@ class LiveConversations:
             recorded=unit.scenario.recorded,
             timeout_s=max(_MIN_MOCK_TIMEOUT_S, self.request_timeout_s),
             redact=self.redact,
+            state=unit.scenario.state,
         )
 
     def _user_tools(self, unit: Unit, mocks: MockResolver) -> UserTools | None:

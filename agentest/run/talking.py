@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import anyio
 
+from agentest.conversation.loop import with_state
 from agentest.conversation.users import Said, User
 from agentest.endings import Ending
 from agentest.errors import UsageError
@@ -164,7 +165,9 @@ class Talking:
         calls_of = self._mocks.calls_of
         turns = tuple(replace(turn, tool_calls=calls_of(turn.turn_index)) for turn in self._turns)
         if self._said is None:
-            return Conversation(self._id, turns, Ending.SATISFIED)
+            ended = Conversation(self._id, turns, Ending.SATISFIED)
+            kept = self._unit.scenario.keeps_state
+            return with_state(ended, self._mocks.end_state()) if kept else ended
         index = self._said.turn_index
         unfinished = UnfinishedTurn(index, self._said.text, calls_of(index))
         failure = Failure(Blame.INTERNAL, STOPPED)

@@ -80,7 +80,7 @@ def slimmed(result: ConversationResult) -> ConversationResult:
     turns = tuple(_slim_turn(turn) for turn in result.conversation.turns)
     return replace(
         result,
-        conversation=replace(result.conversation, turns=turns),
+        conversation=replace(result.conversation, turns=turns, mock_state=None),
         turns=tuple(map(_slim_evaluation, result.turns)),
         metrics=_slim_metrics(result.metrics),
         trajectory=_slim_trajectory(result.trajectory),

@@ -1,4 +1,4 @@
-"""What must hold of a reply: the `expect` of a turn.
+"""What must hold of a reply, or be said in a conversation: the `expect` of a turn, and of a scenario.
 
 Frozen values, parsed from what a scenario file says. Parsing raises ValueError whose message begins with the
 key that is wrong.
@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from agentest.matchers.showing import FUNCTIONS
+from agentest.matchers.values import may_be_absent
 from agentest.scenarios.parsing import (
     as_list,
     has_text_keys,
@@ -22,6 +24,7 @@ from agentest.scenarios.parsing import (
     pattern_of,
     texts_of,
 )
+from agentest.support.functions import is_async, taken_by
 from agentest.support.json_schema import check_references, draft_of
 from agentest.support.json_text import json_text
 
@@ -61,6 +64,17 @@ class Expect:
     session_state: Mapping[str, Any] | None = None
     """Keys of the session's state → their values, or matchers; None: it is not looked at."""
     remarks: tuple[ExpectedRemark, ...] = ()
+    says: tuple[Any, ...] = ()
+    """What must be in the reply, as of a `Saying`."""
+    never_says: tuple[Any, ...] = ()
+
+    @property
+    def sayings(self) -> tuple[Saying, ...]:
+        """What the reply must say, and what it must not."""
+        return (
+            *(Saying(wanted=each) for each in self.says),
+            *(Saying(wanted=each, never=True) for each in self.never_says),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,10 +89,73 @@ class Saying:
 
 
 def parse_sayings(value: Any, key: str = "expect") -> tuple[Saying, ...]:
-    """What a scenario's `expect` says of the whole conversation."""
+    """What a scenario's `expect` says of the whole conversation: one dict, or a list of several."""
     if value is None:
         return ()
-    raise ValueError(f"{key}: is not there yet")
+    if not isinstance(value, list | tuple):
+        return _sayings(value, key)
+    if not value:
+        raise ValueError(f"{key}: is empty, so it would check nothing")
+    return tuple(saying for at, each in enumerate(value) for saying in _sayings(each, f"{key}[{at}]"))
+
+
+def _sayings(value: Any, key: str) -> tuple[Saying, ...]:
+    if isinstance(value, Saying):
+        return (value,)
+    options = known_keys(value, ("says", "never_says", "in_turn"), key)
+    in_turn = options.get("in_turn")
+    if in_turn is not None and (isinstance(in_turn, bool) or not isinstance(in_turn, int)):
+        raise ValueError(f"{key}.in_turn: expected a whole number, 0 for the first turn, found {in_turn!r}")
+    made = tuple(
+        Saying(wanted=wanted, never=name == "never_says", in_turn=in_turn)
+        for name in ("says", "never_says")
+        for wanted in _said(options.get(name), f"{key}.{name}")
+    )
+    if not made:
+        raise ValueError(f"{key}: is empty, so it would check nothing; write what the agent `says`")
+    return made
+
+
+def check_turns(sayings: Iterable[Saying], most: int, why: str, key: str = "expect") -> None:
+    """Raise ValueError where something is expected of a turn that there cannot be."""
+    for saying in sayings:
+        if saying.in_turn is not None and not -most <= saying.in_turn < most:
+            raise ValueError(f"{key}.in_turn: is {saying.in_turn}, but {why}; the first turn is 0")
+
+
+REPLY = ("reply", "turn", "conversation")
+"""What a function of what is said may receive."""
+
+
+def _said(value: Any, key: str) -> tuple[Any, ...]:
+    """What is given under `says`: one thing, or a list in which each must hold."""
+    if value is None:
+        return ()
+    several = isinstance(value, list | tuple)
+    return tuple(_wanted(each, f"{key}[{at}]" if several else key) for at, each in enumerate(as_list(value)))
+
+
+def _wanted(value: Any, key: str) -> Any:
+    if isinstance(value, str) and not value:
+        raise ValueError(f"{key}: is empty, which every reply contains")
+    if isinstance(value, int | float):
+        raise ValueError(f"{key}: expected a text or a matcher, found {value!r}; write number({value!r})")
+    if value is None or isinstance(value, bytes | Mapping | list | tuple):
+        raise ValueError(f"{key}: expected a text, a pattern, a matcher or a function, found {value!r}")
+    if may_be_absent(value):
+        raise ValueError(f"{key}: {value!r} stands for the value of a key, and a reply is none")
+    if isinstance(value, FUNCTIONS):
+        _check_function(value, key)
+    return value
+
+
+def _check_function(function: Any, key: str) -> None:
+    if is_async(function):
+        raise ValueError(f"{key}: a function of what is said cannot be async; `check` may be")
+    try:
+        taken_by(function, REPLY)
+    except TypeError as error:
+        raise ValueError(f"{key}: the function cannot be called: {error}") from None
 
 
 def parse_expect(value: Any, key: str = "expect") -> Expect:
@@ -98,6 +175,8 @@ def parse_expect(value: Any, key: str = "expect") -> Expect:
         ),
         parse_expected_state(options.get("session_state"), f"{key}.session_state"),
         _remarks(options.get("remarks"), f"{key}.remarks"),
+        _said(options.get("says"), f"{key}.says"),
+        _said(options.get("never_says"), f"{key}.never_says"),
     )
     if made == Expect():
         raise ValueError(f"{key}: is empty, so it would check nothing")

@@ -7,7 +7,12 @@ from typing import Any
 
 from agentest.metrics import metric_name, normal_thresholds
 from agentest.scenarios.criteria import parse_criteria
-from agentest.scenarios.expectations import parse_expect, parse_expected_state, parse_sayings
+from agentest.scenarios.expectations import (
+    check_turns,
+    parse_expect,
+    parse_expected_state,
+    parse_sayings,
+)
 from agentest.scenarios.model import Scenario, ScriptedTurn
 from agentest.scenarios.parsing import known_keys
 from agentest.scenarios.session import parse_session
@@ -17,6 +22,7 @@ from agentest.scenarios.trajectories import parse_trajectories
 from agentest.scenarios.trajectory import Trajectory
 from agentest.scenarios.values import checked_text, needed_text, positive, repeat_of, yes_or_no
 from agentest.support.spelling import did_you_mean
+from agentest.support.text import count
 
 
 def made(options: dict[str, Any], file: str, line: int) -> Scenario:
@@ -31,6 +37,11 @@ def made(options: dict[str, Any], file: str, line: int) -> Scenario:
         raise ValueError(f"max_turns: is {max_turns}, but the script has {len(turns)} turns")
     if turns and options.get("patience") is not None:
         raise ValueError("patience: is for a simulated user; a script says all its turns, so leave it out")
+    expect = parse_sayings(options.get("expect"))
+    if turns:
+        check_turns(expect, len(turns), f"the script has {count(len(turns), 'turn')}")
+    if max_turns is not None:
+        check_turns(expect, max_turns, f"`max_turns` is {max_turns}")
     return Scenario(
         name=needed_text(options["name"], "name"),
         file=file,
@@ -57,7 +68,7 @@ def made(options: dict[str, Any], file: str, line: int) -> Scenario:
         tags=_tags(options.get("tags", ())),
         skip=_skip(options.get("skip")),
         session=parse_session(options.get("session")),
-        expect=parse_sayings(options.get("expect")),
+        expect=expect,
         state=parse_state(options.get("state")),
         final_state=parse_expected_state(options.get("final_state"), "final_state"),
         check=parse_check(options.get("check")),

@@ -92,6 +92,11 @@ class Scenario:
         return bool(self.turns)
 
     @property
+    def keeps_state(self) -> bool:
+        """Whether the state of its mocks at the end is kept: something is said of it, or asked about it."""
+        return any(each is not None for each in (self.state, self.final_state, self.check))
+
+    @property
     def trajectories(self) -> tuple[Trajectory, ...]:
         """All of them: of the conversation, and of its turns."""
         return (*self.trajectory, *(each for turn in self.turns for each in turn.trajectory))

@@ -75,6 +75,7 @@ def stored_conversation(result: ConversationResult) -> StoredConversation:
         invalid=result.invalid,
         checks=tuple(map(_stored_check, result.checks)),
         mock_state=conversation.mock_state,
+        inexact_state=conversation.inexact_state,
         user_calls=conversation.user_calls,
     )
 
@@ -93,6 +94,7 @@ def conversation_of(stored: StoredConversation) -> Conversation:
         shortened=stored.shortened,
         initial_state=stored.initial_state,
         mock_state=stored.mock_state,
+        inexact_state=stored.inexact_state,
         user_calls=stored.user_calls,
     )
 

@@ -112,7 +112,7 @@ CODECS = Codecs(
         StoredConversation: Layout(
             only_if_set=(
                 *("shortened", "initial_state", "criteria", "invalid"),
-                *("checks", "mock_state", "user_calls"),
+                *("checks", "mock_state", "inexact_state", "user_calls"),
             ),
             names={"user_calls": "userToolCalls"},
             flat=("adk",),
@@ -148,7 +148,7 @@ CODECS = Codecs(
 """The codecs of all values. Cost is rounded, as the sum depends on the order in which answers came."""
 
 NOT_STORED: Mapping[type, tuple[str, ...]] = {
-    Conversation: ("time", "session_id", "invalid"),
+    Conversation: ("time", "session_id", "invalid", "live_state"),
     Score: ("rubrics",),
     TurnEvaluation: ("reference",),
     RunResult: ("addresses",),
@@ -156,6 +156,7 @@ NOT_STORED: Mapping[type, tuple[str, ...]] = {
 """Fields of `transcript` and `results` that have their default when they are read back.
 
 Time and what makes a conversation invalid are stored once, with its result; rubrics and references are in
-ADK's part of a case; addresses of agents are with the record of a run (`store.kept.record`). A trajectory is
-stored with its conversation (`StoredTrajectory`); where a reason repeats it, that lacks the alignment.
+ADK's part of a case; the mocks' state itself is gone once it has been judged. Addresses of agents are with
+the record of a run (`store.kept.record`). A trajectory is stored with its conversation (`StoredTrajectory`);
+where a reason repeats it, that lacks the alignment.
 """

@@ -166,6 +166,7 @@ class StoredConversation:
     invalid: str | None = None
     checks: tuple[StoredCheck, ...] = ()
     mock_state: Mapping[str, Any] | None = None
+    inexact_state: tuple[str, ...] = ()
     user_calls: tuple[ToolCall, ...] = ()
     adk: AdkInvocations | None = None
     """Set for a case of an evaluation set."""

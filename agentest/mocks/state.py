@@ -1,0 +1,155 @@
+"""The state that the mocks of a conversation share: how it begins, and what is kept of it at the end."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import re
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+from agentest.errors import MockError
+from agentest.support.builtin_values import builtin_bytes
+from agentest.support.calling import ends_the_run, words_of
+from agentest.support.json_text import json_text, safe_repr
+from agentest.transcript import CUT_OFF
+
+_MOST_CHARS = 200_000
+"""Of a state as it is told whole; of a longer one only what has changed."""
+_MOST_DEPTH = 50
+_TRIES = 3
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndState:
+    """The mocks' state when a conversation has ended."""
+
+    live: Mapping[str, Any]
+    """A copy of it, whatever is in it; what cannot be copied is the object itself."""
+    told: Mapping[str, Any]
+    """In JSON types, as mocks' answers are sent; what has no such form is told in words."""
+    inexact: tuple[str, ...] = ()
+    """The keys whose values were no JSON, or are not told whole."""
+
+
+def beginning(state: Mapping[str, Any] | None) -> dict[str, Any]:
+    """A conversation's own copy of a scenario's state. Raises MockError where it cannot be copied."""
+    if state is None:
+        return {}
+    try:
+        return dict(deepcopy(state))
+    except BaseException as error:
+        if ends_the_run(error):
+            raise
+        raise MockError(
+            f"the scenario's `state` cannot be copied for the conversation: {type(error).__name__}: "
+            f"{words_of(error)}"
+        ) from None
+
+
+def end_state(state: Mapping[str, Any], begun: Mapping[str, Any] | None) -> EndState:
+    """What is kept of the state now; what threads do to it later changes nothing. `begun`: the scenario's."""
+    live = _snapshot(dict(state))
+    told = {_key(key): _told(value) for key, value in live.items()}
+    forms = {key: form for key, (form, _) in told.items()}
+    inexact = tuple(key for key, (_, exact) in told.items() if not exact)
+    if len(json.dumps(forms)) <= _MOST_CHARS:
+        return EndState(live=live, told=forms, inexact=inexact)
+    begins = {_key(key): _told(value)[0] for key, value in (begun or {}).items()}
+    changed = _changed(forms, begins)
+    cut = tuple(key for key in changed if changed[key] != forms.get(key))
+    return EndState(live=live, told=changed, inexact=tuple(dict.fromkeys((*inexact, *cut))))
+
+
+def _snapshot(state: dict[Any, Any]) -> dict[str, Any]:
+    data = builtin_bytes(state)
+    if data is not None:
+        copy: dict[str, Any] = pickle.loads(data)
+        return copy
+    memo: dict[int, Any] = {}  # one for all: what two keys share they share in the copy
+    return {key: _copy(value, memo) for key, value in state.items()}
+
+
+def _copy(value: Any, memo: dict[int, Any]) -> Any:
+    """A deep copy; the value itself where it has none: a lock, a connection, a generator."""
+    for _ in range(_TRIES):
+        try:
+            return deepcopy(value, memo)
+        except RuntimeError:  # a thread of a mock's still changes it
+            continue
+        except BaseException as error:
+            if ends_the_run(error):
+                raise
+            break
+    return value
+
+
+def _told(value: Any) -> tuple[Any, bool]:
+    """The value in JSON types, and whether that is exactly the value."""
+    form = _form(value)
+    if form is not None or value is None:
+        return form, builtin_bytes(value) is not None and bool(form == value)
+    try:
+        return _in_words(value, ()), False
+    except Exception:  # noqa: BLE001 - a thread of a mock's still changes what cannot be copied
+        return _words(value), False
+
+
+def _form(value: Any) -> Any:
+    """The value as JSON, read back; None where it has no such form. Its code may be anybody's."""
+    try:
+        return json.loads(json_text(value))
+    except BaseException as error:
+        if ends_the_run(error):
+            raise
+        return None
+
+
+def _in_words(value: Any, inside: tuple[int, ...]) -> Any:
+    """A form for readers: what JSON has none for is told in words."""
+    if value is None or isinstance(value, str | int | bool):
+        return value
+    if id(value) in inside or len(inside) >= _MOST_DEPTH:
+        return CUT_OFF
+    inside = (*inside, id(value))
+    if isinstance(value, Mapping):
+        return {_key(key): _in_words(item, inside) for key, item in [*value.items()]}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_in_words(item, inside) for item in [*value]]
+    return _object_in_words(value, inside)
+
+
+def _object_in_words(value: Any, inside: tuple[int, ...]) -> Any:
+    """What an object holds, if it does not show itself; else how it does, without its address."""
+    form = _form(value)
+    if form is not None:
+        return form
+    held = getattr(value, "__dict__", None)
+    shows_itself = getattr(type(value), "__repr__", None) != object.__repr__
+    if not shows_itself and isinstance(held, dict) and held:
+        return {_key(key): _in_words(item, inside) for key, item in [*held.items()]}
+    return _words(value)
+
+
+def _key(key: Any) -> str:
+    return key if isinstance(key, str) else _words(key)
+
+
+def _words(value: Any) -> str:
+    return _ADDRESS.sub("", safe_repr(value))
+
+
+def _changed(now: Mapping[str, Any], begun: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
+    """What of the objects is not as it was at the beginning; the rest is counted."""
+    kept: dict[str, Any] = {}
+    for key, value in now.items():
+        before = begun.get(key, CUT_OFF)
+        inside = isinstance(value, dict) and isinstance(before, dict) and depth < _MOST_DEPTH
+        if value != before:
+            kept[key] = _changed(value, before, depth + 1) if inside else value
+    if len(kept) < len(now):
+        kept[CUT_OFF] = f"({len(now) - len(kept)} more, as at the beginning)"
+    return kept

@@ -1,0 +1,161 @@
+"""The options `state`, `check` and `expect` of a scenario: what they take, and what is wrong with them."""
+
+from __future__ import annotations
+
+import re
+import threading
+from copy import deepcopy
+from functools import partial
+from typing import Any
+
+import pytest
+from dirty_equals import IsStr
+
+from agentest.errors import ScenarioError
+from agentest.scenarios.definition import Scenario, scenario
+from agentest.scenarios.expectations import Expect, Saying, parse_expect
+from agentest.support.functions import taken_by
+
+
+def made(**options: Any) -> Scenario:
+    return scenario("a scenario", **{"turns": ["Hi.", "Bye."], **options})
+
+
+def error_of(**options: Any) -> str:
+    with pytest.raises(ScenarioError) as caught:
+        made(**options)
+    return str(caught.value).partition("scenario 'a scenario': ")[2]
+
+
+class Shop:
+    def __init__(self) -> None:
+        self.orders = {"17": "open"}
+
+
+@pytest.mark.parametrize("state", [{"orders": {"17": [1]}}, {"shop": Shop()}], ids=["plain", "objects"])
+def test_a_scenario_keeps_the_state_as_it_was_when_it_was_defined(state: dict[str, Any]) -> None:
+    """What happens to the given state later is no part of the scenario's, nor of copies made of it."""
+    kept = made(state=state).state
+    assert kept is not None
+    state["late"] = 1
+    (state.get("orders") or state["shop"].orders)["18"] = "late"
+    copy = deepcopy(kept)
+    assert "late" not in copy
+    assert len(copy.get("orders") or copy["shop"].orders) == 1
+    copy["mine"] = 1
+    assert "mine" not in kept
+
+
+def test_what_two_keys_share_they_share_in_the_copy() -> None:
+    """A copy has the same form as the state: one object under two keys is one object there, too."""
+    for shared in ([], Shop()):
+        kept = made(state={"a": shared, "b": shared}).state
+        copy = deepcopy(dict(deepcopy(kept) or {}))
+        assert copy["a"] is copy["b"]
+
+
+def test_a_large_state_of_many_scenarios_is_held_once() -> None:
+    """Scenarios that begin with equal states of Python's own types share one value."""
+    first, second = (made(state={"orders": {str(n): {"n": n} for n in range(100)}}) for _ in range(2))
+    assert first.state is second.state
+
+
+def cycle() -> dict[str, Any]:
+    state: dict[str, Any] = {"n": float("nan")}
+    state["self"] = state
+    return state
+
+
+def test_a_state_may_contain_itself() -> None:
+    """What deepcopy can copy is a state: cycles, NaN, objects."""
+    copy = deepcopy(made(state=cycle()).state)
+    assert copy is not None
+    assert copy["self"]["self"] is copy["self"]
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"state": 5}, "state: expected a dict with texts as keys, found a int"),
+        ({"state": {1: 2}}, "state: expected a dict with texts as keys, found a dict with other keys"),
+        ({"state": {"a": {"lock": threading.Lock()}}}, "state['a']: cannot be copied"),
+        ({"final_state": {}}, "final_state: is empty, so it would check nothing"),
+        ({"final_state": [1]}, "final_state: expected a dict"),
+        ({"check": 5}, "check: expected a function of the conversation and the state, found 5"),
+        ({"check": Shop}, "check: expected a function"),
+        (
+            {"check": lambda: None},
+            "check: the function cannot be called: it takes no parameters; it is given",
+        ),
+        ({"check": lambda a, b, c: None}, "check: the function cannot be called: nothing is known for its"),
+        ({"expect": {}}, "expect: is empty, so it would check nothing; write what the agent `says`"),
+        ({"expect": []}, "expect: is empty"),
+        ({"expect": {"in_turn": 1}}, "expect: is empty"),
+        ({"expect": "done"}, "expect: expected a dict, found a str"),
+        ({"expect": {"say": "x"}}, "expect: unknown key `say`; did you mean `says`?"),
+        ({"expect": [{"says": "x"}, {"says": 5}]}, "expect[1].says: expected a text or a matcher, found 5"),
+        ({"expect": {"says": ["x", ""]}}, "expect.says[1]: is empty, which every reply contains"),
+        ({"expect": {"never_says": {"a": 1}}}, "expect.never_says: expected a text, a pattern, a matcher"),
+        ({"expect": {"says": lambda: True}}, "expect.says: the function cannot be called: it takes no"),
+        ({"expect": {"says": "x", "in_turn": 2}}, "expect.in_turn: is 2, but the script has 2 turns; the"),
+        ({"expect": {"says": "x", "in_turn": -3}}, "expect.in_turn: is -3, but the script has 2 turns"),
+        ({"expect": {"says": "x", "in_turn": True}}, "expect.in_turn: expected a whole number, 0 for the"),
+        (
+            {"turns": None, "goal": "g", "max_turns": 2, "expect": {"says": "x", "in_turn": 2}},
+            "expect.in_turn: is 2, but `max_turns` is 2",
+        ),
+    ],
+)
+def test_bad_input(options: dict[str, Any], error: str) -> None:
+    """What is wrong is an error that begins with the key, and says what would be right."""
+    assert error_of(**options).startswith(error)
+
+
+def test_sayings() -> None:
+    """`expect` of a scenario is one dict or several, each with one thing that is said or several."""
+    pattern = re.compile("x")
+    found = made(expect=[{"says": ["a", pattern]}, {"neverSays": IsStr, "inTurn": -1}]).expect
+    assert found == (
+        Saying(wanted="a"),
+        Saying(wanted=pattern),
+        Saying(wanted=IsStr, never=True, in_turn=-1),
+    )
+    turn = parse_expect({"says": "a", "never_says": ["b"]})
+    assert turn == Expect(says=("a",), never_says=("b",))
+    assert turn.sayings == (Saying(wanted="a"), Saying(wanted="b", never=True))
+
+
+class Checking:
+    def __call__(self, conversation: Any) -> None: ...
+
+    def method(self, conversation: Any, state: Any) -> None: ...
+
+
+WANTED = 5
+
+
+@pytest.mark.parametrize(
+    ("function", "positions", "names"),
+    [
+        (lambda c: 0, ["conversation"], []),
+        (lambda c, s: 0, ["conversation", "state"], []),
+        (lambda state: 0, ["state"], []),
+        (lambda state, conversation: 0, ["state", "conversation"], []),
+        (lambda state, c: 0, ["state", "conversation"], []),
+        (lambda c, wanted=WANTED: 0, ["conversation"], []),
+        (lambda c, wanted=WANTED, state=None: 0, ["conversation"], ["state"]),
+        (lambda *all: 0, ["conversation", "state"], []),
+        (lambda c, **more: 0, ["conversation"], []),
+        (lambda *, state: 0, [], ["state"]),
+        (partial(lambda wanted, c, s: 0, 5), ["conversation", "state"], []),
+        (partial(lambda c, wanted, state: 0, wanted=5), ["conversation"], ["state"]),
+        (Checking(), ["conversation"], []),
+        (Checking().method, ["conversation", "state"], []),
+        (str.isdigit, ["conversation"], []),
+        (print, ["conversation", "state"], []),
+    ],
+)
+def test_what_a_function_takes(function: Any, positions: list[str], names: list[str]) -> None:
+    """A function is given what its parameters name, the rest in order; what it has captured it keeps."""
+    taken = taken_by(function, ("conversation", "state"))
+    assert ([*taken.by_position], [*taken.by_name]) == (positions, names)
