@@ -31,6 +31,14 @@ NAMES = (
 """The words that exported scenarios import."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Words:
+    """What must happen in a conversation, in the words of a scenario: keys with their source."""
+
+    whole: Mapping[str, Node]
+    turns: tuple[Mapping[str, Node], ...] = ()
+
+
 class Held(Protocol):
     """A conversation, and what the scenario is called that is made of it."""
 
@@ -39,6 +47,10 @@ class Held(Protocol):
 
     @property
     def conversation(self) -> Conversation: ...
+
+    @property
+    def words(self) -> Words | None:
+        """What must happen; None: the same calls."""
 
 
 def script(held: Sequence[Held]) -> str:
@@ -69,6 +81,7 @@ class Told:
 class _One:
     scenario: str
     conversation: Conversation
+    words: Words | None = None
 
     @property
     def exported_name(self) -> str:
@@ -121,17 +134,28 @@ def _scenario(held: Held) -> Brackets:
     conversation = held.conversation
     calls = conversation.tool_calls
     asked = answered_by_us(calls)
-    turns = [turn.user_message for turn in conversation.turns]
-    expected = bracketed("[", [Item(_expected(call)) for call in calls], "]")
+    words = held.words or _same_calls(calls)
     items = [
         Item(Text(held.exported_name)),
-        Item(node(turns), "turns="),
+        Item(bracketed("[", _turns(conversation, words), "]"), "turns="),
         *([Item(node({"state": state}), "session=")] if (state := conversation.initial_state) else []),
         *([Item(mapping(list(mocks(asked))), "tools=")] if asked else []),
-        Item(mapping([("match_mode", Text("strict")), ("expected", expected)]), "trajectory="),
+        *(Item(source, f"{key}=") for key, source in words.whole.items()),
         Item(node(["exported"]), "tags="),
     ]
     return Brackets("scenario(", tuple(items), ")")
+
+
+def _same_calls(calls: Sequence[ToolCall]) -> Words:
+    expected = bracketed("[", [Item(_expected(call)) for call in calls], "]")
+    return Words(whole={"trajectory": mapping([("match_mode", Text("strict")), ("expected", expected)])})
+
+
+def _turns(conversation: Conversation, words: Words) -> Iterator[Item]:
+    for turn in conversation.turns:
+        message, at = Text(turn.user_message), turn.turn_index
+        said = words.turns[at] if at < len(words.turns) else {}
+        yield Item(mapping([("user_message", message), *said.items()]) if said else message)
 
 
 def _expected(call: ToolCall) -> Node:

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, fields
 from typing import Any
 
+from agentest.matchers.comparison import Matcher
 from agentest.matchers.showing import shown
-from agentest.matchers.values import Matcher
 from agentest.scenarios.calls import ANYTHING, AnyOf, CallOrder, ExpectedCall, Step, ToolName
 from agentest.scenarios.expectations import Expect, ExpectedRemark, Saying
-from agentest.scenarios.trajectories import Trajectory, parse_trajectory
+from agentest.scenarios.trajectories import Trajectory
 from agentest.scripted.literals import Item, Node, Text, bracketed, is_parameter, mapping, node
 from agentest.support.spelling import snake_case
 
@@ -37,7 +37,7 @@ def trajectories(values: Sequence[Trajectory]) -> Node:
 
 def trajectory(value: Trajectory, at: str = "") -> Node:
     """One trajectory: a dict, or the order of two calls alone."""
-    if len(value.orders) == 1 and value == parse_trajectory(value.orders[0]):
+    if len(value.orders) == 1 and value == Trajectory(orders=value.orders):
         return order(value.orders[0], at)
     return mapping(list(_keys_of(value, at)))
 
@@ -219,7 +219,7 @@ def _list(nodes: Iterable[Node]) -> Node:
 
 def _given(value: Any) -> Iterator[tuple[Field[Any], Any]]:
     """The fields of a value that have no default, or say something else."""
-    for one in fields(value):
+    for one in (each for each in fields(value) if each.compare):
         given = getattr(value, one.name)
         if one.default is MISSING or (given is not one.default and given != one.default):
             yield one, given
