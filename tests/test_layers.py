@@ -47,7 +47,6 @@ FLOORS: list[dict[str, str]] = [
         "events": "results sight",
         "reasons": "metrics outcomes results transcript",
         "storing": "results transcript",
-        "scripted": "sight support transcript",
     },
     {
         "verdict": "metrics outcomes reasons results",
@@ -63,6 +62,9 @@ FLOORS: list[dict[str, str]] = [
     },
     {
         "scenarios": "config matchers mocks errors messages metrics repeat results support",
+    },
+    {
+        "scripted": "matchers scenarios sight support transcript",
     },
     # Whom a run talks to, and what stands beside them.
     {

@@ -169,6 +169,12 @@ def show_prompts(metric: str | None, mode: str | None) -> int:
 @click.option(
     "--conversation", "ids", multiple=True, metavar="ID", help="Only the conversation with this id."
 )
+@click.option(
+    "--expect",
+    type=click.Choice(["calls", "scenario"]),
+    default="calls",
+    help="What must happen again: the same calls (default), or what the scenario's file says.",
+)
 @path_option("--output", "output", "File to write (default: standard output).")
 @camel_case_option
 @click.option("--force", is_flag=True, help="Replace the file if it is there.")
@@ -182,8 +188,10 @@ def export(run: str, output: Path | None, force: bool, **options: Any) -> int:
     def go() -> int:
         from agentest.analysis.export.export import export, write
         from agentest.cli.named_runs import run_here
+        from agentest.run.place import place_of
 
-        exported = export(run_here(run), output=output, **options)
+        root = place_of(Path.cwd()).root
+        exported = export(run_here(run), output=output, root=root, **options)
         for note in exported.notes:
             tell(f"agentest: {note}")
         if output is None:

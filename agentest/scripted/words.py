@@ -13,8 +13,9 @@ from typing import Any
 
 from agentest.matchers.comparison import Matcher
 from agentest.matchers.showing import shown
-from agentest.scenarios.calls import ANYTHING, AnyOf, CallOrder, ExpectedCall, Step, ToolName
+from agentest.scenarios.calls import ANYTHING, AnyOf, CallOrder, ExpectedCall, Step
 from agentest.scenarios.expectations import Expect, ExpectedRemark, Saying
+from agentest.scenarios.names import ToolName
 from agentest.scenarios.trajectories import Trajectory
 from agentest.scripted.literals import Item, Node, Text, bracketed, is_parameter, mapping, node
 from agentest.support.spelling import snake_case

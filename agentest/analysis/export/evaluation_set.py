@@ -32,6 +32,7 @@ def _case(held: Held, created: float) -> EvalCase:
         conversation.conversation_id,
         tuple(_invocation(each, created) for each in invocations),
         creation_timestamp=created,
+        agentest=held.own,
     )
 
 

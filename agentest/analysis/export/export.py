@@ -11,6 +11,7 @@ from agentest.analysis.export.selection import Earlier, Selection, read_earlier,
 from agentest.errors import UsageError
 
 Form = Literal["evalset", "scenario"]
+Expecting = Literal["calls", "scenario"]
 _ENDINGS = {"evalset": (".evalset.json", ".test.json"), "scenario": (".sim.py",)}
 _SET_ID = "exported"
 
@@ -32,6 +33,8 @@ def export(
     output: Path | None = None,
     *,
     camel_case: bool = False,
+    expect: Expecting = "calls",
+    root: Path = Path(),
 ) -> Exported:
     """Turn finished conversations of a results.json into an evaluation set or a scenario file.
 
@@ -39,6 +42,8 @@ def export(
         scenarios, ids: only conversations of scenarios with such a text in the name, only with these ids.
         output: where the content will be written; names the evaluation set.
         camel_case: write an evaluation set as ADK-TS spells it.
+        expect: what must happen again: the same calls, or what the scenario file says.
+        root: the folder from which results name scenario files.
 
     Raises UsageError.
     """
@@ -46,6 +51,8 @@ def export(
         raise UsageError("--camel-case is about evaluation sets: use it with --to evalset")
     earlier = read_earlier(path)
     selection = select(earlier, scenarios, ids)
+    if expect == "scenario":
+        selection = _as_scenarios_say(earlier, selection, form, root)
     if form == "evalset":
         made = _evaluation_set(earlier, selection, output, camel_case)
     else:
@@ -55,6 +62,15 @@ def export(
         note = f"{output}: is found in a folder only when its name ends in {' or '.join(ending)}"
         return replace(made, notes=(*made.notes, note))
     return made
+
+
+def _as_scenarios_say(earlier: Earlier, selection: Selection, form: Form, root: Path) -> Selection:
+    """The conversations, held to what the files of their scenarios say."""
+    from agentest.analysis.export.expected import find, held_to
+
+    found = find(selection.held, root, earlier.started)
+    held, notes = held_to(selection.held, found, form)
+    return Selection(held, (*selection.notes, *found.notes, *notes))
 
 
 def write(exported: Exported, output: Path, *, force: bool) -> None:

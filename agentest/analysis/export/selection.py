@@ -9,8 +9,9 @@ from datetime import datetime
 from pathlib import Path
 
 from agentest.errors import UsageError
+from agentest.evalset.formats.model import OwnKeys
 from agentest.scenarios.selection import name_fits
-from agentest.scripted.script import exported_name, missing
+from agentest.scripted.script import Words, exported_name, missing
 from agentest.store.reading import read_results, usable
 from agentest.store.runs import entries
 from agentest.support.spelling import did_you_mean
@@ -32,6 +33,14 @@ class Held:
     """How many criteria it was judged by."""
     name: str = ""
     """What the exported scenario is called; "": after the one that was run, which may well be there still."""
+    file: str = ""
+    """In which the scenario, or the evaluation set, stood; from the folder of the configuration."""
+    eval_id: str = ""
+    """Of a case of an evaluation set."""
+    words: Words | None = None
+    """What must happen, where that is not the same calls."""
+    own: OwnKeys | None = None
+    """The same for a case of an evaluation set."""
 
     @property
     def exported_name(self) -> str:
@@ -60,7 +69,15 @@ def read_earlier(path: Path) -> Earlier:
     """The conversations of a results.json. Raises UsageError."""
     run = read_results(path)
     held = tuple(
-        Held(entry.scenario.name, entry.scenario.agent, usable(stored), stored.passed, len(stored.criteria))
+        Held(
+            entry.scenario.name,
+            entry.scenario.agent,
+            usable(stored),
+            stored.passed,
+            len(stored.criteria),
+            file=entry.scenario.file,
+            eval_id=entry.scenario.adk.case.eval_id if entry.scenario.adk else "",
+        )
         for entry in entries(run)
         for stored in entry.conversations
     )

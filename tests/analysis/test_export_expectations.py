@@ -1,0 +1,73 @@
+"""`agentest export --expect scenario`: conversations that are held to what their scenario's file says."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from stored import to_json
+
+from agentest.analysis.export.export import Exported, export
+from agentest.scenarios.definition import Scenario, collecting
+from agentest.scenarios.discovery import discover_file
+from agentest.support.importing import Imports
+from agentest.support.json_text import json_document
+from agentest.testing import ScriptedAgent, run_scenarios, tool_call
+
+ORDERS = """from agentest import call, number, scenario
+
+scenario(
+    "asks for an order",
+    turns=[
+        "Where is 17?",
+        {"user_message": "Thanks.", "trajectory": {"max_calls": 0}, "expect": {"not_contains": "sorry"}},
+    ],
+    tools={"lookup": {"status": "shipped"}},
+    trajectory={"match_mode": "contains", "expected": [call("lookup", order_id=number(17))]},
+    %s
+)
+"""
+
+
+def ran(folder: Path, more: str = "", order_id: Any = "17") -> tuple[Path, list[Scenario]]:
+    """A scenario file and the results of its run, against an agent that looks one order up."""
+    file = folder / "orders.sim.py"
+    file.write_text(ORDERS % more)
+    os.utime(file, (0, 0))
+    scenarios = list(discover_file(file, Imports()).scenarios)
+    results = folder / "results.json"
+    with agent(order_id) as shop:
+        found = run_scenarios(scenarios, agent=shop)
+    results.write_text(json_document(to_json(found)), encoding="utf-8")
+    return results, scenarios
+
+
+def agent(order_id: Any) -> ScriptedAgent:
+    return ScriptedAgent([tool_call("lookup", order_id=order_id), "It is shipped.", "You are welcome."])
+
+
+def exported(folder: Path, form: Any = "scenario") -> Exported:
+    return export(folder / "results.json", form, expect="scenario", root=folder)
+
+
+def scenarios_of(source: bytes) -> list[Scenario]:
+    with collecting() as found:
+        exec(compile(source, "exported.sim.py", "exec"), {})
+    return found
+
+
+def test_an_exported_scenario_expects_what_its_file_says(tmp_path: Path) -> None:
+    """Its words are written, those of turns too; another way to write the number passes, another does not."""
+    _, (original,) = ran(tmp_path)
+    made = exported(tmp_path)
+    assert made.notes == ()
+    (again,) = scenarios_of(made.content)
+    assert again.trajectory == original.trajectory
+    assert [(t.trajectory, t.expect) for t in again.turns] == [
+        (t.trajectory, t.expect) for t in original.turns
+    ]
+    for order_id, passes in (("17.0", True), (18, False)):
+        with agent(order_id) as shop:
+            (result,) = run_scenarios([again], agent=shop).scenarios
+        assert result.verdict.passed is passes
