@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
@@ -322,6 +323,29 @@ def test_time_is_drawn_where_it_is_known(page: Any, sample: RunResult) -> None:
         ("agent", 67),
     ]
     assert text_of(page, ".timeline tfoot").endswith("78 ms 1.0 s")
+
+
+def test_a_user_with_tools(page: Any) -> None:
+    """What the simulated user did with its own tools stands above its message of that turn, and what it did
+    before it ended below the last turn; it is no call of the agent's."""
+    calls = tuple(
+        builders.tool_call(name, {}, result, turn_index=at)
+        for name, result, at in (("look", "dark", 1), ("unlock", "done", 1), ("look_again", "<b>lit</b>", 2))
+    )
+    turns = [builders.turn(0, "It is dark."), builders.turn(1, "I unlocked it.")]
+    held = replace(builders.conversation(turns=turns), user_calls=calls)
+    made = builders.scenario_result("phone", [builders.conversation_result(held=held)])
+    Source(page, builders.run_result(made)).open("phone", turn=1)
+    told = text_of(page, "#turn-1")
+    places = [
+        told.index(part) for part in ("with their own tools", "look()", "unlock()", "I unlocked", "Agent")
+    ]
+    assert places == sorted(places)
+    assert "own tools" not in text_of(page, "#turn-0")
+    assert '"<b>lit</b>"' in text_of(page, ".chat ~ .own, div:has(> .chat) ~ .own")
+    assert "before it ended" in text_of(page, "main")
+    assert page.locator("[id^=call-]").count() == 0
+    no_finding(page)
 
 
 def test_five_hundred_turns_stay_usable(page: Any) -> None:

@@ -89,6 +89,39 @@ def test_a_role_that_is_broken_twice() -> None:
     assert {r.key.metric for r in asked(model, "judge")} == {"user"}
 
 
+def test_a_user_with_tools() -> None:
+    """Who looks at a user with tools of its own is shown what it did with them: to state what a tool has
+    told is no invention. Of users without tools nothing is said of any. Held again, it acts anew."""
+    phone = scenario("phone", goal="Get it to work.", user_tools={"look": lambda: {"screen": "<dark>"}})
+    answers = iter(
+        [
+            {"tool_calls": [{"name": "look", "arguments": "{}"}]},
+            {"message": "It is dark.", "should_stop": True},
+        ]
+        * 2
+    )
+    model = ScriptedModel(scores={"user": lambda r: KEPT if r.key.sample else INVENTED})
+    scripted = model._by_role
+    chat = ScriptedModel(answer=lambda r: next(answers) if r.key.role == "user" else scripted(r))
+    with ScriptedAgent(["Done."]) as agent:
+        settings = {"user": {"check": True}, "conversations_per_scenario": 1}
+        result = run_scenarios([phone], agent=agent, model=chat, **settings)
+    (held,) = result.scenarios[0].conversations
+    assert held.conversation.conversation_id == "phone-1-again"
+    assert [call.turn_index for call in held.conversation.user_calls] == [0]
+    looked = asked(chat, "judge", "user")
+    assert len(looked) == 2
+    for request in looked:
+        told = request.messages[1]["content"]
+        assert '<data name="user_tool_call" turn="0">\ntool: "look"\narguments: {}\n' in told
+        assert "&lt;dark&gt;" in told
+        assert "to state it is no invention" in told
+    without = str(check_messages(user_prompt(BOOK), Conversation("c", (), Ending.SATISFIED)))
+    assert "tools of its own" not in without
+    idle = str(check_messages("", Conversation("c", (), Ending.SATISFIED), has_tools=True))
+    assert "(It made none.)" in idle
+
+
 def test_invalid_conversations_count_for_nobody() -> None:
     """One invalid conversation is no part of the pass rate, and what the others did is judged: a scenario
     that they fail is failed, one that they pass is errored."""

@@ -30,7 +30,8 @@ export function chat(view) {
   const wanted = Math.max(0, turns.findIndex(({ turn }) => turn.turnIndex === first));
   const many = { first: wanted - (wanted % TURNS_AT_ONCE), step: TURNS_AT_ONCE, noun: "turn" };
   const items = h("ol.chat", { class: turns.length > MANY_TURNS && "many" });
-  return [bounded(items, turns.length, (at) => turnItem(turns[at], at), many), ownCalls(conversation, turns.length)];
+  const shown = bounded(items, turns.length, (at) => turnItem(turns[at], at), many);
+  return [shown, ownCalls(conversation, turns.length, ", before it ended")];
 }
 
 function turnItem(mine, at) {
@@ -93,10 +94,10 @@ function said(who, name, text) {
 }
 
 // What the simulated user did with its own tools before it spoke in a turn, or before it ended.
-function ownCalls({ userToolCalls = [] }, index) {
+function ownCalls({ userToolCalls = [] }, index, when = "") {
   const calls = userToolCalls.filter((each) => each.turnIndex === index);
   const items = calls.map((call, at) => callItem(call, { id: `own-${index}-${at}` }));
-  return items.length > 0 && [h("div.who.user", "User, with their own tools"), list(items)];
+  return items.length > 0 && h("div.own", h("div.who.user", "User, with their own tools", when), list(items));
 }
 
 // Files, calls and what was said between them, in their order as far as the agent's protocol tells it.
