@@ -63,6 +63,8 @@ def size_of(written: str) -> Fraction | None:
     """The value of what is written as one number without a sign; None: it is none, or too long for one."""
     if len(written) > MOST_DIGITS:
         return None
+    if written.isdecimal():
+        return Fraction(int(written))
     if fraction := _FRACTION.fullmatch(written):
         whole, above, below = (int(part or 0) for part in fraction.groups())
         return whole + Fraction(above, below) if below else None
