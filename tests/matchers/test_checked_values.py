@@ -97,7 +97,7 @@ SHARED = [1, {"a": 2}]
         {1: 2, None: 3},
         each(one_of({"a": absent}, instance(str))),
     ],
-    ids=str,
+    ids=range(12),
 )
 def test_everything_else_may_be_expected(value: Any) -> None:
     """Plain values, words, patterns, functions and matchers of others are left as they are."""
