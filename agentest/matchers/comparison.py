@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from numbers import Number
 from typing import Any
@@ -131,7 +131,7 @@ def equal(expected: Any, actual: Any) -> bool:
         return (
             isinstance(actual, list | tuple)
             and len(expected) == len(actual)
-            and all(map(equal, expected, actual))
+            and all_hold(equal, zip(expected, actual, strict=True))
         )
     if isinstance(expected, Number) and isinstance(actual, bool) is not isinstance(expected, bool):
         return False
@@ -160,10 +160,37 @@ def _equal_keys(expected: Mapping[Any, Any], actual: Mapping[Any, Any]) -> bool:
 
 def includes(expected: Mapping[Any, Any], actual: Mapping[Any, Any]) -> bool:
     """Whether each expected key is there with an equal value, or may be missing. Raises as `equal`."""
-    return all(
-        equal(value, actual[key]) if key in actual else may_be_absent(value)
-        for key, value in expected.items()
-    )
+    if not all(key in actual or may_be_absent(value) for key, value in expected.items()):
+        return False
+    return all_hold(equal, ((value, actual[key]) for key, value in expected.items() if key in actual))
+
+
+def all_hold(equal: Equal, pairs: Iterable[tuple[Any, Any]]) -> bool:
+    """Whether all pairs are equal. One that is not decides, though a predicate raises for another one."""
+    failed = None
+    for expected, actual in pairs:
+        try:
+            if not equal(expected, actual):
+                return False
+        except PredicateFailed as error:
+            failed = failed or error
+    if failed:
+        raise failed
+    return True
+
+
+def any_holds(equal: Equal, pairs: Iterable[tuple[Any, Any]]) -> bool:
+    """Whether a pair is equal. One that is decides, though a predicate raises for another one."""
+    failed = None
+    for expected, actual in pairs:
+        try:
+            if equal(expected, actual):
+                return True
+        except PredicateFailed as error:
+            failed = failed or error
+    if failed:
+        raise failed
+    return False
 
 
 def _answer(expected: Any, actual: Any) -> Any:

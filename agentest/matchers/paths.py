@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
-from agentest.matchers.comparison import equal, may_be_absent
+from agentest.matchers.comparison import all_hold, equal, may_be_absent
 
 
 class _Missing:
@@ -28,11 +28,10 @@ def arguments_hold(wanted: Mapping[str, Any], given: Mapping[str, Any], exact: b
     """
     if exact and not_expected(wanted, given):
         return False
-    for key, value in wanted.items():
-        actual = argument(given, key)
-        if not (may_be_absent(value) if actual is MISSING else equal(value, actual)):
-            return False
-    return True
+    found = {key: argument(given, key) for key in wanted}
+    if any(actual is MISSING and not may_be_absent(wanted[key]) for key, actual in found.items()):
+        return False
+    return all_hold(equal, ((wanted[key], actual) for key, actual in found.items() if actual is not MISSING))
 
 
 def argument(given: Mapping[str, Any], key: str) -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 
 from agentest.matchers.comparison import Equal as Equal
 from agentest.matchers.comparison import Matcher as Matcher
+from agentest.matchers.comparison import all_hold, any_holds
 from agentest.matchers.comparison import may_be_absent as may_be_absent
 from agentest.matchers.showing import shown
 
@@ -69,7 +70,7 @@ class OneOf(Matcher):
             raise ValueError("one_of() needs at least one value")
 
     def holds(self, actual: Any, equal: Equal) -> bool:
-        return any(equal(value, actual) for value in self.values)
+        return any_holds(equal, ((value, actual) for value in self.values))
 
     @property
     def inner(self) -> tuple[Any, ...]:
@@ -94,7 +95,7 @@ class Each(Matcher):
             raise ValueError(f"each(…): {self!r} says nothing: {shown(self.value)} is for the value of a key")
 
     def holds(self, actual: Any, equal: Equal) -> bool:
-        return isinstance(actual, list | tuple) and all(equal(self.value, item) for item in actual)
+        return isinstance(actual, list | tuple) and all_hold(equal, ((self.value, item) for item in actual))
 
     @property
     def inner(self) -> tuple[Any, ...]:
