@@ -68,9 +68,15 @@ class Matcher:
         return None
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Matcher):
-            return equal(self, other)
-        return type(self) is type(other) and all(map(_is_same, self._held(), other._held()))
+        return is_same(self, other) if isinstance(other, Matcher) else equal(self, other)
+
+    def says_same(self, other: Any) -> bool:
+        """Whether another expected value says the same."""
+        return (
+            isinstance(other, Matcher)
+            and type(self) is type(other)
+            and all(map(is_same, self._held(), other._held()))
+        )
 
     def __hash__(self) -> int:
         return hash((type(self), *map(_hash_of, self._held())))
@@ -79,14 +85,16 @@ class Matcher:
         return [getattr(self, each.name) for each in fields(self)]  # type: ignore[arg-type]
 
 
-def _is_same(one: Any, other: Any) -> bool:
+def is_same(one: Any, other: Any) -> bool:
     """Whether two expected values are the same: `1` and `1.0` are, `1` and `True` are not."""
+    if isinstance(one, Matcher) or isinstance(other, Matcher):
+        return (isinstance(one, Matcher) and one.says_same(other)) or (
+            isinstance(other, Matcher) and other.says_same(one)
+        )
     if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return one.keys() == other.keys() and all(_is_same(value, other[key]) for key, value in one.items())
+        return one.keys() == other.keys() and all(is_same(value, other[key]) for key, value in one.items())
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return type(one) is type(other) and len(one) == len(other) and all(map(_is_same, one, other))
-    if isinstance(one, Matcher) is not isinstance(other, Matcher):
-        return False
+        return type(one) is type(other) and len(one) == len(other) and all(map(is_same, one, other))
     return isinstance(one, bool) is isinstance(other, bool) and bool(one == other)
 
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, Literal
 
+from agentest.matchers.checking import check_expected
 from agentest.scenarios.alternatives import MOST_PATHS, calls_in, how_many_paths
 from agentest.scenarios.calls import (
     ANYTHING,
@@ -25,7 +26,7 @@ from agentest.scenarios.calls import (
     place_of,
     wrong_words,
 )
-from agentest.scenarios.forms import check_value, from_data, word_in
+from agentest.scenarios.forms import from_data, word_in
 from agentest.scenarios.names import ToolName
 from agentest.scenarios.parsing import known_keys, one_of_these, pattern_of
 
@@ -122,8 +123,8 @@ def _checked(made: ExpectedCall, key: str) -> ExpectedCall:
     for word, error in wrong_words(made.where, False, False, made.nth):
         raise ValueError(f"{key}.{word}: {error}")
     for name, value in (made.args or {}).items():
-        check_value(value, f"{key}.args.{name}")
-    check_value(made.result, f"{key}.result", of_key=False)
+        check_expected(value, f"{key}.args.{name}")
+    check_expected(made.result, f"{key}.result", of_key=False)
     return made
 
 
