@@ -51,12 +51,12 @@ class OngoingEvaluation:
         self._grades: Mapping[str, Graded] = {}
         self._calls: dict[int, tuple[object, ...]] = {}
         """What was known of the calls of each turn when it closed."""
-        self._late: dict[int, TrajectoryResult | None] = {}
-        """The trajectories of turns of which calls came when they had closed."""
         self._again: dict[int, Judgement] = {}
         """What is said of those turns, and of the turns after them, as they were judged once more."""
         self._trajectory: TrajectoryResult | None = None
         self._final_state: tuple[CheckResult, ...] = ()
+        self._whole: tuple[CheckResult, ...] = ()
+        """What is expected of the conversation as a whole."""
         self._problem: str | None = None
 
     async def add_turn(self, turns: tuple[Turn, ...]) -> None:
@@ -67,7 +67,7 @@ class OngoingEvaluation:
         try:
             judging: list[Measuring] = [partial(self._judge_turn, turns)]
             await at_once([*judging, *self._own_of(partial(self._measure_turn, turns))])
-            await self._check_turn(turns[-1])
+            await self._check_turn(turns)
         except Exception as error:  # noqa: BLE001 - the boundary of the stage: it becomes part of the result
             self._note(error)
 
@@ -98,6 +98,7 @@ class OngoingEvaluation:
             trajectory=self._trajectory,
             failures=labelled_failures(conversation.conversation_id, turns),
             criteria=tuple(criterion for each in self._judged for criterion in each.criteria),
+            checks=self._whole,
         )
         return self._credited(result)
 
@@ -116,26 +117,24 @@ class OngoingEvaluation:
         for index in sorted(self._checked):
             turn = self._checked[index]
             metrics = again.get(index, {**judged.get(index, {}), **self._custom.get(index, {})})
-            trajectory = self._late.get(index, turn.trajectory)
-            turns.append(replace(turn, metrics=metrics, trajectory=trajectory, judged_ms=took.get(index)))
+            turns.append(replace(turn, metrics=metrics, judged_ms=took.get(index)))
         return _with_last_checks(tuple(turns), self._final_state)
 
     def _own_of(self, measuring: Measuring) -> list[Measuring]:
         """What measures by the users' own metrics, where there are any: a run may be stopped at each task."""
         return [measuring] if self._evaluator.custom else []
 
-    async def _check_turn(self, turn: Turn) -> None:
-        self._checked[turn.turn_index] = await self._evaluator.checked_turn(turn)
+    async def _check_turn(self, turns: Sequence[Turn]) -> None:
+        self._checked[turns[-1].turn_index] = await self._evaluator.checked_turn(turns)
 
     async def _check(self, conversation: Conversation) -> None:
         """All that is certain without a judge."""
-        for turn in conversation.turns:
-            if self._at_end:
-                await self._check_turn(turn)
-            elif self._calls_came(turn):
-                self._late[turn.turn_index] = await self._evaluator.turn_trajectory(turn)
+        for turns in beginnings(conversation):
+            if self._at_end or self._calls_came(turns[-1]):
+                await self._check_turn(turns)
         self._trajectory = await self._evaluator.trajectory(conversation)
         self._final_state = await self._evaluator.final_state(conversation)
+        self._whole = await self._evaluator.whole(conversation)
 
     async def _judge_turn(self, turns: Sequence[Turn]) -> None:
         self._judged.append(await self._judging.one_turn(turns, self._number))
@@ -171,7 +170,7 @@ class OngoingEvaluation:
     def _has_failed(self, conversation: Conversation) -> bool:
         """Whether the conversation fails whatever judges say."""
         turns = _with_last_checks(tuple(self._checked.values()), self._final_state)
-        found = ConversationResult(conversation, turns, trajectory=self._trajectory)
+        found = ConversationResult(conversation, turns, trajectory=self._trajectory, checks=self._whole)
         return conversation_failed(self._credited(found))
 
     async def _measure_turn(self, turns: Sequence[Turn]) -> None:

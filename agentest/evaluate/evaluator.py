@@ -20,8 +20,10 @@ from agentest.evaluate.grading import Graded, Grader, for_information, graded
 from agentest.evaluate.inputs import ConversationInput, TurnInput
 from agentest.evaluate.judge import Judge, at_once
 from agentest.evaluate.judging import Judging
+from agentest.evaluate.sayings import checked_in_turn
 from agentest.evaluate.session_checks import checked_session, checked_state
 from agentest.evaluate.trajectory import matched_trajectories
+from agentest.evaluate.whole import checked_whole
 from agentest.llm.port import CallKey, Model
 from agentest.metrics import ABOUT_CALLS
 from agentest.results import CheckResult, MetricResult, TrajectoryResult, TurnEvaluation, Unscored
@@ -84,13 +86,14 @@ class ScenarioEvaluator:
         """The agent's, for what cannot be seen of it."""
         return self.agent.sight.agent
 
-    async def checked_turn(self, turn: Turn) -> TurnEvaluation:
-        """A turn held against what its script says of it."""
+    async def checked_turn(self, turns: Sequence[Turn]) -> TurnEvaluation:
+        """The last of the turns held against what its script says of it."""
+        turn = turns[-1]
         scripted = self._script_of(turn)
         return TurnEvaluation(
             turn_index=turn.turn_index,
             trajectory=await self.turn_trajectory(turn),
-            checks=await self._checks(scripted.expect, turn) if scripted and scripted.expect else (),
+            checks=await self._checks(scripted.expect, turns) if scripted and scripted.expect else (),
             reference=scripted.reference if scripted else None,
         )
 
@@ -204,17 +207,29 @@ class ScenarioEvaluator:
         last = conversation.turns[-1]
         return _undecided_if(last, await checked_state("final_session_state", expected, last, self._name))
 
-    async def _checks(self, expect: Expect, turn: Turn) -> tuple[CheckResult, ...]:
+    async def whole(self, conversation: Conversation) -> tuple[CheckResult, ...]:
+        """What the scenario expects of what is said in it all, of the mocks' state, and its check."""
+        checks = await checked_whole(self.scenario, conversation)
+        return _undecided_if(conversation, tuple(map(self._redacted, checks)))
+
+    def _redacted(self, check: CheckResult) -> CheckResult:
+        """The check without secrets: what a function returns or raises may tell anything."""
+        error = check.error and self.redact(check.error)
+        return replace(check, summary=self.redact(check.summary), error=error)
+
+    async def _checks(self, expect: Expect, turns: Sequence[Turn]) -> tuple[CheckResult, ...]:
+        turn = turns[-1]
         first_token = checked_first_token(expect, turn, self._name, self.unstreamed)
         checks = (
             *await checked_reply(expect, turn),
             *first_token,
             *await checked_session(expect, turn, self._name),
+            *await checked_in_turn(expect.sayings, turns),
         )
         return _undecided_if(turn, checks)
 
 
-def _undecided_if(turn: Turn, checks: tuple[CheckResult, ...]) -> tuple[CheckResult, ...]:
+def _undecided_if(turn: Turn | Conversation, checks: tuple[CheckResult, ...]) -> tuple[CheckResult, ...]:
     """The checks; those that failed cannot be told where the agent may have lacked the answer to a call."""
     why = turn.call_refused
     if not why:

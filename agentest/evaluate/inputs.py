@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from agentest.support.json_text import copied
-from agentest.transcript import ToolCall, Turn
+from agentest.transcript import Conversation, ToolCall, Turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,20 @@ class ConversationInput:
     def copied(self) -> ConversationInput:
         """The same for code of the user's own, which may change its input."""
         return replace(self, turns=tuple(map(copied_turn, self.turns)))
+
+
+def copied_conversation(conversation: Conversation) -> Conversation:
+    """The conversation for code of the user's own: with calls and a state of its own, as they are told."""
+    unfinished = conversation.unfinished
+    return replace(
+        conversation,
+        turns=tuple(map(copied_turn, conversation.turns)),
+        unfinished=unfinished
+        and replace(unfinished, tool_calls=tuple(map(copied_call, unfinished.tool_calls))),
+        mock_state=copied(conversation.mock_state),
+        user_calls=tuple(map(copied_call, conversation.user_calls)),
+        live_state=None,
+    )
 
 
 def copied_turn(turn: Turn) -> Turn:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from agentest.matchers.comparison import CannotTell, PredicateFailed, equal, is_plain
+from agentest.matchers.comparison import PredicateFailed, equal, is_plain, may_be_absent
 from agentest.matchers.showing import shown
 from agentest.results import CheckResult
 from agentest.scenarios.expectations import Expect, ExpectedRemark
@@ -39,13 +39,18 @@ async def checked_state(
     check: str, expected: Mapping[str, Any], turn: Turn, agent: str, timeout_s: float = _TIMEOUT_S
 ) -> Checks:
     """One result, called `check`, for each expected key of the session's state after the turn."""
-    state = turn.state_after
-    if state is None:
+    if turn.state_after is None:
         return (_undecided(check, turn.state_error or state_unseen(agent)),)
-    found = state
+    return await compared_keys(check, expected, turn.state_after, timeout_s)
+
+
+async def compared_keys(
+    check: str, expected: Mapping[str, Any], state: Mapping[str, Any], timeout_s: float = _TIMEOUT_S
+) -> Checks:
+    """One result, called `check`, for each expected key of a state."""
 
     def compare() -> Checks:
-        return tuple(_compared(check, key, wanted, found) for key, wanted in expected.items())
+        return tuple(_compared(check, key, wanted, state) for key, wanted in expected.items())
 
     return await _in_time(compare, check, is_plain(expected), timeout_s)
 
@@ -64,16 +69,15 @@ async def _in_time(compare: Callable[[], Checks], check: str, plain: bool, timeo
 def _compared(check: str, key: str, wanted: Any, state: Mapping[str, Any]) -> CheckResult:
     expected = f"{key}: expected {_short(wanted)}"
     if key not in state:
-        return CheckResult(
-            check=check, passed=False, summary=f"{expected}, found no such key; {_keys(state)}"
-        )
+        missing = f"{expected}, found no such key"
+        if may_be_absent(wanted):
+            return CheckResult(check=check, passed=True, summary=missing)
+        return CheckResult(check=check, passed=False, summary=f"{missing}; {_keys(state)}")
     summary = f"{expected}, found {_short(state[key])}"
     try:
         return CheckResult(check=check, passed=equal(wanted, state[key]), summary=summary)
-    except CannotTell as error:
-        return _undecided(check, str(error), summary)
     except PredicateFailed as error:
-        return CheckResult(check=check, passed=False, summary=f"{summary}; {error}")
+        return _undecided(check, str(error), summary)
 
 
 def _keys(state: Mapping[str, Any]) -> str:
@@ -105,10 +109,8 @@ def _remark(expected: ExpectedRemark, turn: Turn) -> CheckResult | None:
         candidates = [r for r in _said(expected, turn) if _is_by(expected, r)]
         found = any(_fits(expected, remark) for remark in candidates)
         banned = [r for r in candidates if any(text in r.text for text in expected.not_contains)]
-    except (CannotTell, PatternTimeout) as error:
+    except (PredicateFailed, PatternTimeout) as error:
         return _undecided("remarks", str(error), said)
-    except PredicateFailed as error:
-        return CheckResult(check="remarks", passed=False, summary=f"{said}; {error}")
     unseen = turn.author is None and not banned and (not found or expected.not_contains)
     if unseen:
         return None

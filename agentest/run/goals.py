@@ -9,17 +9,18 @@ from agentest.outcomes import goal_outcome, goal_reason
 from agentest.results import ConversationResult, GoalOutcome
 from agentest.scenarios.definition import Scenario
 
-_FINAL_STATE = "final_session_state"
+_FINAL_STATES = ("final_session_state", "final_state")
 
 
 def decided_without_judge(scenario: Scenario) -> bool:
-    """Whether a required call or a final state of the session says if the goal was reached.
+    """Whether a required call or a final state, of the session or of the mocks, says if the goal was reached.
 
     Beside an expected outcome a call does not: it may be a mere look-up, and its author says what success is.
     """
     # `within` lets every expected call be left out.
     requires_call = any(each.expected and each.match_mode != "within" for each in scenario.trajectory)
-    return scenario.final_session_state is not None or (requires_call and not scenario.expected_outcome)
+    state = scenario.final_session_state is not None or scenario.final_state is not None
+    return state or (requires_call and not scenario.expected_outcome)
 
 
 def general_thresholds(scenario: Scenario, configured: Mapping[str, float]) -> dict[str, float]:
@@ -97,7 +98,8 @@ _NO_SAY = (
 def _reached(result: ConversationResult) -> bool | None:
     """Whether the required calls were made and the final state is right; None: that is not known."""
     trajectory = result.trajectory
-    state = [check for turn in result.turns for check in turn.checks if check.check == _FINAL_STATE]
+    checks = (*(check for turn in result.turns for check in turn.checks), *result.checks)
+    state = [check for check in checks if check.check in _FINAL_STATES]
     if result.conversation.failure or any(each.error for each in (*state, trajectory) if each):
         return None
     if trajectory is not None and trajectory.missing_calls:
