@@ -70,7 +70,6 @@ def said(**expect: Any) -> CheckResult:
         (lambda turn, conversation: turn.agent_message == conversation.replies[-1], 2),
         (str.isdigit, None),
     ],
-    ids=repr,
 )
 def test_what_is_said(wanted: Any, turn_index: int | None) -> None:
     """`says` holds where any reply says it, `never_says` where none does; the turn that decides is told."""
