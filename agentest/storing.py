@@ -111,7 +111,11 @@ def _stored_evaluation(turn: TurnEvaluation) -> TurnEvaluation:
 
 def _stored_trajectory(result: TrajectoryResult | None) -> TrajectoryResult | None:
     """The texts of a trajectory show calls with their arguments: MAX_CHARS of all texts together."""
-    if result is None or len(result.reason) <= MAX_CHARS:
+    if result is None:
+        return None
+    parts = tuple(filter(None, map(_stored_trajectory, result.parts)))
+    result = result if _same(parts, result.parts) else replace(result, parts=parts)
+    if len(result.reason) <= MAX_CHARS:
         return result
     left = MAX_CHARS
     kept: dict[str, Any] = {}

@@ -144,6 +144,12 @@ def _conversation(result: ConversationResult, limit: int) -> dict[str, Any]:
         shown["expected_tool_calls"] = (
             "as expected" if result.trajectory.matched else result.trajectory.summary[:limit]
         )
+    failed = [check for check in result.checks if not check.passed]
+    if failed:
+        share = _share(limit, len(failed), 40, 200)
+        shown["checks_not_passed"] = [
+            shortened(f"{check.check}: {check.summary}", share) for check in failed[:_MOST_CALLS]
+        ]
     if result.criteria:
         shown["criteria_met"] = f"{len(result.criteria) - len(broken)} of {len(result.criteria)}"
     if broken:
