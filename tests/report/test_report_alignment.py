@@ -1,0 +1,297 @@
+"""Expected and made calls side by side, and checks of whole conversations, in every report that is text."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from typing import Any
+
+import builders as make
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from agentest.report import github
+from agentest.report.alignments import MOST_ROWS, side_by_side
+from agentest.report.console.scenario import scenario_lines
+from agentest.report.console.text import Look, Printer
+from agentest.report.github_annotations import annotation_lines
+from agentest.report.junit_case import CaseTexts
+from agentest.report.stories import Transcripts
+from agentest.results import (
+    AlignedRow,
+    CheckResult,
+    ConversationResult,
+    Reason,
+    RowStatus,
+    ScenarioResult,
+    TrajectoryResult,
+    TrajectoryScore,
+)
+from agentest.store.layouts import CODECS
+
+PLENTY = 1024 * 1024
+CALLS = (
+    make.tool_call("get_order", {"id": 17}),
+    make.tool_call("refund_order", {"order_id": "17", "amount": 500}),
+    make.tool_call("drop", {}),
+)
+
+
+def row(expected: str | None, call: int | None, status: RowStatus, difference: str = "") -> AlignedRow:
+    return AlignedRow(expected=expected, call=call, status=status, difference=difference)
+
+
+ROWS = (
+    row("find_user(name='Ann', …)", None, RowStatus.MISSING),
+    row(None, 0, RowStatus.FREE, "free: a read (get_*)"),
+    row("refund_order(order_id=number(17), amount=5)", 1, RowStatus.DIFFERENT, "amount: expected 5, got 500"),
+    row(None, 2, RowStatus.FORBIDDEN, "forbidden: drop"),
+)
+WRITES = TrajectoryResult(
+    matched=False,
+    summary="expected calls are missing: find_user",
+    mode="strict",
+    expected="find_user, refund_order",
+    actual="get_order, refund_order, drop",
+    missing_calls=("find_user",),
+    alignment=ROWS,
+    name="writes only these",
+    score=TrajectoryScore(met=0.25, precision=0.5, recall=0.5),
+)
+LOGIN = TrajectoryResult(matched=True, summary="2 tool calls, as expected", name="login first")
+SAYS = CheckResult(check="says", passed=False, summary="no reply says text('refunded')", turn_index=0)
+STATE = CheckResult(check="final_state", passed=False, summary="orders: expected {}, found {'17': 1}")
+
+
+def held(
+    trajectory: TrajectoryResult | None = WRITES,
+    calls: Any = CALLS,
+    *checks: CheckResult,
+    id: str = "c1",
+    **more: Any,
+) -> ConversationResult:
+    talk = make.conversation(id, turns=(make.turn(tool_calls=tuple(calls)),))
+    result = make.conversation_result(id, held=talk, trajectory=trajectory)
+    return replace(result, checks=checks, **more)
+
+
+def scenario(*results: ConversationResult, **more: Any) -> ScenarioResult:
+    return make.scenario_result("refund", results or (held(),), **more)
+
+
+def shown(result: ScenarioResult, width: int = 80, *, terminal: bool = True, verbose: bool = False) -> str:
+    out = io.StringIO()
+    console = Console(file=out, width=width, force_terminal=terminal, color_system=None)
+    printer = Printer(console)
+    printer.write(scenario_lines(result, Look(verbose=verbose)))
+    return out.getvalue()
+
+
+def test_a_failed_trajectory_stands_in_two_columns() -> None:
+    """The summary comes first, then a row a call with what broke or why it is free below."""
+    text = shown(scenario())
+    start = text.index("✗ trajectory")
+    assert text[start:].split("        tool calls")[0].splitlines()[:10] == [
+        "✗ trajectory 'writes only these': expected calls are missing: find_user",
+        "            expected (strict)                  made",
+        "          ✗ find_user(name='Ann', …)           (not made)",
+        "          - (nothing)                          get_order(id=17)",
+        "              free: a read (get_*)",
+        "          ✗ refund_order(order_id=number(17),  refund_order(order_id='17',",
+        "            amount=5)                          amount=500)",
+        "              amount: expected 5, got 500",
+        "          ✗ (nothing)                          drop()",
+        "              forbidden: drop",
+    ]
+
+
+def test_without_a_terminal_no_row_is_broken() -> None:
+    """Off a terminal each row is one line, with the second column below its head."""
+    lines = shown(scenario(), 40, terminal=False).splitlines()
+    at = next(line for line in lines if line.endswith("  made")).index("made")
+    assert any(line[at:] == "refund_order(order_id='17', amount=500)" for line in lines)
+
+
+WIDE = "日本語の注文" * 12
+
+
+@pytest.mark.parametrize("width", [34, 40, 48, 80, 120])
+@pytest.mark.parametrize("text", ["x" * 300, WIDE, "a b " * 60], ids=["long word", "wide", "words"])
+def test_no_row_is_wider_than_the_terminal(width: int, text: str) -> None:
+    """Long and wide texts are folded in their column, on narrow terminals below each other."""
+    rows = (
+        row(f"pay({text})", 0, RowStatus.DIFFERENT, f"{text}: expected 5"),
+        row(text, None, RowStatus.MISSING),
+    )
+    found = replace(WRITES, alignment=rows)
+    lines = shown(scenario(held(found, [make.tool_call("pay", {"to": text})])), width).splitlines()
+    assert max(map(cell_len, lines)) <= width
+
+
+def test_columns_of_wide_characters_stand_below_each_other() -> None:
+    """The second column begins at one cell, however many characters the first has."""
+    rows = (row("pay(日本)", 0, RowStatus.MATCHED), row("pay(abcd)", 1, RowStatus.MATCHED))
+    calls = [make.tool_call("made", {}), make.tool_call("made", {})]
+    for terminal in (True, False):
+        lines = shown(scenario(held(replace(WRITES, alignment=rows), calls)), terminal=terminal).splitlines()
+        starts = {cell_len(line[: line.index("made()")]) for line in lines if "pay(" in line}
+        assert len(starts) == 1
+
+
+def test_rows_with_something_wrong_are_kept_first() -> None:
+    """At most fifteen rows are shown, in their order; the rest is counted, and how many of it are wrong."""
+    right = [row("x", 0, RowStatus.MATCHED)] * 20
+    some = replace(WRITES, alignment=(*right, row(None, 1, RowStatus.EXTRA), *right), alignment_more=3)
+    table = side_by_side(some, CALLS)
+    assert table is not None
+    assert len(table.rows) == MOST_ROWS
+    assert table.rows[-1].status is RowStatus.EXTRA
+    assert table.more == "… 29 more rows, with nothing wrong"
+    many = replace(WRITES, alignment=tuple([row(None, 1, RowStatus.EXTRA)] * 20))
+    table = side_by_side(many, CALLS)
+    assert table is not None
+    assert table.more == "… 5 more rows, 5 of them wrong"
+    assert side_by_side(replace(WRITES, alignment=()), CALLS) is None
+
+
+def test_a_call_that_is_not_there_is_none() -> None:
+    """A row of a call that nobody stored is shown as not made, and ends no report."""
+    table = side_by_side(replace(WRITES, alignment=(row("x", 9, RowStatus.MATCHED),)), CALLS)
+    assert table is not None
+    assert table.rows[0].made == "(not made)"
+
+
+def test_each_trajectory_is_told_by_its_name() -> None:
+    """Of several trajectories only those that do not hold are told; a transcript has all."""
+    both = replace(WRITES, alignment=(), parts=(LOGIN, WRITES))
+    assert "login first" not in shown(scenario(held(both)))
+    assert "trajectory 'writes only these'" in shown(scenario(held(both)))
+    text = shown(scenario(held(both)), verbose=True)
+    assert "✓ trajectory 'login first': 2 tool calls, as expected" in text
+    assert text.count("writes only these") == 1
+
+
+def test_checks_of_the_whole_conversation_are_told_with_their_turn() -> None:
+    """What must be said, never said, or be so at the end is among the reasons, and in transcripts."""
+    good = replace(SAYS, check="never_says", passed=True, summary="'credit card' was never said")
+    result = scenario(held(LOGIN, CALLS, SAYS, STATE, good))
+    text = shown(result, 100)
+    assert "✗ turn 0  says: no reply says text('refunded')" in text
+    assert "✗ final_state: orders: expected {}, found {'17': 1}" in text
+    assert "✓ never_says (turn 0): 'credit card' was never said" in shown(result, 100, verbose=True)
+    stories = stored_texts(result)
+    assert "failed: says: no reply says text('refunded')" in stories.of(result)[0].text
+
+
+COUNTED = {"trajectory_score": make.scored(0.25)}
+
+
+def test_calls_that_only_count_are_shown_and_are_no_reason() -> None:
+    """Where a threshold decides, what differs stands in its conversation with a mark of its own."""
+    result = scenario(held(metrics=COUNTED), thresholds={"trajectory_score": 0.5})
+    text = shown(result, 140)
+    assert "✗ trajectory_score: average 0.25 is below the threshold 0.5" in text
+    assert "✓ c1" in text
+    assert "- trajectory 'writes only these': expected calls are missing: find_user (counted by" in text
+    assert "amount: expected 5, got 500" in text
+    verbose = shown(result, 140, verbose=True)
+    assert verbose.count("(counted by the threshold)") == 1
+    assert "Expected and made calls" in summary(result)
+
+
+def test_a_stored_reason_has_its_rows() -> None:
+    """A run that is shown again looks as it did: rows are in the conversation, not in the reason."""
+    both = replace(WRITES, alignment=(), parts=(LOGIN, WRITES))
+    result = scenario(held(both))
+    reasons = tuple(CODECS.read(Reason, CODECS.write(each)) for each in result.verdict.reasons)
+    again = replace(result, verdict=replace(result.verdict, reasons=reasons))
+    assert again.verdict.reasons[0].trajectory is not None
+    assert again.verdict.reasons[0].trajectory.alignment == ()
+    assert shown(again) == shown(result)
+
+
+def test_a_trajectory_of_a_turn_shows_the_calls_of_the_turn() -> None:
+    """Rows of a turn's trajectory count calls from the turn's first."""
+    first = make.turn(0, tool_calls=(make.tool_call("other", {}),))
+    second = make.turn(1, tool_calls=(make.tool_call("mine", {}),))
+    wrong = replace(WRITES, name="", alignment=(row(None, 0, RowStatus.EXTRA),))
+    result = make.conversation_result(
+        "c1",
+        (make.turn_evaluation(0), make.turn_evaluation(1, trajectory=wrong)),
+        held=make.conversation("c1", (first, second)),
+    )
+    text = shown(scenario(result))
+    assert "✗ turn 1  trajectory of the turn: expected calls are missing" in text
+    assert "✗ (nothing)          mine()" in text
+
+
+def stored_texts(result: ScenarioResult) -> Transcripts:
+    found = Transcripts(PLENTY)
+    found.add(result)
+    return found
+
+
+def summary(result: ScenarioResult, room: int = PLENTY) -> str:
+    return github.summary(make.run_result(result), stored_texts(result), room)
+
+
+def test_the_summary_for_github_has_a_table() -> None:
+    """A failed trajectory is a table of Markdown, its transcript has both columns as text."""
+    text = summary(scenario())
+    table = text[text.index("### Expected and made calls") :]
+    assert "| ❌ | <code>find_user(name='Ann', …)</code> | <code>(not made)</code> | – |" in table
+    assert (
+        "| ➖ | <code>(nothing)</code> | <code>get_order(id=17)</code> | free: a read (get_&#42;) |" in table
+    )
+    assert "amount: expected 5, got 500 |" in table
+    assert "    ✗ find_user(name='Ann', …)                     (not made)" in table
+
+
+def test_tables_of_hostile_texts_stay_tables() -> None:
+    """A call cannot end a cell, a row, a block of HTML or a command, nor steer a terminal."""
+    bad = "|\n</code></pre></details>`**x**`\x1b[31m::error::"
+    found = replace(WRITES, alignment=(row(bad, 0, RowStatus.DIFFERENT, bad),))
+    result = scenario(held(found, [make.tool_call("pay", {"to": bad})]))
+    text = summary(result)
+    table = text[text.index("### Expected and made calls") : text.index("### Transcripts")]
+    (line,) = [each for each in table.splitlines() if each.startswith("| ❌")]
+    assert line.count("|") == 5
+    assert "</pre>" not in table
+    assert "\x1b" not in text + shown(result) + case_text(result)
+    (error,) = annotation_lines(make.run_result(result), str, (), stored_texts(result))
+    assert "\n" not in error
+    assert error.count("::error") == 1 or ": :error" in error or error.startswith("::error")
+
+
+def case_text(result: ScenarioResult) -> str:
+    texts = CaseTexts()
+    texts.add(result)
+    return texts.failure(result)
+
+
+def test_an_annotation_lists_the_rows() -> None:
+    """GitHub shows no columns in an annotation: each row is a line, in the limits of its message."""
+    result = scenario()
+    (error,) = annotation_lines(make.run_result(result), str, (), stored_texts(result))
+    assert "%0Aexpected | made:%0A✗ find_user(name='Ann', …) | (not made)%0A" in error
+    assert "amount=500) (amount: expected 5, got 500)" in error
+    long = replace(WRITES, alignment=tuple([row("x" * 300, 0, RowStatus.EXTRA, "y" * 300)] * 200))
+    result = scenario(*(held(long, id=f"c{n}") for n in range(40)))
+    (error,) = annotation_lines(make.run_result(result), str, (), stored_texts(result))
+    assert len(error) < 12_000
+
+
+def test_junit_has_both_columns() -> None:
+    """The text of a failure in junit.xml is what the console says."""
+    assert "✗ find_user(name=" in case_text(scenario())
+    assert "(not made)" in case_text(scenario())
+
+
+def test_without_room_tables_are_left_out_with_a_word() -> None:
+    """A summary that GitHub would refuse leaves tables out, and says how many."""
+    long = replace(WRITES, alignment=tuple([row("x" * 150, 0, RowStatus.EXTRA)] * 15))
+    result = scenario(*(held(long, id=f"c{n}") for n in range(60)))
+    text = summary(result, 40_000)
+    assert len(text.encode()) <= 40_000
+    assert "tables of calls left out: GitHub takes at most 1 MiB" in text
