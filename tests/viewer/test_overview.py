@@ -144,3 +144,32 @@ def test_a_row_leads_to_the_call_that_differs() -> None:
 def test_a_run_without_scenarios_has_figures_of_nothing() -> None:
     """No number is made up."""
     assert _figures() == {"rates": [], "averages": [], "skipped": []}
+
+
+def _brief(**more: object) -> Json:
+    """The row of a conversation of two turns, a call in each."""
+    held = stored.to_json(sample_run.sample_run())["scenarios"][0]["conversations"][0]
+    nothing = {"perTurnTrajectory": [], "labelledFailures": [], "criteria": [], "trajectory": None}
+    turns = [{**held["turns"][0], "turnIndex": at, "toolCalls": [{}]} for at in range(2)]
+    return brief({**held, **nothing, "turns": turns, **more})
+
+
+def test_a_row_tells_of_the_trajectory_that_does_not_hold() -> None:
+    """Of several it is named, with the turn of its wrong call; one that only counts is not told of."""
+    row = {"expected": None, "call": 1, "status": "extra"}
+    parts = [
+        {"matched": True, "reason": "held", "name": "login"},
+        {"matched": False, "reason": "too many", "name": "writes", "alignment": [row]},
+    ]
+    found = _brief(trajectory={"matched": False, "reason": "", "parts": parts})
+    assert (found["broke"], found["why"]) == (1, "writes: too many")
+    counted = _brief(trajectory={**parts[1], "counted": True})
+    assert (counted["broke"], counted["why"]) == (None, "")
+
+
+def test_a_row_tells_of_a_check_of_the_whole() -> None:
+    """The turn that decides is the one to look at; without one, none is."""
+    said = {"check": "says", "passed": False, "reason": "nobody says it", "turnIndex": 1}
+    assert (_brief(checks=[said])["broke"], _brief(checks=[said])["why"]) == (1, "says: nobody says it")
+    state = {"check": "final_state", "passed": False, "reason": "no"}
+    assert (_brief(checks=[{**said, "passed": True}, state])["broke"]) is None
