@@ -71,3 +71,44 @@ def test_an_exported_scenario_expects_what_its_file_says(tmp_path: Path) -> None
         with agent(order_id) as shop:
             (result,) = run_scenarios([again], agent=shop).scenarios
         assert result.verdict.passed is passes
+
+
+def test_what_cannot_be_exported_is_named(tmp_path: Path) -> None:
+    """A function, the end of a state that nothing changes, a rate: each is left out with a note."""
+    ran(
+        tmp_path,
+        """
+    state={"n": 0},
+    final_state={"n": 0},
+    thresholds={"pass_rate": 1},
+    final_session_state={"cart": lambda cart: not cart},
+""",
+    )
+    made = exported(tmp_path)
+    (again,) = scenarios_of(made.content)
+    assert (again.final_state, again.thresholds, again.final_session_state) == (None, {}, None)
+    assert len(again.trajectory) == 1
+    notes = "\n".join(made.notes)
+    assert "asks for an order: final_state is left out: exported tools answer as they did" in notes
+    assert "asks for an order: thresholds (pass_rate) is left out: they are not about one" in notes
+    assert "asks for an order: final_session_state is left out: cart: " in notes
+
+
+def test_a_scenario_that_is_gone_expects_the_same_calls(tmp_path: Path) -> None:
+    """Of a file that is not there, or has no such scenario any more, the calls are written, and a note."""
+    ran(tmp_path)
+    (tmp_path / "orders.sim.py").write_text("raise ValueError('broken')")
+    broken = exported(tmp_path)
+    (tmp_path / "orders.sim.py").write_text("")
+    empty = exported(tmp_path)
+    (tmp_path / "orders.sim.py").unlink()
+    gone = exported(tmp_path)
+    for made, why in (
+        (broken, "orders.sim.py cannot be loaded"),
+        (empty, "has no scenario of that name any more"),
+        (gone, "orders.sim.py is not there any more"),
+    ):
+        assert scenarios_of(made.content)[0].trajectory[0].match_mode == "strict"
+        assert why in made.notes[0]
+        assert "the same calls are expected" in made.notes[0]
+    assert any("was changed after the run" in note for note in empty.notes)

@@ -20,10 +20,11 @@ from agentest.scenarios.trajectories import Trajectory
 from agentest.scripted import words
 from agentest.scripted.script import Words
 from agentest.support.importing import Imports
+from agentest.support.text import count
 
 _T = TypeVar("_T")
 _UNCHANGING = "exported tools answer as they did, and change no state"
-_NO_MODEL = "what is exported runs without a model"
+_OTHERS = "they are not about one conversation, or a judge's"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,25 +119,28 @@ class _Files:
 
 
 def _of_scenario(scenario: Scenario) -> Says:
-    reasons = {"final_state": _UNCHANGING, "check": _UNCHANGING, "criteria": _NO_MODEL}
+    reasons = {"final_state": _UNCHANGING, "check": _UNCHANGING}
     return Says(
         trajectory=scenario.trajectory,
         expect=scenario.expect,
         final_session_state=scenario.final_session_state,
         thresholds=_kept(scenario.thresholds),
         turns=tuple(TurnSays(trajectory=turn.trajectory, expect=turn.expect) for turn in scenario.turns),
-        left_out={name: why for name, why in reasons.items() if getattr(scenario, name)},
+        left_out={
+            **{name: why for name, why in reasons.items() if getattr(scenario, name)},
+            **_other_thresholds(scenario.thresholds),
+        },
     )
 
 
 def _of_case(own: OwnKeys) -> Says:
     said = own.expectations
-    reasons = {"final_state": _UNCHANGING, "criteria": _NO_MODEL}
+    unchanging = {"final_state": _UNCHANGING} if said.final_state else {}
     return Says(
         trajectory=said.trajectory,
         expect=said.expect,
         thresholds=_kept(said.thresholds),
-        left_out={name: why for name, why in reasons.items() if getattr(said, name)},
+        left_out={**unchanging, **_other_thresholds(said.thresholds)},
     )
 
 
@@ -144,6 +148,11 @@ def _kept(thresholds: Mapping[str, float]) -> dict[str, float]:
     """Those without which the trajectories would decide otherwise."""
     names = {*CASE_THRESHOLDS} - {PASS_RATE}
     return {name: least for name, least in thresholds.items() if name in names}
+
+
+def _other_thresholds(thresholds: Mapping[str, float]) -> dict[str, str]:
+    others = ", ".join(name for name in thresholds if name not in _kept(thresholds))
+    return {f"thresholds ({others})": _OTHERS} if others else {}
 
 
 class Writing:
@@ -182,7 +191,7 @@ def held_to(
         if says is None:
             told.append(each)
             continue
-        writing = Writing(each.scenario, says)
+        writing = Writing(each.scenario, _within(says, len(each.conversation.turns)))
         if form == "scenario":
             each = replace(each, words=as_source(writing))
         else:
@@ -194,6 +203,15 @@ def held_to(
         told.append(each)
         notes += [note for note in writing.notes if note not in notes]
     return tuple(told), notes
+
+
+def _within(says: Says, turns: int) -> Says:
+    """What can be said of a conversation with so many turns: a simulated one may have had others."""
+    kept = tuple(one for one in says.expect if one.in_turn is None or -turns <= one.in_turn < turns)
+    if len(kept) == len(says.expect):
+        return says
+    why = f"the conversation had {count(turns, 'turn')}"
+    return replace(says, expect=kept, left_out={**says.left_out, "expect in a later turn": why})
 
 
 def as_source(writing: Writing) -> Words | None:
