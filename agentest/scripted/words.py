@@ -44,7 +44,8 @@ def trajectory(value: Trajectory, at: str = "") -> Node:
 
 
 def _keys_of(value: Trajectory, at: str) -> Iterator[tuple[str, Node]]:
-    for one, given in _given(value):
+    # Who reads it wants the name first.
+    for one, given in sorted(_given(value), key=lambda each: each[0].name != "name"):
         place = f"{at}.{one.name}"
         if one.name in ("expected", "forbidden"):
             yield one.name, _list(step(each, f"{place}[{n}]") for n, each in enumerate(given))

@@ -143,6 +143,7 @@ scenario(
     "s",
     turns=["hi"],
     trajectory={
+        "name": "pays or refunds",
         "match_mode": "in_order",
         "expected": [
             any_of(
@@ -156,7 +157,6 @@ scenario(
             ),
             exactly(call("bye")),
         ],
-        "name": "pays or refunds",
         "reads": ["get_*"],
     },
 )

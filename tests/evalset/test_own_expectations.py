@@ -131,3 +131,15 @@ def test_words_stand_beside_the_criteria(project: Project) -> None:
     for name in ("c0", "c1"):
         (metric,) = project.scenario_result(name)["overallEvalMetricResults"]
         assert metric["evalStatus"] == "PASSED"
+
+
+def test_partial_credit_decides_a_case(project: Project) -> None:
+    """With a threshold on its trajectory's score, missing calls decide by that alone; ADK's results lack it."""
+    half = {"match_mode": "contains", "expected": ["lookup", "refund"]}
+    status, found = evaluated(
+        project,
+        {"trajectory": half, "thresholds": {"trajectory_recall": 0.5}},
+        {"trajectory": half, "thresholds": {"trajectoryRecall": 0.6}},
+    )
+    assert (status, found) == (1, {"c0": "passed", "c1": "failed"})
+    assert project.scenario_result("c1")["overallEvalMetricResults"] == []
