@@ -155,6 +155,16 @@ def test_one_state() -> None:
     assert [call.result for call in held(result).tool_calls] == [{"network": "down"}, {"network": "up"}]
 
 
+def test_the_state_that_a_scenario_gives() -> None:
+    """A scenario's state is where the user begins, too, and what the user does stands in it at the end."""
+    made = phone(state={"roaming": "broken"}, final_state={"roaming": "on"})
+    result, _, _ = talked([says("Hi."), acts("look", ("switch", {"on": True})), says("Now?")], made=made)
+    result.check()
+    assert held(result).user_calls[0].result == {"roaming": "broken", "looked": 0}
+    assert held(result).mock_state == {"roaming": "on"}
+    assert made.state == {"roaming": "broken"}
+
+
 def test_before_the_first_message_and_the_end() -> None:
     """It may use tools before its first message; calls before it ends it have the number of the turns."""
     result, _, _ = talked([acts("look"), says("Roaming is off."), acts("look"), says(STOP)])
