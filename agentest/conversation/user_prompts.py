@@ -8,7 +8,7 @@ from typing import Any
 from agentest.endings import PATIENCE, REASONS_TO_STOP
 from agentest.messages import ToolSpec
 from agentest.mocks.binding import Mock
-from agentest.mocks.schemas import ANY_ARGUMENTS, tool_specs
+from agentest.mocks.schemas import tool_specs
 from agentest.scenarios.definition import Scenario
 from agentest.storing import shortened
 from agentest.support.data_blocks import data_block, escaped
@@ -133,10 +133,8 @@ def _tool_lines(spec: ToolSpec) -> str:
 
 
 def _arguments(parameters: Mapping[str, Any]) -> str:
-    if parameters is ANY_ARGUMENTS:
+    if not parameters.get("properties"):  # of mocks that take their arguments as they come
         return "arguments: a JSON object of what it needs, {} where that is nothing"
-    if not parameters.get("properties"):
-        return "arguments: none, {}"
     return f"arguments: {json_text(parameters)}"
 
 

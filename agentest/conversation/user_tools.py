@@ -16,7 +16,7 @@ from agentest.errors import MockError
 from agentest.llm.port import Message
 from agentest.mocks.resolver import MockResolver
 from agentest.support.data_blocks import cut, data_block
-from agentest.support.json_text import well_formed
+from agentest.support.json_text import no_constant, well_formed
 from agentest.support.text import shortened
 from agentest.transcript import ToolCall
 
@@ -86,7 +86,7 @@ class UserTools:
 def _parsed(arguments: str) -> Any:
     """The arguments, for the record; the text itself where it is no JSON."""
     try:
-        return json.loads(arguments) if arguments.strip() else {}
+        return json.loads(arguments, parse_constant=no_constant) if arguments.strip() else {}
     except (ValueError, RecursionError):
         return arguments
 
