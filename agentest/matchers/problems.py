@@ -56,18 +56,21 @@ def _lengths(expected: Any, actual: Any) -> str:
 
 
 def argument_problems(
-    wanted: Mapping[str, Any], given: Mapping[str, Any], *, exact: bool
+    wanted: Mapping[str, Any], given: Mapping[str, Any], *, exact: bool, inside: str = ""
 ) -> Iterator[Problem]:
     """What `arguments_hold` found wrong with the arguments of a call, part by part.
 
     Predicates and patterns are asked no more than they were asked to find that out: behind the first problem
     none is asked, so that nothing hangs here that did not hang before.
+
+    Args:
+        inside: the path of what the keys are in, where they are no arguments: `result`.
     """
     search = _Search()
     if exact:
-        yield from search.extra({key: given[key] for key in not_expected(wanted, given)}, "")
+        yield from search.extra({key: given[key] for key in not_expected(wanted, given)}, inside)
     found = {key: argument(given, key) for key in wanted}
-    yield from search.entries(wanted, found, "")
+    yield from search.entries(wanted, found, inside)
 
 
 def value_problems(expected: Any, actual: Any, path: str = "") -> Iterator[Problem]:

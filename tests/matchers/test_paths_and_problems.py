@@ -142,6 +142,8 @@ def test_what_is_too_much_comes_first() -> None:
 def test_the_whole_value_may_differ() -> None:
     """A value without a key is told without one; long ones are shortened."""
     assert [problem.words for problem in value_problems(5, "x")] == ["expected 5, got 'x'"]
+    (inner,) = argument_problems({"status": "ok"}, {"status": "no"}, exact=False, inside="result")
+    assert inner.words == "result.status: expected 'ok', got 'no'"
     (long,) = value_problems("x" * 1_000, "y" * 1_000, "k")
     assert len(long.words) < 250
 
