@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from agentest.evaluate.call_table import CallTable, expected_text
-from agentest.evaluate.differences import alike, difference
-from agentest.evaluate.matching import longest_rise
+from agentest.evaluate.bounds import over_limits
+from agentest.evaluate.call_table import CallTable
+from agentest.evaluate.differences import nearest_difference
+from agentest.evaluate.expected_text import expected_text
+from agentest.evaluate.judged import Judged
+from agentest.evaluate.matching import bits, longest_rise
+from agentest.evaluate.modes import is_closed, is_ordered
+from agentest.evaluate.nearest import different_pairs
+from agentest.evaluate.sightings import ROUNDS_UNTOLD, Sightings
 from agentest.results import AlignedRow, RowStatus
 from agentest.scenarios.trajectories import Trajectory
 from agentest.support.text import shortened
@@ -16,17 +21,12 @@ from agentest.support.text import shortened
 MOST_ROWS = 200
 """Rows that are kept: those with which something is wrong before others."""
 _TEXT_CHARS = 300
-_MOST_COMPARED = 400
-"""Pairs of one tool that are compared for the nearest; beyond that they are taken as they come."""
 _MOST_NEAR = 20
 """Allowed calls of one tool among which the nearest to a call is looked for."""
-_ORDERED = ("strict", "in_order")
-_CLOSED = ("strict", "unordered", "within")
-"""The modes in which calls that are not expected must not be made."""
 
 
 def aligned(
-    spec: Trajectory, expected: CallTable | None, banned: CallTable, *, blind: bool = False
+    spec: Trajectory, found: Judged, seen: Sightings, *, blind: bool = False, undecided: bool = False
 ) -> tuple[tuple[AlignedRow, ...], int]:
     """The rows of an alignment, and how many more there are.
 
@@ -34,11 +34,11 @@ def aligned(
     expected call that was not made follows the one before it.
 
     Args:
-        expected: all decided; None: the trajectory says nothing of single calls.
-        banned: the forbidden ones, as above.
+        found: what was found of the calls.
         blind: whether there may be calls that nobody saw.
+        undecided: whether it could not be told if the trajectory holds.
     """
-    sheet = _Sheet(spec=spec, expected=expected, banned=banned, blind=blind)
+    sheet = _Sheet(spec=spec, found=found, seen=seen, table=found.table, blind=blind, undecided=undecided)
     rows = sheet.rows()
     if len(rows) <= MOST_ROWS:
         return rows, 0
@@ -46,37 +46,46 @@ def aligned(
     return tuple(rows[at] for at in kept), len(rows) - len(kept)
 
 
-def is_ordered(mode: str) -> bool:
-    """Whether a mode asks for an order."""
-    return mode in _ORDERED
-
-
 @dataclass(slots=True, kw_only=True)
 class _Sheet:
     spec: Trajectory
-    expected: CallTable | None
-    banned: CallTable
+    found: Judged
+    seen: Sightings
+    table: CallTable | None
     blind: bool
+    undecided: bool
     of_call: dict[int, int] = field(default_factory=dict)
     """Call → the expected call beside it."""
     late: set[int] = field(default_factory=set)
     """Calls that are as expected, but at another place."""
-    raised: dict[int, str] = field(default_factory=dict)
-    """Expected call → why it could not be told whether a call is it."""
     different: set[int] = field(default_factory=set)
     """Calls that are not as expected, beside one that is missing."""
+    again: set[int] = field(default_factory=set)
+    """Calls that were made more often than they are expected."""
 
     def rows(self) -> tuple[AlignedRow, ...]:
-        if self.expected:
-            self.raised = {wanted: why for (wanted, _), why in self.expected.whys.items()}
-            self._pair(self.expected)
-            self._pair_different(self.expected)
-        over = _over_limits(self.spec, self.banned)
-        found = [
-            self._forbidden(call, _limited(self._row(call), over.get(call, "")))
-            for call in range(len(self.banned.calls))
-        ]
-        return tuple(self._with_missing(found))
+        if self.table:
+            self._pair(self.table)
+            self._pair_different(self.table)
+            self.again = set(self.table.beyond_their_own() if self.spec.at_most_once else ())
+        over = over_limits(self.spec, self.seen)
+        rows = [self._row_of_call(call, over.get(call, "")) for call in range(len(self.seen.calls))]
+        if self.undecided and not any(row.status is RowStatus.UNKNOWN for row in rows):
+            rows = [self._loose(row) for row in rows]
+        return tuple(self._with_missing(rows, self._too_few()))
+
+    def _loose(self, row: AlignedRow) -> AlignedRow:
+        """Of a trajectory that hangs on rounds: the row of a call whose message is not known."""
+        at = 1 << (row.call or 0)
+        told = any(group & at for group in {*self.seen.fine} & {*self.seen.coarse})
+        if told or not row.status.holds:
+            return row
+        return replace(row, status=RowStatus.UNKNOWN, difference=ROUNDS_UNTOLD)
+
+    def _row_of_call(self, call: int, limit: str) -> AlignedRow:
+        row = self._misplaced(call, _limited(self._again(call, self._row(call)), limit))
+        row = self._forbidden(call, row)
+        return self._doubtful(call, row) if self.undecided else row
 
     def _pair(self, table: CallTable) -> None:
         """Pair by the assignment of the verdict; an order that calls we did not see may mend is none."""
@@ -84,83 +93,118 @@ class _Sheet:
         pairs = [
             (wanted, call) for wanted, call in enumerate(table.partners(ordered=ordered)) if call is not None
         ]
-        rise = longest_rise([call for _, call in pairs]) if ordered else set(range(len(pairs)))
-        late = {pairs[at][1] for at in range(len(pairs)) if at not in rise}
+        places = _places(table)
+        rise = longest_rise([places[call] * len(table.rows) + wanted for wanted, call in pairs])
+        late = {pairs[at][1] for at in range(len(pairs)) if at not in rise} if ordered else set()
         undone = late if self.blind and self.spec.match_mode == "in_order" else set()
         self.of_call = {call: wanted for wanted, call in pairs if call not in undone}
         self.late = late - undone
 
     def _pair_different(self, table: CallTable) -> None:
         """Put calls beside missing ones of the same tool, the nearest first."""
-        if self.blind and self.spec.match_mode not in _CLOSED:
+        if self.blind and not is_closed(self.spec.match_mode):
             return
-        within = self.spec.match_mode == "within"
-        allowed = table.columns() if within else []
-        by_tool: defaultdict[str, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
+        allowed = table.found | ~table.counting if self.spec.match_mode == "within" else 0
         paired = set(self.of_call.values())
-        for wanted, each in enumerate(table.expected):
-            if wanted not in paired:
-                by_tool[str(each.name)][0].append(wanted)
-        for call, made in enumerate(table.calls):
-            if call not in self.of_call and not (within and allowed[call]):
-                by_tool[made.name][1].append(call)
-        for missing, others in by_tool.values():
-            for wanted, call in _nearest(table, missing, others):
-                self.of_call[call] = wanted
-                self.different.add(call)
+        missing = [row for row in range(len(table.rows)) if row not in paired]
+        others = [at for at in range(len(table.calls)) if at not in self.of_call and not allowed >> at & 1]
+        for wanted, call in different_pairs(table, missing, others):
+            self.of_call[call] = wanted
+            self.different.add(call)
 
     def _row(self, call: int) -> AlignedRow:
         wanted = self.of_call.get(call)
-        if self.expected is None or wanted is None:
+        if self.table is None or wanted is None:
             return self._alone(call)
-        row = AlignedRow(
-            expected=shortened(expected_text(self.expected.expected[wanted]), _TEXT_CHARS),
-            call=call,
-            status=RowStatus.MATCHED,
-        )
-        why = self.expected.whys.get((wanted, call), "")
+        text = shortened(self.table.row_text(wanted), _TEXT_CHARS)
+        row = AlignedRow(expected=text, call=call, status=RowStatus.MATCHED)
+        why = self.table.whys.get((wanted, call), "")
         if call in self.different:
-            words = why or difference(self.expected.expected[wanted], self.expected.calls[call])
+            words = why or self._difference(self.table, wanted, call)
             return replace(row, status=RowStatus.DIFFERENT, difference=words)
         if call in self.late:
-            place = f"expected as number {wanted + 1}, made as call {call + 1}"
-            return replace(row, status=RowStatus.OUT_OF_ORDER, difference=place)
+            return replace(row, status=RowStatus.OUT_OF_ORDER, difference=self._place(wanted, call))
         return replace(row, status=RowStatus.UNKNOWN, difference=why) if why else row
+
+    def _place(self, wanted: int, call: int) -> str:
+        rounds = "rounds: " if self.spec.rounds else ""
+        return f"{rounds}expected as number {wanted + 1}, made as call {call + 1}"
+
+    def _difference(self, table: CallTable, wanted: int, call: int) -> str:
+        words = nearest_difference(table.slots[wanted], table.calls[call], self._is_elsewhere(call))
+        free = self.seen.free_whys.get(call, "")
+        return "; ".join(filter(None, (words, free)))
+
+    def _is_elsewhere(self, call: int) -> frozenset[int]:
+        """The expected calls, by `id`, that a call would be at another place."""
+        return frozenset(key for key in self.seen.places if self.seen.elsewhere(key) >> call & 1)
 
     def _alone(self, call: int) -> AlignedRow:
         """A call that stands beside none."""
         row = AlignedRow(expected=None, call=call, status=RowStatus.FREE)
-        if self.expected is None or self.spec.match_mode not in _CLOSED:
+        if self.table is None or not self._counts(self.table, call):
+            return replace(row, difference=self.seen.free_whys.get(call, ""))
+        if not is_closed(self.spec.match_mode):
             return row
         if self.spec.match_mode != "within":
             return replace(row, status=RowStatus.EXTRA)
-        hit, why = _found(self.expected, call)
-        if hit:
+        if self.table.found >> call & 1:
+            why = _why_allowed(self.table, call)
             return replace(row, status=RowStatus.UNKNOWN, difference=why) if why else row
-        return replace(row, status=RowStatus.EXTRA, difference=why or self._nearest_difference(call))
+        return replace(row, status=RowStatus.EXTRA, difference=self._not_allowed(self.table, call))
 
-    def _nearest_difference(self, call: int) -> str:
+    def _counts(self, table: CallTable, call: int) -> bool:
+        """Whether a call counts, as far as the table knows."""
+        return bool(table.counting >> call & 1)
+
+    def _not_allowed(self, table: CallTable, call: int) -> str:
         """How the call differs from what is allowed of its tool."""
-        table = self.expected
-        mine = [each for each in table.expected if each.name == table.calls[call].name] if table else []
-        if table is None or not mine:
-            return ""
-        made = table.calls[call]
-        return difference(max(mine[:_MOST_NEAR], key=lambda each: alike(each, made)), made)
+        why = next((why for (_, at), why in table.whys.items() if at == call), "")
+        allowed = [each for slot in table.slots for each in slot][: _MOST_NEAR * 10]
+        return why or nearest_difference(allowed, table.calls[call], self._is_elsewhere(call), named=False)
+
+    def _again(self, call: int, row: AlignedRow) -> AlignedRow:
+        if call not in self.again or not row.status.holds:
+            return row
+        return replace(row, status=RowStatus.EXTRA, difference="at_most_once: made more often than expected")
+
+    def _misplaced(self, call: int, row: AlignedRow) -> AlignedRow:
+        """A call that breaks an order between two calls."""
+        words = self.found.bounds.misplaced.get(call)
+        if not words:
+            return row
+        status = RowStatus.OUT_OF_ORDER if row.status.holds else row.status
+        return replace(row, status=status, difference="; ".join(filter(None, (row.difference, words))))
 
     def _forbidden(self, call: int, row: AlignedRow) -> AlignedRow:
-        hit, why = _found(self.banned, call)
-        if not hit and not why:
-            return row
-        if why:
-            return replace(row, status=RowStatus.UNKNOWN, difference=f"may be forbidden: {why}")
-        banned = next(self.banned.expected[i] for i, line in enumerate(self.banned.matches) if line[call])
-        words = f"forbidden: {expected_text(banned)}"
-        return replace(row, status=RowStatus.FORBIDDEN, difference=words)
+        for each in self.spec.forbidden:
+            if self.seen.cell((each,)).yes >> call & 1:
+                words = f"forbidden: {expected_text(each)}"
+                return replace(row, status=RowStatus.FORBIDDEN, difference=words)
+        for each in () if self.found.holds else self.spec.forbidden:
+            if why := self.seen.why((each,), call):
+                return replace(row, status=RowStatus.UNKNOWN, difference=f"may be forbidden: {why}")
+        return row
 
-    def _with_missing(self, found: Sequence[AlignedRow]) -> Iterator[AlignedRow]:
+    def _doubtful(self, call: int, row: AlignedRow) -> AlignedRow:
+        """Of a trajectory that could not be told: the row of a call of which something is not known."""
+        why = next((why for (_, at), why in self.seen.whys.items() if at == call), "")
+        if self.seen.free.maybe >> call & 1:
+            why = why or self.seen.free_whys.get(call, "")
+        if row.status is RowStatus.OUT_OF_ORDER:
+            return replace(row, status=RowStatus.UNKNOWN)
+        return replace(row, status=RowStatus.UNKNOWN, difference=why) if why and row.status.holds else row
+
+    def _too_few(self) -> Iterator[AlignedRow]:
+        """What stands for calls that `min_calls` demands."""
+        least = self.spec.min_calls
+        if least is not None and any("at least" in problem for problem in self.found.bounds.problems):
+            words = f"min_calls: {least}"
+            yield AlignedRow(expected=None, call=None, status=RowStatus.MISSING, difference=words)
+
+    def _with_missing(self, found: Sequence[AlignedRow], more: Iterator[AlignedRow]) -> Iterator[AlignedRow]:
         """The rows of calls, and between them what was expected and not made, after what it should follow."""
-        count = len(self.expected.expected) if self.expected else 0
+        count = len(self.table.rows) if self.table else 0
         made = set(self.of_call.values())
 
         def following(wanted: int) -> Iterator[AlignedRow]:
@@ -173,59 +217,34 @@ class _Sheet:
             yield replace(row, difference=shortened(row.difference, _TEXT_CHARS))
             if row.call in self.of_call:
                 yield from following(self.of_call[row.call] + 1)
+        yield from more
 
     def _missing(self, wanted: int) -> AlignedRow:
-        table = self.expected
+        table = self.table
         assert table
+        why = next((why for (row, _), why in table.whys.items() if row == wanted), "")
         row = AlignedRow(
-            expected=shortened(expected_text(table.expected[wanted]), _TEXT_CHARS),
+            expected=shortened(table.row_text(wanted), _TEXT_CHARS),
             call=None,
             status=RowStatus.MISSING,
-            difference=shortened(self.raised.get(wanted, ""), _TEXT_CHARS),
+            difference=shortened(why, _TEXT_CHARS),
         )
         if self.spec.match_mode == "within":
             return replace(row, status=RowStatus.FREE, difference="")
         return replace(row, status=RowStatus.UNKNOWN, difference="not seen") if self.blind else row
 
 
-def _found(table: CallTable, call: int) -> tuple[bool, str]:
-    """Whether a call is any of a table's, and why that is not certain."""
-    lines = [at for at, line in enumerate(table.matches) if line[call]]
-    whys = [table.whys[at, call] for at in range(len(table.expected)) if (at, call) in table.whys]
-    certain = any((at, call) not in table.whys for at in lines)
-    return bool(lines), "" if certain or not whys else whys[0]
+def _places(table: CallTable) -> dict[int, int]:
+    """Call → the place of its group."""
+    return {call: place for place, group in enumerate(table.groups) for call in bits(group)}
 
 
-def _nearest(table: CallTable, missing: Sequence[int], others: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Pairs of expected calls and calls of one tool, those with most in common first."""
-    if len(missing) * len(others) > _MOST_COMPARED:
-        yield from zip(missing, others, strict=False)
-        return
-    pairs = sorted(
-        (-alike(table.expected[wanted], table.calls[call]), wanted, call)
-        for wanted in missing
-        for call in others
-    )
-    taken: set[tuple[str, int]] = set()
-    for _, wanted, call in pairs:
-        if not {("wanted", wanted), ("call", call)} & taken:
-            taken |= {("wanted", wanted), ("call", call)}
-            yield wanted, call
-
-
-def _over_limits(spec: Trajectory, table: CallTable) -> dict[int, str]:
-    """Call → the limit that it exceeds, in words."""
-    over: dict[int, str] = {}
-    made: Counter[str] = Counter()
-    for call, each in enumerate(table.calls):
-        made[each.name] += 1
-        limits = spec.max_calls_per_tool
-        limit = limits.get(each.name) if isinstance(limits, Mapping) else limits
-        if limit is not None and made[each.name] > limit:
-            over[call] = f"call {made[each.name]} of {each.name}, at most {limit} are allowed"
-        elif spec.max_calls is not None and call >= spec.max_calls:
-            over[call] = f"call {call + 1}, at most {spec.max_calls} are allowed"
-    return over
+def _why_allowed(table: CallTable, call: int) -> str:
+    """Why it is not certain that a call is any of the allowed ones."""
+    lines = [row for row, mask in enumerate(table.rows) if mask >> call & 1]
+    if any((row, call) not in table.whys for row in lines):
+        return ""
+    return next((table.whys[row, call] for row in lines), "")
 
 
 def _limited(row: AlignedRow, limit: str) -> AlignedRow:

@@ -3,116 +3,104 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass
 
-from agentest.evaluate.matching import longest_in_order, maximum_matching
-from agentest.matchers.comparison import CannotTell, PredicateFailed, equal
-from agentest.matchers.showing import shown
-from agentest.scenarios.calls import ExpectedCall
-from agentest.transcript import ARGUMENTS_UNTOLD, ToolCall, arguments_untold
+from agentest.evaluate.expected_text import slot_name, slot_text
+from agentest.evaluate.matching import Matching, Partners, bits, maximum_matching, union
+from agentest.evaluate.rounds import best_in_order
+from agentest.evaluate.sightings import Sightings
+from agentest.scenarios.alternatives import Slot
+from agentest.transcript import ToolCall
 
 Cell = tuple[int, int]
 """Position of an expected call and of a call that was made."""
-Partners = Sequence[int | None]
-"""For each expected call the position of its own call; None: it has none."""
 
 
-def call_matches(expected: ExpectedCall, made: ToolCall) -> bool:
-    """Whether a call is one that is expected. Raises PredicateFailed, CannotTell."""
-    if expected.name != made.name:
-        return False
-    wanted = wanted_arguments(expected)
-    if wanted is None:
-        return True
-    if arguments_untold(made):
-        raise CannotTell(ARGUMENTS_UNTOLD)
-    if not isinstance(made.args, Mapping):
-        return False
-    if expected.arg_match_mode == "exact":
-        return equal(wanted, made.args)
-    return all(key in made.args and equal(value, made.args[key]) for key, value in wanted.items())
-
-
-def wanted_arguments(expected: ExpectedCall) -> Mapping[str, Any] | None:
-    """What the arguments are held against; None: any will do."""
-    if expected.arg_match_mode == "ignore" or (expected.arg_match_mode == "partial" and not expected.args):
-        return None
-    return expected.args
-
-
-def expected_text(expected: ExpectedCall) -> str:
-    """An expected call as it is shown: `name(key=value, …)`."""
-    wanted = wanted_arguments(expected)
-    if wanted is None:
-        return str(expected.name)
-    arguments = [f"{key}={shown(value)}" for key, value in wanted.items()]
-    more = ["…"] if expected.arg_match_mode == "partial" else []
-    return f"{expected.name}({', '.join([*arguments, *more])})"
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CallTable:
-    """Which calls made (columns) are which expected calls (rows).
+    """Which calls made (columns) are which expected calls (rows), with an answer for what is not known."""
 
-    A predicate that raised did not match: it can let a trajectory fail, but never hold. `raised` says why.
-    None stands where it could not be decided, and `undecided` says why.
-    """
-
-    expected: Sequence[ExpectedCall]
+    slots: Sequence[Slot]
     calls: Sequence[ToolCall]
-    matches: Sequence[Sequence[bool | None]]
-    raised: tuple[str, ...]
-    undecided: tuple[str, ...] = ()
-    whys: Mapping[Cell, str] = field(default_factory=dict)
-    """Why a predicate raised, or could not decide, where it did."""
+    rows: Sequence[int]
+    """For each expected call the calls that it may be, as bits."""
+    members: Sequence[int]
+    """The same, where a call that is among the expected is one too many."""
+    counting: int
+    """The calls that count, as bits: not the free ones."""
+    groups: Sequence[int]
+    """Calls whose order is free, as bits (`rounds`)."""
+    whys: Mapping[Cell, str]
+    """Why it is not known whether a call is the expected one, where that is so."""
 
     @classmethod
-    def of(cls, expected: Sequence[ExpectedCall], calls: Sequence[ToolCall]) -> CallTable:
-        """All expected calls held against all calls."""
-        raised: list[str] = []
-        undecided: list[str] = []
-        whys: dict[Cell, str] = {}
+    def of(
+        cls, slots: Sequence[Slot], seen: Sightings, *, best: bool, groups: Sequence[int] = ()
+    ) -> CallTable:
+        """A table of these rows.
 
-        def matches(row: int, wanted: ExpectedCall, column: int) -> bool | None:
-            try:
-                return call_matches(wanted, calls[column])
-            except PredicateFailed as error:
-                whys[row, column] = f"{wanted.name}: {error}"
-                unsure = isinstance(error, CannotTell)
-                (undecided if unsure else raised).append(whys[row, column])
-                return None if unsure else False
+        Args:
+            best: what is not known is taken for what the trajectory wants; else for the opposite.
+            groups: the default is those for `best`.
+        """
+        known = [seen.cell(slot) for slot in slots]
+        return cls(
+            slots=slots,
+            calls=seen.calls,
+            rows=[each.surely(not best) for each in known],
+            members=[each.surely(best) for each in known],
+            counting=seen.counting(best),
+            groups=groups or (seen.coarse if best else seen.fine),
+            whys={
+                (row, call): seen.why(slots[row], call)
+                for row, each in enumerate(known)
+                for call in bits(each.maybe)
+            },
+        )
 
-        rows = [[matches(i, wanted, j) for j in range(len(calls))] for i, wanted in enumerate(expected)]
-        return cls(expected, calls, rows, tuple(dict.fromkeys(raised)), tuple(dict.fromkeys(undecided)), whys)
-
-    def decided(self, answer: bool) -> CallTable:
-        """The table with this answer in the place of those that could not be had."""
-        if not self.undecided:
-            return self
-        rows = [[answer if match is None else match for match in row] for row in self.matches]
-        return replace(self, matches=rows)
-
-    def columns(self) -> list[bool]:
-        """For each call, whether it is any of those expected."""
-        return [any(row[i] for row in self.matches) for i in range(len(self.calls))]
+    @property
+    def found(self) -> int:
+        """The calls that are any of those expected."""
+        return union(self.rows)
 
     def partners(self, *, ordered: bool = False) -> Partners:
         """The best assignment there is: as many expected calls as can have a call of their own.
 
+        Of these, one in which as many calls that count as can be are some expected call.
+
         Args:
             ordered: whether as many as possible are in the order in which they are expected.
         """
-        begin = longest_in_order(self.matches, len(self.calls)) if ordered else None
-        if begin and None not in begin:
-            return begin
-        edges = [[i for i, match in enumerate(row) if match] for row in self.matches]
-        return maximum_matching(edges, len(self.calls), begin)
+        begin = best_in_order(self.rows, self.groups, self.counting) if ordered else None
+        return begin if begin and None not in begin else self._matching(begin).of_row
 
-    def missing_and_extra(self, *, ordered: bool = False) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """What is left of the expected calls and of those made by the `partners`."""
+    def _matching(self, begin: Partners | None) -> Matching:
+        matching = maximum_matching(self.rows, begin)
+        if self.counting & ~matching.taken and matching.taken & ~self.counting:
+            matching.prefer(self.counting)
+        return matching
+
+    def missing_and_extra(self, *, ordered: bool = False) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Rows without a call, and calls that count without a row, by the `partners`."""
         partners = self.partners(ordered=ordered)
-        taken = set(partners)
-        missing = tuple(str(e.name) for e, call in zip(self.expected, partners, strict=True) if call is None)
-        extra = tuple(call.name for i, call in enumerate(self.calls) if i not in taken)
-        return missing, extra
+        taken = {each for each in partners if each is not None}
+        missing = tuple(row for row, call in enumerate(partners) if call is None)
+        return missing, tuple(call for call in bits(self.counting) if call not in taken)
+
+    def beyond_their_own(self) -> tuple[int, ...]:
+        """The calls that count and are among the expected, but find no expected call of their own."""
+        wanted = union(self.members) & self.counting
+        matching = maximum_matching([row & wanted for row in self.rows])
+        return tuple(bits(wanted & ~matching.taken))
+
+    def row_text(self, row: int) -> str:
+        """An expected call as it is shown."""
+        return slot_text(self.slots[row])
+
+    def row_name(self, row: int) -> str:
+        """The name of its tool."""
+        return slot_name(self.slots[row])
+
+    def names(self, calls: Sequence[int]) -> tuple[str, ...]:
+        """The tools of some calls."""
+        return tuple(self.calls[call].name for call in calls)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentest.evaluate.call_table import wanted_arguments
+from agentest.evaluate.call_matches import is_named, result_holds, result_untold, where_holds
+from agentest.evaluate.expected_text import expected_text, place_text, wanted_arguments
 from agentest.matchers.comparison import PredicateFailed, equal, is_plain
 from agentest.matchers.showing import shown
-from agentest.scenarios.calls import ExpectedCall
+from agentest.matchers.values import may_be_absent
+from agentest.scenarios.calls import ANYTHING, ExpectedCall
 from agentest.support.json_text import safe_repr
 from agentest.support.text import shortened
 from agentest.transcript import ToolCall
@@ -18,6 +21,42 @@ _MOST = 5
 """Arguments that are named."""
 _VALUE_CHARS = 80
 _MOST_DEPTH = 3
+_NOBODY: AbstractSet[int] = frozenset()
+
+
+def of_tool(slot: Sequence[ExpectedCall], name: str) -> list[ExpectedCall]:
+    """Those of some alternatives that may be a call of a tool by its name."""
+    return [each for each in slot if _named(each, name)]
+
+
+def _named(expected: ExpectedCall, name: str) -> bool:
+    try:
+        return is_named(expected, name)
+    except PredicateFailed:
+        return True
+
+
+def nearest_difference(
+    slot: Sequence[ExpectedCall],
+    made: ToolCall,
+    elsewhere: AbstractSet[int] = _NOBODY,
+    *,
+    named: bool = True,
+) -> str:
+    """How a call differs from the nearest of some alternatives.
+
+    Args:
+        elsewhere: `id` of the alternatives that it would be at another place.
+        named: whether to say which of several is the nearest.
+    """
+    mine = of_tool(slot, made.name)
+    if not mine:
+        return ""
+    near = max(mine, key=lambda each: (id(each) in elsewhere, alike(each, made)))
+    words = difference(near, made)
+    if not words and near.nth is not None:
+        words = f"{place_text(near.nth)}: it came at another place among the calls that count"
+    return f"nearest {expected_text(near)}: {words}" if named and len(slot) > 1 else words
 
 
 def difference(expected: ExpectedCall, made: ToolCall) -> str:
@@ -26,15 +65,50 @@ def difference(expected: ExpectedCall, made: ToolCall) -> str:
     Functions and patterns of the user's are asked no more than they were asked to find that out: the first
     of them that does not hold is named, so that none hangs here that did not hang before.
     """
+    found = [*_of_arguments(expected, made)]
+    asked = not all(map(is_plain, (wanted_arguments(expected) or {}).values()))
+    if not (found and asked):
+        found += _of_result(expected, made)
+    if not found:
+        found += _of_where(expected, made)
+    more = [f"{len(found) - _MOST} more"] if len(found) > _MOST else []
+    return "; ".join([*found[:_MOST], *more])
+
+
+def _of_arguments(expected: ExpectedCall, made: ToolCall) -> list[str]:
     wanted = wanted_arguments(expected)
     if wanted is None:
-        return ""
+        return []
     if not isinstance(made.args, Mapping):
-        return f"the arguments are no object: {_made(made.args)}"
+        return [f"the arguments are no object: {_made(made.args)}"]
     words = _Words()
     words.compare(wanted, made.args, exact=expected.arg_match_mode == "exact")
-    more = [f"{len(words.found) - _MOST} more"] if len(words.found) > _MOST else []
-    return "; ".join([*words.found[:_MOST], *more])
+    return words.found
+
+
+def _of_result(expected: ExpectedCall, made: ToolCall) -> Iterator[str]:
+    if expected.result is ANYTHING or result_untold(made):
+        return
+    wanted, actual = expected.result, made.result
+    if isinstance(wanted, Mapping) and isinstance(actual, Mapping):
+        words = _Words()
+        words.compare(wanted, actual, exact=expected.arg_match_mode == "exact", inside="result.")
+        yield from words.found
+    elif not _holds(lambda: result_holds(expected, made)):
+        yield f"result: expected {_short(wanted)}, got {_made(actual)}"
+
+
+def _of_where(expected: ExpectedCall, made: ToolCall) -> Iterator[str]:
+    where = expected.where
+    if where is not None and not _holds(lambda: where_holds(where, made)):
+        yield f"where: {_short(where)} said no"
+
+
+def _holds(question: Any) -> bool:
+    try:
+        return bool(question())
+    except PredicateFailed:
+        return True
 
 
 def alike(expected: ExpectedCall, made: ToolCall) -> int:
@@ -63,7 +137,7 @@ class _Words:
         if exact:
             for key in [each for each in given if each not in wanted]:
                 self._note(inside, key, f"not expected, got {_made(given[key])}")
-        for key in [each for each in wanted if each not in given]:
+        for key in [each for each in wanted if each not in given and not may_be_absent(wanted[each])]:
             self._note(inside, key, f"expected {_short(wanted[key])}, not given")
         for key in [each for each in wanted if each in given]:
             value, actual = wanted[key], given[key]

@@ -1,85 +1,210 @@
-"""Maximum bipartite matching, so that no expectation takes a call that another one needs; and in order."""
+"""Maximum bipartite matching, so that no expectation takes a call that another one needs; and in order.
+
+Rows are expected calls, columns the calls that were made. A row is a number whose bit `1 << column` is set
+where the two may be paired.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+Partners = list[int | None]
+"""For each row its column; None: it has none."""
 _MOST_CELLS = 1_000_000
 """Beyond this many comparisons the order is followed as it comes, not at its best."""
 
 
-def maximum_matching(
-    edges: Sequence[Sequence[int]], right_size: int, begin: Sequence[int | None] | None = None
-) -> list[int | None]:
-    """For each left node its right partner, or None, with as many pairs as any assignment has.
+def bits(mask: int) -> Iterator[int]:
+    """The positions of the bits that are set, the lowest first."""
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low
+
+
+def mask_of(positions: Iterator[int] | Sequence[int]) -> int:
+    """The number in which the bits at these positions are set."""
+    mask = 0
+    for each in positions:
+        mask |= 1 << each
+    return mask
+
+
+def union(masks: Sequence[int]) -> int:
+    """The bits that are set in any of these."""
+    found = 0
+    for mask in masks:
+        found |= mask
+    return found
+
+
+class Matching:
+    """Pairs of rows and columns, which grow along shortest augmenting paths: who is paired stays so."""
+
+    __slots__ = ("_of_column", "_rows", "of_row", "taken")
+
+    def __init__(self, rows: Sequence[int], begin: Sequence[int | None] | None = None) -> None:
+        self._rows = rows
+        self.of_row: Partners = list(begin or [None] * len(rows))
+        self._of_column = {column: row for row, column in enumerate(self.of_row) if column is not None}
+        self.taken = mask_of(list(self._of_column))
+
+    def add(self, row: int) -> bool:
+        """Pair a row, moving others where that is needed. False: no assignment has them all."""
+        came: dict[int, int] = {}
+        queue, seen = deque([row]), 0
+        while queue:
+            at = queue.popleft()
+            fresh = self._rows[at] & ~seen
+            untaken = fresh & ~self.taken
+            if untaken:
+                column = (untaken & -untaken).bit_length() - 1
+                came[column] = at
+                self._flip(column, came)
+                return True
+            seen |= fresh
+            for column in bits(fresh):
+                came[column] = at
+                queue.append(self._of_column[column])
+        return False
+
+    def _flip(self, column: int, came: dict[int, int]) -> None:
+        """Pair up along the path that leads to a column without partner."""
+        self.taken |= 1 << column
+        at: int | None = column
+        while at is not None:
+            row = came[at]
+            before = self.of_row[row]
+            self.of_row[row], self._of_column[at] = at, row
+            at = before
+
+    def prefer(self, wanted: int) -> None:
+        """Exchange columns for ones of `wanted` as far as that can be; each row that is paired stays so."""
+        columns = transposed(self._rows)
+        for column in bits(wanted & ~self.taken):
+            self._exchange(column, wanted, columns)
+
+    def _exchange(self, start: int, wanted: int, columns: dict[int, int]) -> None:
+        """Take a column in, and let go one that is not wanted, along the shortest path between them."""
+        came: dict[int, int] = {}
+        queue, seen = deque([start]), 1 << start
+        while queue:
+            column = queue.popleft()
+            for row in bits(columns.get(column, 0)):
+                other = self.of_row[row]
+                if other is None or seen >> other & 1:
+                    continue
+                came[other] = column
+                if not wanted >> other & 1:
+                    self._shift(other, came)
+                    return
+                seen |= 1 << other
+                queue.append(other)
+
+    def _shift(self, let_go: int, came: dict[int, int]) -> None:
+        self.taken &= ~(1 << let_go)
+        column = let_go
+        row = self._of_column.pop(let_go)
+        while column in came:
+            column = came[column]
+            following = self._of_column.get(column)
+            self.of_row[row], self._of_column[column] = column, row
+            self.taken |= 1 << column
+            if following is None:
+                return
+            row = following
+
+
+def maximum_matching(rows: Sequence[int], begin: Sequence[int | None] | None = None) -> Matching:
+    """As many pairs as any assignment has.
 
     Args:
-        edges: for each left node the right nodes it may be paired with.
-        right_size: number of right nodes.
-        begin: pairs to begin with, in the form of the result: who has a partner there has one in the end.
-
-    Each left node in turn is given a partner along a shortest augmenting path.
+        begin: pairs to begin with: a row that has a partner there has one in the end.
     """
-    partner_of_right: list[int | None] = [None] * right_size
-    partner_of_left: list[int | None] = list(begin or [None] * len(edges))
-    for left, right in enumerate(partner_of_left):
-        if right is not None:
-            partner_of_right[right] = left
-    for left in range(len(edges)):
-        if partner_of_left[left] is None:
-            _augment(left, edges, partner_of_left, partner_of_right)
-    return partner_of_left
+    matching = Matching(rows, begin)
+    for row, partner in enumerate(tuple(matching.of_row)):
+        if partner is None:
+            matching.add(row)
+    return matching
 
 
-def longest_in_order(matches: Sequence[Sequence[bool | None]], right_size: int) -> list[int | None]:
-    """For each left node its right partner, or None, in rising order, with as many pairs as that allows.
+def saturates(rows: Sequence[int]) -> bool:
+    """Whether each row can have a column of its own."""
+    matching = Matching(rows)
+    return all(map(matching.add, range(len(rows))))
+
+
+def transposed(rows: Sequence[int]) -> dict[int, int]:
+    """Column → the rows that it may be paired with, as bits; a column without any is not there."""
+    columns: dict[int, int] = {}
+    for row, mask in enumerate(rows):
+        for column in bits(mask):
+            columns[column] = columns.get(column, 0) | 1 << row
+    return columns
+
+
+def columns_saturated(rows: Sequence[int], wanted: int) -> bool:
+    """Whether each of the wanted columns can have a row of its own."""
+    if wanted & ~union(rows) or wanted.bit_count() > len(rows):
+        return False
+    columns = transposed([row & wanted for row in rows])
+    return saturates(list(columns.values()))
+
+
+def longest_in_order(rows: Sequence[int], size: int, counting: int | None = None) -> Partners:
+    """A column for as many rows as can have one in rising order.
 
     Args:
-        matches: for each left node which of the right nodes it may be paired with.
-        right_size: number of right nodes.
+        size: number of columns.
+        counting: columns whose pairs weigh twice; None: all weigh the same.
     """
-    early = _earliest(matches, right_size)
-    if None not in early or len(matches) * right_size > _MOST_CELLS:
+    early = _earliest(rows, size)
+    uniform = counting is None or counting.bit_count() == size
+    if (None not in early and uniform) or len(rows) * size > _MOST_CELLS:
         return early
-    lengths = _lengths(matches, right_size)
-    partners: list[int | None] = [None] * len(matches)
-    left = right = 0
-    while left < len(matches) and right < right_size:
-        rest = lengths[left][right]
-        if matches[left][right] and rest == 1 + lengths[left + 1][right + 1]:
-            partners[left] = right
-            left, right = left + 1, right + 1
-        elif lengths[left][right + 1] == rest:
-            right += 1
+    weights = [1 if uniform or not (counting or 0) >> column & 1 else 2 for column in range(size)]
+    lengths = _lengths(rows, weights)
+    partners: Partners = [None] * len(rows)
+    row = column = 0
+    while row < len(rows) and column < size:
+        rest = lengths[row][column]
+        if rows[row] >> column & 1 and rest == weights[column] + lengths[row + 1][column + 1]:
+            partners[row] = column
+            row, column = row + 1, column + 1
+        elif lengths[row][column + 1] == rest:
+            column += 1
         else:
-            left += 1
+            row += 1
     return partners
 
 
-def _earliest(matches: Sequence[Sequence[bool | None]], right_size: int) -> list[int | None]:
-    """The earliest right node for each left one after that of the one before, until one has none."""
-    partners: list[int | None] = [None] * len(matches)
-    left = 0
-    for right in range(right_size):
-        if left < len(matches) and matches[left][right]:
-            partners[left] = right
-            left += 1
+def _earliest(rows: Sequence[int], size: int) -> Partners:
+    """The earliest column for each row after that of the one before, until one has none."""
+    partners: Partners = [None] * len(rows)
+    row = 0
+    for column in range(size):
+        if row < len(rows) and rows[row] >> column & 1:
+            partners[row] = column
+            row += 1
     return partners
 
 
-def _lengths(matches: Sequence[Sequence[bool | None]], right_size: int) -> list[list[int]]:
-    """How many pairs in order the left nodes from one on and the right nodes from one on have."""
-    rows = [[0] * (right_size + 1)]
-    for row in reversed(matches):
-        below, here = rows[-1], [0] * (right_size + 1)
-        for right in range(right_size - 1, -1, -1):
-            pair = 1 + below[right + 1] if row[right] else 0
-            here[right] = max(pair, below[right], here[right + 1])
-        rows.append(here)
-    rows.reverse()
-    return rows
+def _lengths(rows: Sequence[int], weights: Sequence[int]) -> list[list[int]]:
+    """What the pairs in order weigh that the rows from one on and the columns from one on have."""
+    size = len(weights)
+    lines = [[0] * (size + 1)]
+    for row in reversed(rows):
+        below, here = lines[-1], [0] * (size + 1)
+        for column in range(size - 1, -1, -1):
+            best = max(below[column], here[column + 1])
+            if row >> column & 1:
+                best = max(best, weights[column] + below[column + 1])
+            here[column] = best
+        lines.append(here)
+    lines.reverse()
+    return lines
 
 
 def longest_rise(values: Sequence[int]) -> set[int]:
@@ -96,39 +221,3 @@ def longest_rise(values: Sequence[int]) -> set[int]:
         found.add(following)
         following = after[following]
     return found
-
-
-def _augment(
-    start: int,
-    edges: Sequence[Sequence[int]],
-    partner_of_left: list[int | None],
-    partner_of_right: list[int | None],
-) -> None:
-    reached_from: dict[int, int] = {}
-    queue = deque([start])
-    while queue:
-        left = queue.popleft()
-        for right in edges[left]:
-            if right in reached_from:
-                continue
-            reached_from[right] = left
-            taken_by = partner_of_right[right]
-            if taken_by is None:
-                _flip(right, reached_from, partner_of_left, partner_of_right)
-                return
-            queue.append(taken_by)
-
-
-def _flip(
-    right: int,
-    reached_from: dict[int, int],
-    partner_of_left: list[int | None],
-    partner_of_right: list[int | None],
-) -> None:
-    """Pair up along the path that leads to a free right node, undoing the pairs that stood in its way."""
-    at: int | None = right
-    while at is not None:
-        left = reached_from[at]
-        previous = partner_of_left[left]
-        partner_of_left[left], partner_of_right[at] = at, left
-        at = previous

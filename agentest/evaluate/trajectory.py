@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
-from agentest.evaluate.alignment import aligned, is_ordered
-from agentest.evaluate.call_table import CallTable, expected_text
+from agentest.evaluate.alignment import aligned
+from agentest.evaluate.bounds import broken_order
+from agentest.evaluate.call_table import CallTable
+from agentest.evaluate.expected_text import expected_text, listed, slot_text, step_text
+from agentest.evaluate.judged import Judged, Question, judged, whatever_is_so
+from agentest.evaluate.scoring import score_of
+from agentest.evaluate.sightings import ROUNDS_UNTOLD, Sightings
 from agentest.matchers.comparison import is_plain
-from agentest.results import TrajectoryResult
-from agentest.scenarios.calls import ExpectedCall
+from agentest.results import TrajectoryResult, TrajectoryScore
+from agentest.scenarios.alternatives import calls_in, paths_of
+from agentest.scenarios.calls import ANYTHING, ExpectedCall
 from agentest.scenarios.trajectories import Trajectory
 from agentest.support.calling import result_of
 from agentest.support.deadlines import TimeLimit
 from agentest.transcript import ToolCall, call_text
 
-_SHOWN_CALLS = 20
 _TIMEOUT_S = 60.0
 
 
@@ -72,7 +77,7 @@ async def matched_trajectory(
 ) -> TrajectoryResult | None:
     """`match_trajectory`, in a thread where functions and matchers of the user decide: they may hang."""
     match = partial(match_trajectory, spec, calls, turns, complete=complete, blind=blind)
-    if all(is_plain(expected.args) for expected in (*_expected(spec), *spec.forbidden)):
+    if _is_plain(spec):
         return match()
     limit = TimeLimit(timeout_s)
     try:
@@ -81,6 +86,24 @@ async def matched_trajectory(
         error = f"its functions gave no answer within {timeout_s:g} s"
         return _undecided(error, spec, calls)
     return result
+
+
+def _is_plain(spec: Trajectory) -> bool:
+    """Whether nothing that it says may take long."""
+    if not all(isinstance(name, str) for name in spec.reads):
+        return False
+    return all(
+        isinstance(each.name, str)
+        and each.where is None
+        and is_plain(each.args)
+        and (each.result is ANYTHING or is_plain(each.result))
+        for each in _all_calls(spec)
+    )
+
+
+def _all_calls(spec: Trajectory) -> Iterator[ExpectedCall]:
+    orders = (step for order in spec.orders for step in (order.first, order.then))
+    return calls_in((*(spec.expected or ()), *spec.forbidden, *orders))
 
 
 def match_trajectory(
@@ -93,74 +116,126 @@ def match_trajectory(
 ) -> TrajectoryResult | None:
     """Whether the calls are as the trajectory says.
 
+    What cannot be known of a call (its arguments, its result, what a function says that raises) is taken
+    for what the trajectory wants, and for the opposite: only what is so both ways is told, else there is an
+    `error`.
+
     Args:
         turns: number of turns, for `max_turns`.
         complete: False when something other than the agent cut the conversation short. Then only what no
-            later call could mend counts (forbidden calls, exceeded limits); None: nothing can be said.
+            later call could mend counts (forbidden calls, exceeded limits, broken orders); None: nothing can
+            be said.
         blind: why there may be calls that nobody saw. Then those that were seen can let the trajectory fail,
             by what no further call could mend; what they cannot decide is told by this `error`.
     """
     if not complete:
         spec = replace(spec, expected=None)
-    expected = None if spec.expected is None else CallTable.of(_expected(spec), calls)
-    banned = CallTable.of(spec.forbidden, calls)
-    # A call that cannot be decided is first taken for what the trajectory wants.
-    compare = _compare_some if blind else _compare
-    findings = _Findings.of(spec, expected and expected.decided(True), banned.decided(False), turns, compare)
-    if not findings.problems and not complete:
-        return None
-    # Nobody can say that there were no calls.
-    shows = spec.about_calls and bool(calls or not blind)
-    decided = partial(_beside, spec, expected, banned, blind=bool(blind), shows=shows)
-    sides = {**(_sides(spec, calls) if shows else {}), **decided(True)}
-    if not findings.problems and blind and spec.about_calls:
-        why = f"{blind} (those that were seen all the same may not be all)" if calls else blind
-        return TrajectoryResult(matched=False, summary=why, error=why, **sides)
-    if not findings.problems:
-        worst = _Findings.of(spec, expected and expected.decided(False), banned.decided(True), turns, compare)
-        if worst.problems:
-            reasons = (*(expected.undecided if expected else ()), *banned.undecided)
-            error = "; ".join(reasons)
-            return replace(_undecided(error, spec, calls), **decided(True))
-        sides |= decided(False)
-    matched = not findings.problems
-    return TrajectoryResult(
-        matched=matched,
-        summary="; ".join(findings.problems) or _holds(spec, calls, turns),
-        **sides,
-        missing_calls=findings.missing,
-        extra_calls=findings.extra,
-        ordering_issues=findings.ordering,
-        forbidden_calls=findings.forbidden,
-        broken=findings.broken,
-        without_calls=matched and not calls and spec.about_calls,
-    )
+    paths = None if spec.expected is None else paths_of(spec.expected)
+    wanted = (*chain.from_iterable(chain.from_iterable(paths or ())), *_all_calls(spec))
+    seen = Sightings.of(spec, wanted, calls, complete=complete, blind=bool(blind))
+    question = Question(spec=spec, paths=paths, turns=turns, complete=complete, blind=bool(blind))
+    return _Answer(question, seen, blind or "").result()
 
 
-def _beside(
-    spec: Trajectory,
-    expected: CallTable | None,
-    banned: CallTable,
-    answer: bool,
-    *,
-    blind: bool,
-    shows: bool,
-) -> dict[str, Any]:
-    """The alignment for a `TrajectoryResult`.
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    question: Question
+    seen: Sightings
+    blind: str
 
-    Args:
-        answer: what stands for what could not be decided of the expected calls; of the forbidden ones the
-            opposite.
-    """
-    if not shows:
-        return {}
-    table = expected and expected.decided(answer)
-    rows, more = aligned(spec, table, banned.decided(not answer), blind=blind)
-    return {"alignment": rows, "alignment_more": more}
+    @property
+    def spec(self) -> Trajectory:
+        return self.question.spec
+
+    def result(self) -> TrajectoryResult | None:
+        best = judged(self.question, self.seen, best=True)
+        if not best.holds:
+            return self._told(best)
+        if not self.question.complete:
+            return None
+        if self.blind and self.spec.about_calls:
+            return self._hidden(best)
+        worst = judged(self.question, self.seen, best=False)
+        if worst.holds:
+            return self._told(worst)
+        decided = whatever_is_so(self.question, self.seen)
+        return self._untold() if decided is None else self._told(self._with_doubts(decided))
+
+    def _with_doubts(self, found: Judged) -> Judged:
+        """The same; a row that fails says what is not known of it."""
+        if found.holds or not found.table:
+            return found
+        whys = CallTable.of(found.table.slots, self.seen, best=True).whys
+        return replace(found, table=replace(found.table, whys=whys))
+
+    def _told(self, found: Judged) -> TrajectoryResult:
+        calls = self.seen.calls
+        return TrajectoryResult(
+            matched=found.holds,
+            summary=self._summary(found),
+            **self._beside(found),
+            missing_calls=found.found.missing,
+            extra_calls=found.found.extra,
+            ordering_issues=found.found.ordering,
+            forbidden_calls=found.bounds.forbidden,
+            broken=found.bounds.broken,
+            without_calls=found.holds and not calls and self.spec.about_calls,
+            score=self._score(found),
+        )
+
+    def _summary(self, found: Judged) -> str:
+        if found.holds:
+            return _holds(self.spec, self.seen, self.question.turns)
+        several = len(self.question.paths or ()) > 1 and found.found.problems and found.table
+        nearest = (
+            [f"the nearest of {len(self.question.paths or ())} ways: {_way(found.table)}"] if several else []
+        )
+        return "; ".join((*found.problems, *nearest))
+
+    def _score(self, found: Judged) -> TrajectoryScore | None:
+        """The score, where it does not hang on what is not known."""
+        if not self.question.complete or self.blind or not self.spec.about_calls:
+            return None
+        score = score_of(self.spec, found)
+        if self.seen.undecided or self.seen.fine != self.seen.coarse:
+            sides = [judged(self.question, self.seen, best=best) for best in (True, False)]
+            if any(score_of(self.spec, side) != score for side in sides):
+                return None
+        return score
+
+    def _hidden(self, best: Judged) -> TrajectoryResult:
+        """What was seen does not let it fail, and what was not seen may."""
+        more = " (those that were seen all the same may not be all)" if self.seen.calls else ""
+        why = self.blind + more
+        return TrajectoryResult(matched=False, summary=why, error=why, **self._beside(best))
+
+    def _untold(self) -> TrajectoryResult:
+        """It hangs on what is not known."""
+        fine = judged(self.question, self.seen, best=True, groups=self.seen.fine)
+        rounds = [ROUNDS_UNTOLD] if self.seen.fine != self.seen.coarse and not self._holds_by(fine) else []
+        error = "; ".join([*self.seen.undecided, *rounds]) or ROUNDS_UNTOLD
+        return replace(_undecided(error, self.spec, self.seen.calls), **self._beside(fine, undecided=True))
+
+    def _holds_by(self, fine: Judged) -> bool:
+        """Whether the order as the calls came would do, but for what else is not known."""
+        return not fine.found.problems and not any(
+            broken_order(order, self.seen, best=True, groups=groups)
+            for order in self.spec.orders
+            for groups in (self.seen.fine, self.seen.coarse)
+        )
+
+    def _beside(self, found: Judged, *, undecided: bool = False) -> dict[str, Any]:
+        """The sides and the alignment for a `TrajectoryResult`."""
+        if not self.spec.about_calls or (
+            self.blind and not self.seen.calls
+        ):  # nobody can say that there were none
+            return {}
+        rows, more = aligned(self.spec, found, self.seen, blind=bool(self.blind), undecided=undecided)
+        return {**_sides(self.spec, self.seen.calls), "alignment": rows, "alignment_more": more}
 
 
-def _expected(spec: Trajectory) -> tuple[ExpectedCall, ...]:
-    return tuple(each for each in spec.expected or () if isinstance(each, ExpectedCall))
+def _way(table: CallTable | None) -> str:
+    return listed(map(slot_text, table.slots)) if table else ""
 
 
 def _undecided(error: str, spec: Trajectory, calls: Sequence[ToolCall]) -> TrajectoryResult:
@@ -168,146 +243,18 @@ def _undecided(error: str, spec: Trajectory, calls: Sequence[ToolCall]) -> Traje
     return TrajectoryResult(matched=False, summary=summary, error=error, **_sides(spec, calls))
 
 
-@dataclass(frozen=True, slots=True)
-class _Findings:
-    problems: tuple[str, ...] = ()
-    missing: tuple[str, ...] = ()
-    extra: tuple[str, ...] = ()
-    ordering: tuple[str, ...] = ()
-    forbidden: tuple[str, ...] = ()
-    broken: tuple[str, ...] = ()
-    """Which of the demands other than expected calls: limits and orders."""
-
-    @classmethod
-    def of(
-        cls, spec: Trajectory, expected: CallTable | None, banned: CallTable, turns: int, compare: _Compare
-    ) -> _Findings:
-        findings, calls = cls(), banned.calls
-        if expected:
-            findings = compare(spec.match_mode, expected)
-            if findings.problems:
-                findings = replace(findings, problems=(*findings.problems, *expected.raised))
-        forbidden = tuple(call.name for call, hit in zip(calls, banned.columns(), strict=True) if hit)
-        problems = list(findings.problems)
-        if forbidden:
-            problems.append("forbidden calls were made: " + ", ".join(forbidden))
-        elif banned.raised:
-            problems.append("forbidden calls cannot be ruled out: " + "; ".join(banned.raised))
-        broken = tuple(_exceeded_limits(spec, calls, turns))
-        return replace(findings, forbidden=forbidden, broken=broken, problems=(*problems, *broken))
-
-
-_Compare = Callable[[str, CallTable], _Findings]
-
-
-def _exceeded_limits(spec: Trajectory, calls: Sequence[ToolCall], turns: int) -> list[str]:
-    problems = []
-    if spec.max_calls is not None and len(calls) > spec.max_calls:
-        problems.append(f"{len(calls)} calls were made, at most {spec.max_calls} are allowed")
-    if spec.max_turns is not None and turns > spec.max_turns:
-        problems.append(f"the conversation took {turns} turns, at most {spec.max_turns} are allowed")
-    for tool, made in Counter(call.name for call in calls).items():
-        limits = spec.max_calls_per_tool
-        limit = limits.get(tool) if isinstance(limits, Mapping) else limits
-        if limit is not None and made > limit:
-            problems.append(f"{tool} was called {made} times, at most {limit} are allowed")
-    return problems
-
-
-def _compare(mode: str, table: CallTable) -> _Findings:
-    if mode == "within":
-        return _within(table)
-    if mode == "in_order":
-        return _in_order(table)
-    return _assigned(mode, table)
-
-
-def _compare_some(mode: str, table: CallTable) -> _Findings:
-    """What is wrong with some of the calls, whichever there were besides: none may be missing."""
-    if mode == "within":
-        return _within(table)
-    if mode in ("contains", "in_order"):
-        return _Findings()
-    _, extra = table.missing_and_extra(ordered=is_ordered(mode))
-    if extra:
-        return _Findings(("unexpected calls were made: " + ", ".join(extra),), extra=extra)
-    return _out_of_order(table) if mode == "strict" else _Findings()
-
-
-def _out_of_order(table: CallTable) -> _Findings:
-    """The first call that has no place among the expected ones after the call before it."""
-    places = iter(range(len(table.expected)))
-    for i, made in enumerate(table.calls):
-        if not any(table.matches[place][i] for place in places):
-            issue = f"{made.name} (call {i + 1}) is not expected after the calls before it"
-            return _Findings((f"the order is wrong: {issue}",), ordering=(issue,))
-    return _Findings()
-
-
-def _within(table: CallTable) -> _Findings:
-    extra = tuple(call.name for call, ok in zip(table.calls, table.columns(), strict=True) if not ok)
-    problems = ("calls beyond the allowed ones: " + ", ".join(extra),) if extra else ()
-    return _Findings(problems, extra=extra)
-
-
-def _in_order(table: CallTable) -> _Findings:
-    """The earliest possible call for each expectation is also the best: it leaves most to the later ones."""
-    at = 0
-    for i in range(len(table.calls)):
-        if at < len(table.expected) and table.matches[at][i]:
-            at += 1
-    if at == len(table.expected):
-        return _Findings()
-    missing, _ = table.missing_and_extra(ordered=True)
-    if missing:
-        return _Findings(("expected calls are missing: " + ", ".join(missing),), missing)
-    late, before = expected_text(table.expected[at]), expected_text(table.expected[at - 1])
-    issue = f"{late} was expected after {before}, but came only before it"
-    return _Findings((f"the order is wrong: {issue}",), ordering=(issue,))
-
-
-def _assigned(mode: str, table: CallTable) -> _Findings:
-    missing, extra = table.missing_and_extra(ordered=is_ordered(mode))
-    problems = ["expected calls are missing: " + ", ".join(missing)] if missing else []
-    if mode == "contains":
-        return _Findings(tuple(problems), missing)
-    if extra:
-        problems.append("unexpected calls were made: " + ", ".join(extra))
-    ordering = () if mode == "unordered" or problems else _ordering(table)
-    if ordering:
-        problems.append("the order is wrong: " + ", ".join(ordering))
-    return _Findings(tuple(problems), missing, extra, ordering)
-
-
-def _ordering(table: CallTable) -> tuple[str, ...]:
-    """Where the right calls came in the wrong order."""
-    return tuple(
-        f"call {i + 1} was {made.name}, expected {wanted.name}"
-        + (" with other arguments" if made.name == wanted.name else "")
-        for i, (wanted, made) in enumerate(zip(table.expected, table.calls, strict=True))
-        if not table.matches[i][i]
-    )
-
-
-def _holds(spec: Trajectory, calls: Sequence[ToolCall], turns: int) -> str:
+def _holds(spec: Trajectory, seen: Sightings, turns: int) -> str:
     if not spec.about_calls:
         return f"{turns} turn{'' if turns == 1 else 's'}, as expected"
     mode = "" if spec.expected is None else f" ({spec.match_mode})"
-    return f"{len(calls)} tool call{'' if len(calls) == 1 else 's'}, as expected{mode}"
+    return f"{len(seen.calls)} tool call{'' if len(seen.calls) == 1 else 's'}, as expected{mode}"
 
 
 def _sides(spec: Trajectory, calls: Sequence[ToolCall]) -> Mapping[str, Any]:
     """What was expected, what is forbidden and what was called, as text, for a `TrajectoryResult`."""
-    expected = None if spec.expected is None else _expected(spec)
     return {
-        "mode": None if expected is None else spec.match_mode,
-        "expected": None if expected is None else _list(map(expected_text, expected)),
-        "forbidden": _list(map(expected_text, spec.forbidden)) if spec.forbidden else None,
-        "actual": _list(map(call_text, calls)),
+        "mode": None if spec.expected is None else spec.match_mode,
+        "expected": None if spec.expected is None else listed(map(step_text, spec.expected)),
+        "forbidden": listed(map(expected_text, spec.forbidden)) if spec.forbidden else None,
+        "actual": listed(map(call_text, calls)),
     }
-
-
-def _list(texts: Iterable[str]) -> str:
-    items = list(texts)
-    more = f", … {len(items) - _SHOWN_CALLS} more" if len(items) > _SHOWN_CALLS else ""
-    return (", ".join(items[:_SHOWN_CALLS]) + more) or "no calls"

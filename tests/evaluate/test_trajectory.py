@@ -275,16 +275,24 @@ def test_an_incomplete_conversation_is_judged_by_what_cannot_be_mended() -> None
     assert (over.matched, over.missing_calls, over.extra_calls) == (False, (), ())
 
 
-def test_a_predicate_that_raises_never_lets_a_trajectory_hold() -> None:
-    """One that raises does not fit, which is told, and rules out no forbidden call."""
-    picky = call("pay", amount=lambda amount: amount > 100)
+def test_a_predicate_that_raises_decides_nothing() -> None:
+    """One that raises lets a trajectory neither hold nor fail; what fails without it fails, and what holds
+    without it holds."""
+
+    def picky_one(amount: Any) -> bool:
+        return bool(amount > 100)
+
+    picky = call("pay", amount=picky_one)
     result = match({"match_mode": "contains", "expected": [picky]}, made("pay", amount="all"))
-    assert (result.matched, result.missing_calls) == (False, ("pay",))
-    assert "pay: lambda amount: amount > 100 raised TypeError" in result.reason
+    assert (result.matched, result.missing_calls, result.score) == (False, (), None)
+    assert "pay: <predicate picky_one> raised TypeError" in result.error
+    assert result.summary == f"could not be told: {result.error}"
     assert "actual: pay(amount='all')" in result.reason
     banned = match({"forbidden": [picky]}, made("pay", amount="all"))
     assert (banned.matched, banned.forbidden_calls) == (False, ())
-    assert "cannot be ruled out" in banned.reason
+    assert "raised TypeError" in banned.error
+    lost = match({"match_mode": "contains", "expected": [picky, "end"]}, made("pay", amount="all"))
+    assert (lost.matched, lost.error, lost.missing_calls) == (False, None, ("end",))
     both = match(
         {"match_mode": "contains", "expected": [picky]}, made("pay", amount="x"), made("pay", amount=101)
     )

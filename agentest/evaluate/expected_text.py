@@ -1,0 +1,87 @@
+"""Expected calls as reports show them: as they were written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from agentest.matchers.showing import shown
+from agentest.scenarios.calls import ANYTHING, AnyOf, CallOrder, ExpectedCall, Step
+from agentest.scenarios.names import name_text
+
+_MOST_SHOWN = 20
+_PLACES = {1: "first", -1: "last"}
+
+
+def wanted_arguments(expected: ExpectedCall) -> Mapping[str, Any] | None:
+    """What the arguments are held against; None: any will do."""
+    if expected.arg_match_mode == "ignore" or (expected.arg_match_mode == "partial" and not expected.args):
+        return None
+    return expected.args
+
+
+def expected_text(expected: ExpectedCall) -> str:
+    """An expected call: `name(key=value, …)`, and around it what else it has to be."""
+    name, wanted = name_text(expected.name), wanted_arguments(expected)
+    words = _words(expected)
+    if wanted is None and not words:
+        return name
+    arguments = [_argument(key, value) for key, value in (wanted or {}).items()]
+    more = ["…"] if wanted is None or expected.arg_match_mode == "partial" else []
+    written = f"{name}({', '.join([*arguments, *more, *words])})"
+    return f"exactly({written})" if words and not more else written
+
+
+def _argument(key: str, value: Any) -> str:
+    return f"{key}={shown(value)}" if str(key).isidentifier() else f"{key!r}: {shown(value)}"
+
+
+def _words(expected: ExpectedCall) -> list[str]:
+    words = []
+    if expected.where is not None:
+        words.append(f"where={shown(expected.where)}")
+    if expected.result is not ANYTHING:
+        words.append(f"result={shown(expected.result)}")
+    if expected.nth is not None:
+        words.append(place_text(expected.nth))
+    return words
+
+
+def place_text(nth: int) -> str:
+    """Which of the calls that count: `first`, `last`, `nth=2`."""
+    return _PLACES.get(nth, f"nth={nth}")
+
+
+def slot_text(slot: Sequence[ExpectedCall]) -> str:
+    """What one call has to be: any of these."""
+    texts = [expected_text(each) for each in slot]
+    return texts[0] if len(texts) == 1 else f"any_of({', '.join(texts)})"
+
+
+def slot_name(slot: Sequence[ExpectedCall]) -> str:
+    """The name of the tool; of alternatives all of them."""
+    return " or ".join(dict.fromkeys(name_text(each.name) for each in slot))
+
+
+def step_text(step: Step) -> str:
+    """An expected call, or alternatives, as they were written."""
+    if isinstance(step, ExpectedCall):
+        return expected_text(step)
+    return f"any_of({', '.join(map(_path_text, step.paths))})"
+
+
+def _path_text(path: Sequence[ExpectedCall | AnyOf]) -> str:
+    texts = [step_text(each) for each in path]
+    return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+
+
+def order_text(order: CallOrder) -> str:
+    """An order as it was written: `before(a, b)`."""
+    return f"{order.kind}({step_text(order.first)}, {step_text(order.then)})"
+
+
+def listed(texts: Iterable[str], nothing: str = "no calls") -> str:
+    """Some texts in a row, those beyond the first twenty counted."""
+    items = list(texts)
+    more = f", … {len(items) - _MOST_SHOWN} more" if len(items) > _MOST_SHOWN else ""
+    return (", ".join(items[:_MOST_SHOWN]) + more) or nothing
