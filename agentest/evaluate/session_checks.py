@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from agentest.matchers.comparison import PredicateFailed, equal, is_plain, may_be_absent
+from agentest.matchers.problems import value_problems
 from agentest.matchers.showing import shown
 from agentest.results import CheckResult
 from agentest.scenarios.expectations import Expect, ExpectedRemark
@@ -19,6 +21,7 @@ from agentest.transcript import Remark, Turn
 
 _SHOWN_CHARS = 200
 _SHOWN_KEYS = 20
+_SHOWN_PROBLEMS = 5
 _SHOWN_REMARKS = 10
 _TIMEOUT_S = 60.0
 
@@ -75,9 +78,23 @@ def _compared(check: str, key: str, wanted: Any, state: Mapping[str, Any]) -> Ch
         return CheckResult(check=check, passed=False, summary=f"{missing}; {_keys(state)}")
     summary = f"{expected}, found {_short(state[key])}"
     try:
-        return CheckResult(check=check, passed=equal(wanted, state[key]), summary=summary)
+        passed = equal(wanted, state[key])
     except PredicateFailed as error:
         return _undecided(check, str(error), summary)
+    return CheckResult(
+        check=check,
+        passed=passed,
+        summary=summary if passed else _different(key, wanted, state[key], summary),
+    )
+
+
+def _different(key: str, wanted: Any, found: Any, summary: str) -> str:
+    """What differs in a value that has parts: `orders.17.status: expected 'refunded', got 'open'`."""
+    problems = [*islice(value_problems(wanted, found, key), _SHOWN_PROBLEMS + 1)]
+    if not problems or any(problem.path == key for problem in problems):
+        return summary
+    words = [problem.words for problem in problems[:_SHOWN_PROBLEMS]]
+    return "; ".join([*words, "…"] if len(problems) > len(words) else words)
 
 
 def _keys(state: Mapping[str, Any]) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 
 from agentest.matchers.showing import FUNCTIONS
 from agentest.matchers.values import may_be_absent
+from agentest.scenarios.forms import check_value, from_data
 from agentest.scenarios.parsing import (
     as_list,
     has_text_keys,
@@ -136,6 +137,7 @@ def _said(value: Any, key: str) -> tuple[Any, ...]:
 
 
 def _wanted(value: Any, key: str) -> Any:
+    value = from_data(value, of_key=False)
     if isinstance(value, str) and not value:
         raise ValueError(f"{key}: is empty, which every reply contains")
     if isinstance(value, int | float):
@@ -146,6 +148,7 @@ def _wanted(value: Any, key: str) -> Any:
         raise ValueError(f"{key}: {value!r} stands for the value of a key, and a reply is none")
     if isinstance(value, FUNCTIONS):
         _check_function(value, key)
+    check_value(value, key, of_key=False)
     return value
 
 
@@ -191,7 +194,10 @@ def parse_expected_state(value: Any, key: str) -> Mapping[str, Any] | None:
         raise ValueError(f"{key}: expected a dict from key to value, found {kind_of(value)}")
     if not value:
         raise ValueError(f"{key}: is empty, so it would check nothing")
-    return dict(value)
+    read = {name: from_data(each) for name, each in value.items()}
+    for name, each in read.items():
+        check_value(each, f"{key}.{name}")
+    return read
 
 
 def _remarks(value: Any, key: str) -> tuple[ExpectedRemark, ...]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from agentest.support.asserts import TellingAsserts
 from agentest.support.spelling import nearest
 
 _NOT_THE_USERS = tuple(
@@ -51,7 +52,8 @@ class Imports:
         Whatever the module raises at import is passed on as it is.
         """
         name = module_name(path)
-        spec = importlib.util.spec_from_file_location(name, path)
+        loader = TellingAsserts(name, str(path)) if path.suffix == ".py" else None
+        spec = importlib.util.spec_from_file_location(name, path, loader=loader)
         if spec is None or spec.loader is None:
             raise ImportError(f"{path} is not a Python file")
         module = importlib.util.module_from_spec(spec)

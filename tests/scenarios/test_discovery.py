@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import inspect
 import os
 import re
 import sys
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from agentest.config.config import Config
 from agentest.config.file import NAMES
 from agentest.scenarios.discovery import Discovered, discover, find_files, matches, search
-from agentest.support.importing import forget_modules, import_object
+from agentest.support.importing import Imports, forget_modules, import_object
 from agentest.support.paths import shown_path
 
 INCLUDE = ["**/*.sim.py"]
@@ -485,3 +486,29 @@ def test_import_paths(tmp_path: Path) -> None:
     """An import path names an object of a module in the working directory, at any depth."""
     write(tmp_path, {"package/__init__.py": "", "package/things.py": "class Thing:\n    part = 7\n"})
     assert import_object("package.things:Thing.part", tmp_path) == 7
+
+
+def test_assertions_tell_what_they_compared(tmp_path: Path) -> None:
+    """Assertions of scenario files are rewritten by pytest; lines stay what they are, and so does the file."""
+    text = "def check(state):\n    # a comment\n    assert state['n'] == 2, 'n is wrong'\n"
+    path = tmp_path / "a.sim.py"
+    path.write_text(text)
+    module = Imports().import_file(path)
+    with pytest.raises(AssertionError) as caught:
+        module.check({"n": 1})
+    assert str(caught.value) == "n is wrong\nassert 1 == 2"
+    assert caught.traceback[-1].lineno == 2
+    assert inspect.getsource(module.check) == text
+    assert not [*tmp_path.glob("__pycache__/*")]
+
+
+def test_files_that_cannot_be_rewritten(tmp_path: Path) -> None:
+    """A mistake in a file with an assertion is told as Python tells it."""
+    path = tmp_path / "a.sim.py"
+    path.write_text("assert True\nif\n")
+    with pytest.raises(SyntaxError) as caught:
+        Imports().import_file(path)
+    assert caught.value.lineno == 2
+    path.write_bytes("# coding: latin-1\nassert name == 'é'\n".encode("latin-1"))
+    with pytest.raises(NameError):
+        Imports().import_file(path)
