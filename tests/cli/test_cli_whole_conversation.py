@@ -1,0 +1,125 @@
+"""What whole conversations must hold, by the command line: a back end in memory, and its state at the end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from jsonschema import validate
+from project import Project
+
+from agentest.testing import ScriptedAgent, tool_call
+
+SCHEMA = Path(__file__).parent.parent.parent / "agentest" / "schemas" / "results.schema.json"
+
+SHOP = """
+from datetime import date
+
+def refund_order(order_id: str, ctx) -> dict:
+    order = ctx.state["orders"][order_id]
+    order["status"] = "refunded"
+    order["log"].append(ctx.conversation_id)
+    ctx.state["on"] = date(2024, 5, 1)
+    return order
+
+def only_one(conversation, state):
+    (call,) = conversation.calls("refund_order")
+    assert state["orders"]["17"]["log"] == [conversation.conversation_id], "each has its own"
+
+def mean(conversation, state):
+    assert state["orders"]["18"]["status"] == "refunded"
+
+SHOP = {"orders": {"17": {"status": "delivered", "log": []}, "18": {"status": "open", "log": []}}}
+common = dict(tools={"refund_order": refund_order}, state=SHOP)
+"""
+REFUNDS = [tool_call("refund_order", order_id="17"), "Refunded. Your credit card is safe."]
+
+
+def checks_of(project: Project, name: str) -> list[list[dict[str, Any]]]:
+    return [each.get("checks", []) for each in project.scenario_result(name)["conversations"]]
+
+
+def test_a_back_end_in_memory(project: Project) -> None:
+    """Conversations that are held at the same time have a state each; expect, state and check decide."""
+    project.scenario(
+        SHOP + "scenario('refunds', turns=['Refund 17.'], conversations_per_scenario=20, check=only_one,\n"
+        "  expect={'says': 'Refunded', 'never_says': 'sorry'},\n"
+        "  final_state={'on': date(2024, 5, 1), 'orders': lambda all: all['17']['status'] == 'refunded'},\n"
+        "  **common)\n"
+        "scenario('fails', turns=['Refund 17.'], check=mean, final_state={'orders': {**SHOP['orders']}},\n"
+        "  expect=[{'never_says': 'credit card'}], **common)\n"
+        "scenario('errs', turns=['Refund 17.'], check=lambda c, s: s['gone'], **common)\n"
+    )
+    with ScriptedAgent(REFUNDS) as agent:
+        project.config(agent.endpoint)
+        done = project.run()
+    validate(project.results, json.loads(SCHEMA.read_text()))
+    statuses = {each["name"]: each["status"] for each in project.results["scenarios"]}
+    assert statuses == {"refunds": "passed", "fails": "failed", "errs": "errored"}, done.stdout
+    assert done.returncode == 1
+    passed = checks_of(project, "refunds")
+    assert len(passed) == 20
+    assert [each["check"] for each in passed[0]] == ["says", "never_says", *["final_state"] * 2, "check"]
+    held = project.scenario_result("refunds")["conversations"][0]
+    assert (held["mockState"]["on"], held["inexactState"]) == ("2024-05-01", ["on"])
+    assert [each["reason"] for (one,) in [checks_of(project, "fails")] for each in one] == [
+        "expected no 'credit card' in any reply, but the reply of turn 0 has it; the reply was "
+        "'Refunded. Your credit card is safe.'",
+        "orders.17.status: expected 'delivered', got 'refunded'; "
+        "orders.17.log: expected [], got ['fails-1'] (a list of 1, not of 0)",
+        "assert 'open' == 'refunded' (a.sim.py:17)",
+    ]
+    (error,) = [each["error"] for (one,) in [checks_of(project, "errs")] for each in one]
+    assert error == "it raised KeyError: 'gone' (a.sim.py:27)"
+    for words in ("'refunded' (a.sim.py:17)", "orders.17.status: expected", "KeyError: 'gone'"):
+        assert words in done.stdout
+
+
+def test_what_was_held_is_judged_again(project: Project) -> None:
+    """A kept run is held to its scenarios again; what no transcript tells is errored, and says why."""
+    text = (
+        SHOP + "scenario('told', turns=['Refund 17.'], expect={'says': 'Refunded'}, check=lambda c: None,\n"
+        "  final_state={'orders': lambda orders: len(orders) == 2}, **common)\n"
+        "scenario('untold', turns=['Refund 17.'], final_state={'on': date(2024, 5, 1)}, **common)\n"
+        "scenario('unasked', turns=['Refund 17.'], check=only_one, **common)\n"
+    )
+    project.scenario(text)
+    with ScriptedAgent(REFUNDS) as agent:
+        project.config(agent.endpoint)
+        assert project.run().returncode == 0
+    again = project.agentest("judge", ".agentest/results.json")
+    assert again.returncode == 2
+    why = "of on in the mocks' state no more than a form in JSON was kept; run the scenario again"
+    assert again.stdout.count(why) == 2
+    assert "1 passed" in again.stdout
+    project.scenario(text.replace("'says': 'Refunded'", "'never_says': 'Refunded'"))
+    assert project.agentest("judge", ".agentest/results.json").returncode == 1
+
+
+def test_a_conversation_that_breaks_off(project: Project) -> None:
+    """Of a conversation that ended early only what was said and never must be counts."""
+    project.scenario(
+        SHOP + "scenario('breaks', turns=['Hi.', 'Refund 17.'], final_state={'on': 1}, check=mean,\n"
+        "  expect={'says': 'x', 'never_says': 'Hello'}, state=SHOP)\n"
+    )
+    with ScriptedAgent(["Hello.", tool_call("refund_order", order_id="17")]) as agent:
+        project.config(agent.endpoint)
+        done = project.run()
+    assert done.returncode == 1, done.stdout
+    ((check,),) = checks_of(project, "breaks")
+    assert (check["check"], check["passed"], check["turnIndex"]) == ("never_says", False, 0)
+    assert "has no mock" in done.stdout
+
+
+def test_bad_input(project: Project) -> None:
+    """What no conversation could hold is an error at the line of the scenario, before anything runs."""
+    project.scenario(
+        "import threading\nscenario('a', turns=['Hi.'], state={'lock': threading.Lock()})\n", "lock.sim.py"
+    )
+    project.scenario("scenario('b', turns=['Hi.'], expect={'says': 'x', 'in_turn': 3})\n", "turn.sim.py")
+    project.config("http://127.0.0.1:9")
+    done = project.run()
+    assert done.returncode == 2
+    assert "lock.sim.py:3: scenario 'a': state['lock']: cannot be copied" in done.stdout
+    assert "turn.sim.py:2: scenario 'b': expect.in_turn: is 3, but the script has 1 turn" in done.stdout
