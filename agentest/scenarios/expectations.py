@@ -12,9 +12,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from agentest.matchers.checking import check_expected
 from agentest.matchers.showing import FUNCTIONS
 from agentest.matchers.values import may_be_absent
-from agentest.scenarios.forms import check_value, from_data
+from agentest.scenarios.forms import from_data, word_from_data
 from agentest.scenarios.parsing import (
     as_list,
     has_text_keys,
@@ -137,7 +138,10 @@ def _said(value: Any, key: str) -> tuple[Any, ...]:
 
 
 def _wanted(value: Any, key: str) -> Any:
-    value = from_data(value, of_key=False)
+    try:
+        value = word_from_data(value)
+    except ValueError as error:
+        raise ValueError(f"{key}: {error}") from None
     if isinstance(value, str) and not value:
         raise ValueError(f"{key}: is empty, which every reply contains")
     if isinstance(value, int | float):
@@ -148,7 +152,7 @@ def _wanted(value: Any, key: str) -> Any:
         raise ValueError(f"{key}: {value!r} stands for the value of a key, and a reply is none")
     if isinstance(value, FUNCTIONS):
         _check_function(value, key)
-    check_value(value, key, of_key=False)
+    check_expected(value, key, of_key=False)
     return value
 
 
@@ -196,7 +200,7 @@ def parse_expected_state(value: Any, key: str) -> Mapping[str, Any] | None:
         raise ValueError(f"{key}: is empty, so it would check nothing")
     read = {name: from_data(each) for name, each in value.items()}
     for name, each in read.items():
-        check_value(each, f"{key}.{name}")
+        check_expected(each, f"{key}.{name}")
     return read
 
 

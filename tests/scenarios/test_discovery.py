@@ -489,7 +489,7 @@ def test_import_paths(tmp_path: Path) -> None:
 
 
 def test_assertions_tell_what_they_compared(tmp_path: Path) -> None:
-    """Assertions of scenario files are rewritten by pytest; lines stay what they are, and so does the file."""
+    """Assertions of scenario files are rewritten by pytest, and stay in their lines."""
     text = "def check(state):\n    # a comment\n    assert state['n'] == 2, 'n is wrong'\n"
     path = tmp_path / "a.sim.py"
     path.write_text(text)

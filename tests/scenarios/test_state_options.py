@@ -12,6 +12,10 @@ import pytest
 from dirty_equals import IsStr
 
 from agentest.errors import ScenarioError
+from agentest.matchers.comparison import equal
+from agentest.matchers.quantities import approx, number
+from agentest.matchers.texts import text
+from agentest.matchers.values import absent, one_of, optional
 from agentest.scenarios.definition import Scenario, scenario
 from agentest.scenarios.expectations import Expect, Saying, parse_expect
 from agentest.support.functions import taken_by
@@ -97,6 +101,11 @@ def test_a_state_may_contain_itself() -> None:
         ({"expect": {"says": ["x", ""]}}, "expect.says[1]: is empty, which every reply contains"),
         ({"expect": {"never_says": {"a": 1}}}, "expect.never_says: expected a text, a pattern, a matcher"),
         ({"expect": {"says": lambda: True}}, "expect.says: the function cannot be called: it takes no"),
+        ({"expect": {"says": optional("x")}}, "expect.says: optional('x') stands for the value of a key"),
+        ({"expect": {"says": str}}, "expect.says: str is a type, which no value equals; write instance(str)"),
+        ({"expect": {"says": {"text": 5}}}, "expect.says: text(…) expects a text, found 5"),
+        ({"final_state": {"a": {"b": [int]}}}, "final_state.a.b[0]: int is a type, which no value equals"),
+        ({"final_session_state": {"a": [absent]}}, "final_session_state.a[0]: absent stands for the value"),
         ({"expect": {"says": "x", "in_turn": 2}}, "expect.in_turn: is 2, but the script has 2 turns; the"),
         ({"expect": {"says": "x", "in_turn": -3}}, "expect.in_turn: is -3, but the script has 2 turns"),
         ({"expect": {"says": "x", "in_turn": True}}, "expect.in_turn: expected a whole number, 0 for the"),
@@ -123,6 +132,32 @@ def test_sayings() -> None:
     turn = parse_expect({"says": "a", "never_says": ["b"]})
     assert turn == Expect(says=("a",), never_says=("b",))
     assert turn.sayings == (Saying(wanted="a"), Saying(wanted="b", never=True))
+
+
+def test_words_as_data() -> None:
+    """In YAML and JSON what is said is a dict of a word; in a state such a dict may also stand for itself."""
+    expect = made(
+        expect={
+            "says": [
+                {"text": "hi", "ignore_case": True},
+                {"number": "1,234"},
+                {"one_of": ["a", {"regex": "b"}]},
+            ],
+            "never_says": {"approx": 5, "abs": 1},
+        }
+    ).expect
+    assert [each.wanted for each in expect] == [
+        text("hi", ignore_case=True),
+        number("1,234"),
+        one_of("a", re.compile("b")),
+        approx(5, abs=1),
+    ]
+    state = made(final_state={"n": {"one_of": [1, 2]}, "gone": {"absent": True}, "one_of": [1]}).final_state
+    assert state is not None
+    assert state["n"] == one_of(1, 2)
+    assert state["n"].holds({"one_of": [1, 2]}, equal)
+    assert state["gone"].may_be_absent
+    assert state["one_of"] == [1]
 
 
 class Checking:
