@@ -7,7 +7,15 @@ from statistics import mean
 
 from agentest.metrics import TRAJECTORY_METRICS, TRAJECTORY_SCORE, one_for_each
 from agentest.reasons import held_trajectories
-from agentest.results import ConversationResult, MetricResult, Score, Skipped, TrajectoryScore, Unscored
+from agentest.results import (
+    ConversationResult,
+    MetricResult,
+    Score,
+    Skipped,
+    TrajectoryResult,
+    TrajectoryScore,
+    Unscored,
+)
 from agentest.scenarios.definition import Scenario
 from agentest.transcript import Blame
 
@@ -44,13 +52,20 @@ def partial_credit(
     if not any(each.about_calls for each in scenario.trajectories):
         return dict.fromkeys(names, Skipped(NO_TRAJECTORY))
     held = [each.result for each in held_trajectories(result)]
-    untold = [each.error for each in held if each.error]
+    untold = [why for each in held if (why := _untold(each))]
     scores = [each.score for each in held if each.score]
     scores += [_NOTHING] * _unreached(scenario, result)
     if untold or not scores:
         why = "; ".join(dict.fromkeys(untold)) or _unheld(result)
         return dict.fromkeys(names, Unscored(why))
     return {name: _measured(name, scores) for name in TRAJECTORY_METRICS if name in names}
+
+
+def _untold(trajectory: TrajectoryResult) -> str | None:
+    """Why its score is not known; None where it is, or where the trajectory is not about calls."""
+    if trajectory.error or trajectory.score or trajectory.actual is None:
+        return trajectory.error
+    return "it is not known of all calls whether they are as expected"
 
 
 def _unreached(scenario: Scenario, result: ConversationResult) -> int:

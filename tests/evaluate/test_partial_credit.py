@@ -97,12 +97,25 @@ def test_a_turn_that_was_not_reached_is_not_met() -> None:
             result(replace(UNTOLD, parts=(HELD, UNTOLD))),
             Unscored("calls of agent 'a' cannot be seen"),
         ),
+        (
+            (BOOKS, BOOKS),
+            result(replace(MISSING, parts=(HELD, replace(MISSING, score=None, actual="check")))),
+            Unscored("it is not known of all calls whether they are as expected"),
+        ),
         ((), result(None), Skipped(NO_TRAJECTORY)),
         ((parse_trajectory({"max_turns": 3}),), result(HELD), Skipped(NO_TRAJECTORY)),
         ((BOOKS,), result(None, failure=make.failure(Blame.MODEL)), None),
         ((BOOKS,), result(None, failure=make.failure(Blame.MOCK)), None),
     ],
-    ids=["unseen", "one of two", "no trajectory", "turns only", "model failed", "mock failed"],
+    ids=[
+        "unseen",
+        "one of two",
+        "part of the calls",
+        "no trajectory",
+        "turns only",
+        "model failed",
+        "mock failed",
+    ],
 )
 def test_what_cannot_be_told_has_no_value(trajectories: Any, held: Any, expected: Any) -> None:
     """Calls that cannot be compared are unscored, no trajectory is skipped, others' failures say nothing."""
