@@ -48,9 +48,9 @@ class Approx(Matcher):
         return math.inf in (self.rel, self.abs) or _distance(wanted, found) <= self._tolerance(wanted)
 
     def _tolerance(self, wanted: Fraction) -> Fraction:
-        rel = (_REL if self.abs is None else Fraction(0)) if self.rel is None else Fraction(repr(self.rel))
-        least = _ABS if self.abs is None else Fraction(repr(self.abs))
-        return max(rel * _distance(wanted, Fraction(0)), least)
+        rel = number_of(self.rel) if self.rel is not None else _REL if self.abs is None else None
+        least = _ABS if self.abs is None else number_of(self.abs)
+        return max((rel or 0) * _distance(wanted, Fraction(0)), least or Fraction(0))
 
     def parts(self, actual: Any) -> list[Part] | None:
         pairs: list[Part] = []

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import FrozenInstanceError
 from decimal import Decimal
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -307,6 +308,39 @@ def test_words_without_code_of_users_are_plain() -> None:
     assert all(map(is_plain, [*ALL, {"a": [each(number(5))]}]))
     waits = [lambda n: n, re.compile("x"), HasLen(2), instance(functools.partial)]
     assert not any(is_plain(one_of(1, optional(each(value)))) for value in waits)
+
+
+# fmt: off
+LAMBDAS = [
+    (lambda: (1)), lambda a, *b: a["é"] > (b[0]) and not a, lambda x=(lambda: 1): x(),
+    lambda x: lambda y: (x, y), lambda a: sorted(a, key=lambda y: y)[0], (lambda v: (v > 3)),
+    lambda first,
+           second: first,
+]
+# fmt: on
+
+
+def test_a_lambda_is_shown_as_it_was_written() -> None:
+    """A lambda on one line is its own text, whichever of a line it is; any other has no text to show."""
+    assert list(map(shown, LAMBDAS)) == [
+        "lambda: (1)",
+        'lambda a, *b: a["é"] > (b[0]) and not a',
+        "lambda x=(lambda: 1): x()",
+        "lambda x: lambda y: (x, y)",
+        "lambda a: sorted(a, key=lambda y: y)[0]",
+        "lambda v: (v > 3)",
+        "<predicate <lambda>>",
+    ]
+    assert shown(eval("lambda x: x > 3")) == "<predicate <lambda>>"
+
+
+def test_a_lambda_whose_file_has_changed_has_no_text(tmp_path: Path) -> None:
+    """What stands in the file by now is not taken for what was read."""
+    file = tmp_path / "module.py"
+    file.write_text("f = lambda other, value: value\n", encoding="utf-8")
+    names: dict[str, Any] = {}
+    exec(compile("f = lambda value: value > 3\n", str(file), "exec"), names)
+    assert shown(names["f"]) == "<predicate <lambda>>"
 
 
 def raises(value: Any) -> bool:
