@@ -91,11 +91,8 @@ def _pattern(value: re.Pattern[Any], key: str) -> dict[str, Any]:
 
 
 def _form(value: Form, key: str) -> Any:
-    return (
-        as_data(value.word, key)
-        if isinstance(value.word, Matcher | re.Pattern)
-        else _keys(value.literal, key)
-    )
+    is_word = isinstance(value.word, Matcher | re.Pattern)
+    return as_data(value.word, key) if is_word else _keys(value.literal, key)
 
 
 def _text(value: Text, _: str) -> dict[str, Any]:
