@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agentest.matchers.comparison import Equal, Matcher, is_same, may_be_absent
+from agentest.matchers.comparison import Equal, Matcher, equal, is_same, may_be_absent
 from agentest.matchers.showing import shown
 
 
@@ -37,6 +37,9 @@ class Form(Matcher):
         if isinstance(other, Form):
             return is_same(self.word, other.word)
         return is_same(self.word, other) or is_same(self.literal, other)
+
+    def __eq__(self, other: object) -> bool:
+        return is_same(self, other) or (not isinstance(other, Matcher) and equal(self, other))
 
     def __hash__(self) -> int:
         try:

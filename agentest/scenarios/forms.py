@@ -14,6 +14,7 @@ from agentest.matchers.comparison import Matcher, may_be_absent
 from agentest.matchers.forms import Form
 from agentest.matchers.instances import instance, type_named
 from agentest.matchers.quantities import approx, number
+from agentest.matchers.showing import shown
 from agentest.matchers.texts import text
 from agentest.matchers.values import absent, each, one_of, optional
 from agentest.scenarios.parsing import pattern_of
@@ -89,6 +90,8 @@ def _form(value: Mapping[Any, Any], *, of_key: bool, only_words: bool) -> Any:
             raise
         return None
     if may_be_absent(word) and not of_key:
+        if only_words:
+            raise ValueError(f"{shown(word)} stands for the value of a key, which may be missing")
         return None
     return word if only_words else Form(word, value)
 
@@ -98,7 +101,15 @@ def _made(name: str, value: Mapping[Any, Any], *, of_key: bool, only_words: bool
     inner = options.pop(name)
     if name in _HOLDERS:
         only_words = only_words or name == "number"  # which holds nothing but numbers
-        inner = _read(inner, of_key=of_key and name in _OF_KEYS, only_words=only_words)
+        of_key = of_key and name in _OF_KEYS
+        several = name == "one_of" and isinstance(inner, list | tuple)
+        inner = (
+            [_read(item, of_key=of_key, only_words=only_words) for item in inner]
+            if several
+            else (_read(inner, of_key=of_key, only_words=only_words))
+        )
+    elif name == "exactly" and isinstance(inner, Mapping):
+        inner = _read_keys(inner, only_words=only_words)
     return _WORDS[name](inner, options)
 
 

@@ -10,7 +10,6 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from agentest.matchers.comparison import Matcher
 from agentest.matchers.forms import Form
 from agentest.matchers.instances import Instance
 from agentest.matchers.quantities import Approx, Number
@@ -91,8 +90,7 @@ def _pattern(value: re.Pattern[Any], key: str) -> dict[str, Any]:
 
 
 def _form(value: Form, key: str) -> Any:
-    is_word = isinstance(value.word, Matcher | re.Pattern)
-    return as_data(value.word, key) if is_word else _keys(value.literal, key)
+    return as_data(value.word, key)
 
 
 def _text(value: Text, _: str) -> dict[str, Any]:

@@ -1,0 +1,285 @@
+"""Words as data, both ways: what is written is read back as the same, in YAML and JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agentest import (
+    absent,
+    any_of,
+    approx,
+    before,
+    call,
+    each,
+    exactly,
+    instance,
+    never_after,
+    number,
+    one_of,
+    optional,
+    text,
+)
+from agentest.matchers.comparison import equal, may_be_absent
+from agentest.matchers.showing import shown
+from agentest.scenarios.forms import from_data, word_from_data
+from agentest.scenarios.trajectories import parse_trajectories, parse_trajectory
+from agentest.scenarios.trajectory import Trajectory
+from agentest.scenarios.writing import as_data
+
+WORDS: list[tuple[Any, Any]] = [
+    ({"optional": 10}, optional(10)),
+    ({"absent": True}, absent),
+    ({"one_of": ["a", 5]}, one_of("a", 5)),
+    ({"approx": 5, "abs": 0.1}, approx(5, abs=0.1)),
+    ({"approx": {"text": 5}, "rel": 0.1}, approx({"text": 5}, rel=0.1)),
+    ({"text": "x", "ignore_case": True}, text("x", ignore_case=True)),
+    ({"number": "1,234"}, number("1,234")),
+    ({"number": {"one_of": [5, "6"]}}, number(one_of(5, "6"))),
+    ({"number": {"approx": 5, "abs": 1}}, number(approx(5, abs=1))),
+    ({"instance": "str"}, instance(str)),
+    ({"instance": ["int", "null"]}, instance(int, None)),
+    ({"each": {"instance": "int"}}, each(instance(int))),
+    ({"regex": "a+", "ignore_case": True, "flags": "s"}, re.compile("a+", re.I | re.S)),
+    ({"optional": {"one_of": [{"absent": True}, {"text": "a"}]}}, optional(one_of(absent, text("a")))),
+    ({"exactly": {"text": "hi"}}, {"text": "hi"}),
+]
+
+
+@pytest.mark.parametrize(("data", "word"), WORDS, ids=[json.dumps(data) for data, _ in WORDS])
+def test_each_word_has_a_form(data: Any, word: Any) -> None:
+    """A form is read as its word, is shown as it, and is written again as it was; YAML holds it, too."""
+    for source in (data, yaml.safe_load(yaml.safe_dump(data)), json.loads(json.dumps(data))):
+        read = from_data(source)
+        assert read == word
+        assert word == read
+        assert shown(read) == shown(word)
+    assert as_data(word) == as_data(from_data(data)) == data
+    if not may_be_absent(word):
+        assert word_from_data(data) == word
+
+
+@pytest.mark.parametrize("data", [data for data, _ in WORDS], ids=str)
+def test_a_dict_of_a_form_also_stands_for_itself(data: Any) -> None:
+    """An argument that really is such a dict is equal to it, so that no case breaks that was meant so."""
+    assert equal(from_data(data), data)
+    assert equal(from_data({"deep": [1, {"x": data}]}), {"deep": [1, {"x": data}]})
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"text": 5},
+        {"text": "a", "type": "b"},
+        {"number": "many"},
+        {"instance": "i-0abc"},
+        {"absent": False},
+        {"regex": "["},
+        {"one_of": 5},
+        {"one_of": []},
+        {"exactly": 5},
+        {"optional": 1, "each": 2},
+        {"approx": "x"},
+        {"textt": "a"},
+        {},
+    ],
+    ids=str,
+)
+def test_what_is_no_form_is_itself_alone(data: Any) -> None:
+    """A dict that is not quite the form of a word is left as it is."""
+    assert from_data(data) is data
+    assert as_data(data) == data
+
+
+def test_words_of_keys_stand_for_values_of_keys_alone() -> None:
+    """In a list, `{optional: 5}` can only be meant as it is; at a key it may be missing."""
+    assert from_data([{"optional": 5}]) == [{"optional": 5}]
+    assert not equal(from_data([{"optional": 5}]), [5])
+    assert equal(from_data({"x": {"optional": 5}}), {})
+    assert from_data({"optional": 5}, of_key=False) == {"optional": 5}
+
+
+def test_names_of_the_users_own_are_no_words() -> None:
+    """The arguments of a call and the keys of a state may be called like words."""
+    assert from_data({"text": "hi"}, is_word=False) == {"text": "hi"}
+    made = parse_trajectory({"expected": [{"name": "say", "args": {"text": "hi"}}]})
+    assert made.expected == (call("say", text="hi"),)
+
+
+def test_words_in_keywords_are_no_forms() -> None:
+    """`call(…)` has the words themselves: a dict in it is that dict."""
+    made = parse_trajectory({"expected": [call("say", what={"text": "hi"})]})
+    assert made.expected is not None
+    assert not equal(made.expected[0].args, {"what": "hi"})  # type: ignore[union-attr]
+
+
+def test_both_spellings() -> None:
+    """Forms are read in camelCase as everything is."""
+    assert from_data({"oneOf": [1]}) == one_of(1)
+    assert from_data({"text": "A", "ignoreCase": True}) == text("A", ignore_case=True)
+    data = {"expected": [{"anyOf": ["a", "b"]}], "neverAfter": ["a", "b"], "matchMode": "in_order"}
+    assert parse_trajectory(data) == parse_trajectory(
+        {"match_mode": "in_order", "expected": [any_of("a", "b"), never_after("a", "b")]}
+    )
+
+
+def test_what_is_said_can_only_be_a_word() -> None:
+    """Where a dict makes no sense, a form that is wrong is an error, and no dict."""
+    assert word_from_data({"one_of": [{"text": "a"}, 5]}) == one_of(text("a"), 5)
+    with pytest.raises(ValueError, match="expects a text"):
+        word_from_data({"text": 5})
+
+
+def test_a_whole_trajectory_in_yaml() -> None:
+    """All that a scenario file says of calls can be said in YAML."""
+    data = yaml.safe_load("""
+- name: authenticates first
+  before: [authenticate, {any_of: [refund_order, {name: {regex: "cancel_.*"}}]}]
+- name: writes only these
+  match_mode: unordered
+  reads: ["get_*", {regex: "find_.*"}]
+  ignore_failed: true
+  expected:
+    - exactly: {name: refund, args: {amount: {number: "1,234"}, note: {optional: ok}}, first: true}
+    - any_of: [[a, b], c]
+    - {name: close, args: {reason: null}, arg_match_mode: ignore, result: {status: {one_of: [ok, done]}}}
+""")
+    made = parse_trajectories(data)
+    assert made == parse_trajectories(
+        [
+            {
+                "name": "authenticates first",
+                "before": ["authenticate", any_of("refund_order", re.compile("cancel_.*"))],
+            },
+            {
+                "name": "writes only these",
+                "match_mode": "unordered",
+                "reads": ["get_*", re.compile("find_.*")],
+                "ignore_failed": True,
+                "expected": [
+                    exactly(call("refund", amount=number("1,234"), note=optional("ok"), first=True)),
+                    any_of(["a", "b"], "c"),
+                    {
+                        "name": "close",
+                        "args": {"reason": None},
+                        "arg_match_mode": "ignore",
+                        "result": {"status": one_of("ok", "done")},
+                    },
+                ],
+            },
+        ]
+    )
+    assert parse_trajectories(json.loads(json.dumps(as_data(made)))) == made
+
+
+class Foreign:
+    def __repr__(self) -> str:
+        return "IsPositive()"
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ({"x": [1, str.isdigit]}, "x[1]: <predicate isdigit> is a function, which has no form in data"),
+        (Foreign(), "IsPositive() is a Foreign, which has no form in data"),
+        ({"x": float("nan")}, "x: nan is a float, which has no form in data"),
+        ({5: 1}, "5 is a key, and keys of data are texts"),
+        (instance(Foreign), "the type Foreign has no name in data"),
+        (re.compile(b"a"), "has no form in data"),
+        (call("a", where=bool.__call__), "where: "),
+        (
+            parse_trajectory({"expected": [call("a", x=str.isdigit)]}),
+            "expected[0].args.x: <predicate isdigit>",
+        ),
+    ],
+    ids=str,
+)
+def test_what_has_no_form_says_where_it_is(value: Any, words: str) -> None:
+    """Functions and matchers of others cannot be written, and the error says which and where."""
+    with pytest.raises(ValueError, match=re.escape(words)):
+        as_data(value)
+
+
+PLAIN = (
+    st.none() | st.booleans() | st.integers(-9, 9) | st.sampled_from(["", "a", "1,234", "str"]) | st.just(0.5)
+)
+KEYS = st.sampled_from(["a", "text", "optional", "one_of", "exactly", "absent", "regex", "b.c"])
+
+
+def values(deeper: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return (
+        st.lists(deeper, max_size=2)
+        | st.dictionaries(KEYS, deeper, max_size=2)
+        | st.lists(deeper, min_size=1, max_size=2).map(lambda each: one_of(*each))
+        | deeper.map(each)
+    )
+
+
+LEAVES = PLAIN | st.sampled_from(
+    [
+        text("A", ignore_case=True),
+        number(5),
+        number(one_of(1, approx(2, abs=1))),
+        approx([1, 2]),
+        instance(str, None),
+        re.compile("a.*"),
+        re.compile("(?i)a", re.M),
+    ]
+)
+VALUES = st.recursive(LEAVES, values, max_leaves=4)
+AT_KEYS = VALUES | VALUES.map(optional) | st.just(absent)
+NAMES = st.sampled_from(["a", "b", "get_*", re.compile("x.*")])
+CALLS = st.builds(
+    lambda name, args, exact, **more: (
+        exactly(call(name, args, **more)) if exact else call(name, args, **more)
+    ),
+    NAMES,
+    st.dictionaries(KEYS, AT_KEYS, max_size=2),
+    st.booleans(),
+) | st.builds(lambda name, result: call(name, result=result), NAMES, VALUES)
+ALTERNATIVES = st.lists(CALLS | st.lists(CALLS, min_size=1, max_size=2), min_size=1, max_size=2).map(
+    lambda each: any_of(*each)
+)
+ORDERS = st.builds(lambda order, x: order(x, "zz"), st.sampled_from([before, never_after]), CALLS)
+TRAJECTORIES = st.fixed_dictionaries(
+    {
+        "expected": st.lists(NAMES | CALLS | ALTERNATIVES, max_size=3).flatmap(
+            lambda calls: st.lists(ORDERS, max_size=2).map(lambda orders: calls + orders)
+        )
+    },
+    optional={
+        "match_mode": st.sampled_from(["strict", "unordered", "contains", "in_order", "within"]),
+        "name": st.just("n"),
+        "ignore_failed": st.booleans(),
+        "forbidden": st.lists(st.just(call("never", x=1)), max_size=1),
+        "default_arg_match_mode": st.sampled_from(["exact", "ignore", {"a": "exact", "*": "ignore"}]),
+        "max_turns": st.integers(1, 3),
+        "min_calls": st.just(0),
+        "max_calls_per_tool": st.sampled_from([9, {"get_*": 9}]),
+    },
+)
+
+
+@settings(deadline=None, max_examples=50)
+@given(TRAJECTORIES)
+def test_what_is_written_is_read_back(options: dict[str, Any]) -> None:
+    """Any trajectory without functions is the same after it was written as JSON and read."""
+    made = parse_trajectory(options)
+    data = json.loads(json.dumps(as_data(made)))
+    read: Trajectory = parse_trajectory(data)
+    assert read == made
+    assert as_data(read) == data
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.dictionaries(KEYS, AT_KEYS, max_size=3))
+def test_a_state_is_read_back(state: dict[str, Any]) -> None:
+    """So is any expected state, whose own keys may be called like words."""
+    data = json.loads(json.dumps({name: as_data(value) for name, value in state.items()}))
+    assert from_data(data, is_word=False) == state

@@ -1,0 +1,210 @@
+"""The options of trajectories: what they are read into, and which contradict each other."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from agentest import ScenarioError, any_of, before, call, exactly, never_after, one_of, scenario
+from agentest.scenarios.calls import ExpectedCall
+from agentest.scenarios.trajectories import parse_trajectories, parse_trajectory
+from agentest.scenarios.trajectory import Trajectory
+
+A, B = ExpectedCall("a"), ExpectedCall("b")
+
+
+def test_all_options_in_both_spellings() -> None:
+    """Each key is read in snake_case and in camelCase."""
+    data = {
+        "name": "n",
+        "matchMode": "inOrder",
+        "expected": ["a", "b"],
+        "minCalls": 1,
+        "maxCalls": 9,
+        "ignoreFailed": True,
+        "reads": ["get_*"],
+        "atMostOnce": True,
+        "rounds": True,
+        "maxCallsPerTool": {"get_*": 3},
+        "neverAfter": ["a", "c"],
+    }
+    made = parse_trajectory(data)
+    assert made == Trajectory(
+        match_mode="in_order",
+        expected=(A, B),
+        max_calls=9,
+        max_calls_per_tool={"get_*": 3},
+        name="n",
+        min_calls=1,
+        ignore_failed=True,
+        reads=("get_*",),
+        at_most_once=True,
+        rounds=True,
+        orders=(never_after("a", "c"),),
+    )
+    assert made.named_tools == {"a", "b", "c"}
+    assert made.banned_tools == {"a", "c", "get_*"}
+
+
+def test_orders_stand_wherever_they_are_written() -> None:
+    """As a trajectory, as an item of a list, among the expected calls, and as keys with one pair or several."""
+    order = before("a", "b")
+    orders = Trajectory(orders=(order,))
+    assert parse_trajectories(order) == parse_trajectories([order]) == (orders,)
+    for options in (
+        {"expected": [order]},
+        {"before": ["a", "b"]},
+        {"before": [["a", "b"]]},
+        {"before": order},
+        {"expected": [{"before": ["a", "b"]}]},
+    ):
+        assert parse_trajectory(options) == orders
+    both = parse_trajectory({"expected": ["a", never_after("c", "d"), order], "before": [["x", "y"], order]})
+    assert both.expected == (A,)
+    assert both.orders == (order, before("x", "y"), order, never_after("c", "d"))
+
+
+def test_writes_are_a_trajectory() -> None:
+    """`expected_writes` are all calls but reads; beside `expected` they are a trajectory of their own."""
+    alone = parse_trajectory({"expected_writes": ["a"], "reads": ["get_*"]})
+    assert alone == Trajectory("unordered", (A,), reads=("get_*",))
+    assert parse_trajectory({"expected_writes": []}).expected == ()
+    assert parse_trajectory({"expected_writes": ["a"], "match_mode": "strict"}).match_mode == "strict"
+    shared = {"reads": ["get_*"], "ignore_failed": True, "name": "n"}
+    both = {**shared, "expected": ["b"], "match_mode": "contains", "expected_writes": ["a"], "max_calls": 3}
+    first, second = parse_trajectories(both)
+    assert first == Trajectory("contains", (B,), max_calls=3, name="n", ignore_failed=True, reads=("get_*",))
+    assert second == Trajectory("unordered", (A,), name="n: writes", ignore_failed=True, reads=("get_*",))
+
+
+@pytest.mark.parametrize(
+    ("default", "expected", "mode"),
+    [
+        ("exact", call("a", x=1), "exact"),
+        ("exact", call("a"), "partial"),
+        ("exact", "a", "partial"),
+        ("exact", {"name": "a", "args": {}}, "exact"),
+        ("exact", {"name": "a", "args": {}, "arg_match_mode": "partial"}, "partial"),
+        ("ignore", exactly(call("a", x=1)), "exact"),
+        ({"a": "exact", "*": "ignore"}, call("a", x=1), "exact"),
+        ({"*": "ignore", "a*": "exact"}, call("ab", x=1), "exact"),
+        ({"b": "exact"}, call("a", x=1), "partial"),
+        ({"a": "exact"}, any_of(call("a", x=1), call("b", x=1)), "exact"),
+    ],
+)
+def test_a_default_mode_of_arguments(default: Any, expected: Any, mode: str) -> None:
+    """It decides where a call says none itself and has arguments; a tool's own name comes before globs."""
+    made = parse_trajectory({"expected": [expected], "default_arg_match_mode": default}).expected
+    assert made
+    step = made[0]
+    single = step if isinstance(step, ExpectedCall) else (step.single or ())[0]
+    assert single.arg_match_mode == mode
+
+
+def test_limits_by_glob() -> None:
+    """A tool's own name outranks globs, of which the least counts."""
+    made = parse_trajectory({"max_calls_per_tool": {"*": 3, "get_*": 2, "get_user": 5}})
+    assert [made.limit_of(tool) for tool in ("get_user", "get_x", "x")] == [5, 2, 3]
+
+
+def test_turns_have_several_trajectories_too() -> None:
+    """A turn's `trajectory` may be a list with names."""
+    both = [{"name": "one", "max_calls": 1}, before("a", "b")]
+    made = scenario("s", turns=[{"user_message": "hi", "trajectory": both}])
+    assert [each.name for each in made.turns[0].trajectory] == ["one", ""]
+
+
+MANY = any_of(*([[f"a{i}", "b"] for i in range(11)]))
+BAD: list[tuple[str, Any, str]] = [
+    ("empty-list", [], "trajectory: is empty"),
+    (
+        "names",
+        [{"name": "x", "max_calls": 1}, {"name": "x", "max_calls": 2}],
+        "trajectory[1].name: trajectory[0]",
+    ),
+    ("name-blank", {"name": " ", "max_calls": 1}, "trajectory.name: is empty"),
+    ("only-name", {"name": "x"}, "trajectory.expected: is missing"),
+    ("only-reads", {"reads": ["a"]}, "write the calls that `reads` is about"),
+    ("a-call", ["a"], "trajectory[0]: expected a dict; a call stands in its list `expected`"),
+    ("bool", {"expected": ["a"], "ignore_failed": 1}, "trajectory.ignore_failed: expected True or False"),
+    ("reads", {"expected": ["a"], "reads": [5]}, "trajectory.reads[0]: expected the name of a tool"),
+    ("mode", {"expected": ["a"], "default_arg_match_mode": "exakt"}, "did you mean `exact`?"),
+    (
+        "forbidden",
+        {"expected": [call("a", x=1)], "forbidden": ["a"]},
+        "trajectory.expected[0]: a is expected, but trajectory.forbidden[0] forbids it",
+    ),
+    ("forbidden-same", {"expected": [call("a", x=1, y=2)], "forbidden": [call("a", x=1)]}, "forbids it"),
+    ("forbidden-glob", {"expected": ["a", any_of("get_x", "c")], "forbidden": ["get_*"]}, "expected[1]"),
+    ("nth", {"expected": [call("a", nth=3)], "max_calls": 2}, "expected[0].nth: is 3, but `max_calls` is 2"),
+    (
+        "nth-twice",
+        {"expected": [call("a", nth=1), call("b", first=True)]},
+        "expected[1].nth: is 1, as that of",
+    ),
+    ("nth-read", {"expected": [call("a", nth=1)], "reads": ["a"]}, "free, as `reads` has a"),
+    ("min-max", {"min_calls": 3, "max_calls": 2}, "min_calls: is 3, more than `max_calls`, which is 2"),
+    ("min-closed", {"expected": ["a"], "min_calls": 2}, "min_calls: is 2, but `expected` has 1 calls"),
+    ("max", {"expected": ["a", "b"], "max_calls": 1}, "max_calls: is 1, but `expected` has 2 calls"),
+    ("read-write", {"expected_writes": ["get_x"], "reads": ["get_*"]}, "but `reads` has get_*"),
+    ("write-mode", {"expected_writes": ["a"], "match_mode": "contains"}, "`expected_writes` are exactly"),
+    ("tool-0", {"expected": ["a"], "max_calls_per_tool": {"a": 0}}, "`max_calls_per_tool` is 0 for it"),
+    ("tool-2", {"expected": ["a", "a"], "max_calls_per_tool": 1}, "max_calls_per_tool: is 1 for a"),
+    ("before-itself", {"before": ["a", "a"]}, "trajectory.before: a is expected before a"),
+    ("before-both", [{"before": [["a", "b"], ["b", "a"]]}], "neither could ever be called"),
+    ("before-one", {"before": ["a"]}, "trajectory.before: expected two calls, [a, b]"),
+    ("before-kind", {"before": [never_after("a", "b")]}, "never_after(…) stands under `before`"),
+    (
+        "rounds",
+        {"expected": ["a"], "match_mode": "unordered", "rounds": True},
+        "which `match_mode` 'unordered'",
+    ),
+    ("once", {"max_calls": 3, "at_most_once": True}, "trajectory.at_most_once: is about"),
+    ("paths", {"expected": [MANY, MANY, MANY]}, "make 1,331 different ways"),
+    ("banned-path", {"forbidden": [any_of(["a", "b"])]}, "any_of(…) of lists cannot be forbidden"),
+    (
+        "a-type",
+        {"expected": [call("a", x={"y": [str]})]},
+        "trajectory.expected[0].args.x.y[0]: str is a type",
+    ),
+    ("a-call-as-value", {"expected": [call("a", x=any_of("b"))]}, "expected[0].args.x: found a call"),
+    (
+        "exactly-mode",
+        {"expected": [{"exactly": {"name": "a", "arg_match_mode": "ignore"}}]},
+        "which `exactly` is",
+    ),
+    ("where", {"expected": [{"name": "a", "where": 5}]}, "expected[0].where: expected a function"),
+    ("one-word", {"expected": [{"any_of": 5}]}, "expected[0].any_of: expected a list of calls"),
+]
+
+
+@pytest.mark.parametrize(("given", "words"), [each[1:] for each in BAD], ids=[each[0] for each in BAD])
+def test_bad_options_and_contradictions(given: Any, words: str) -> None:
+    """What is wrong, or could never be met, is said when the file is read, with both keys."""
+    with pytest.raises(ScenarioError, match=re.escape(words)):
+        scenario("s", goal="g", trajectory=given)
+
+
+FINE: list[tuple[str, dict[str, Any]]] = [
+    ("other-args", {"expected": [call("a", x=1)], "forbidden": [call("a", x=2)]}),
+    ("one-of-more", {"expected": [call("a", x=one_of(5, 6))], "forbidden": [call("a", x=5)]}),
+    ("glob-but-one", {"match_mode": "within", "expected": ["*"], "forbidden": ["delete_*"]}),
+    ("reads-uncounted", {"expected": ["get_a", "b"], "reads": ["get_*"], "max_calls": 1}),
+    ("failed-uncounted", {"expected": ["a", "b"], "ignore_failed": True, "max_calls": 1}),
+    ("within", {"match_mode": "within", "expected": ["a", "b"], "max_calls": 1}),
+    ("shorter-path", {"expected": [any_of(["a", "b"], "c")], "max_calls": 1}),
+    ("rounds-of-orders", {"before": ["a", "b"], "rounds": True}),
+]
+
+
+@pytest.mark.parametrize("options", [each[1] for each in FINE], ids=[each[0] for each in FINE])
+def test_what_only_looks_like_a_contradiction(options: dict[str, Any]) -> None:
+    """What some conversation could meet is no error."""
+    assert parse_trajectory(options).about_calls
+
+
+def test_turns_alone_are_not_about_calls() -> None:
+    """A trajectory that limits turns says nothing of calls, whatever it is called."""
+    assert not parse_trajectory({"name": "short", "max_turns": 3}).about_calls
