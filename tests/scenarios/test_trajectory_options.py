@@ -49,7 +49,7 @@ def test_all_options_in_both_spellings() -> None:
 
 
 def test_orders_stand_wherever_they_are_written() -> None:
-    """As a trajectory, as an item of a list, among the expected calls, and as keys with one pair or several."""
+    """As a trajectory, as an item of a list, among expected calls, and as keys, one pair or several."""
     order = before("a", "b")
     orders = Trajectory(orders=(order,))
     assert parse_trajectories(order) == parse_trajectories([order]) == (orders,)
