@@ -8,6 +8,7 @@ from typing import Any
 
 from agentest.evaluate.expected_text import wanted_arguments
 from agentest.matchers.comparison import CannotTell, PredicateFailed, equal, includes
+from agentest.matchers.paths import arguments_hold
 from agentest.matchers.showing import FUNCTIONS
 from agentest.scenarios.calls import ANYTHING, ExpectedCall
 from agentest.scenarios.names import name_matches
@@ -21,8 +22,12 @@ _TOLD_BY_THE_AGENT = (SeenBy.AGENT, SeenBy.SPANS)
 
 def any_call(expected: ExpectedCall) -> bool:
     """Whether every call of the tool is one that is expected, apart from its place."""
-    said = expected.where is not None or expected.result is not ANYTHING
-    return not said and wanted_arguments(expected) is None
+    return only_arguments(expected) and wanted_arguments(expected) is None
+
+
+def only_arguments(expected: ExpectedCall) -> bool:
+    """Whether nothing but name and arguments decides, apart from its place."""
+    return expected.where is None and expected.result is ANYTHING
 
 
 def call_matches(expected: ExpectedCall, made: ToolCall) -> bool:
@@ -30,6 +35,11 @@ def call_matches(expected: ExpectedCall, made: ToolCall) -> bool:
 
     A part that does not hold decides, whatever the others would say. Raises PredicateFailed, CannotTell.
     """
+    if only_arguments(expected) and isinstance(expected.name, str):
+        if not is_named(expected, made.name):
+            return False
+        wanted = wanted_arguments(expected)
+        return wanted is None or _arguments_hold(wanted, made, expected.arg_match_mode == "exact")
     doubts: list[PredicateFailed] = []
     for part in _parts(expected, made):
         try:
@@ -67,9 +77,7 @@ def _arguments_hold(wanted: Mapping[str, Any], made: ToolCall, exact: bool) -> b
         raise CannotTell(ARGUMENTS_UNTOLD)
     if not isinstance(made.args, Mapping):
         return False
-    if exact:
-        return equal(wanted, made.args)
-    return includes(wanted, made.args)
+    return arguments_hold(wanted, made.args, exact)
 
 
 def where_holds(where: Callable[[dict[str, Any]], Any], made: ToolCall) -> bool:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
 from typing import Any
 
 from agentest.evaluate.call_matches import is_named, result_holds, result_untold, where_holds
 from agentest.evaluate.expected_text import expected_text, place_text, wanted_arguments
 from agentest.matchers.comparison import PredicateFailed, equal, is_plain
+from agentest.matchers.paths import MISSING, argument
+from agentest.matchers.problems import argument_problems, value_problems
 from agentest.matchers.showing import shown
-from agentest.matchers.values import may_be_absent
 from agentest.scenarios.calls import ANYTHING, ExpectedCall
 from agentest.support.json_text import safe_repr
 from agentest.support.text import shortened
@@ -20,7 +20,6 @@ from agentest.transcript import ToolCall
 _MOST = 5
 """Arguments that are named."""
 _VALUE_CHARS = 80
-_MOST_DEPTH = 3
 _NOBODY: AbstractSet[int] = frozenset()
 
 
@@ -81,9 +80,8 @@ def _of_arguments(expected: ExpectedCall, made: ToolCall) -> list[str]:
         return []
     if not isinstance(made.args, Mapping):
         return [f"the arguments are no object: {_made(made.args)}"]
-    words = _Words()
-    words.compare(wanted, made.args, exact=expected.arg_match_mode == "exact")
-    return words.found
+    exact = expected.arg_match_mode == "exact"
+    return [problem.words for problem in argument_problems(wanted, made.args, exact=exact)]
 
 
 def _of_result(expected: ExpectedCall, made: ToolCall) -> Iterator[str]:
@@ -91,9 +89,10 @@ def _of_result(expected: ExpectedCall, made: ToolCall) -> Iterator[str]:
         return
     wanted, actual = expected.result, made.result
     if isinstance(wanted, Mapping) and isinstance(actual, Mapping):
-        words = _Words()
-        words.compare(wanted, actual, exact=expected.arg_match_mode == "exact", inside="result.")
-        yield from words.found
+        given = (
+            actual if expected.arg_match_mode == "exact" else {k: actual[k] for k in wanted if k in actual}
+        )
+        yield from (problem.words for problem in value_problems(wanted, given, "result"))
     elif not _holds(lambda: result_holds(expected, made)):
         yield f"result: expected {_short(wanted)}, got {_made(actual)}"
 
@@ -116,50 +115,11 @@ def alike(expected: ExpectedCall, made: ToolCall) -> int:
     wanted = wanted_arguments(expected) or {}
     if not isinstance(made.args, Mapping):
         return -1
+    given = {key: argument(made.args, key) for key in wanted}
     return sum(
-        key in made.args and is_plain(value) and equal(value, made.args[key]) for key, value in wanted.items()
+        given[key] is not MISSING and is_plain(value) and equal(value, given[key])
+        for key, value in wanted.items()
     )
-
-
-@dataclass(slots=True)
-class _Words:
-    found: list[str] = field(default_factory=list)
-
-    def compare(
-        self,
-        wanted: Mapping[str, Any],
-        given: Mapping[str, Any],
-        *,
-        exact: bool,
-        inside: str = "",
-        depth: int = 0,
-    ) -> None:
-        if exact:
-            for key in [each for each in given if each not in wanted]:
-                self._note(inside, key, f"not expected, got {_made(given[key])}")
-        for key in [each for each in wanted if each not in given and not may_be_absent(wanted[each])]:
-            self._note(inside, key, f"expected {_short(wanted[key])}, not given")
-        for key in [each for each in wanted if each in given]:
-            value, actual = wanted[key], given[key]
-            if isinstance(value, Mapping) and isinstance(actual, Mapping) and depth < _MOST_DEPTH:
-                self.compare(value, actual, exact=True, inside=f"{inside}{_name(key)}.", depth=depth + 1)
-            elif self._differs(value, actual):
-                self._note(inside, key, f"expected {_short(value)}, got {_made(actual)}")
-
-    def _note(self, inside: str, key: Any, words: str) -> None:
-        self.found.append(f"{inside}{_name(key)}: {words}")
-
-    def _differs(self, expected: Any, actual: Any) -> bool:
-        if self.found and not is_plain(expected):
-            return False
-        try:
-            return not equal(expected, actual)
-        except PredicateFailed:
-            return True
-
-
-def _name(key: Any) -> str:
-    return shortened(str(key), _VALUE_CHARS)
 
 
 def _short(value: Any) -> str:

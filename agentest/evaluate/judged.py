@@ -15,7 +15,9 @@ from agentest.scenarios.alternatives import Path
 from agentest.scenarios.trajectories import Trajectory
 
 _MOST_NEAR = 20
-"""Paths among which the nearest is looked for, of those that may be near."""
+"""Paths among which the nearest is looked for, of those that may be near; fewer where they are long."""
+_MOST_LOOKED_AT = 400_000
+"""Pairs of expected calls and calls that are looked at for it."""
 _MOST_WORLDS = 64
 _MOST_CELLS = 400_000
 """Pairs of expected calls and calls that are looked at in all worlds together."""
@@ -84,7 +86,9 @@ def _nearest(
         if not least and not (found := compared(question.spec, table)).problems:
             return table, found
         wrong.append((least, at, table))
-    near = sorted(wrong, key=lambda each: each[:2])[:_MOST_NEAR]
+    looks = 1 + len(seen.calls) * max(map(len, question.paths), default=0)
+    most = max(1, min(_MOST_NEAR, _MOST_LOOKED_AT // looks))
+    near = sorted(wrong, key=lambda each: each[:2])[:most]
     pairs = [(table, compared(question.spec, table)) for _, _, table in near]
     return min(pairs, key=lambda pair: pair[1].size)
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from agentest.evaluate.matching import Matching, Partners, bits, longest_in_order, transposed
 from agentest.transcript import ToolCall
 
-_MOST_CELLS = 20_000
+_MOST_CELLS = 1_000_000
 """Beyond this many pairs the best order is not looked for inside of messages, too."""
 
 
@@ -114,7 +114,12 @@ def done_in_order(rows: Sequence[int], groups: Sequence[int]) -> int:
     """
     at = 0
     for group in groups:
-        at += rows_of_block(rows, at, group)
+        if at == len(rows):
+            break
+        if group & (group - 1):
+            at += rows_of_block(rows, at, group)
+        elif rows[at] & group:
+            at += 1
     return at
 
 

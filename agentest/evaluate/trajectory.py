@@ -48,6 +48,7 @@ async def matched_trajectories(
 
 def _all_of(parts: tuple[TrajectoryResult, ...]) -> TrajectoryResult:
     wrong = [part for part in parts if not part.matched] or parts
+    failed = any(not part.matched and not part.error for part in parts)
     return TrajectoryResult(
         matched=all(part.matched for part in parts),
         summary="; ".join(f"{part.name}: {part.summary}" if part.name else part.summary for part in wrong),
@@ -56,7 +57,7 @@ def _all_of(parts: tuple[TrajectoryResult, ...]) -> TrajectoryResult:
         ordering_issues=_joined(part.ordering_issues for part in parts),
         forbidden_calls=_joined(part.forbidden_calls for part in parts),
         broken=_joined(part.broken for part in parts),
-        error="; ".join(part.error for part in parts if part.error) or None,
+        error=None if failed else "; ".join(part.error for part in parts if part.error) or None,
         without_calls=any(part.without_calls for part in parts),
         parts=parts,
     )
