@@ -94,6 +94,7 @@ class _Sheet:
             (wanted, call) for wanted, call in enumerate(table.partners(ordered=ordered)) if call is not None
         ]
         places = _places(table)
+        ordered = ordered and bool(self.found.found.problems or self.undecided)
         rise = longest_rise([places[call] * len(table.rows) + wanted for wanted, call in pairs])
         late = {pairs[at][1] for at in range(len(pairs)) if at not in rise} if ordered else set()
         undone = late if self.blind and self.spec.match_mode == "in_order" else set()

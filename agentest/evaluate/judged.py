@@ -9,7 +9,15 @@ from itertools import product
 from agentest.evaluate.bounds import Bounds, broken_bounds
 from agentest.evaluate.call_table import CallTable
 from agentest.evaluate.matching import bits
-from agentest.evaluate.modes import FINE, Findings, compare, compare_some, places_missed, surely_wrong
+from agentest.evaluate.modes import (
+    FINE,
+    Findings,
+    compare,
+    compare_some,
+    may_hold,
+    places_missed,
+    surely_wrong,
+)
 from agentest.evaluate.sightings import Sightings
 from agentest.scenarios.alternatives import Path
 from agentest.scenarios.trajectories import Trajectory
@@ -83,7 +91,8 @@ def _nearest(
     for at, path in enumerate(question.paths):
         table = CallTable.of(path, seen, best=best, groups=groups)
         least = 0 if question.blind else surely_wrong(question.spec, table)
-        if not least and not (found := compared(question.spec, table)).problems:
+        able = question.blind or (not least and may_hold(question.spec, table))
+        if able and not (found := compared(question.spec, table)).problems:
             return table, found
         wrong.append((least, at, table))
     looks = 1 + len(seen.calls) * max(map(len, question.paths), default=0)

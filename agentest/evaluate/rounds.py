@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from agentest.evaluate.matching import Matching, Partners, bits, longest_in_order, transposed
 from agentest.transcript import ToolCall
 
-_MOST_CELLS = 1_000_000
+_MOST_CELLS = 20_000
 """Beyond this many pairs the best order is not looked for inside of messages, too."""
 
 
@@ -151,9 +151,21 @@ def _unplaced(rows: Sequence[int], wanted: int) -> int:
 def best_in_order(rows: Sequence[int], groups: Sequence[int], counting: int) -> Partners:
     """A column for as many rows as can have one in order."""
     size = sum(group.bit_count() for group in groups)
-    if len(groups) == size or len(rows) * size > _MOST_CELLS:
+    if len(groups) == size:
         return longest_in_order(rows, size, counting)
-    return _best_in_blocks(rows, groups, counting)
+    if len(rows) * size <= _MOST_CELLS:
+        return _best_in_blocks(rows, groups, counting)
+    early = _earliest_blocks(rows, groups, counting)
+    return longest_in_order(rows, size, counting) if None in early else early
+
+
+def _earliest_blocks(rows: Sequence[int], groups: Sequence[int], counting: int) -> Partners:
+    """A column in the earliest group for each row, until one has none."""
+    partners: Partners = []
+    for group in groups:
+        length = rows_of_block(rows, len(partners), group)
+        partners += _paired(rows[len(partners) : len(partners) + length], group, counting)
+    return [*partners, *[None] * (len(rows) - len(partners))]
 
 
 def _best_in_blocks(rows: Sequence[int], groups: Sequence[int], counting: int) -> Partners:

@@ -28,7 +28,8 @@ def score_of(spec: Trajectory, found: Judged) -> TrajectoryScore:
     extra = sum(call not in taken for call in bits(table.counting)) if is_closed(spec.match_mode) else 0
     if is_ordered(spec.match_mode):
         partners = best_in_order(table.rows, table.groups, table.counting)
-        taken = {call for call in partners if call is not None}
+        if found.found.problems:
+            taken = {call for call in partners if call is not None}
         if is_closed(
             spec.match_mode
         ):  # a call at another place is none too many, as its expected call misses it

@@ -1,0 +1,214 @@
+"""Each word of a trajectory: what it demands, and what a report says where that is broken."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from agentest import any_of, before, call, exactly, never_after
+from agentest.evaluate.trajectory import match_trajectory
+from agentest.results import TrajectoryResult
+from agentest.scenarios.trajectories import parse_trajectory
+from agentest.sight import SeenBy
+from agentest.transcript import ToolCall
+
+
+def made(text: str, at: int = 0) -> ToolCall:
+    """`a` a call of a, `a!` one that failed, `a1` one with n=1, `a?` one of which nobody knows the result."""
+    result: Any = {"error": "no"} if "!" in text else {"status": "ok"}
+    digits = re.findall(r"\d+", text)
+    untold = "?" in text
+    return ToolCall(
+        text.rstrip("!?0123456789"),
+        {"n": int(digits[0])} if digits else {},
+        None if untold else result,
+        not untold,
+        0,
+        seen_by=SeenBy.AGENT if untold else SeenBy.CALLER,
+        round=at,
+    )
+
+
+def result_of(spec: Any, calls: str, **more: Any) -> TrajectoryResult:
+    """Calls with a comma between are of one message, those with a blank between of two."""
+    told = [made(one, at) for at, message in enumerate(calls.split()) for one in message.split(",")]
+    result = match_trajectory(parse_trajectory(spec), told, 1, **more)
+    assert result
+    return result
+
+
+HELD: Any = None
+TABLE: list[tuple[str, Any, str, Any]] = [
+    ("any_of", {"expected": [any_of("a", "b"), "c"]}, "b c", HELD),
+    ("any_of_none", {"expected": [any_of("a", "b")]}, "c", "expected calls are missing: a or b"),
+    ("paths", {"expected": [any_of(["a", "b"], ["c"]), "d"]}, "c d", HELD),
+    ("paths_mixed", {"expected": [any_of(["a", "b"], ["c"]), "d"]}, "a d", "the nearest of 2 ways"),
+    ("glob", {"expected": ["get_*"]}, "get_x", HELD),
+    ("pattern", {"expected": [call(re.compile("get_.|b"))]}, "b", HELD),
+    ("pattern_whole", {"expected": [call(re.compile("get"))]}, "get_x", "expected calls are missing"),
+    ("exactly", {"expected": [exactly(call("a"))]}, "a1", "expected calls are missing: a"),
+    ("where", {"expected": [call("a", where=lambda a: a["n"] > 1)]}, "a2", HELD),
+    ("where_no", {"expected": [call("a", where=lambda a: a["n"] > 1)]}, "a1", "expected calls are missing"),
+    ("result", {"expected": [call("a", result={"status": "ok"})]}, "a", HELD),
+    ("result_no", {"expected": [call("a", result={"status": "ok"})]}, "a!", "expected calls are missing"),
+    ("first", {"match_mode": "contains", "expected": [call("a", first=True)]}, "a b", HELD),
+    (
+        "first_no",
+        {"match_mode": "contains", "expected": [call("a", first=True)]},
+        "b a",
+        "first: a came as call 2",
+    ),
+    (
+        "last_no",
+        {"match_mode": "contains", "expected": [call("a", last=True)]},
+        "a b",
+        "last: a came as call 1",
+    ),
+    (
+        "nth_free",
+        {"match_mode": "contains", "expected": [call("a", nth=1)], "reads": ["get_*"]},
+        "get_x a",
+        HELD,
+    ),
+    ("failed_again", {"expected": ["a", "b"], "ignore_failed": True}, "a! a b! b", HELD),
+    ("failed_counts", {"expected": ["a", "b"]}, "a! a b", "unexpected calls were made: a"),
+    (
+        "failed_expected",
+        {"expected": [call("a", result={"error": "no"}), "a"], "ignore_failed": True},
+        "a! a",
+        HELD,
+    ),
+    ("reads", {"expected": ["pay"], "reads": ["get_*"]}, "get_x pay get_x", HELD),
+    ("reads_needed", {"expected": ["get_x", "pay"], "reads": ["get_*"]}, "pay", "missing: get_x"),
+    ("reads_order", {"expected": ["get_x", "pay"], "reads": ["get_*"]}, "pay get_x", "the order is wrong"),
+    ("writes", {"expected_writes": ["b", "a"], "reads": ["get_*"]}, "a get_x b", HELD),
+    ("min_calls", {"min_calls": 2}, "a", "1 call was made, at least 2 calls are needed"),
+    (
+        "min_free",
+        {"min_calls": 1, "reads": ["a"]},
+        "a",
+        "0 calls were made (1 more is free), at least 1 call",
+    ),
+    ("max_free", {"max_calls": 1, "ignore_failed": True}, "a! a", HELD),
+    ("once", {"match_mode": "within", "expected": ["a", "b"], "at_most_once": True}, "a", HELD),
+    ("once_again", {"match_mode": "within", "expected": ["a"], "at_most_once": True}, "a a", "at_most_once"),
+    (
+        "once_contains",
+        {"match_mode": "contains", "expected": ["a"], "at_most_once": True},
+        "a a c",
+        "at_most_once",
+    ),
+    ("rounds", {"expected": ["a", "b", "c"], "rounds": True}, "b,a c", HELD),
+    ("rounds_no", {"expected": ["a", "b", "c"], "rounds": True}, "b a,c", "the order of rounds is wrong"),
+    ("before", before("a", "b"), "a b b", HELD),
+    ("before_none", before("a", "b"), "c", HELD),
+    ("before_no", before("a", "b"), "b a", "before: b (call 1) without a before it"),
+    ("before_failed", {"before": ["a", "b"], "ignore_failed": True}, "a! b", "before: b (call 2) without a"),
+    ("never", never_after("a", "b"), "a b", HELD),
+    ("never_no", never_after("a", "b"), "b a", "never_after: a (call 2) came after b (call 1)"),
+    (
+        "before_rounds",
+        {"expected": ["a", "b"], "rounds": True, "before": ["a", "b"]},
+        "a,b",
+        "before: b (call 2) without a before it",
+    ),
+]
+
+
+@pytest.mark.parametrize(("spec", "calls", "says"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE])
+def test_what_each_word_demands(spec: Any, calls: str, says: str | None) -> None:
+    """A word holds or fails, the summary names what broke, and a row of the alignment is marked."""
+    result = result_of(spec, calls)
+    assert (result.matched, result.error) == (says is None, None), result.reason
+    assert (says or "as expected") in result.summary
+    assert result.matched is all(row.status.holds for row in result.alignment)
+    assert result.score
+    assert result.matched is (result.score.met == 1)
+
+
+@pytest.mark.parametrize(
+    ("spec", "calls", "difference"),
+    [
+        ({"expected": [call("a", {"n.x": 1})]}, "a1", "n.x: expected 1, not given"),
+        ({"expected": [call("a", result={"status": "ok"})]}, "a!", "result.status: expected 'ok', not given"),
+        (
+            {"expected": [any_of(call("a", n=1), call("b", n=2))]},
+            "b3",
+            "nearest b(n=2, …): n: expected 2, got 3",
+        ),
+        ({"match_mode": "contains", "expected": [call("a", first=True)]}, "b a", "first: it came at another"),
+        ({"expected": [], "reads": ["get_*"]}, "get_x", "free: a read (get_*)"),
+        ({"expected": [], "ignore_failed": True}, "a!", "free: answered with an error"),
+        (before("a", "b"), "b", "before: b (call 1) without a before it"),
+    ],
+    ids=["path", "result", "nearest", "first", "read", "failed", "before"],
+)
+def test_the_row_says_what_broke(spec: Any, calls: str, difference: str) -> None:
+    """The row of a call says which argument or word broke and why, or why the call is free."""
+    rows = result_of(spec, calls).alignment
+    assert any(row.difference.startswith(difference) for row in rows), rows
+
+
+def test_a_function_that_says_no_is_named() -> None:
+    """Of `where` the row says that it said no, once."""
+
+    def cheap(args: dict[str, Any]) -> bool:
+        return bool(args["n"] < 5)
+
+    (row,) = result_of({"expected": [call("a", where=cheap)]}, "a7").alignment
+    assert row.difference == "where: <predicate cheap> said no"
+
+
+@pytest.mark.parametrize(
+    ("spec", "calls", "matched"),
+    [
+        ({"expected": [call("a", result={"status": "ok"})]}, "a?", None),
+        ({"expected": [call("a", result={"status": "ok"}), "b"]}, "a?", False),
+        ({"expected": ["a"], "ignore_failed": True}, "a a?", None),
+        ({"expected": ["b"], "ignore_failed": True}, "a?", False),
+        (
+            {"match_mode": "contains", "expected": [call("b", first=True)], "ignore_failed": True},
+            "a? b",
+            None,
+        ),
+        ({"before": ["a", "b"], "ignore_failed": True}, "a? b", None),
+        ({"expected": [any_of(call("a", where=lambda a: 1 / 0), "a")]}, "a", True),
+        ({"expected": [call("a", where=lambda a: 1 / 0, n=2)]}, "a1", False),
+        ({"expected": [call("a", where=lambda a: 1 / 0)]}, "a1", None),
+    ],
+    ids=["result", "result_missing", "extra", "missing", "first", "before", "any", "argument", "raises"],
+)
+def test_what_is_not_known_decides_nothing(spec: Any, calls: str, matched: bool | None) -> None:
+    """Where a result is not told, or a function raises, only what is so either way is told. None: errored."""
+    result = result_of(spec, calls)
+    assert (None if result.error else result.matched) is matched, result.reason
+
+
+def test_rounds_that_nobody_tells() -> None:
+    """Without rounds, the order as it came may hold; another inside a turn is neither right nor wrong."""
+    spec = parse_trajectory({"expected": ["a", "b", "c"], "rounds": True})
+
+    def held(names: str, turns: str) -> bool | None:
+        calls = [ToolCall(n, {}, 1, True, int(t)) for n, t in zip(names, turns, strict=True)]
+        result = match_trajectory(spec, calls, 1)
+        assert result
+        return None if result.error else result.matched
+
+    assert [held("abc", "000"), held("bac", "000"), held("bac", "011"), held("acb", "011")] == [
+        True,
+        None,
+        False,
+        None,
+    ]
+
+
+def test_many_long_alternatives_are_quick() -> None:
+    """Hundreds of ways, hundreds of calls: the nearest way is told."""
+    way = any_of([call("t", n=1), call("t", n=2)], [call("t", n=3), call("t", n=4)])
+    spec = {"match_mode": "in_order", "expected": [*[way] * 8, *[call("t", n=n) for n in range(80)]]}
+    calls = [ToolCall("t", {"n": n % 90}, 1, True, 0) for n in range(200)]
+    result = match_trajectory(parse_trajectory(spec), calls, 1)
+    assert result
+    assert "the nearest of 256 ways" in result.summary
