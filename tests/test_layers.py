@@ -84,8 +84,8 @@ FLOORS: list[dict[str, str]] = [
     },
     {
         "run": "endings adk_plugin conversation evaluate agents tool_servers llm scenarios config mocks "
-        "errors events messages metrics outcomes repeat results shards sight storing totals transcript "
-        "verdict version confidence support http",
+        "errors events messages metrics outcomes reasons repeat results shards sight storing totals "
+        "transcript verdict version confidence support http",
     },
     # Reporting, a column of its own: it knows values and verdicts, and no run.
     {

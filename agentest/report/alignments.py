@@ -45,6 +45,11 @@ class SideBySide:
     """What is left out, in words; "": nothing is."""
 
     @property
+    def expects(self) -> bool:
+        """Whether calls are expected; else there is nothing to stand beside those made."""
+        return bool(self.mode)
+
+    @property
     def heads(self) -> tuple[str, str]:
         """What stands above the two columns."""
         return f"expected ({self.mode})" if self.mode else "expected", "made"

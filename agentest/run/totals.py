@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from agentest.reasons import counted_trajectories
 from agentest.results import (
     ConversationResult,
     CriterionOutcome,
@@ -73,9 +74,10 @@ def held_again(slug: str, whys: Mapping[int, str]) -> tuple[str, ...]:
 def slimmed(result: ConversationResult) -> ConversationResult:
     """A conversation that passed without what nobody asks for any more: texts, arguments, reasons.
 
-    One that something speaks against stays whole: it is shown when its scenario ends.
+    One that something speaks against stays whole, and so does one whose calls are not as expected and only
+    count: it is shown when its scenario ends.
     """
-    if result.failures or not conversation_passed(result):
+    if result.failures or not conversation_passed(result) or counted_trajectories(result):
         return result
     turns = tuple(_slim_turn(turn) for turn in result.conversation.turns)
     return replace(

@@ -211,6 +211,15 @@ def test_a_stored_reason_has_its_rows() -> None:
     assert shown(again) == shown(result)
 
 
+def test_where_nothing_is_expected_calls_stand_alone() -> None:
+    """A trajectory of limits and orders alone has one column: there is nothing to stand beside its calls."""
+    order = replace(
+        WRITES, mode=None, alignment=(row(None, 0, RowStatus.FREE), row(None, 2, RowStatus.EXTRA))
+    )
+    text = shown(scenario(held(order)))
+    assert "            made\n          - get_order(id=17)\n          ✗ drop()\n" in text
+
+
 def test_a_trajectory_of_a_turn_shows_the_calls_of_the_turn() -> None:
     """Rows of a turn's trajectory count calls from the turn's first."""
     first = make.turn(0, tool_calls=(make.tool_call("other", {}),))

@@ -19,11 +19,7 @@ def alignment_lines(table: SideBySide, look: Look, indent: int) -> Iterator[Line
     """The rows under their heads; below a row what is wrong with its call, or why it is free."""
     width = max(map(len, look.glyphs.marks.values()))
     blank = " " * (width + 1)
-    head, made = table.heads
-    rows: list[tuple[Chunk, Part, Part]] = [
-        ((_mark(row.status, look, width), " "), row.expected, row.made) for row in table.rows
-    ]
-    heads, *shown = columns((" " * indent,), [((blank,), (head, "dim"), (made, "dim")), *rows])
+    heads, *shown = columns((" " * indent,), [((blank,), *_heads(table)), *_rows(table, look, width)])
     yield heads
     for row, each in zip(table.rows, shown, strict=True):
         yield each
@@ -31,6 +27,17 @@ def alignment_lines(table: SideBySide, look: Look, indent: int) -> Iterator[Line
             yield line(indent + width + 3, (row.words, STYLES[_status(row.status)]))
     if table.more:
         yield line(indent + width + 1, (table.more, "dim"))
+
+
+def _heads(table: SideBySide) -> tuple[Part, Part]:
+    expected, made = table.heads
+    return ((expected, "dim"), (made, "dim")) if table.expects else ((made, "dim"), "")
+
+
+def _rows(table: SideBySide, look: Look, width: int) -> Iterator[tuple[Chunk, Part, Part]]:
+    for row in table.rows:
+        cells = (row.expected, row.made) if table.expects else (row.made, "")
+        yield (_mark(row.status, look, width), " "), *cells
 
 
 def _mark(status: RowStatus, look: Look, width: int) -> Part:
