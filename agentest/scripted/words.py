@@ -12,6 +12,7 @@ from dataclasses import MISSING, Field, fields
 from typing import Any
 
 from agentest.matchers.comparison import Matcher
+from agentest.matchers.forms import Form
 from agentest.matchers.showing import shown
 from agentest.scenarios.calls import ANYTHING, AnyOf, CallOrder, ExpectedCall, Step
 from agentest.scenarios.expectations import Expect, ExpectedRemark, Saying
@@ -158,6 +159,8 @@ def _remark(value: ExpectedRemark, at: str) -> Node:
 
 def value_of(value: Any, at: str = "") -> Node:
     """An expected value: JSON, and the words that stand in a value's place at any depth."""
+    if isinstance(value, Form):  # it was written as data
+        return value_of(value.word, at)
     if isinstance(value, Matcher):
         return _matcher(value, at)
     if isinstance(value, re.Pattern):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from agentest.metrics import PASS_RATE, TRAJECTORY_METRICS
 from agentest.results import (
     CaseId,
     ConversationResult,
@@ -23,6 +24,8 @@ Json = dict[str, Any]
 _STATUS = {Status.PASSED: "PASSED", Status.FAILED: "FAILED"}
 _NOT_EVALUATED = "NOT_EVALUATED"
 _INFORMATIONAL = "INFORMATIONAL"
+_OURS = {PASS_RATE, *TRAJECTORY_METRICS}
+"""What a case may have thresholds for that ADK does not know."""
 
 
 def case_json(result: ScenarioResult) -> Json:
@@ -34,7 +37,7 @@ def case_json(result: ScenarioResult) -> Json:
         "evalId": result.case.eval_id,
         "finalEvalStatus": _STATUS.get(result.verdict.status, _NOT_EVALUATED),
         "overallEvalMetricResults": [
-            *(_metric(verdict) for verdict in result.metric_verdicts),
+            *(_metric(verdict) for verdict in result.metric_verdicts if verdict.name not in _OURS),
             *(_informational(name, result.averages.get(name)) for name in result.information),
         ],
     }
@@ -61,11 +64,12 @@ def _invocation(
 ) -> Json:
     reference = evaluation.reference if evaluation else None
     results = evaluation.metrics if evaluation else {}
+    of_adk = {name: threshold for name, threshold in thresholds.items() if name not in _OURS}
     return {
         "actualInvocation": turn_invocation(turn, f"{conversation_id}-{turn.turn_index}"),
         "expectedInvocation": dict(reference.invocation) if reference else None,
         "evalMetricResults": [
-            *(_metric_of_turn(name, threshold, results.get(name)) for name, threshold in thresholds.items()),
+            *(_metric_of_turn(name, threshold, results.get(name)) for name, threshold in of_adk.items()),
             *(_information_of_turn(name, one) for name, one in results.items() if name not in thresholds),
         ],
     }

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import builders
+import evalset_documents as documents
 from stored import to_json
 
+from agentest.analysis.export.expected import find, held_to
 from agentest.analysis.export.export import Exported, export
+from agentest.analysis.export.selection import Held
+from agentest.evalset.formats.reading import read_eval_set
 from agentest.scenarios.definition import Scenario, collecting
 from agentest.scenarios.discovery import discover_file
 from agentest.support.importing import Imports
@@ -112,3 +118,39 @@ def test_a_scenario_that_is_gone_expects_the_same_calls(tmp_path: Path) -> None:
         assert why in made.notes[0]
         assert "the same calls are expected" in made.notes[0]
     assert any("was changed after the run" in note for note in empty.notes)
+
+
+def test_an_exported_case_expects_what_its_file_says(tmp_path: Path) -> None:
+    """In an evaluation set the words stand as data, in either spelling; what turns expect is named."""
+    _, (original,) = ran(tmp_path, 'expect={"never_says": "sorry"}, thresholds={"trajectory_score": 0.5},')
+    for camel in (False, True):
+        made = export(
+            tmp_path / "results.json", "evalset", expect="scenario", root=tmp_path, camel_case=camel
+        )
+        path = tmp_path / "again.test.json"
+        path.write_bytes(made.content)
+        (case,) = read_eval_set(path).eval_set.eval_cases
+        assert case.agentest is not None
+        said = case.agentest.expectations
+        assert said.trajectory == original.trajectory
+        assert said.expect == original.expect
+        assert said.thresholds == {"trajectory_score": 0.5}
+        assert "turns[1] must hold is left out: a case has no place for it" in "\n".join(made.notes)
+
+
+def test_cases_keep_what_they_say(tmp_path: Path) -> None:
+    """Of a run of evaluation sets, the key of each case is read from its set, by the id of the case."""
+    case = documents.case("c", documents.invocation("Where is 17?"))
+    own = {"trajectory": {"expected": [{"name": "lookup", "args": {"order_id": {"number": 17}}}]}}
+    path = tmp_path / "shop.test.json"
+    path.write_text(documents.text(documents.eval_set("shop", {**case, "agentest": own})))
+    held = Held("shop/c", "agent", builders.conversation(), passed=True, file=path.name, eval_id="c")
+    gone = replace(held, scenario="shop/d", eval_id="d")
+    found = find([held, gone], tmp_path, 0)
+    (one, other), notes = held_to([held, gone], found, "evalset")
+    assert one.own is not None
+    assert one.own.trajectory["expected"] == own["trajectory"]["expected"]
+    assert other.own is None
+    assert notes == []
+    (note,) = found.notes
+    assert note.startswith("shop/d: shop.test.json has no case 'd' any more; the same calls are expected")

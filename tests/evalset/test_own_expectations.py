@@ -11,10 +11,15 @@ from evalset_documents import case, criteria, eval_set, invocation, simulated, t
 from project import Project
 
 from agentest.errors import UsageError
+from agentest.evalset.cases import CaseSet, case_entries
+from agentest.evalset.formats.criteria import parse_criteria
 from agentest.evalset.formats.model import EvalCase
 from agentest.evalset.formats.reading import read_eval_set
 from agentest.evalset.migrate import migrate
+from agentest.run.plan import Unit
 from agentest.testing import ScriptedAgent, tool_call
+
+F1 = criteria(tool_trajectory_f1=0.5)
 
 
 def written(folder: Path, own: Any, *, led: bool = False) -> Path:
@@ -133,13 +138,11 @@ def test_words_stand_beside_the_criteria(project: Project) -> None:
         assert metric["evalStatus"] == "PASSED"
 
 
-def test_partial_credit_decides_a_case(project: Project) -> None:
-    """With a threshold on its trajectory's score, missing calls decide by that alone; ADK's results lack it."""
-    half = {"match_mode": "contains", "expected": ["lookup", "refund"]}
-    status, found = evaluated(
-        project,
-        {"trajectory": half, "thresholds": {"trajectory_recall": 0.5}},
-        {"trajectory": half, "thresholds": {"trajectoryRecall": 0.6}},
-    )
-    assert (status, found) == (1, {"c0": "passed", "c1": "failed"})
-    assert project.scenario_result("c1")["overallEvalMetricResults"] == []
+def test_thresholds_of_a_case_stand_beside_those_of_its_criteria(tmp_path: Path) -> None:
+    """Its own are for what no criterion names; both are the unit's."""
+    own = {"trajectory": {"expected": ["lookup"]}, "thresholds": {"trajectoryRecall": 0.5, "pass_rate": 0.9}}
+    chosen = CaseSet(read_eval_set(written(tmp_path, own)), parse_criteria(F1, "here"))
+    (unit,) = case_entries([chosen], ["agent"], 1, tmp_path)
+    assert isinstance(unit, Unit)
+    assert unit.thresholds == {"tool_trajectory_f1": 0.5, "trajectory_recall": 0.5, "pass_rate": 0.9}
+    assert unit.scenario.thresholds == {"trajectory_recall": 0.5, "pass_rate": 0.9}

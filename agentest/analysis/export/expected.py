@@ -9,14 +9,14 @@ from typing import Any, Literal, TypeVar
 
 from agentest.analysis.export.selection import Held
 from agentest.errors import UsageError
-from agentest.evalset.formats.expectations import CASE_THRESHOLDS
 from agentest.evalset.formats.model import OwnKeys
 from agentest.evalset.formats.reading import read_eval_set
-from agentest.metrics import PASS_RATE
+from agentest.metrics import TRAJECTORY_METRICS
 from agentest.scenarios.definition import Scenario
 from agentest.scenarios.discovery import discover_file
 from agentest.scenarios.expectations import Expect, Saying
 from agentest.scenarios.trajectories import Trajectory
+from agentest.scenarios.writing import as_data
 from agentest.scripted import words
 from agentest.scripted.script import Words
 from agentest.support.importing import Imports
@@ -146,8 +146,7 @@ def _of_case(own: OwnKeys) -> Says:
 
 def _kept(thresholds: Mapping[str, float]) -> dict[str, float]:
     """Those without which the trajectories would decide otherwise."""
-    names = {*CASE_THRESHOLDS} - {PASS_RATE}
-    return {name: least for name, least in thresholds.items() if name in names}
+    return {name: least for name, least in thresholds.items() if name in TRAJECTORY_METRICS}
 
 
 def _other_thresholds(thresholds: Mapping[str, float]) -> dict[str, str]:
@@ -197,9 +196,7 @@ def held_to(
         else:
             each = replace(each, own=as_keys(writing))
         if each.words is None and each.own is None:
-            writing.notes.append(
-                f"{each.scenario}: says nothing that can be written: the same calls are expected"
-            )
+            writing.note("says nothing that can be written: the same calls are expected")
         told.append(each)
         notes += [note for note in writing.notes if note not in notes]
     return tuple(told), notes
@@ -236,19 +233,12 @@ def as_source(writing: Writing) -> Words | None:
 
 def as_keys(writing: Writing) -> OwnKeys | None:
     """The words of a scenario as the key `agentest` of a case; None as above."""
-    from agentest.scenarios import forms
-
-    as_data: Callable[[Any], Any] | None = getattr(forms, "as_data", None)
-    if as_data is None:
-        raise UsageError("--expect scenario: goes with --to scenario alone")
     says = writing.says
     for n, turn in enumerate(says.turns):
         if turn.trajectory or turn.expect:
-            writing.notes.append(
-                f"{writing.name}: what turns[{n}] must hold is left out: cases have no place for it"
-            )
+            writing.note(f"what turns[{n}] must hold is left out: a case has no place for it")
     if says.final_session_state:
-        writing.notes.append(f"{writing.name}: final_session_state is left out: write it into the cases")
+        writing.note("final_session_state is left out: a case has a key of its own for it")
     trajectory = [as_data(one) for one in writing.parts("trajectory", says.trajectory, as_data)]
     expect = [as_data(one) for one in writing.parts("expect", says.expect, as_data)]
     if not (trajectory or expect):

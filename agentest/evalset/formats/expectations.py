@@ -11,14 +11,14 @@ from typing import Any
 
 from pydantic import AfterValidator
 
-from agentest.metrics import PASS_RATE, THRESHOLD_RANGE, normal_thresholds
+from agentest.metrics import PASS_RATE, THRESHOLD_RANGE, TRAJECTORY_METRICS, normal_thresholds
 from agentest.scenarios.criteria import Criterion, parse_criteria
 from agentest.scenarios.expectations import Saying, parse_expected_state, parse_sayings
 from agentest.scenarios.state import parse_state
 from agentest.scenarios.trajectories import Trajectory, parse_trajectories
 from agentest.support.spelling import did_you_mean
 
-CASE_THRESHOLDS = (PASS_RATE, *(name for name in THRESHOLD_RANGE if name.startswith("trajectory_")))
+CASE_THRESHOLDS = (PASS_RATE, *TRAJECTORY_METRICS)
 """What a case can have thresholds for: other metrics have theirs among the criteria."""
 
 
