@@ -14,6 +14,10 @@ Form = Literal["evalset", "scenario"]
 Expecting = Literal["calls", "scenario"]
 _ENDINGS = {"evalset": (".evalset.json", ".test.json"), "scenario": (".sim.py",)}
 _SET_ID = "exported"
+_BESIDE = (
+    "the cases hold the calls and replies that were, too: name in a test_config.json beside them which "
+    "criteria compare with these"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +74,8 @@ def _as_scenarios_say(earlier: Earlier, selection: Selection, form: Form, root: 
 
     found = find(selection.held, root, earlier.started)
     held, notes = held_to(selection.held, found, form)
+    if any(each.own for each in held):
+        notes.append(_BESIDE)
     return Selection(held, (*selection.notes, *found.notes, *notes))
 
 
