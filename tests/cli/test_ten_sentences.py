@@ -17,10 +17,6 @@ FAILURES = re.findall(r"^\| ([^|`]+?) \| `([^`]+)` \|$", PAGE, re.M)
 
 get, refund = tool_call("get_order"), tool_call("refund_order", order_id="17")
     tool_call("get_order"),
-    tool_call("refund_order", order_id="17"),
-    tool_call("send_receipt"),
-)
-prove, receipt = tool_call("authenticate"), tool_call("send_receipt")
 RIGHT: dict[str, list[Any]] = {
     "Something for my trouble, please.": [tool_call("offer_voucher")],
     "Refund order 17.": [get, get, refund],
