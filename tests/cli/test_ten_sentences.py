@@ -16,7 +16,7 @@ FAILURES = re.findall(r"^\| ([^|`]+?) \| `([^`]+)` \|$", PAGE, re.M)
 """A sentence, and what is printed where it is broken."""
 
 get, refund = tool_call("get_order"), tool_call("refund_order", order_id="17")
-    tool_call("get_order"),
+prove, receipt = tool_call("authenticate"), tool_call("send_receipt")
 RIGHT: dict[str, list[Any]] = {
     "Something for my trouble, please.": [tool_call("offer_voucher")],
     "Refund order 17.": [get, get, refund],
