@@ -1,4 +1,4 @@
-"""The ten sentences at the head of docs/expectations.md: an agent that keeps them, and one that breaks them."""
+"""docs/expectations.md: its ten sentences are kept by one agent and broken by another; its data is read."""
 
 from __future__ import annotations
 
@@ -6,12 +6,29 @@ import re
 from pathlib import Path
 from typing import Any
 
+import yaml
 from project import Project
 
+from agentest import (
+    absent,
+    any_of,
+    approx,
+    call,
+    each,
+    exactly,
+    instance,
+    number,
+    one_of,
+    optional,
+    scenario,
+    text,
+)
+from agentest.scenarios.definition import collecting
 from agentest.testing import ScriptedAgent, tool_call
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "expectations.md").read_text(encoding="utf-8")
 SENTENCES = re.findall(r"^```python\n(.*?)^```$", PAGE, re.M | re.S)[0]
+DATA = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.M | re.S)[0]
 FAILURES = re.findall(r"^\| ([^|`]+?) \| `([^`]+)` \|$", PAGE, re.M)
 """A sentence, and what is printed where it is broken."""
 
@@ -70,3 +87,26 @@ def test_an_agent_that_breaks_them_is_told_what_the_page_says(tmp_path: Path) ->
     assert len(FAILURES) == 10
     for sentence, told in FAILURES:
         assert " ".join(told.split()) in printed, f"{sentence}\n{done.stdout}"
+
+
+def test_the_data_of_the_page_is_read() -> None:
+    """The YAML of the page says what the words of Python say."""
+    with collecting():
+        read = scenario("as data", turns=["Hello"], **yaml.safe_load(DATA))
+    (trajectory,) = read.trajectory
+    refund = call(
+        "refund_order",
+        order_id=one_of("17", 17),
+        amount=approx(40, abs=0.01),
+        reason=optional(instance(str)),
+        city=text("New York", ignore_case=True, ignore_space=True),
+        coupon=absent,
+        result={"ok": True},
+        first=True,
+    )
+    mail = exactly(call("send_mail", to=each(re.compile(".+@.+"))))
+    assert trajectory.expected == (any_of("offer_voucher", exactly(refund)), mail)
+    assert trajectory.reads == ("get_*", re.compile("find_.*"))
+    assert [order.kind for order in trajectory.orders] == ["before", "never_after"]
+    assert [said.wanted for said in read.expect] == [number("1,234"), re.compile("(?i)credit card")]
+    assert read.final_state == {"orders": {"17": {"status": "refunded"}}}
