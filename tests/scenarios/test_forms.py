@@ -198,7 +198,7 @@ class Foreign:
             "expected[0].args.x: <predicate isdigit>",
         ),
     ],
-    ids=str,
+    ids=range(8),
 )
 def test_what_has_no_form_says_where_it_is(value: Any, words: str) -> None:
     """Functions and matchers of others cannot be written, and the error says which and where."""
