@@ -14,6 +14,7 @@ import anyio
 from agentest.config.models import Batch
 from agentest.config.wishes import ModelWish
 from agentest.evaluate.background import KnownAgent
+from agentest.evaluate.calls.trajectory import matched_trajectories
 from agentest.evaluate.checks import checked_first_token, checked_reply
 from agentest.evaluate.custom import ConversationMetric, Metric, evaluate_metric
 from agentest.evaluate.grading import Graded, Grader, for_information, graded
@@ -22,7 +23,6 @@ from agentest.evaluate.judge import Judge, at_once
 from agentest.evaluate.judging import Judging
 from agentest.evaluate.sayings import checked_in_turn
 from agentest.evaluate.session_checks import checked_session, checked_state
-from agentest.evaluate.trajectory import matched_trajectories
 from agentest.evaluate.whole import checked_whole
 from agentest.llm.port import CallKey, Model
 from agentest.metrics import ABOUT_CALLS

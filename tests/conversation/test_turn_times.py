@@ -11,7 +11,7 @@ from project import Project
 
 from agentest import scenario
 from agentest.conversation.recording import Recording
-from agentest.evaluate.trajectory import match_trajectory
+from agentest.evaluate.calls.trajectory import match_trajectory
 from agentest.mocks.resolver import MockResolver
 from agentest.results import ConversationResult, ScenarioResult
 from agentest.scenarios.trajectories import parse_trajectory

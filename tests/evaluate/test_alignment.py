@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentest import call
-from agentest.evaluate.alignment import MOST_ROWS
-from agentest.evaluate.trajectory import match_trajectory
+from agentest.evaluate.calls.alignment import MOST_ROWS
+from agentest.evaluate.calls.trajectory import match_trajectory
 from agentest.results import AlignedRow, RowStatus, TrajectoryResult
 from agentest.scenarios.calls import ExpectedCall
 from agentest.scenarios.trajectories import Trajectory, parse_trajectory

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentest import call
-from agentest.evaluate.trajectory import match_trajectory, matched_trajectory
+from agentest.evaluate.calls.trajectory import match_trajectory, matched_trajectory
 from agentest.results import TrajectoryResult
 from agentest.scenarios.calls import ExpectedCall
 from agentest.scenarios.trajectories import Trajectory, parse_trajectory

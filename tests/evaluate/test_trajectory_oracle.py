@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from agentest.evaluate.trajectory import match_trajectory
+from agentest.evaluate.calls.trajectory import match_trajectory
 from agentest.results import RowStatus
 from agentest.scenarios.alternatives import paths_of
 from agentest.scenarios.calls import ANYTHING, AnyOf, CallOrder, ExpectedCall, Step, ToolName

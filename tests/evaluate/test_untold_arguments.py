@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agentest import call
-from agentest.evaluate.trajectory import match_trajectory
+from agentest.evaluate.calls.trajectory import match_trajectory
 from agentest.scenarios.trajectories import parse_trajectory
 from agentest.sight import SeenBy
 from agentest.transcript import ARGUMENTS_UNTOLD, ToolCall, call_text

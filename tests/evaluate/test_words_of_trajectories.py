@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agentest import any_of, before, call, exactly, never_after
-from agentest.evaluate.trajectory import match_trajectory
+from agentest.evaluate.calls.trajectory import match_trajectory
 from agentest.results import TrajectoryResult
 from agentest.scenarios.trajectories import parse_trajectory
 from agentest.sight import SeenBy

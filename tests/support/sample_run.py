@@ -9,7 +9,7 @@ from typing import Any
 import builders
 
 from agentest.endings import Ending
-from agentest.evaluate.trajectory import match_trajectory
+from agentest.evaluate.calls.trajectory import match_trajectory
 from agentest.results import (
     CaseId,
     CheckResult,

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from agentest.evaluate.expected_text import wanted_arguments
+from agentest.evaluate.calls.expected_text import wanted_arguments
 from agentest.matchers.comparison import CannotTell, PredicateFailed, equal, includes
 from agentest.matchers.paths import arguments_hold
 from agentest.matchers.showing import FUNCTIONS

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from agentest.evaluate.expected_text import slot_name, slot_text
-from agentest.evaluate.matching import Matching, Partners, bits, maximum_matching, union
-from agentest.evaluate.rounds import best_in_order
-from agentest.evaluate.sightings import Sightings
+from agentest.evaluate.calls.expected_text import slot_name, slot_text
+from agentest.evaluate.calls.matching import Matching, Partners, bits, maximum_matching, union
+from agentest.evaluate.calls.rounds import best_in_order
+from agentest.evaluate.calls.sightings import Sightings
 from agentest.scenarios.alternatives import Slot
 from agentest.transcript import ToolCall
 

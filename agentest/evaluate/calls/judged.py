@@ -6,10 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from agentest.evaluate.bounds import Bounds, broken_bounds
-from agentest.evaluate.call_table import CallTable
-from agentest.evaluate.matching import bits
-from agentest.evaluate.modes import (
+from agentest.evaluate.calls.bounds import Bounds, broken_bounds
+from agentest.evaluate.calls.matching import bits
+from agentest.evaluate.calls.modes import (
     FINE,
     Findings,
     compare,
@@ -18,7 +17,8 @@ from agentest.evaluate.modes import (
     places_missed,
     surely_wrong,
 )
-from agentest.evaluate.sightings import Sightings
+from agentest.evaluate.calls.sightings import Sightings
+from agentest.evaluate.calls.table import CallTable
 from agentest.scenarios.alternatives import Path
 from agentest.scenarios.trajectories import Trajectory
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
 
-from agentest.evaluate.call_matches import is_named, result_holds, result_untold, where_holds
-from agentest.evaluate.expected_text import expected_text, place_text, wanted_arguments
+from agentest.evaluate.calls.expected_text import expected_text, place_text, wanted_arguments
+from agentest.evaluate.calls.matches import is_named, result_holds, result_untold, where_holds
 from agentest.matchers.comparison import PredicateFailed, equal, is_plain
 from agentest.matchers.paths import MISSING, argument
 from agentest.matchers.problems import argument_problems, value_problems

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from agentest.evaluate.call_table import CallTable
-from agentest.evaluate.differences import alike, of_tool
+from agentest.evaluate.calls.differences import alike, of_tool
+from agentest.evaluate.calls.table import CallTable
 
 _MOST_COMPARED = 400
 """Pairs of one tool that are compared for the nearest; beyond that they are taken as they come."""

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from agentest.evaluate.expected_text import step_text
-from agentest.evaluate.matching import bits
-from agentest.evaluate.sightings import Known, Sightings
+from agentest.evaluate.calls.expected_text import step_text
+from agentest.evaluate.calls.matching import bits
+from agentest.evaluate.calls.sightings import Known, Sightings
 from agentest.scenarios.alternatives import calls_in
 from agentest.scenarios.calls import CallOrder, Step
 from agentest.scenarios.names import name_matches

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from agentest.evaluate.matching import Matching, Partners, bits, longest_in_order, transposed
+from agentest.evaluate.calls.matching import Matching, Partners, bits, longest_in_order, transposed
 from agentest.transcript import ToolCall
 
 _MOST_CELLS = 20_000

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from agentest.evaluate.call_table import CallTable
-from agentest.evaluate.judged import Judged
-from agentest.evaluate.matching import bits
-from agentest.evaluate.modes import is_closed, is_ordered
-from agentest.evaluate.rounds import best_in_order
+from agentest.evaluate.calls.judged import Judged
+from agentest.evaluate.calls.matching import bits
+from agentest.evaluate.calls.modes import is_closed, is_ordered
+from agentest.evaluate.calls.rounds import best_in_order
+from agentest.evaluate.calls.table import CallTable
 from agentest.results import TrajectoryScore
 from agentest.scenarios.trajectories import Trajectory
 

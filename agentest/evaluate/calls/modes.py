@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from agentest.evaluate.call_table import CallTable
-from agentest.evaluate.expected_text import place_text
-from agentest.evaluate.matching import Matching, bits, columns_saturated
-from agentest.evaluate.rounds import done_in_order, exactly_in_order, first_without_place
-from agentest.evaluate.sightings import Sightings
+from agentest.evaluate.calls.expected_text import place_text
+from agentest.evaluate.calls.matching import Matching, bits, columns_saturated
+from agentest.evaluate.calls.rounds import done_in_order, exactly_in_order, first_without_place
+from agentest.evaluate.calls.sightings import Sightings
+from agentest.evaluate.calls.table import CallTable
 from agentest.scenarios.trajectories import Trajectory
 
 _ORDERED = ("strict", "in_order")

@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from agentest.evaluate.call_matches import RESULT_UNTOLD, any_call, call_matches, is_named, result_untold
-from agentest.evaluate.expected_text import place_text
-from agentest.evaluate.matching import bits, mask_of
-from agentest.evaluate.rounds import coarse_groups, fine_groups, single_groups
+from agentest.evaluate.calls.expected_text import place_text
+from agentest.evaluate.calls.matches import RESULT_UNTOLD, any_call, call_matches, is_named, result_untold
+from agentest.evaluate.calls.matching import bits, mask_of
+from agentest.evaluate.calls.rounds import coarse_groups, fine_groups, single_groups
 from agentest.matchers.comparison import PredicateFailed
 from agentest.scenarios.calls import ExpectedCall
 from agentest.scenarios.names import name_matches, name_text

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from agentest.evaluate.bounds import over_limits
-from agentest.evaluate.call_table import CallTable
-from agentest.evaluate.differences import nearest_difference
-from agentest.evaluate.expected_text import expected_text
-from agentest.evaluate.judged import Judged
-from agentest.evaluate.matching import bits, longest_rise
-from agentest.evaluate.modes import is_closed, is_ordered
-from agentest.evaluate.nearest import different_pairs
-from agentest.evaluate.sightings import ROUNDS_UNTOLD, Sightings
+from agentest.evaluate.calls.bounds import over_limits
+from agentest.evaluate.calls.differences import nearest_difference
+from agentest.evaluate.calls.expected_text import expected_text
+from agentest.evaluate.calls.judged import Judged
+from agentest.evaluate.calls.matching import bits, longest_rise
+from agentest.evaluate.calls.modes import is_closed, is_ordered
+from agentest.evaluate.calls.nearest import different_pairs
+from agentest.evaluate.calls.sightings import ROUNDS_UNTOLD, Sightings
+from agentest.evaluate.calls.table import CallTable
 from agentest.results import AlignedRow, RowStatus
 from agentest.scenarios.trajectories import Trajectory
 from agentest.support.text import shortened

@@ -8,13 +8,13 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from agentest.evaluate.alignment import aligned
-from agentest.evaluate.bounds import broken_order
-from agentest.evaluate.call_table import CallTable
-from agentest.evaluate.expected_text import expected_text, listed, slot_text, step_text
-from agentest.evaluate.judged import Judged, Question, judged, whatever_is_so
-from agentest.evaluate.scoring import score_of
-from agentest.evaluate.sightings import ROUNDS_UNTOLD, Sightings
+from agentest.evaluate.calls.alignment import aligned
+from agentest.evaluate.calls.bounds import broken_order
+from agentest.evaluate.calls.expected_text import expected_text, listed, slot_text, step_text
+from agentest.evaluate.calls.judged import Judged, Question, judged, whatever_is_so
+from agentest.evaluate.calls.scoring import score_of
+from agentest.evaluate.calls.sightings import ROUNDS_UNTOLD, Sightings
+from agentest.evaluate.calls.table import CallTable
 from agentest.matchers.comparison import is_plain
 from agentest.results import TrajectoryResult, TrajectoryScore
 from agentest.scenarios.alternatives import calls_in, paths_of
