@@ -329,7 +329,7 @@ class Exiting(QuantitativeMetric):
 
 
 def test_user_code_cannot_end_the_run() -> None:
-    """sys.exit() in a metric, or KeyboardInterrupt in a predicate, errs or fails that scenario alone."""
+    """sys.exit() in a metric, or KeyboardInterrupt in a predicate, errs that scenario alone."""
 
     def interrupts(value: Any) -> bool:
         raise KeyboardInterrupt
@@ -346,7 +346,7 @@ def test_user_code_cannot_end_the_run() -> None:
             ],
             agent=server,
         )
-        assert result.scenarios[0].verdict.status is Status.FAILED
+        assert result.scenarios[0].verdict.status is Status.ERRORED
         result = run_scenarios(
             [scenario("s", turns=["x"], tools={"t": 1})], agent=server, custom_metrics=[Exiting]
         )
