@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any
 
 from agentest.matchers.comparison import PredicateFailed, equal, is_plain, may_be_absent
+from agentest.matchers.paths import MISSING, argument, steps_of
 from agentest.matchers.problems import value_problems
 from agentest.matchers.showing import shown
 from agentest.results import CheckResult
@@ -50,7 +51,7 @@ async def checked_state(
 async def compared_keys(
     check: str, expected: Mapping[str, Any], state: Mapping[str, Any], timeout_s: float = _TIMEOUT_S
 ) -> Checks:
-    """One result, called `check`, for each expected key of a state."""
+    """One result, called `check`, for each expected key of a state, which may be a path into it."""
 
     def compare() -> Checks:
         return tuple(_compared(check, key, wanted, state) for key, wanted in expected.items())
@@ -71,20 +72,21 @@ async def _in_time(compare: Callable[[], Checks], check: str, plain: bool, timeo
 
 def _compared(check: str, key: str, wanted: Any, state: Mapping[str, Any]) -> CheckResult:
     expected = f"{key}: expected {_short(wanted)}"
-    if key not in state:
+    value = argument(state, key)
+    if value is MISSING:
         missing = f"{expected}, found no such key"
         if may_be_absent(wanted):
             return CheckResult(check=check, passed=True, summary=missing)
-        return CheckResult(check=check, passed=False, summary=f"{missing}; {_keys(state)}")
-    summary = f"{expected}, found {_short(state[key])}"
+        return CheckResult(check=check, passed=False, summary=f"{missing}; {_instead(key, state)}")
+    summary = f"{expected}, found {_short(value)}"
     try:
-        passed = equal(wanted, state[key])
+        passed = equal(wanted, value)
     except PredicateFailed as error:
         return _undecided(check, str(error), summary)
     return CheckResult(
         check=check,
         passed=passed,
-        summary=summary if passed else _different(key, wanted, state[key], summary),
+        summary=summary if passed else _different(key, wanted, value, summary),
     )
 
 
@@ -97,10 +99,24 @@ def _different(key: str, wanted: Any, found: Any, summary: str) -> str:
     return "; ".join([*words, "…"] if len(problems) > len(words) else words)
 
 
-def _keys(state: Mapping[str, Any]) -> str:
-    names = [shortened(key, _SHOWN_CHARS) for key in [*state][:_SHOWN_KEYS]]
-    more = f" and {len(state) - len(names)} more" if len(state) > len(names) else ""
-    return f"the state has {', '.join(names)}{more}" if names else "the state is empty"
+def _instead(key: str, state: Mapping[str, Any]) -> str:
+    """What there is where a key is missing; of a path, where it ends: `orders has 17, 18`."""
+    leading = ((name, argument(state, name)) for name in steps_of(key)[1:])
+    reached = next(((name, found) for name, found in leading if found is not MISSING), None)
+    if reached is None:
+        return _keys("the state", state)
+    name, found = shortened(reached[0], _SHOWN_CHARS), reached[1]
+    if isinstance(found, Mapping):
+        return _keys(name, found)
+    if isinstance(found, list | tuple):
+        return f"{name} is a list of {len(found)}"
+    return f"{name} is {_short(found)}"
+
+
+def _keys(name: str, of: Mapping[Any, Any]) -> str:
+    names = [shortened(str(key), _SHOWN_CHARS) for key in [*of][:_SHOWN_KEYS]]
+    more = f" and {len(of) - len(names)} more" if len(of) > len(names) else ""
+    return f"{name} has {', '.join(names)}{more}" if names else f"{name} is empty"
 
 
 def _undecided(check: str, error: str, summary: str = "") -> CheckResult:

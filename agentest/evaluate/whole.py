@@ -9,6 +9,7 @@ from typing import Any
 from agentest.evaluate.end_check import asked_at_end, takes_state, undecided
 from agentest.evaluate.sayings import checked_sayings
 from agentest.evaluate.session_checks import compared_keys
+from agentest.matchers.paths import steps_of
 from agentest.results import CheckResult
 from agentest.scenarios.definition import Scenario
 from agentest.support.json_text import copied
@@ -68,8 +69,15 @@ class _End:
         return bool(self.inexact) and CUT_OFF in (self.state or {})
 
     def lacks(self, key: str) -> bool:
-        """Whether the value of a key, or that it is not there, is not exactly known."""
-        return key in self.inexact or (self.cut and key not in (self.state or {}))
+        """Whether the value of a key, or that it is not there, is not exactly known.
+
+        The key may be a path: what is known of it is what is known of the key that leads into it.
+        """
+        state = self.state or {}
+        if key in state:
+            return key in self.inexact
+        leading = steps_of(key)
+        return not self.inexact.isdisjoint(leading) or (self.cut and state.keys().isdisjoint(leading))
 
 
 async def _final_state(scenario: Scenario, end: _End, timeout_s: float) -> Checks:

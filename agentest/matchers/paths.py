@@ -41,6 +41,12 @@ def argument(given: Mapping[str, Any], key: str) -> Any:
     return _at(given, key.split(".")) if isinstance(key, str) and "." in key else MISSING
 
 
+def steps_of(key: str) -> list[str]:
+    """The key, and the keys that lead to it where it is a path, the longest first: `a.b.c`, `a.b`, `a`."""
+    parts = key.split(".")
+    return [".".join(parts[:end]) for end in range(len(parts), 0, -1)]
+
+
 def not_expected(wanted: Collection[str], given: Mapping[str, Any]) -> list[str]:
     """The arguments that no expected key names or leads into."""
     roots = {_root(given, key) for key in wanted}
@@ -69,7 +75,8 @@ def _at(value: Any, parts: list[str]) -> Any:
         name = ".".join(parts[:end])
         if name in value and (found := _at(value[name], parts[end:])) is not MISSING:
             return found
-    return MISSING
+    number = _index(parts[0])  # of a state in memory, whose keys may be numbers
+    return _at(value[number], parts[1:]) if number is not None and number in value else MISSING
 
 
 def _index(part: str) -> int | None:

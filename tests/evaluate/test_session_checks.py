@@ -69,6 +69,63 @@ def test_what_a_mismatch_says() -> None:
     assert empty.summary.endswith("found no such key; the state is empty")
 
 
+PATHS = {
+    "orders": {"17": {"status": "refunded"}, "v1.2": {"n": 3}},
+    "items": [{"id": "A"}],
+    "by_number": {7: {"n": 1}},
+    "a.b": 1,
+    "a": {"b": 2},
+}
+
+
+@pytest.mark.parametrize(
+    ("expected", "holds"),
+    [
+        ({"orders.17.status": "refunded"}, True),
+        ({"orders.17.status": re.compile("refund.*")}, True),
+        ({"orders.17": {"status": "refunded"}}, True),
+        ({"orders.17": {}}, False),
+        ({"orders.v1.2.n": 3}, True),
+        ({"items.0.id": "A"}, True),
+        ({"items.1.id": "A"}, False),
+        ({"by_number.7.n": 1, "by_number.7": {"n": 1}}, True),
+        ({"by_number.8.n": 1}, False),
+        ({"a.b": 1}, True),
+        ({"a.b": 2}, False),
+        ({"orders.18": absent}, True),
+        ({"orders.18.status": optional("open")}, True),
+        ({"orders.17": absent}, False),
+        ({"nowhere.at.all": absent}, True),
+        ({"orders.": {}}, False),
+    ],
+)
+def test_paths_into_a_state(expected: dict[str, Any], holds: bool) -> None:
+    """A key that is not there is a path into the state: what does not lead anywhere is missing."""
+    found = checks({"session_state": expected}, turn(state_after=PATHS))
+    assert {(each.passed, each.error) for each in found} == {(holds, None)}
+
+
+def test_what_is_said_of_a_path() -> None:
+    """A path is named whole, with what differs; one that ends somewhere, with what is there instead."""
+    expected = {
+        "orders.17.status": "open",
+        "orders.17": {"status": "open"},
+        "orders.18.status": "open",
+        "items.4.id": "A",
+        "a.b.c": 1,
+        "far.away": 1,
+    }
+    texts = [result.summary for result in checks({"session_state": expected}, turn(state_after=PATHS))]
+    assert texts == [
+        "orders.17.status: expected 'open', found 'refunded'",
+        "orders.17.status: expected 'open', got 'refunded'",
+        "orders.18.status: expected 'open', found no such key; orders has 17, v1.2",
+        "items.4.id: expected 'A', found no such key; items is a list of 1",
+        "a.b.c: expected 1, found no such key; a.b is 1",
+        "far.away: expected 1, found no such key; the state has orders, items, by_number, a.b, a",
+    ]
+
+
 def test_a_state_that_nobody_tells_of() -> None:
     """A state that is expected and unknown can neither pass nor fail, and the error says why."""
     (unseen,) = checks({"session_state": {"a": 1, "b": 2}}, turn())

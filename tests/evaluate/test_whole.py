@@ -201,6 +201,8 @@ def stored(of: Conversation) -> Conversation:
         ({"n": absent}, [False]),
         ({"orders": {"17": {"status": "refunded", "amount": number("5"), "note": absent}}}, [True]),
         ({"orders": {"17": {"status": "refunded"}}}, [False]),  # below the top as arguments: all keys
+        ({"orders.17.status": "refunded", "orders.17.amount": number("5"), "orders.18": absent}, [True] * 3),
+        ({"orders.17.status": "open"}, [False]),
         ({"when": date(2024, 5, 1)}, [True]),
         ({"n": lambda n: n > 5, "orders": lambda orders: len(orders) == 1}, [False, True]),
     ],
@@ -221,6 +223,9 @@ def test_a_state_that_is_not_exactly_known() -> None:
     known, unknown = checks(again, final_state={"n": 1, "when": "2024-05-01"})
     assert known.passed
     assert "of when in the mocks' state no more than a form in JSON was kept" in str(unknown.error)
+    paths, of_date = checks(again, final_state={"orders.17.status": "refunded", "when.year": 2024})
+    assert paths.passed
+    assert "of when.year in the mocks' state" in str(of_date.error)
     (none,) = checks(conversation(), final_state={"n": 1})
     assert "the state of the mocks was not kept" in str(none.error)
     (inexact,) = checks(again, check=lambda conversation, state: None)
@@ -348,5 +353,5 @@ def test_of_a_large_state_is_kept_what_has_changed() -> None:
         "…": "(1 more, as at the beginning)",
     }
     again = conversation(mock_state=end.told, inexact_state=end.inexact)
-    (untold,) = checks(again, final_state={"n": 1, "gone": absent})
-    assert "of n, gone in the mocks' state" in str(untold.error)
+    (untold,) = checks(again, final_state={"n": 1, "gone": absent, "orders.18.status": "open", "far.off": 1})
+    assert "of n, gone, orders.18.status, far.off in the mocks' state" in str(untold.error)

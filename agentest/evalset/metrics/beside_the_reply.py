@@ -22,6 +22,7 @@ from agentest.evalset.metrics.deterministic import ByReference
 from agentest.evaluate.grading import Graded
 from agentest.llm.port import CallKey, Model
 from agentest.matchers.comparison import equal
+from agentest.matchers.paths import MISSING, argument
 from agentest.results import MetricResult, Score, Skipped, Unscored
 from agentest.sight import REMARKS_TOLD_BY, STATE_TOLD_BY
 from agentest.support.json_text import safe_repr
@@ -78,7 +79,10 @@ def _one_row(text: str) -> str:
 
 
 class FinalSessionState(CriterionGrader):
-    """1 where each key of the case's `final_session_state` has that value after the last turn, else 0."""
+    """1 where each key of the case's `final_session_state` has that value after the last turn, else 0.
+
+    A key may be a path into the state: `order.status`.
+    """
 
     __slots__ = ()
 
@@ -98,10 +102,11 @@ class FinalSessionState(CriterionGrader):
 
 def _differences(expected: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[str]:
     for key, wanted in expected.items():
-        if key not in found:
+        value = argument(found, key)
+        if value is MISSING:
             yield f"{key}: expected {_shown(wanted)}, found no such key"
-        elif not equal(wanted, found[key]):
-            yield f"{key}: expected {_shown(wanted)}, found {_shown(found[key])}"
+        elif not equal(wanted, value):
+            yield f"{key}: expected {_shown(wanted)}, found {_shown(value)}"
 
 
 def _shown(value: Any) -> str:
