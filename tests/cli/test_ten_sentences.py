@@ -109,4 +109,4 @@ def test_the_data_of_the_page_is_read() -> None:
     assert trajectory.reads == ("get_*", re.compile("find_.*"))
     assert [order.kind for order in trajectory.orders] == ["before", "never_after"]
     assert [said.wanted for said in read.expect] == [number("1,234"), re.compile("(?i)credit card")]
-    assert read.final_state == {"orders": {"17": {"status": "refunded"}}}
+    assert read.final_state == {"orders.17.status": "refunded"}
