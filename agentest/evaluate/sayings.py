@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -22,7 +24,7 @@ from agentest.scenarios.expectations import REPLY, Saying
 from agentest.support.calling import result_of
 from agentest.support.deadlines import TimeLimit
 from agentest.support.functions import taken_by
-from agentest.support.patterns import searches
+from agentest.support.patterns import PatternTimeout, found_in, searches
 from agentest.support.text import count, shortened
 from agentest.transcript import NO_TEXT, Conversation, Turn
 
@@ -139,10 +141,35 @@ def _found(saying: Saying, turn: Turn) -> CheckResult:
     where = f"the reply of turn {turn.turn_index}"
     if not saying.never:
         return _result(saying, passed=True, summary=f"expected {_wanted(saying)}; {where} has it", turn=turn)
-    return replace(
-        _result(saying, passed=False, summary=f"expected {_wanted(saying)}, but {where} has it", turn=turn),
-        reply=_excerpt(saying.wanted, turn.agent_message),
-    )
+    part = _part(saying.wanted, turn.agent_message)
+    which = f": {_quoted(part, 0)}" if part and not isinstance(saying.wanted, str) else ""
+    summary = f"expected {_wanted(saying)}, but {where} has it{which}"
+    reply = _quoted(turn.agent_message, max(0, turn.agent_message.find(part)))
+    return replace(_result(saying, passed=False, summary=summary, turn=turn), reply=reply)
+
+
+def _part(wanted: Any, reply: str) -> str:
+    """The part of a reply that should not be there; "": it is not known which that is."""
+    if isinstance(wanted, str):
+        return wanted if wanted in reply else ""
+    if isinstance(wanted, Text):
+        return _part_like(wanted, reply)
+    if isinstance(wanted, OneOf):
+        return next(filter(None, (_part(each, reply) for each in wanted.values)), "")
+    if isinstance(wanted, re.Pattern):
+        with suppress(PatternTimeout):
+            return found_in(wanted, reply) or ""
+    return ""
+
+
+def _part_like(wanted: Text, reply: str) -> str:
+    """The first part of a reply that is the text, but for what makes no difference."""
+    if not wanted.is_in(reply):
+        return ""
+    places = range(len(reply) + 1)
+    end = bisect_left(places, True, key=lambda at: wanted.is_in(reply[:at]))
+    begin = bisect_left(places[: end + 1], True, key=lambda at: not wanted.is_in(reply[at:end])) - 1
+    return reply[begin:end]
 
 
 def _not_found(saying: Saying, looked_at: Sequence[Turn], of: int) -> CheckResult:
@@ -187,11 +214,6 @@ def _place(index: int | None) -> str:
 
 def _shown(wanted: Any) -> str:
     return shortened(shown(wanted), _SHOWN_CHARS)
-
-
-def _excerpt(wanted: Any, reply: str) -> str:
-    """The reply as far as it is shown: the part with what should not be there, where that is known."""
-    return _quoted(reply, max(0, reply.find(wanted)) if isinstance(wanted, str) else 0)
 
 
 def _quoted(reply: str, at: int) -> str:

@@ -21,12 +21,13 @@ FUNCTIONS = (
     functools.partial,
 )
 """What is asked as a predicate."""
+_FLAGS = {"re.I": re.I, "re.M": re.M, "re.S": re.S, "re.X": re.X, "re.A": re.A, "re.L": re.L}
 
 
 def shown(value: Any) -> str:
     """A value as a failure's reason shows it."""
     if isinstance(value, re.Pattern):
-        return f"re.compile({value.pattern!r})"
+        return _pattern_text(value)
     if isinstance(value, FUNCTIONS):
         return written_lambda(value) or f"<predicate {getattr(value, '__name__', 'function')}>"
     if is_bare_type(value):
@@ -37,6 +38,16 @@ def shown(value: Any) -> str:
     if isinstance(value, list | tuple):
         return "[" + ", ".join(shown(item) for item in value) + "]"
     return safe_repr(value)
+
+
+def _pattern_text(pattern: re.Pattern[Any]) -> str:
+    """An expression as it was written, with the flags that stand beside it."""
+    try:
+        inside = re.compile(pattern.pattern).flags
+    except re.error:
+        inside = 0
+    flags = [name for name, flag in _FLAGS.items() if pattern.flags & flag & ~inside]
+    return f"re.compile({', '.join(filter(None, [repr(pattern.pattern), ' | '.join(flags)]))})"
 
 
 def is_bare_type(value: Any) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
+from agentest.matchers.showing import shown
 from agentest.support.patterns import PatternTimeout, matches_whole
 
 ToolName = str | re.Pattern[str]
@@ -58,4 +59,4 @@ def covers(wider: ToolName, name: ToolName) -> bool:
 
 def name_text(name: ToolName) -> str:
     """A name as it is shown."""
-    return name if isinstance(name, str) else f"re.compile({name.pattern!r})"
+    return name if isinstance(name, str) else shown(name)

@@ -22,6 +22,8 @@ _AT_ONCE = 4
 _REPEATS = re.compile(r"[*+?{]")
 _FEW_CHOICES = 6
 """So many `|` at most double the work six times."""
+_ANSWER_BYTES = 17
+"""`+` or `-`, and where the match begins and ends."""
 _PROGRAM = """
 import pickle, re, signal, sys
 limited = hasattr(signal, "setitimer")
@@ -34,10 +36,11 @@ while True:
         break
     if limited:
         signal.setitimer(signal.ITIMER_PROF, seconds)
-    matches = getattr(re.compile(pattern, flags), method)(text) is not None
+    found = getattr(re.compile(pattern, flags), method)(text)
     if limited:
         signal.setitimer(signal.ITIMER_PROF, 0)
-    sys.stdout.buffer.write(b"+" if matches else b"-")
+    begin, end = found.span() if found else (0, 0)
+    sys.stdout.buffer.write((b"+" if found else b"-") + begin.to_bytes(8, "big") + end.to_bytes(8, "big"))
     sys.stdout.buffer.flush()
 """
 
@@ -64,13 +67,13 @@ class _Helper:
         self._answers: IO[bytes] = self._process.stdout
 
     def ask(self, question: tuple[object, ...]) -> bytes:
-        """`+`, `-`, or nothing where the process has ended."""
+        """What the program writes, or nothing where the process has ended."""
         try:
             pickle.dump(question, self._questions)
             self._questions.flush()
         except BrokenPipeError:
             return b""
-        return self._answers.read(1)
+        return self._answers.read(_ANSWER_BYTES)
 
     def close(self) -> None:
         self._process.kill()
@@ -96,18 +99,28 @@ if hasattr(os, "register_at_fork"):
 
 def searches(pattern: re.Pattern[str], text: str) -> bool:
     """Whether the expression matches somewhere in the text. Blocks. Raises PatternTimeout."""
-    return _matches(pattern, "search", text)
+    return _match(pattern, "search", text) is not None
+
+
+def found_in(pattern: re.Pattern[str], text: str) -> str | None:
+    """The first part of the text that the expression matches. Blocks. Raises PatternTimeout."""
+    span = _match(pattern, "search", text)
+    return None if span is None else text[slice(*span)]
 
 
 def matches_whole(pattern: re.Pattern[str], text: str) -> bool:
     """Whether the expression matches the whole text. Blocks. Raises PatternTimeout."""
-    return _matches(pattern, "fullmatch", text)
+    return _match(pattern, "fullmatch", text) is not None
 
 
-def _matches(pattern: re.Pattern[str], method: Literal["search", "fullmatch"], text: str) -> bool:
+def _match(
+    pattern: re.Pattern[str], method: Literal["search", "fullmatch"], text: str
+) -> tuple[int, int] | None:
+    """Where the match begins and ends; None: there is none."""
     # Without repetition, and with few choices, nothing can take long.
     if not _REPEATS.search(pattern.pattern) and pattern.pattern.count("|") <= _FEW_CHOICES:
-        return getattr(pattern, method)(text) is not None
+        match: re.Match[str] | None = getattr(pattern, method)(text)
+        return match.span() if match else None
     question = (pattern.pattern, pattern.flags & ~re.DEBUG, method, text, _LIMIT_S)
     with _places:
         answer = _asked(question)
@@ -116,7 +129,8 @@ def _matches(pattern: re.Pattern[str], method: Literal["search", "fullmatch"], t
             f"re.compile({pattern.pattern!r}) gave no answer within {_LIMIT_S:g} s on a text of {len(text)} "
             "characters; write it so that no repetition stands inside another"
         )
-    return answer == b"+"
+    begin, end = (int.from_bytes(part, "big") for part in (answer[1:9], answer[9:]))
+    return (begin, end) if answer[:1] == b"+" else None
 
 
 def _asked(question: tuple[object, ...]) -> bytes:

@@ -115,12 +115,33 @@ def test_what_is_said_of_it() -> None:
         "expected 'x' in the reply of turn 1; the reply was 'That is $1,234.00 for Order 17.'",
         "expected 'x' in the reply of turn 7, but the conversation has 3 turns",
         "expected 'x' in the last reply; the reply was 'Refunded. Anything else?'",
-        "expected no re.compile('\\\\$[\\\\d,]+') in any reply, but the reply of turn 1 has it; the "
-        "reply was 'That is $1,234.00 for Order 17.'",
+        "expected no re.compile('\\\\$[\\\\d,]+') in any reply, but the reply of turn 1 has it: "
+        "'$1,234'; the reply was 'That is $1,234.00 for Order 17.'",
     ]
-    long = conversation("no " * 200 + "credit card" + " no" * 200)
-    (found_late,) = checks(long, expect={"never_says": "credit card"})
-    assert "credit card" in str(found_late.reply)
+    long = conversation("no " * 200 + "Credit Card 12" + " no" * 200)
+    for never in (
+        "Credit Card",
+        re.compile("card", re.I),
+        text("CREDITCARD", ignore_case=True, ignore_space=True),
+        one_of("nothing", re.compile("[0-9]+")),
+    ):
+        (found_late,) = checks(long, expect={"never_says": never})
+        assert "Credit Card 12" in str(found_late.reply)
+
+
+def test_the_part_that_was_said() -> None:
+    """What broke a `never_says` is shown as it was said, where it is not written in the same way."""
+    said_to = conversation("Your ﬁne CREDIT  card: 1234.")
+    for never, part in (
+        (re.compile(r"\d+"), "'1234'"),
+        (re.compile("c.*t", re.I), "'CREDIT'"),
+        (text("credit card", ignore_case=True, ignore_space=True), "'CREDIT  card'"),
+        (one_of("no", text("FINE", ignore_case=True)), "'ﬁne'"),
+    ):
+        (found,) = checks(said_to, expect={"never_says": never})
+        assert f"has it: {part}; the reply was" in found.reason
+    (plain,) = checks(said_to, expect={"never_says": "1234"})
+    assert "has it; the reply was" in plain.reason
 
 
 def raising(reply: str) -> bool:

@@ -213,6 +213,8 @@ def test_given_keys_alone_may_be_compared() -> None:
         (each(instance(int)), "each(instance(int))"),
         (optional({"a": [one_of(1, each(number(2)))]}), "optional({'a': [one_of(1, each(number(2)))]})"),
         (one_of(re.compile("x+"), len), "one_of(re.compile('x+'), <predicate len>)"),
+        (one_of(re.compile("x", re.I | re.S)), "one_of(re.compile('x', re.I | re.S))"),
+        (one_of(re.compile("(?i)x", re.M)), "one_of(re.compile('(?i)x', re.M))"),
         (each(lambda n: n > 3), "each(lambda n: n > 3)"),
     ],
 )
